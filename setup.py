@@ -1,0 +1,51 @@
+"""The two extensions: the codec core and the engine's loop. Everything else about the build stands in pyproject.toml."""
+
+import os
+import sys
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+if sys.platform == "win32":
+    sys.exit("wireproto does not build on Windows: its engine needs poll(2) and eventfd or a pipe; use Linux, macOS or WSL")
+
+PARTS = "src/wireproto/_codec_parts"
+SANITIZE = os.environ.get("WIREPROTO_SANITIZE", "")  # "address,undefined" for the fuzz build
+FLAGS = ["-O3", "-fno-strict-aliasing", "-Wno-unused-function"]
+LINK: list[str] = []
+if SANITIZE:
+    FLAGS = ["-O1", "-g", "-fno-omit-frame-pointer", f"-fsanitize={SANITIZE}"]
+    LINK = [f"-fsanitize={SANITIZE}"]
+
+EXTENSIONS = [
+    Extension(
+        "wireproto._codec",
+        ["src/wireproto/_codec.pyx", f"{PARTS}/crc.c"],
+        include_dirs=[PARTS],
+        extra_compile_args=FLAGS,
+        extra_link_args=LINK,
+    ),
+    Extension(
+        "wireproto._net",
+        ["src/wireproto/_net.pyx"],
+        include_dirs=[PARTS],
+        extra_compile_args=FLAGS,
+        extra_link_args=LINK,
+    ),
+]
+
+setup(
+    ext_modules=cythonize(
+        EXTENSIONS,
+        include_path=["src"],
+        compiler_directives={
+            "language_level": 3,
+            "boundscheck": False,
+            "wraparound": False,
+            "initializedcheck": False,
+            "cdivision": True,
+            "embedsignature": True,
+            "freethreading_compatible": True,
+        },
+    )
+)

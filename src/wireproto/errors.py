@@ -1,0 +1,248 @@
+"""The one error tree.
+
+What it is: every exception this package raises on purpose. The tree, top down::
+
+    WireprotoError
+      TransportError            the bytes did not get through
+        ConnectError              no connection could be made (address, port, wrong protocol on that port)
+        TlsError                  the TLS handshake or certificate check failed
+        TimedOut                  the caller's timeout ran out (also a TimeoutError)
+        Disconnected              an open connection was lost
+      ProtocolError             the bytes are not what the protocol says
+        Truncated                 they end before the message does
+        Malformed                 they contradict the format
+        ChecksumMismatch          a CRC is wrong
+        FrameTooLarge             a length prefix is negative or above the cap
+        DecompressionError        a compressed block is broken, unknown or larger than its bound
+        UnknownMessage            no message of that name, code or type
+        UnsupportedVersion        the message exists, this version of it does not
+      BrokerError               the broker answered with an error code; each adapter derives its codes from it
+        AuthError                 credentials missing or refused
+      UsageError                the caller asked for something that cannot be
+        RoleUnsupported           the protocol has no such role
+        ValueUnsupported          the broker cannot carry this key, header or value; raised before sending
+        OptionError               unknown or contradictory option, bad URL
+        ConcurrentUse             two threads in a Reader, Consumer or QueueConsumer
+        BufferFull                the send buffer stayed full for the whole timeout
+        Closed                    the client or role was closed
+        Forked                    the client belongs to the parent of this process
+        Revoked                   a commit or ack named a partition or message that is no longer ours
+
+May assume: nothing. Must not: import any other module of this package, or put secrets into a message.
+The retry policy (``net.retry``) reads only the flags `retriable`, `refresh` and `fenced`; no other code decides to retry.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class WireprotoError(Exception):
+    """Base of all errors. Context is kept as attributes, and shown in the text where it is known.
+
+    Args:
+        text: what went wrong, one clause, without the context below.
+        peer: ``host:port`` of the other side.
+        message: name of the wire message concerned, as its vendor spells it.
+        version: version of that message.
+        request_id: correlation id, xid, opaque or request id.
+        offset: byte offset into the frame at which decoding failed.
+        path: field path at which decoding failed, like ``topics[0].name``.
+        topic, partition, position: the records concerned.
+    """
+
+    retriable = False
+    """The same request may succeed when sent again."""
+    refresh = False
+    """Metadata (leader, route, coordinator, owner) must be looked up again before a retry."""
+    fenced = False
+    """This client was replaced by another one and must not go on under the same identity."""
+
+    _CONTEXT = ("peer", "message", "version", "request_id", "path", "offset", "topic", "partition", "position")
+
+    def __init__(self, text: str = "", **context: Any) -> None:
+        super().__init__(text)
+        self.text = text
+        for name in self._CONTEXT:
+            setattr(self, name, context.pop(name, None))
+        for name, value in context.items():
+            setattr(self, name, value)
+
+    peer: str | None
+    message: str | None
+    version: int | None
+    request_id: int | None
+    path: str | None
+    offset: int | None
+    topic: str | None
+    partition: int | None
+    position: Any
+
+    def with_context(self, **context: Any) -> WireprotoError:
+        """Fill in context that is still unknown and return self (for ``raise error.with_context(peer=…)``)."""
+        for name, value in context.items():
+            if getattr(self, name, None) is None:
+                setattr(self, name, value)
+        return self
+
+    def __str__(self) -> str:
+        facts = []
+        if self.message is not None:
+            facts.append(self.message + (f" v{self.version}" if self.version is not None else ""))
+        if self.path:
+            facts.append(self.path)
+        if self.offset is not None:
+            facts.append(f"byte {self.offset}")
+        if self.topic is not None:
+            facts.append(f"{self.topic}" + (f"[{self.partition}]" if self.partition is not None else ""))
+        if self.position is not None:
+            facts.append(f"position {self.position}")
+        if self.request_id is not None:
+            facts.append(f"request {self.request_id}")
+        if self.peer is not None:
+            facts.append(f"peer {self.peer}")
+        return self.text + (f" ({', '.join(facts)})" if facts else "")
+
+    def __reduce__(self) -> Any:
+        return _rebuild, (type(self), self.text, dict(self.__dict__))
+
+
+def _rebuild(cls: type[WireprotoError], text: str, attributes: dict[str, Any]) -> WireprotoError:
+    error = cls.__new__(cls)
+    Exception.__init__(error, text)
+    error.__dict__.update(attributes)
+    return error
+
+
+class TransportError(WireprotoError):
+    """The bytes did not get through."""
+
+    retriable = True
+    refresh = True
+
+
+class ConnectError(TransportError):
+    """No connection could be made, or what answers there does not speak this protocol."""
+
+
+class TlsError(TransportError):
+    """TLS handshake, certificate or host name check failed."""
+
+    retriable = False
+    refresh = False
+
+
+class TimedOut(TransportError, TimeoutError):
+    """The caller's timeout ran out. What was sent may or may not have taken effect."""
+
+    retriable = False
+
+
+class Disconnected(TransportError):
+    """An open connection was lost; requests in flight may or may not have taken effect."""
+
+
+class ProtocolError(WireprotoError):
+    """The bytes are not what the protocol says. The connection they came on is dropped."""
+
+
+class Truncated(ProtocolError):
+    """The bytes end before the message does."""
+
+
+class Malformed(ProtocolError):
+    """The bytes contradict the format: a bad length, count, tag, text or flag."""
+
+
+class ChecksumMismatch(ProtocolError):
+    """A CRC over frame or records is wrong."""
+
+
+class FrameTooLarge(ProtocolError):
+    """A frame's length prefix is negative or above the cap; nothing was allocated for it."""
+
+
+class DecompressionError(ProtocolError):
+    """A compressed block is broken, of an unknown kind, or unpacks to more than its bound."""
+
+
+class UnknownMessage(ProtocolError):
+    """There is no message of that name, code or type."""
+
+
+class UnsupportedVersion(ProtocolError):
+    """The message exists but not in this version, or the broker does not offer a version that we speak."""
+
+
+class BrokerError(WireprotoError):
+    """The broker answered with an error code.
+
+    Adapters derive one class per code; `code` is the wire's number and `name` the vendor's name for it.
+    """
+
+    code: int | None = None
+    name: str | None = None
+
+    def __init__(self, text: str = "", *, code: int | None = None, name: str | None = None, **context: Any) -> None:
+        super().__init__(text, **context)
+        if code is not None:
+            self.code = code
+        if name is not None:
+            self.name = name
+
+    def __str__(self) -> str:
+        label = self.name or ""
+        if self.code is not None:
+            label += f" [{self.code}]"
+        text = super().__str__()
+        return f"{label}: {text}" if label and text else label or text
+
+
+class AuthError(BrokerError):
+    """Credentials are missing, were refused, or do not permit this."""
+
+
+class UsageError(WireprotoError):
+    """The caller asked for something that cannot be; nothing was sent."""
+
+
+class RoleUnsupported(UsageError):
+    """The protocol has no such role; `nearest` names the role to use instead."""
+
+    def __init__(self, text: str = "", *, nearest: str | None = None, **context: Any) -> None:
+        super().__init__(text, **context)
+        self.nearest = nearest
+
+
+class ValueUnsupported(UsageError, ValueError):
+    """The broker cannot carry this key, header, value or timestamp unchanged; nothing was sent."""
+
+
+class OptionError(UsageError, ValueError):
+    """Unknown option, contradictory options, or a URL that does not parse."""
+
+
+class ConcurrentUse(UsageError):
+    """A role that belongs to one thread at a time was entered by a second one."""
+
+
+class BufferFull(UsageError):
+    """The send buffer stayed full for the whole timeout; the record was not taken."""
+
+    retriable = True
+
+
+class Closed(UsageError):
+    """The client or role was closed."""
+
+
+class Forked(UsageError):
+    """The client was opened in the parent process; open a new one in this process."""
+
+
+class Revoked(UsageError):
+    """A commit or ack named partitions or messages that another member owns now; `partitions` lists them."""
+
+    def __init__(self, text: str = "", *, partitions: tuple[tuple[str, int], ...] = (), **context: Any) -> None:
+        super().__init__(text, **context)
+        self.partitions = partitions

@@ -1,0 +1,188 @@
+"""Positions: where a record stands in its partition, and where to start and stop.
+
+What it is: small frozen values, the same for all protocols where they mean the same. A `Position` is a record's own place: a start
+there reads that record again. "Where to resume" is another Position (offset + 1; "after" an id). Both carry topic and partition, so
+that comparing across partitions, which has no meaning, raises instead of answering.
+
+Text of a position (`text()` and `parse`), without topic and partition:
+
+    Kafka, RocketMQ, ZooKeeper   ``123``            offset, queue offset, sequence number
+    Pulsar                       ``12:3:-1``        ledger:entry:batch index; a trailing ``+`` means "after it"
+
+A mapping of positions is written ``0=123,1=456`` (partition=position), or as JSON ``{"topic": {"0": "123"}}``.
+May assume nothing; must not know any adapter.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import total_ordering
+from typing import Final, Union
+
+from .errors import OptionError
+
+
+@total_ordering
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Base of both kinds of position. Ordered within one partition only.
+
+    Attributes:
+        topic: topic name as the user gave it (for ZooKeeper the queue's path).
+        partition: partition or queue number; -1 where the topic is not partitioned.
+    """
+
+    topic: str
+    partition: int
+
+    def _parts(self) -> tuple[int, ...]:
+        raise NotImplementedError
+
+    def text(self) -> str:
+        """The position without topic and partition, as `parse` reads it."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def __lt__(self, other: object) -> bool:
+        if not isinstance(other, Position):
+            return NotImplemented
+        if type(self) is not type(other) or (self.topic, self.partition) != (other.topic, other.partition):
+            raise TypeError(f"positions of different partitions have no order: {self!r} and {other!r}")
+        return self._parts() < other._parts()
+
+
+@dataclass(frozen=True, slots=True)
+class LogOffset(Position):
+    """A number counted by the broker: Kafka offset, RocketMQ queue offset, ZooKeeper sequence number."""
+
+    offset: int
+
+    def _parts(self) -> tuple[int, ...]:
+        return (self.offset,)
+
+    def text(self) -> str:
+        return str(self.offset)
+
+    __lt__ = Position.__lt__
+
+
+@dataclass(frozen=True, slots=True)
+class MessageId(Position):
+    """A Pulsar message id: ledger, entry, index within the batch (-1: not batched), and whether the place after it is meant."""
+
+    ledger: int
+    entry: int
+    index: int = -1
+    after: bool = False
+
+    def _parts(self) -> tuple[int, ...]:
+        return (self.ledger, self.entry, self.index, int(self.after))
+
+    def text(self) -> str:
+        return f"{self.ledger}:{self.entry}:{self.index}" + ("+" if self.after else "")
+
+    __lt__ = Position.__lt__
+
+
+@dataclass(frozen=True, slots=True)
+class Earliest:
+    """Request for the first record that the broker still has."""
+
+    def __repr__(self) -> str:
+        return "EARLIEST"
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """As a start: only records written from now on. As a stop: the end as it stands when the reader opens."""
+
+    def __repr__(self) -> str:
+        return "LATEST"
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    """Request for the first record at or after a time.
+
+    Attributes:
+        ms: milliseconds since 1970 UTC.
+    """
+
+    ms: int
+
+    @classmethod
+    def of(cls, when: datetime) -> AtTime:
+        """From an aware datetime; a naive one raises OptionError, since its zone would be a guess."""
+        if when.tzinfo is None:
+            raise OptionError(f"{when!r} has no time zone; AtTime needs an aware datetime or milliseconds")
+        return cls(int(when.timestamp() * 1000))
+
+
+EARLIEST: Final = Earliest()
+LATEST: Final = Latest()
+
+TopicPartition = tuple[str, int]
+Where = Union[Earliest, Latest, AtTime, Position, Mapping[TopicPartition, Position]]
+
+
+def parse_position(text: str, topic: str, partition: int) -> Position:
+    """Read what `Position.text` wrote."""
+    body = text.strip()
+    try:
+        if ":" in body:
+            after = body.endswith("+")
+            ledger, entry, *index = (int(part) for part in body.rstrip("+").split(":"))
+            if len(index) > 1:
+                raise ValueError("too many parts")
+            return MessageId(topic, partition, ledger, entry, index[0] if index else -1, after)
+        return LogOffset(topic, partition, int(body))
+    except ValueError as why:
+        raise OptionError(f"{text!r} is not a position: an offset (123) or ledger:entry:index (12:3:-1)") from why
+
+
+def parse_positions(text: str, topic: str) -> dict[TopicPartition, Position]:
+    """Read ``0=123,1=456``; a lone position means partition 0 (-1 for a Pulsar id)."""
+    found: dict[TopicPartition, Position] = {}
+    for item in text.split(","):
+        name, eq, value = item.partition("=")
+        if not eq:
+            name, value = ("-1" if ":" in item else "0"), item
+        try:
+            partition = int(name)
+        except ValueError as why:
+            raise OptionError(f"{item!r} is not partition=position") from why
+        found[topic, partition] = parse_position(value, topic, partition)
+    return found
+
+
+def format_positions(positions: Mapping[TopicPartition, Position]) -> str:
+    """Write ``0=123,1=456``, in order of partition; all positions must be of one topic."""
+    if len({topic for topic, _ in positions}) > 1:
+        raise OptionError("positions of several topics have no short text; use positions_to_json")
+    return ",".join(f"{partition}={positions[topic, partition].text()}" for topic, partition in sorted(positions))
+
+
+def positions_to_json(positions: Mapping[TopicPartition, Position]) -> str:
+    """``{"topic": {"0": "123"}}``, keys sorted, so that equal mappings give equal text."""
+    tree: dict[str, dict[str, str]] = {}
+    for (topic, partition), position in positions.items():
+        tree.setdefault(topic, {})[str(partition)] = position.text()
+    return json.dumps(tree, sort_keys=True)
+
+
+def positions_from_json(text: str) -> dict[TopicPartition, Position]:
+    """Read what `positions_to_json` wrote."""
+    try:
+        tree = json.loads(text)
+        return {
+            (topic, int(partition)): parse_position(value, topic, int(partition))
+            for topic, partitions in tree.items()
+            for partition, value in partitions.items()
+        }
+    except (ValueError, AttributeError, TypeError) as why:
+        raise OptionError(f"not a JSON mapping of positions: {why}") from why

@@ -1,0 +1,109 @@
+"""URLs: ``kafka://host:9092,host2:9092/topic?compression=zstd`` to parts.
+
+What it is: one parser for all protocols, no look-up and no defaults of a protocol beyond the port. Schemes: ``kafka pulsar rocketmq
+zookeeper`` and their TLS forms ``kafka+tls pulsar+ssl pulsar+tls rocketmq+tls zookeeper+tls`` (also ``kafkas`` …). Userinfo in a URL is
+taken as credentials and never shown by `str()`.
+Must not: import an adapter or know its options; option values stay text until the adapter's option type reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, unquote, urlencode
+
+from .errors import OptionError
+
+DEFAULT_PORTS = {
+    "kafka": (9092, 9093),
+    "pulsar": (6650, 6651),
+    "rocketmq": (9876, 9876),
+    "zookeeper": (2181, 2281),
+}
+
+Address = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Url:
+    """A parsed URL.
+
+    Attributes:
+        protocol: ``kafka``, ``pulsar``, ``rocketmq`` or ``zookeeper`` (or a scheme that an entry point names).
+        tls: whether the TLS form was used.
+        addresses: host and port pairs in the order given.
+        path: what follows the hosts, unquoted, without the leading slash; a topic, or a ZooKeeper path.
+        options: query parameters as text.
+        user, password: userinfo, or None; kept out of repr and str.
+    """
+
+    protocol: str
+    tls: bool
+    addresses: tuple[Address, ...]
+    path: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+    user: str | None = field(default=None, repr=False)
+    password: str | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        hosts = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.addresses)
+        shown = {k: v for k, v in self.options.items() if not _secret(k)}
+        return (
+            f"{self.protocol}{'+tls' if self.tls else ''}://{hosts}"
+            + (f"/{self.path}" if self.path else "")
+            + (f"?{urlencode(shown)}" if shown else "")
+        )
+
+
+def _secret(option: str) -> bool:
+    return any(word in option.lower() for word in ("password", "secret", "token", "key_data"))
+
+
+def parse(text: str) -> Url:
+    """Parse a URL; raises OptionError saying what is wrong with it, without repeating a password."""
+    scheme, sep, rest = text.partition("://")
+    if not sep:
+        raise OptionError("not a URL: expected scheme://host[:port][,host…][/topic][?option=value], like kafka://localhost:9092")
+    protocol, _, suffix = scheme.lower().partition("+")
+    if protocol.endswith("s") and protocol[:-1] in DEFAULT_PORTS:
+        protocol, suffix = protocol[:-1], "tls"
+    if suffix not in ("", "tls", "ssl"):
+        raise OptionError(f"unknown scheme {scheme!r}: the only suffix is +tls")
+    rest, _, query = rest.partition("?")
+    hosts, _, path = rest.partition("/")
+    userinfo, at, hosts = hosts.rpartition("@")
+    user, colon, password = userinfo.partition(":")
+    plain, secure = DEFAULT_PORTS.get(protocol, (0, 0))
+    addresses = tuple(parse_address(host, secure if suffix else plain) for host in hosts.split(",") if host)
+    if not addresses:
+        raise OptionError(f"no host in the {protocol} URL")
+    pairs = parse_qsl(query, keep_blank_values=True)
+    if len({name for name, _ in pairs}) != len(pairs):
+        raise OptionError("an option is given twice in the URL")
+    return Url(
+        protocol=protocol,
+        tls=bool(suffix),
+        addresses=addresses,
+        path=unquote(path),
+        options=dict(pairs),
+        user=unquote(user) if at else None,
+        password=unquote(password) if colon else None,
+    )
+
+
+def parse_address(text: str, default_port: int) -> Address:
+    """``host``, ``host:port``, ``[v6]`` or ``[v6]:port`` to a pair; raises OptionError."""
+    if text.startswith("["):
+        host, bracket, port = text[1:].partition("]")
+        if not bracket or (port and not port.startswith(":")):
+            raise OptionError(f"bad IPv6 address {text!r}")
+        port = port[1:]
+    elif text.count(":") > 1:
+        raise OptionError(f"write the IPv6 address {text!r} in brackets")
+    else:
+        host, _, port = text.partition(":")
+    if not port and default_port:
+        return host, default_port
+    if not port.isdecimal() or not 0 < int(port) < 65536 or not host:
+        raise OptionError(f"bad host or port in {text!r}")
+    return host, int(port)
