@@ -1,0 +1,6 @@
+# The codec core: bytes to values and back, no socket, no clock, no thread.
+#
+# This file is the table of contents; each part says what it is, what it may assume and what it must not do. A part uses only parts above
+# it. Every part cimports its own names. Constants are `cdef enum`, declarations shared with the engine stand in the .pxd files.
+
+include "_codec_parts/checksum.pyx"      # crc32c, crc32

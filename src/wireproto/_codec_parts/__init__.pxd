@@ -1,0 +1,1 @@
+# Makes this folder importable for cimport; there is no Python package here.
