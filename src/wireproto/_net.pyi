@@ -1,0 +1,195 @@
+"""The engine's loop: whoever waits, reads. Types of the extension module; DESIGN.md section 3 tells how the pieces are used."""
+
+from collections.abc import Callable, Sequence
+from socket import socket
+from typing import Any, Final, Literal
+
+from .net.tls import TlsStream
+
+Framing = Literal["kafka", "zookeeper", "rocketmq", "pulsar"]
+Buffers = bytes | bytearray | memoryview | Sequence[Any]
+"""One buffer or a sequence of buffers (anything with the buffer protocol); big ones are not copied and must not change until sent."""
+
+WATCHES: Final[int]
+"""ZooKeeper: channel of watch events (xid -1)."""
+REQUESTS: Final[int]
+"""RocketMQ: channel of requests that the broker makes."""
+SERVICE: Final[int]
+"""Pulsar: channel of everything that belongs to no request, producer or consumer (CONNECTED, AUTH_CHALLENGE, unknown commands)."""
+
+def producer_channel(producer_id: int) -> int:
+    """Pulsar: channel of SEND_RECEIPT, SEND_ERROR and CLOSE_PRODUCER of a producer."""
+
+def consumer_channel(consumer_id: int) -> int:
+    """Pulsar: channel of MESSAGE, ACTIVE_CONSUMER_CHANGE, REACHED_END_OF_TOPIC and CLOSE_CONSUMER of a consumer."""
+
+class Timer:
+    @property
+    def when(self) -> float: ...
+    def cancel(self) -> None: ...
+
+class Call:
+    """One request on its way. Made by `Connection.submit`."""
+
+    context: Any
+    """Free for the adapter."""
+    @property
+    def token(self) -> int: ...
+    @property
+    def conn(self) -> Connection: ...
+    @property
+    def done(self) -> bool: ...
+    @property
+    def frame(self) -> bytes | None:
+        """The reply, or None while there is none or when the call failed."""
+    @property
+    def error(self) -> Exception | None:
+        """A fresh error object when the call failed."""
+    def result(self, deadline: float) -> bytes:
+        """Wait for the reply until `deadline` (time.monotonic()). A call given up (TimedOut, or a signal handler raised) is late: its
+        reply is dropped. Raises TimedOut, Disconnected, FrameTooLarge, Closed, Forked."""
+    def wait(self, deadline: float) -> bool:
+        """Wait without giving the call up; whether it is done."""
+    def cancel(self) -> None:
+        """Give it up: its reply will be dropped and its mailbox not fed."""
+
+class Push:
+    """A frame that answers no request."""
+
+    @property
+    def conn(self) -> Connection: ...
+    @property
+    def channel(self) -> int: ...
+    @property
+    def frame(self) -> bytes: ...
+
+class Event:
+    """An outcome that comes once, of something no single reply decides: a receipt, a session."""
+
+    def __init__(self, loop: Loop) -> None: ...
+    @property
+    def done(self) -> bool: ...
+    @property
+    def value(self) -> Any: ...
+    @property
+    def error(self) -> BaseException | None: ...
+    def set(self, value: Any = None) -> None:
+        """The first outcome stays; later ones are ignored."""
+    def fail(self, error: BaseException) -> None: ...
+    def wait(self, deadline: float) -> Any:
+        """The value, or raises the error; TimedOut, Closed, Forked. The thread reads the sockets meanwhile."""
+
+class Mailbox:
+    """A queue of `Call`, `Push` and whatever `put` is given.
+
+    Args:
+        loop: the loop that feeds it.
+        handler: when given, the keeper thread calls handler(item) in order, soon; it must not block nor run user code. Without, `get`.
+        limit: bytes of unread frames above which the connections that feed this mailbox are not read.
+    """
+
+    def __init__(self, loop: Loop, handler: Callable[[Any], object] | None = None, limit: int | None = None) -> None: ...
+    @property
+    def unread(self) -> int: ...
+    def __len__(self) -> int: ...
+    def put(self, item: Any, size: int = 0) -> None: ...
+    def get(self, deadline: float = 0.0) -> Any | None:
+        """The next item; None when none came until `deadline` (0.0: look at the sockets once, without waiting). Raises Closed, Forked."""
+    def close(self) -> None:
+        """Drop what is unread, take no more, wake its waiters with Closed."""
+
+class Connection:
+    """One connection of a loop. Thread-safe."""
+
+    @property
+    def peer(self) -> str: ...
+    @property
+    def loop(self) -> Loop: ...
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def lost(self) -> Exception | None:
+        """Why it is closed, as a fresh error; None while it is open."""
+    @property
+    def pending(self) -> int:
+        """Calls submitted and not answered, without the late ones."""
+    @property
+    def unsent(self) -> int:
+        """Bytes taken and not yet given to the kernel."""
+    @property
+    def last_read(self) -> float:
+        """time.monotonic() of the last bytes received (of the opening, before the first)."""
+    @property
+    def frames_read(self) -> int: ...
+    @property
+    def first_bytes(self) -> bytes: ...
+    cap: int
+    """Largest frame accepted, in bytes; may be changed once the handshake told it."""
+    context: Any
+    """Free for the adapter: what its handshake negotiated."""
+    def next_token(self) -> int:
+        """1, 2, 3 … per connection, wrapping below 2**31."""
+    def submit(
+        self,
+        token: int,
+        buffers: Buffers,
+        mailbox: Mailbox | None = None,
+        timeout_at: float | None = None,
+        context: Any = None,
+        secret: bool = False,
+    ) -> Call:
+        """Send a request. The 4-byte length is put before the buffers here.
+
+        Args:
+            token: what the reply will carry; unique among the calls pending on this connection.
+            mailbox: where the finished Call (reply, failure or time-out) is put.
+            timeout_at: when to fail the call with TimedOut though nobody waits; also how long to wait for room when the peer does
+                not read. None: no time-out, and BufferFull at once without room.
+            secret: the wire log shows only its length.
+        Raises:
+            Disconnected, Closed, Forked: nothing was sent.  BufferFull, TimedOut: no room; nothing was sent.
+        """
+    def call(self, token: int, buffers: Buffers, deadline: float, secret: bool = False) -> bytes:
+        """submit and result in one: the fast path of a sync request."""
+    def send(self, buffers: Buffers, timeout_at: float | None = None, more: bool = False, secret: bool = False) -> None:
+        """Send one way. more=True leaves it in the cork until 16 KB, the next send without it, or a wait."""
+    def flush(self) -> None: ...
+    def route(self, channel: int, mailbox: Mailbox | None) -> None:
+        """Where frames of that channel go; None takes the route away. Frames without a route are dropped."""
+    def on_lost(self, callback: Callable[[Exception], object]) -> None:
+        """callback(error) in the keeper thread, once, when the connection is closed for whatever reason (at once if it is)."""
+    def close(self, reason: str | None = None) -> None:
+        """Fail what is pending with Disconnected(reason) and close the socket."""
+
+class Loop:
+    """All connections of one client, and the role of reading them.
+
+    Args:
+        name: of the client, for thread names and errors.
+        fetch_memory: bytes of unread frames in all mailboxes above which the connections that feed them are not read.
+    """
+
+    tap: Mailbox | None
+    """When set, gets (direction "<" or ">", peer, frame or length) for every frame: the wire log."""
+    def __init__(self, name: str = "", fetch_memory: int = ...) -> None: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def forked(self) -> bool: ...
+    @property
+    def unread(self) -> int: ...
+    @property
+    def connections(self) -> list[Connection]: ...
+    def check(self) -> None:
+        """Raises Closed or Forked when the loop cannot be used."""
+    def open(self, stream: socket | TlsStream, peer: str, framing: Framing, cap: int) -> Connection:
+        """Take over a connected socket (detached from the Python object) or a TLS stream after its handshake."""
+    def call_at(self, when: float, fn: Callable[..., object], *args: Any) -> Timer:
+        """fn(*args) in the keeper thread at time.monotonic() `when`; it must not block nor run user code."""
+    def call_soon(self, fn: Callable[..., object], *args: Any) -> None: ...
+    def background(self, fn: Callable[..., object], *args: Any) -> None:
+        """fn(*args) in the client's worker thread, one after the other; it may block and call the client."""
+    def close(self) -> None:
+        """Close all connections; everything that waits raises Closed within milliseconds."""
