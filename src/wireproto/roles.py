@@ -196,7 +196,13 @@ class Client(Closing, Protocol):
 
     def producer(self, topic: str, **options: Any) -> Producer: ...
     def reader(self, topic: str, *, start: Where = EARLIEST, stop: Where | None = None, **options: Any) -> Reader:
-        """Read without a group. stop=None follows the log for ever; LATEST is fixed per partition at open."""
+        """Read without a group.
+
+        Args:
+            start: where every partition begins, or a mapping of positions; a mapping's keys are the partitions that are read.
+            stop: the first position not read, per partition (a mapping, or one place for all); LATEST is fixed at open as the place
+                after the last record; None follows the log for ever.
+        """
         ...
 
     def consumer(self, topics: str | Sequence[str], group: str, *, start: Where = EARLIEST, **options: Any) -> Consumer:
