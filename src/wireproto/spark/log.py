@@ -1,0 +1,161 @@
+"""The batch source that the three logs share: plan ranges on the driver, read them as Arrow in the workers.
+
+What it is: a DataSourceReader over the Admin and Reader roles. One partition of a topic is one Spark task; a range is fixed on the
+driver, so a task that is run again reads the same records. Only the columns of the requested schema are handed over.
+May assume: batches export Arrow columns named as the core names them. Must not: know a protocol; what differs is in `LogFormat`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from .. import connect
+from ..errors import WireprotoError
+from ..position import EARLIEST, LATEST, Position, TopicPartition, parse_position
+from . import worker
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from ..records import Batch
+    from ..roles import Admin
+    from .options import Bound, SourceOptions
+
+ROWS, BYTES = 20_000, 2 << 20  # a batch of about 2 MB crosses to the JVM fastest
+
+Column = Callable[["Batch", pa.RecordBatch], pa.Array]
+
+
+class Range(InputPartition):
+    """One task: a partition of a topic from `start` up to, not including, `stop`, both as text."""
+
+    def __init__(self, topic: str, partition: int, start: str, stop: str) -> None:
+        super().__init__((topic, partition, start, stop))
+        self.topic, self.partition, self.start, self.stop = topic, partition, start, stop
+
+
+@dataclass(frozen=True)
+class LogFormat:
+    """What differs between the logs: Spark type text and a maker for each column."""
+
+    columns: Mapping[str, tuple[str, Column]]
+    default: tuple[str, ...]
+
+    def ddl(self, extra: tuple[str, ...] = ()) -> str:
+        """The schema as DDL, default columns first."""
+        return ", ".join(f"`{name}` {self.columns[name][0]}" for name in (*self.default, *extra))
+
+
+class LogReader(DataSourceReader):
+    """Reads ranges of one or more topics; made on the driver, pickled to the workers."""
+
+    def __init__(self, options: SourceOptions, schema: StructType, form: LogFormat) -> None:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        self.options = options
+        self.names = tuple(schema.fieldNames())
+        self.form = form
+        self.arrow = to_arrow_schema(schema)
+
+    def partitions(self) -> list[InputPartition]:
+        """Ask the cluster where the ranges begin and end now; one range per partition that holds anything."""
+        with connect(self.options.url, **self.options.client) as client:
+            admin = client.admin()
+            ranges = []
+            for topic in self.options.topics:
+                start, stop = (resolve(admin, topic, bound) for bound in (self.options.start, self.options.stop))
+                for key in sorted(start.keys() & stop.keys()):
+                    if start[key] < stop[key]:
+                        ranges.append(Range(topic, key[1], start[key].text(), stop[key].text()))
+            return ranges or [Range("", -1, "", "")]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the range as Arrow batches of the requested schema."""
+        assert isinstance(partition, Range)
+        if not partition.topic:
+            return
+        topic, key = partition.topic, (partition.topic, partition.partition)
+        start, stop = (parse_position(text, *key) for text in (partition.start, partition.stop))
+        client = worker.client(self.options.url, self.options.client)
+        try:
+            with client.reader(topic, start={key: start}, stop={key: stop}) as reader:
+                yield from gather(self.convert(batch) for batch in reader)
+        except WireprotoError:
+            worker.forget(self.options.url, self.options.client)
+            raise
+
+    def convert(self, batch: Batch) -> pa.RecordBatch:
+        """The requested columns of one batch, in Spark's types."""
+        plain = pa.record_batch(batch)
+        arrays = [self.form.columns[name][1](batch, plain) for name in self.names]
+        return pa.RecordBatch.from_arrays(
+            [array.cast(field.type) for array, field in zip(arrays, self.arrow, strict=True)], schema=self.arrow
+        )
+
+
+def resolve(admin: Admin, topic: str, bound: Bound) -> dict[TopicPartition, Position]:
+    """Turn a bound into a position for each partition it concerns."""
+    if not isinstance(bound, dict):
+        return admin.positions(topic, bound)
+    wanted = {key: where for key, where in bound.items() if key[0] == topic}
+    found: dict[TopicPartition, Position] = {}
+    for word in (EARLIEST, LATEST):
+        if word in wanted.values():
+            ends = admin.positions(topic, word)
+            found.update({key: ends[key] for key, where in wanted.items() if where == word})
+    found.update({key: where for key, where in wanted.items() if isinstance(where, Position)})
+    return found
+
+
+def gather(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join small batches until about 2 MB or 20,000 rows, the size at which the hand-over to the JVM is cheapest."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= ROWS or size >= BYTES:
+            yield held[0] if len(held) == 1 else pa.concat_batches(held)
+            held, rows, size = [], 0, 0
+    if held:
+        yield held[0] if len(held) == 1 else pa.concat_batches(held)
+
+
+def plain(name: str) -> Column:
+    """The core's column of that name as it is."""
+
+    def take(batch: Batch, columns: pa.RecordBatch) -> pa.Array:
+        return columns.column(name)
+
+    return take
+
+
+def constant(value: Callable[[Batch], Any], kind: pa.DataType) -> Column:
+    """One value for the whole batch."""
+
+    def fill(batch: Batch, columns: pa.RecordBatch) -> pa.Array:
+        return pa.repeat(pa.scalar(value(batch), kind), columns.num_rows)
+
+    return fill
+
+
+def headers(batch: Batch, columns: pa.RecordBatch) -> pa.Array:
+    """Headers under the JVM connector's field names; null where a record has none."""
+    return columns.column("headers")
+
+
+COMMON: dict[str, tuple[str, Column]] = {
+    "key": ("binary", plain("key")),
+    "value": ("binary", plain("value")),
+    "topic": ("string", constant(lambda batch: batch.topic, pa.string())),
+    "partition": ("int", constant(lambda batch: batch.partition, pa.int32())),
+    "timestamp": ("timestamp", plain("timestamp")),
+    "timestampType": ("int", constant(lambda batch: 0, pa.int32())),
+    "headers": ("array<struct<key: string, value: binary>>", headers),
+}
