@@ -1,6 +1,7 @@
 """The format ``kafka-wire``: columns, order and option names of the JVM's Kafka connector.
 
-Options: ``kafka.bootstrap.servers``, ``subscribe``, ``startingOffsets``, ``endingOffsets``, ``includeHeaders``; ``kafka.*`` goes to the client.
+Options: ``kafka.bootstrap.servers``, ``subscribe``, ``startingOffsets``, ``endingOffsets``, ``includeHeaders``;
+``kafka.*`` goes to the client.
 """
 
 from __future__ import annotations

@@ -66,12 +66,14 @@ class LogReader(DataSourceReader):
         """Ask the cluster where the ranges begin and end now; one range per partition that holds anything."""
         with connect(self.options.url, **self.options.client) as client:
             admin = client.admin()
-            ranges = []
+            ranges: list[InputPartition] = []
             for topic in self.options.topics:
                 start, stop = (resolve(admin, topic, bound) for bound in (self.options.start, self.options.stop))
-                for key in sorted(start.keys() & stop.keys()):
-                    if start[key] < stop[key]:
-                        ranges.append(Range(topic, key[1], start[key].text(), stop[key].text()))
+                ranges += [
+                    Range(topic, key[1], start[key].text(), stop[key].text())
+                    for key in sorted(start.keys() & stop.keys())
+                    if start[key] < stop[key]
+                ]
             return ranges or [Range("", -1, "", "")]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
