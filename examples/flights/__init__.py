@@ -1,0 +1,1 @@
+"""The demo: a year of flights through Kafka, Pulsar, RocketMQ and ZooKeeper into a Spark report. Run it with ``make demo``."""

@@ -1,0 +1,74 @@
+"""The command ``wireproto``.
+
+What it is: one parser, one module a command, each with ``add(parser)`` and ``run(arguments) -> int``. An error of ours is one line on
+standard error and exit code 1; wrong usage is exit code 2; a closed pipe or Ctrl-C ends quietly. ``--debug`` shows the wire.
+Must not: import an adapter before its command runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from wireproto import __version__
+from wireproto.errors import WireprotoError
+
+COMMANDS = {
+    "produce": "read records from standard input or a file and append them to a topic",
+    "consume": "read records of a topic, up to a stop or for ever",
+    "topics": "list, describe, create or delete topics",
+    "positions": "show where a topic begins and ends, where a time lies, or where a group stands",
+    "tree": "look at and change ZooKeeper nodes",
+    "dev": "run the embedded development broker for all four protocols",
+    "decode": "bytes of a message or frame to JSON",
+    "encode": "JSON to the bytes of a message or frame",
+    "messages": "list the messages that decode and encode know",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    options = parser(next((word for word in words if word in COMMANDS), None)).parse_args(words)
+    if options.debug:
+        from wireproto.net import debug
+
+        debug.show_wire(sys.stderr)
+    try:
+        code: int = options.run(options)
+        sys.stdout.flush()
+        return code
+    except WireprotoError as error:
+        if options.debug:
+            raise
+        print(f"wireproto: {type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except KeyboardInterrupt:
+        return 130
+    except OSError as error:
+        if options.debug:
+            raise
+        print(f"wireproto: {error}", file=sys.stderr)
+        return 1
+
+
+def parser(command: str | None) -> argparse.ArgumentParser:
+    """The parser; only the module of the command at hand is imported."""
+    top = argparse.ArgumentParser(prog="wireproto", description="Kafka, Pulsar, RocketMQ and ZooKeeper from the command line.")
+    top.add_argument("--version", action="version", version=f"wireproto {__version__}")
+    top.add_argument("--debug", action="store_true", help="show the wire, and tracebacks")
+    commands = top.add_subparsers(dest="command", required=True, metavar="command")
+    for name, text in COMMANDS.items():
+        sub = commands.add_parser(name, help=text, description=text.capitalize() + ".")
+        sub.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+        if name == command:
+            module = import_module(f"wireproto.cli.{name}")
+            module.add(sub)
+            sub.set_defaults(run=module.run)
+    return top

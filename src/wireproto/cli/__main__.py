@@ -1,0 +1,7 @@
+"""``python -m wireproto.cli``: the command without its script."""
+
+import sys
+
+from wireproto.cli import main
+
+sys.exit(main())

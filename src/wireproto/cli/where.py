@@ -1,0 +1,39 @@
+"""Places on the command line: ``earliest``, ``latest``, a time, or positions; and the topic of a URL.
+
+Times are ISO 8601 with a zone (``2013-01-01T10:00:00Z``) or ``@`` and milliseconds since 1970.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+
+from wireproto.errors import OptionError
+from wireproto.position import EARLIEST, LATEST, AtTime, Earliest, Latest, Position, TopicPartition, parse_positions
+from wireproto.url import parse
+
+Place = Earliest | Latest | AtTime | Mapping[TopicPartition, Position]
+
+
+def parse_place(text: str, topic: str) -> Place:
+    """A place as typed; raises OptionError."""
+    word = text.strip()
+    if word.lower() in ("earliest", "latest"):
+        return EARLIEST if word.lower() == "earliest" else LATEST
+    if word.startswith("@") and word[1:].isdecimal():
+        return AtTime(int(word[1:]))
+    if re.match(r"\d{4}-\d\d", word):
+        try:
+            return AtTime.of(datetime.fromisoformat(word))
+        except ValueError as why:
+            raise OptionError(f"{text!r} is not a time: ISO 8601 with a zone, like 2013-01-01T10:00:00Z") from why
+    return parse_positions(word, topic)
+
+
+def topic_of(url: str, given: str | None = None) -> str:
+    """The topic named by the URL's path, or by an argument; raises OptionError when there is none."""
+    topic = given or parse(url).path
+    if not topic:
+        raise OptionError("no topic: add it to the URL, like kafka://localhost:9092/topic")
+    return topic
