@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import wireproto
@@ -69,7 +70,7 @@ def text(batches: Iterator[Batch], options: argparse.Namespace) -> int:
     def line(record: Any) -> bytes:
         return template.write(record) if template is not None else to_json(record).encode() + b"\n"
 
-    stream = sys.stdout.buffer if options.output == "-" else open(options.output, "wb")  # noqa: SIM115  (standard output stays open)
+    stream = sys.stdout.buffer if options.output == "-" else Path(options.output).open("wb")  # noqa: SIM115  (standard output stays open)
     left = options.limit if options.limit is not None else sys.maxsize
     try:
         for batch in batches:

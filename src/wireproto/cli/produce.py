@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
+from pathlib import Path
 from typing import BinaryIO
 
 import wireproto
@@ -42,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
 def rows(options: argparse.Namespace, template: Template | None) -> Iterator[Row]:
     """The rows of all inputs, line by line."""
     for name in options.files or ["-"]:
-        opened = nullcontext(sys.stdin.buffer) if name == "-" else open(name, "rb")  # noqa: SIM115  (closed by the with below)
+        opened = nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb")  # noqa: SIM115  (closed by the with below)
         with opened as stream:
             yield from read(stream, options.format, template)
 
