@@ -1,0 +1,61 @@
+"""``python -m wireproto.devbroker``: the dev broker as a process of its own.
+
+Prints (or writes to ``--port-file``, atomically, once everything listens) one JSON object: ``{"kafka": {"url": …, "listeners": {…}}}``.
+Ends at SIGINT or SIGTERM, and with ``--until-eof`` also when its standard input ends, so that it never outlives its parent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from ..errors import WireprotoError
+from .broker import DevBroker
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run until told to stop; returns the exit code."""
+    options = _read(arguments)
+    done = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: done.set())
+    ports = {name: int(port) for name, _, port in (item.partition("=") for item in options.port)}
+    try:
+        broker = DevBroker(options.protocols, data_dir=options.data_dir, host=options.host, ports=ports).start()
+    except (WireprotoError, OSError) as why:
+        print(f"dev broker: {why}", file=sys.stderr)
+        return 1
+    try:
+        told = {name: {"url": broker.url(name), "listeners": broker.listeners(name)} for name in broker.protocols}
+        if options.port_file is None:
+            print(json.dumps(told), flush=True)
+        else:
+            new = options.port_file.with_name(options.port_file.name + ".new")
+            new.write_text(json.dumps(told), encoding="utf-8")
+            new.replace(options.port_file)
+        if options.until_eof:
+            threading.Thread(target=lambda: (sys.stdin.buffer.read(), done.set()), daemon=True).start()
+        while not done.wait(1.0):  # a wait without an end would keep signals from being handled on some systems
+            pass
+    finally:
+        broker.stop()
+    return 0
+
+
+def _read(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="wireproto.devbroker", description="An embedded broker for development and tests.")
+    parser.add_argument("--protocols", type=lambda text: text.split(","), help="comma-separated; all by default")
+    parser.add_argument("--port-file", type=Path, help="write the addresses there instead of to standard output")
+    parser.add_argument("--data-dir", type=Path, help="keep data in this folder; in memory by default")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", action="append", default=[], metavar="PROTOCOL[.LISTENER]=N", help="a fixed port; free ones by default")
+    parser.add_argument("--until-eof", action="store_true", help="end when standard input ends")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

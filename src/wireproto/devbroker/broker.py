@@ -1,0 +1,200 @@
+"""DevBroker: starts the sides in an event loop of their own and tells where they listen.
+
+What it is: life time only. One thread runs one asyncio loop with every side in it; calls from other threads are handed to the loop.
+Must not: know a protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from ..errors import Closed, OptionError, TimedOut
+from .faults import Faults
+from .log import Store
+from .sides import SIDES, side_class
+
+if TYPE_CHECKING:
+    import ssl
+
+    from .side import Side
+
+T = TypeVar("T")
+
+
+class DevBroker:
+    """An embedded broker; a context manager that starts and stops it.
+
+    Args:
+        protocols: which ones to serve; None for all.
+        data_dir: folder that keeps what was written; None keeps it in memory only.
+        host: address to listen on.
+        ports: fixed ports by protocol, or by ``protocol.listener``; others are free ones.
+        tls: serve TLS with this context instead of plain TCP.
+    """
+
+    def __init__(
+        self,
+        protocols: Sequence[str] | None = None,
+        *,
+        data_dir: str | Path | None = None,
+        host: str = "127.0.0.1",
+        ports: Mapping[str, int] | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.protocols = tuple(SIDES if protocols is None else protocols)
+        self.host = host
+        self._classes = {protocol: side_class(protocol) for protocol in self.protocols}
+        self._ports = self._read_ports(ports or {})
+        self._tls = tls
+        self._data_dir = None if data_dir is None else Path(data_dir)
+        self._faults = {protocol: Faults() for protocol in self.protocols}
+        self._sides: dict[str, Side] = {}
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._ready = threading.Event()
+        self._failure: BaseException | None = None
+
+    # -- life -------------------------------------------------------------------------------------------------------------
+
+    def start(self, timeout: float = 30.0) -> Self:
+        """Listen on every port; returns when clients can connect. Raises what the side raised, or TimedOut."""
+        if self._thread is not None:
+            return self
+        self._ready.clear()
+        self._failure = None
+        self._thread = threading.Thread(target=self._main, name="wireproto-devbroker", daemon=True)
+        self._thread.start()
+        if not self._ready.wait(timeout):
+            raise TimedOut(f"the dev broker did not start within {timeout} s")
+        if self._failure is not None:
+            self._thread.join(timeout)
+            self._thread = None
+            raise self._failure
+        return self
+
+    def stop(self, timeout: float = 30.0) -> None:
+        """Close every connection and port; what a data folder keeps is written down."""
+        thread, self._thread = self._thread, None
+        if thread is None or self._loop is None or self._stop is None:
+            return
+        self._loop.call_soon_threadsafe(self._stop.set)
+        thread.join(timeout)
+        if thread.is_alive():
+            raise TimedOut(f"the dev broker did not stop within {timeout} s")
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    # -- where ------------------------------------------------------------------------------------------------------------
+
+    def address(self, protocol: str, listener: str = "main") -> str:
+        """``host:port`` of a protocol's listener."""
+        return self._side(protocol).address(listener)
+
+    def url(self, protocol: str, path: str = "") -> str:
+        """What `wireproto.connect` takes; `path` is a topic or a ZooKeeper path, and may carry ``?options``."""
+        tail = path if path.startswith(("?", "/")) or not path else f"/{path}"
+        return f"{protocol}{'+tls' if self._tls else ''}://{self.address(protocol)}{tail}"
+
+    def listeners(self, protocol: str) -> dict[str, str]:
+        """Every listener's ``host:port`` by name (RocketMQ's name server and broker, Pulsar's admin HTTP …)."""
+        side = self._side(protocol)
+        return {name: side.address(name) for name in side.listeners}
+
+    # -- misbehaving ------------------------------------------------------------------------------------------------------
+
+    def faults(self, protocol: str) -> Faults:
+        """The orders of one protocol; see `Faults`."""
+        self._known(protocol)
+        return self._faults[protocol]
+
+    def pause(self, protocol: str, *, abruptly: bool = True) -> None:
+        """The broker goes away: its ports are closed and its connections cut. Its data stays."""
+        self._run(lambda: self._side(protocol).down(abruptly=abruptly))
+
+    def resume(self, protocol: str) -> None:
+        """It comes back, on the same ports."""
+        self._run(lambda: self._side(protocol).up())
+
+    def kick(self, protocol: str) -> int:
+        """Cut every connection of a protocol; returns how many there were."""
+        side = self._side(protocol)
+
+        async def kick() -> int:
+            return side.kick()
+
+        return self._run(kick)
+
+    def call(self, protocol: str, method: str, *args: Any, **named: Any) -> Any:
+        """Run a method of the side in the broker's loop (``broker.call("kafka", "move_leader", "topic", 0)``)."""
+        side = self._side(protocol)
+
+        async def run() -> Any:
+            outcome = getattr(side, method)(*args, **named)
+            return await outcome if asyncio.iscoroutine(outcome) else outcome
+
+        return self._run(run)
+
+    # -- inside -----------------------------------------------------------------------------------------------------------
+
+    def _known(self, protocol: str) -> None:
+        if protocol not in self.protocols:
+            raise OptionError(f"this dev broker does not serve {protocol!r}; it serves {', '.join(self.protocols)}")
+
+    def _side(self, protocol: str) -> Side:
+        self._known(protocol)
+        if self._thread is None:
+            raise Closed("the dev broker is not running")
+        return self._sides[protocol]
+
+    def _read_ports(self, ports: Mapping[str, int]) -> dict[str, dict[str, int]]:
+        read: dict[str, dict[str, int]] = {protocol: {} for protocol in self.protocols}
+        for name, port in ports.items():
+            protocol, _, listener = name.partition(".")
+            self._known(protocol)
+            read[protocol][listener or "main"] = port
+        return read
+
+    def _run(self, work: Callable[[], Coroutine[Any, Any, T]], timeout: float = 30.0) -> T:
+        if self._loop is None or self._thread is None:
+            raise Closed("the dev broker is not running")
+        return asyncio.run_coroutine_threadsafe(work(), self._loop).result(timeout)
+
+    def _main(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as why:
+            self._failure = why
+        finally:
+            self._loop = None
+            self._ready.set()
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        stores: list[Store] = []
+        try:
+            for protocol in self.protocols:
+                store = Store(None if self._data_dir is None else self._data_dir / protocol)
+                stores.append(store)
+                side = self._classes[protocol](
+                    self._faults[protocol], store, host=self.host, ports=self._ports[protocol], tls=self._tls
+                )
+                self._sides[protocol] = side
+                await side.up()
+            self._ready.set()
+            await self._stop.wait()
+        finally:
+            for side in self._sides.values():
+                await side.down()
+            for store in stores:
+                store.close()

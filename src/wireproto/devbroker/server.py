@@ -1,0 +1,253 @@
+"""Connections and listeners of the dev broker: asyncio TCP, cut into frames by the one framer.
+
+What it is: everything that touches a socket in the dev broker. Every protocol's frame starts with a 4-byte big-endian length, which
+the framer checks against a cap before anything is allocated; a bad one closes the connection.
+
+    +--------------+-----------------------+
+    | int32 length | length bytes of frame |
+    +--------------+-----------------------+
+
+Must not: know a protocol. Runs in the dev broker's event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from .._codec import Framer
+from ..errors import WireprotoError
+from .faults import Fault
+
+if TYPE_CHECKING:
+    import ssl
+
+    from .side import Side, Streams
+
+DEFAULT_CAP = 128 << 20
+HIGH_WATER = 8 << 20
+"""Bytes of frames that may wait for the side before the socket is no longer read."""
+
+log = logging.getLogger("wireproto.devbroker")
+
+
+class Hangup(Exception):
+    """A fault asked for the connection to be cut: unwinds `serve`."""
+
+
+class Connection(asyncio.Protocol):
+    """One client. Iterate it for frames; `send` answers.
+
+    Attributes:
+        peer: ``host:port`` of the client.
+        listener: name of the listener it came by.
+        state: the side's own object, None at first.
+    """
+
+    def __init__(self, side: Side, listener: str) -> None:
+        self.side = side
+        self.listener = listener
+        self.peer = "?"
+        self.state: Any = None
+        self._framer = Framer(side.cap)
+        self._frames: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        self._paused = False
+        self._stalled = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._closed = False
+        self._task: asyncio.Task[None] | None = None
+        self._transport: asyncio.Transport | None = None
+
+    # -- for the side -----------------------------------------------------------------------------------------------------
+
+    def __aiter__(self) -> Connection:
+        return self
+
+    async def __anext__(self) -> bytes:
+        frame = await self.next()
+        if frame is None:
+            raise StopAsyncIteration
+        return frame
+
+    async def next(self) -> bytes | None:
+        """The next frame without its length prefix, or None when the client is gone."""
+        while not self._frames:
+            if self._closed:
+                return None
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        frame = self._frames.popleft()
+        self._waiting_bytes -= len(frame)
+        if self._paused and not self._stalled and self._waiting_bytes < HIGH_WATER // 2 and self._transport is not None:
+            self._paused = False
+            self._transport.resume_reading()
+        return frame
+
+    async def fault(self, message: str, **facts: Any) -> Fault | None:
+        """What shall go wrong with this request; serves delays, and cuts the connection where that is asked for.
+
+        Args:
+            message: the vendor's name of the request.
+            facts: what a test's `when` may look at (topic=…, partition=…).
+        """
+        fault = self.side.faults.take(message, **facts)
+        if fault is None:
+            return None
+        if fault.kind == "delay":
+            await asyncio.sleep(fault.seconds)
+            return None
+        if fault.kind == "disconnect":
+            raise Hangup
+        if fault.kind == "stall":
+            self._stalled = True
+            if self._transport is not None:
+                self._transport.pause_reading()
+            await asyncio.get_running_loop().create_future()  # until the connection's task is cancelled
+        return fault
+
+    def send(self, *parts: bytes | bytearray | memoryview, fault: Fault | None = None) -> None:
+        """Write one frame made of `parts`, length prefix added; `fault` may drop, corrupt or cut it."""
+        size = sum(len(part) for part in parts)
+        self.write(size.to_bytes(4, "big"), *parts, fault=fault)
+
+    def write(self, *parts: bytes | bytearray | memoryview, fault: Fault | None = None) -> None:
+        """Write bytes as they are (a frame with its prefix)."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        if fault is None or fault.kind not in {"drop", "lose_reply", "corrupt", "truncate"}:
+            self._transport.writelines(parts)
+        elif fault.kind == "lose_reply":
+            self.abort()
+        elif fault.kind != "drop":
+            whole = bytearray(b"".join(parts))
+            if fault.kind == "corrupt":
+                whole[fault.at if fault.at < 0 else 4 + fault.at] ^= fault.mask
+                self._transport.write(whole)
+            else:
+                self._transport.write(whole[: 4 + fault.at])
+                self._transport.close()
+
+    async def drain(self) -> None:
+        """Wait while the client reads too slowly."""
+        await self._writable.wait()
+
+    def close(self) -> None:
+        """Close when what was written has gone out."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Cut the connection now."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the client is gone."""
+        return self._closed
+
+    # -- asyncio.Protocol -------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        name = transport.get_extra_info("peername")
+        self.peer = f"{name[0]}:{name[1]}" if name else "?"
+        if self.side.faults.take("connect") is not None:
+            transport.abort()
+            return
+        self.side.connections.add(self)
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._framer.feed(data)
+            while (frame := self._framer.next()) is not None:
+                self._frames.append(frame)
+                self._waiting_bytes += len(frame)
+        except WireprotoError as why:
+            log.info("%s: %s: %s", self.side.protocol, self.peer, why)
+            self.abort()
+            return
+        if self._waiting_bytes > HIGH_WATER and not self._paused and self._transport is not None:
+            self._paused = True
+            self._transport.pause_reading()
+        self._wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closed = True
+        self._writable.set()
+        self._wake()
+        if self._stalled and self._task is not None:
+            self._task.cancel()
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    # -- inside -----------------------------------------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    async def _run(self) -> None:
+        try:
+            await self.side.serve(self)
+        except Hangup:
+            self.abort()
+        except WireprotoError as why:
+            log.info("%s: %s: closing: %s", self.side.protocol, self.peer, why)
+        except asyncio.CancelledError:
+            self.abort()
+        except Exception:
+            log.exception("%s: %s: the dev broker failed", self.side.protocol, self.peer)
+        finally:
+            self.close()
+            self.side.connections.discard(self)
+
+    async def end(self, *, abruptly: bool) -> None:
+        """Close from outside and wait until `serve` is out."""
+        if abruptly:
+            self.abort()
+        else:
+            self.close()
+        if self._task is not None:
+            done, _ = await asyncio.wait([self._task], timeout=0.5)
+            if not done:
+                self._task.cancel()
+                await asyncio.wait([self._task], timeout=0.5)
+        self.abort()
+
+
+class Listener:
+    """One listening port of a side."""
+
+    def __init__(self, side: Side, name: str, streams: Streams | None) -> None:
+        self.side = side
+        self.name = name
+        self.port = 0
+        self._streams = streams
+        self._server: asyncio.Server | None = None
+
+    async def open(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
+        """Listen; port 0 takes a free one."""
+        if self._streams is not None:
+            self._server = await asyncio.start_server(self._streams, host, port, ssl=tls)
+        else:
+            loop = asyncio.get_running_loop()
+            self._server = await loop.create_server(lambda: Connection(self.side, self.name), host, port, ssl=tls, backlog=256)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        """Stop listening; open connections are the side's."""
+        if self._server is not None:
+            self._server.close()

@@ -1,0 +1,114 @@
+"""One protocol's server side, as the frame sees it.
+
+What it is: the base class of the four sides. A side owns its state and speaks to connections; the frame owns threads, ports and
+life time. Every method runs in the dev broker's event loop, so a side needs no locks. A subclass gives::
+
+    class KafkaSide(Side):
+        protocol = "kafka"
+        async def start(self) -> None:
+            await self.listen("main")                      # more than one where the protocol has more (name server, admin HTTP)
+        async def serve(self, connection: Connection) -> None:
+            async for frame in connection:                 # the bytes after the length prefix
+                fault = await connection.fault("Fetch")    # None, or what to do to this request; delays are already served
+                connection.send(reply, fault=fault)        # length prefix added; does what the fault says
+
+When `serve` returns or raises, the connection is closed. `stopped` is for state that must be written down.
+Must not: block the loop, or touch a socket itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, ClassVar
+
+from .server import DEFAULT_CAP, Connection, Listener
+
+if TYPE_CHECKING:
+    import ssl
+
+    from .faults import Faults
+    from .log import Store
+
+Streams = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class Side:
+    """Server side of one protocol.
+
+    Attributes:
+        faults: what tests asked this protocol to do wrong.
+        store: partition logs and small facts; on disk when the dev broker has a data folder.
+        listeners: by name; "main" is the one that `DevBroker.url` names.
+        connections: those that are open now.
+    """
+
+    protocol: ClassVar[str]
+    cap: ClassVar[int] = DEFAULT_CAP
+
+    def __init__(self, faults: Faults, store: Store, *, host: str, ports: dict[str, int], tls: ssl.SSLContext | None) -> None:
+        self.faults = faults
+        self.store = store
+        self.host = host
+        self.tls = tls
+        self.listeners: dict[str, Listener] = {}
+        self.connections: set[Connection] = set()
+        self._ports = dict(ports)
+        self._up = False
+
+    async def start(self) -> None:
+        """Open the listeners. Called again after `pause`, with the same ports."""
+        await self.listen("main")
+
+    async def serve(self, connection: Connection) -> None:
+        """Speak the protocol on one connection until it ends."""
+        raise NotImplementedError
+
+    async def stopped(self) -> None:
+        """The listeners are closed and the connections gone: write down what shall be kept."""
+
+    async def listen(self, name: str, *, streams: Streams | None = None, port: int | None = None) -> Listener:
+        """Open a listener on a free port (the same one again after a pause).
+
+        Args:
+            name: how `DevBroker.address(protocol, name)` finds it; `connection.listener` tells it to `serve`.
+            streams: serves plain asyncio streams instead of frames (HTTP).
+            port: ask for this port where the user gave none.
+        """
+        listener = Listener(self, name, streams)
+        await listener.open(self.host, self._ports.get(name, port or 0), self.tls)
+        self._ports[name] = listener.port
+        self.listeners[name] = listener
+        return listener
+
+    def address(self, name: str = "main") -> str:
+        """``host:port`` of a listener."""
+        return f"{self.host}:{self._ports[name]}"
+
+    # -- what the frame calls ---------------------------------------------------------------------------------------------
+
+    async def up(self) -> None:
+        """Start listening, if not listening yet."""
+        if not self._up:
+            await self.start()
+            self._up = True
+
+    async def down(self, *, abruptly: bool = False) -> None:
+        """Close listeners and connections; state stays in memory."""
+        if not self._up:
+            return
+        self._up = False
+        for listener in self.listeners.values():
+            await listener.close()
+        self.listeners.clear()
+        waiting = [connection.end(abruptly=abruptly) for connection in list(self.connections)]
+        if waiting:
+            await asyncio.gather(*waiting, return_exceptions=True)
+        await self.stopped()
+
+    def kick(self) -> int:
+        """Cut every connection at once, as a crash does; returns how many there were."""
+        cut = list(self.connections)
+        for connection in cut:
+            connection.abort()
+        return len(cut)
