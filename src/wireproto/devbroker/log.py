@@ -182,7 +182,7 @@ async def wait_for_append(logs: list[PartitionLog], enough: Callable[[], bool], 
             grown.clear()
             try:
                 await asyncio.wait_for(grown.wait(), left)
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 break
             if enough():
                 return True
