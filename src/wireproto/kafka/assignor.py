@@ -1,0 +1,83 @@
+"""Sharing the partitions of subscribed topics among the members of a group.
+
+What it is: the range assignor, byte-compatible with the one other clients call ``range``: per topic, members in order of id get
+consecutive partitions, the first ones one more when the division leaves a rest. Pure functions of their arguments.
+
+    subscription and assignment travel as opaque bytes in JoinGroup and SyncGroup:
+        int16 version | ConsumerProtocolSubscription or ConsumerProtocolAssignment in that version
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+
+from ..errors import Malformed
+from ..position import TopicPartition
+from .messages import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+
+NAME = "range"
+_VERSION = struct.Struct(">h")
+
+
+def range_assign(members: Mapping[str, Iterable[str]], partitions: Mapping[str, int]) -> dict[str, list[TopicPartition]]:
+    """Assign partitions to members.
+
+    Args:
+        members: member id to the topics it subscribes to.
+        partitions: topic to its number of partitions; unknown topics are left out.
+    Returns:
+        every member id, with its partitions in order (possibly none).
+    """
+    shares: dict[str, list[TopicPartition]] = {member: [] for member in members}
+    interested: dict[str, list[str]] = {}
+    for member in sorted(members):
+        for topic in members[member]:
+            interested.setdefault(topic, []).append(member)
+    for topic in sorted(interested):
+        holders = interested[topic]
+        each, rest = divmod(partitions.get(topic, 0), len(holders))
+        start = 0
+        for index, member in enumerate(holders):
+            stop = start + each + (index < rest)
+            shares[member].extend((topic, partition) for partition in range(start, stop))
+            start = stop
+    return shares
+
+
+def encode_subscription(topics: Iterable[str]) -> bytes:
+    """What a member says in JoinGroup."""
+    return _VERSION.pack(0) + ConsumerProtocolSubscription(topics=tuple(sorted(topics))).encode(0)
+
+
+def decode_subscription(data: bytes) -> tuple[str, ...]:
+    """Topics of a member's subscription, of any version: newer ones only add fields at the end."""
+    message, _ = ConsumerProtocolSubscription.decode_from(data, _version(data, ConsumerProtocolSubscription.MAX_VERSION), start=2)
+    return tuple(message.topics)
+
+
+def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
+    """What the leader gives a member in SyncGroup."""
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        by_topic.setdefault(topic, []).append(partition)
+    kind = ConsumerProtocolAssignment.TopicPartition
+    assigned = tuple(kind(topic=topic, partitions=tuple(numbers)) for topic, numbers in by_topic.items())
+    return _VERSION.pack(0) + ConsumerProtocolAssignment(assigned_partitions=assigned).encode(0)
+
+
+def decode_assignment(data: bytes) -> frozenset[TopicPartition]:
+    """Partitions that a member was given; an empty assignment may also be no bytes at all."""
+    if not data:
+        return frozenset()
+    message, _ = ConsumerProtocolAssignment.decode_from(data, _version(data, ConsumerProtocolAssignment.MAX_VERSION), start=2)
+    return frozenset((entry.topic, partition) for entry in message.assigned_partitions for partition in entry.partitions)
+
+
+def _version(data: bytes, newest: int) -> int:
+    if len(data) < 2:
+        raise Malformed("group metadata is shorter than its version number", offset=0)
+    version: int = _VERSION.unpack_from(data)[0]
+    if version < 0:
+        raise Malformed(f"group metadata of version {version}", offset=0)
+    return min(version, newest)
