@@ -1,0 +1,160 @@
+"""The common record as a RocketMQ message, and what a broker cannot carry.
+
+    value       body; null is refused                              empty body: accepted by both broker lines
+    key         property KEYS: UTF-8, no white space (brokers split KEYS there into several keys)
+    headers     properties: UTF-8 text, names unique and not the broker's own, values not empty
+    timestamp   bornTimestamp
+
+Properties travel as ``name \\x01 value \\x02 …``, so neither byte may occur in name or value; all of a message's properties together are
+at most 32,767 bytes. ``TAGS`` may be given as a header: brokers carry it unchanged and filter by it. Names that brokers or clients set
+themselves are refused, and are left out of the headers of what is read.
+Sans-IO. Must not: know a queue or a connection.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from ..errors import ValueUnsupported
+from ..records import Headers
+
+KEYS = "KEYS"
+UNIQ_KEY = "UNIQ_KEY"
+MAX_PROPERTIES = 32_767
+
+RESERVED: Final = frozenset(
+    (
+        "KEYS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET MAX_OFFSET BUYER_ID ORIGIN_MESSAGE_ID TRANSFER_FLAG "
+        "CORRECTION_FLAG MQ2_FLAG RECONSUME_TIME MSG_REGION TRACE_ON UNIQ_KEY EXTEND_UNIQ_INFO MAX_RECONSUME_TIMES CONSUME_START_TIME "
+        "TRAN_PREPARED_QUEUE_OFFSET TRANSACTION_CHECK_TIMES CHECK_IMMUNITY_TIME_IN_SECONDS TRANSACTION_PREPARED_QUEUE_OFFSET "
+        "__TRANSACTIONID__ INSTANCE_ID CORRELATION_ID REPLY_TO_CLIENT TTL ARRIVE_TIME PUSH_REPLY_TIME CLUSTER MSG_TYPE POP_CK "
+        "POP_CK_OFFSET 1ST_POP_TIME SHARDING_KEY __SHARDINGKEY INNER_BASE INNER_NUM INNER_MULTI_DISPATCH INNER_MULTI_QUEUE_OFFSET "
+        "TIMER_DELAY_SEC TIMER_DELIVER_MS TIMER_DELAY_MS TIMER_IN_MS TIMER_OUT_MS TIMER_ENQUEUE_MS TIMER_DEQUEUE_MS TIMER_ROLL_TIMES "
+        "TIMER_DEL_UNIQKEY TIMER_DELAY_LEVEL TIMER_LOG_ROLL_TIME BORN_HOST BORN_TIMESTAMP DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID CRC32 "
+        "__CRC32# TRACE_CONTEXT"
+    ).split()
+)
+"""Property names that belong to brokers and clients (RocketMQ's MessageConst, without TAGS)."""
+
+SHOWN_RESERVED: Final = frozenset({"TAGS"})
+
+
+def check_topic(topic: str) -> None:
+    """Raise ValueUnsupported for a name that no broker takes."""
+    if not topic or len(topic.encode("utf-8", "surrogatepass")) > 127:
+        raise ValueUnsupported(f"a RocketMQ topic name has 1 to 127 bytes, this one {len(topic)}", topic=topic)
+    if not all(char.isascii() and (char.isalnum() or char in "%|_-") for char in topic):
+        raise ValueUnsupported("a RocketMQ topic name has letters, digits, %, |, _ and - only", topic=topic)
+
+
+def pairs(headers: Headers) -> tuple[tuple[str, bytes | None], ...]:
+    """Headers as ordered pairs, whichever form they came in."""
+    if not headers:
+        return ()
+    return tuple(headers.items()) if isinstance(headers, Mapping) else tuple(headers)
+
+
+def key_text(key: bytes) -> str:
+    """A record key as the KEYS property; raises ValueUnsupported where it would not come back the same."""
+    text = _text(key, "key")
+    if not text:
+        raise ValueUnsupported("RocketMQ cannot carry an empty key: give None or at least one byte")
+    if any(char.isspace() for char in text):
+        raise ValueUnsupported("RocketMQ splits keys at white space: this key has some")
+    return text
+
+
+def properties(key: bytes | None, headers: Headers, unique_id: str) -> str:
+    """The properties text of a message.
+
+    Args:
+        key, headers: of the common record.
+        unique_id: value of UNIQ_KEY, which every message must carry.
+    Raises:
+        ValueUnsupported: the broker would not bring them back unchanged.
+    """
+    out = [] if key is None else [f"{KEYS}\x01{key_text(key)}\x02"]
+    seen: set[str] = set()
+    for name, value in pairs(headers):
+        out.append(f"{header_name(name, seen)}\x01{header_value(name, value)}\x02")
+    out.append(f"{UNIQ_KEY}\x01{unique_id}\x02WAIT\x01true\x02")
+    text = "".join(out)
+    if len(text) * 3 > MAX_PROPERTIES and len(text.encode("utf-8")) > MAX_PROPERTIES:
+        raise ValueUnsupported(f"key and headers take more than {MAX_PROPERTIES} bytes")
+    return text
+
+
+def header_name(name: str, seen: set[str]) -> str:
+    """Check one header's name and note it in `seen`."""
+    if not isinstance(name, str) or not name:
+        raise ValueUnsupported("a RocketMQ header needs a name of at least one character")
+    if name in RESERVED:
+        raise ValueUnsupported(f"the header name {name!r} belongs to RocketMQ itself")
+    if name in seen:
+        raise ValueUnsupported(f"RocketMQ cannot carry the header {name!r} twice")
+    if "\x01" in name or "\x02" in name or not _utf8(name):
+        raise ValueUnsupported(f"the header name {name!r} has \\x01, \\x02 or a lone surrogate, which RocketMQ cannot carry")
+    seen.add(name)
+    return name
+
+
+def header_value(name: str, value: bytes | None) -> str:
+    """Check one header's value."""
+    if value is None:
+        raise ValueUnsupported(f"RocketMQ cannot carry the header {name!r} with a null value")
+    text = _text(value, f"header {name!r}")
+    if not text:
+        raise ValueUnsupported(f"RocketMQ cannot carry the header {name!r} with an empty value")
+    return text
+
+
+def _text(data: bytes, what: str) -> str:
+    try:
+        text = bytes(data).decode("utf-8")
+    except UnicodeDecodeError:
+        raise ValueUnsupported(f"RocketMQ carries text only: the {what} is not UTF-8") from None
+    except TypeError:
+        raise ValueUnsupported(f"the {what} is not bytes but {type(data).__name__}") from None
+    if "\x01" in text or "\x02" in text:
+        raise ValueUnsupported(f"the {what} has \\x01 or \\x02, which RocketMQ uses as separators")
+    return text
+
+
+def _utf8(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+class UniqueIds:
+    """Unique message ids in the form that RocketMQ's tools take apart: 32 hex digits.
+
+        4 address · 2 process · 4 instance · 4 milliseconds since `epoch_ms` · 2 counter
+
+    Args:
+        address: four bytes that tell this machine from others; process: of this process; instance: of this client.
+        epoch_ms: start of the current month, in ms.
+    """
+
+    def __init__(self, address: bytes, process: int, instance: int, epoch_ms: int) -> None:
+        self.prefix = struct.pack(">4sHI", address, process & 0xFFFF, instance & 0xFFFFFFFF).hex().upper()
+        self.epoch_ms = epoch_ms
+        self._count = 0
+
+    @classmethod
+    def of_this_process(cls) -> UniqueIds:
+        """With four random bytes as the address: behind NAT and in containers addresses are not unique."""
+        now = time.gmtime()
+        month = int(time.mktime((now.tm_year, now.tm_mon, 1, 0, 0, 0, 0, 0, 0)) - time.timezone) * 1000
+        return cls(os.urandom(4), os.getpid(), int.from_bytes(os.urandom(4), "big"), month)
+
+    def next(self, now_ms: int) -> str:
+        """A new id; `now_ms` is the clock in milliseconds."""
+        self._count = count = self._count + 1 & 0xFFFF
+        return f"{self.prefix}{now_ms - self.epoch_ms & 0xFFFFFFFF:08X}{count:04X}"
