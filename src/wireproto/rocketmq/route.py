@@ -71,9 +71,10 @@ class Route:
             if name in known:
                 count = known[name] if count < known[name] or place + 1 < len(names) else count
             brokers.append((name, count))
+            first = len(queues)
             queues.extend(
                 Queue(
-                    partition=len(queues) + queue_id,
+                    partition=first + queue_id,
                     broker=name,
                     queue_id=queue_id,
                     address=masters.get(name),
