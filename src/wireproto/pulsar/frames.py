@@ -1,0 +1,144 @@
+"""Commands to frames and back, by the protobuf runtime.
+
+What it is: sans-IO. A frame here is what follows the 4-byte length that the engine writes and strips:
+
+    [u32 command size][BaseCommand]                     every command
+    [u32 command size][BaseCommand][stored entry]       SEND and MESSAGE; the core builds and reads these
+
+May assume: whole frames. Must not: look into an entry, or know connections.
+A command with an unknown type or unknown fields is no error: `command_name` gives None, and the caller passes over it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError, Message
+
+from wireproto.errors import Malformed, OptionError, Truncated
+
+from . import PulsarApi_pb2 as api
+from .codes import error_of
+
+BaseCommand = api.BaseCommand
+
+_FIELDS: Final = {field.number: field.name for field in BaseCommand.DESCRIPTOR.fields if field.number != 1}
+_NUMBERS: Final = {field.message_type.full_name: field.number for field in BaseCommand.DESCRIPTOR.fields if field.number != 1}
+_SHORT: Final = {name.rpartition(".")[2]: number for name, number in _NUMBERS.items()}
+
+EARLIEST_ID: Final = 2**64 - 1
+"""Ledger and entry of the id that means the first message there is; an entry of this number alone means "none yet"."""
+LATEST_ID: Final = 2**63 - 1
+"""Ledger and entry of the id that means "from now on"."""
+
+
+def encode(command: Message) -> bytes:
+    """The frame of one command (CommandX, or a whole BaseCommand)."""
+    if isinstance(command, BaseCommand):
+        base = command
+    else:
+        number = _NUMBERS.get(command.DESCRIPTOR.full_name)
+        if number is None:
+            raise OptionError(f"{command.DESCRIPTOR.name} is no command of Pulsar's")
+        base = BaseCommand()
+        base.type = number  # type: ignore[assignment]
+        getattr(base, _FIELDS[number]).CopyFrom(command)
+        getattr(base, _FIELDS[number]).SetInParent()
+    missing = base.FindInitializationErrors()
+    if missing:
+        raise OptionError(f"{_FIELDS.get(base.type, 'command')}: {', '.join(missing)} not set")
+    body = base.SerializeToString()
+    return len(body).to_bytes(4, "big") + body
+
+
+def command_bytes(frame: bytes, peer: str | None = None) -> bytes:
+    """The command's own bytes of a frame; raises Truncated or Malformed."""
+    if len(frame) < 4:
+        raise Truncated(f"a frame of {len(frame)} bytes has no command size", peer=peer, message="BaseCommand", offset=0)
+    size = int.from_bytes(frame[:4], "big")
+    if size > len(frame) - 4:
+        raise Truncated(f"the command has {size} bytes, {len(frame) - 4} are left", peer=peer, message="BaseCommand", offset=0)
+    return frame[4 : 4 + size]
+
+
+def decode(frame: bytes, peer: str | None = None) -> BaseCommand:
+    """The command of a frame.
+
+    Raises:
+        Truncated: the frame ends before its command does.
+        Malformed: not protobuf, a required field is missing, or text is not UTF-8.
+    """
+    base = BaseCommand()
+    try:
+        base.ParseFromString(command_bytes(frame, peer))
+    except (DecodeError, UnicodeDecodeError) as why:
+        raise Malformed("the command is not what the schema says", peer=peer, message="BaseCommand", offset=4) from why
+    if base.HasField("type"):
+        name = _FIELDS.get(base.type)
+        if name is None or not base.HasField(name):  # type: ignore[arg-type]
+            raise Malformed(f"a command of type {base.type} without its body", peer=peer, message="BaseCommand", offset=4)
+        missing = base.FindInitializationErrors()
+        if missing:
+            raise Malformed(f"{name} lacks {', '.join(missing)}", peer=peer, message="BaseCommand", offset=4)
+    return base
+
+
+def command_name(base: BaseCommand) -> str | None:
+    """Name of the field that holds the command (``lookupTopicResponse``), or None for a type newer than the schema."""
+    return _FIELDS.get(base.type) if base.HasField("type") else None
+
+
+def body(base: BaseCommand) -> Any:
+    """The CommandX inside; raises Malformed for an unknown type."""
+    name = command_name(base)
+    if name is None:
+        raise Malformed("a command of an unknown type", message="BaseCommand", offset=4)
+    return getattr(base, name)
+
+
+def reply_body(frame: bytes, peer: str | None = None, **context: Any) -> Any:
+    """The CommandX of a reply.
+
+    Raises:
+        PulsarError: the reply is ERROR, or carries an error of its own.
+    """
+    reply = body(decode(frame, peer))
+    raise_error(reply, peer, **context)
+    return reply
+
+
+def raise_error(reply: Any, peer: str | None = None, **context: Any) -> None:
+    """Raise the error that a reply carries, under whichever of the vendor's names."""
+    fields = reply.DESCRIPTOR.fields_by_name
+    for code, text in (("error", "message"), ("error_code", "error_message")):
+        if code in fields and text in fields and reply.HasField(code):
+            raise error_of(getattr(reply, code), getattr(reply, text), peer=peer, message=reply.DESCRIPTOR.name, **context)
+
+
+def command_type(name: str) -> type[Message]:
+    """CommandX by the vendor's name (``CommandLookupTopic``); raises OptionError."""
+    if name not in _SHORT:
+        raise OptionError(f"Pulsar has no command {name!r}")
+    found: type[Message] = getattr(api, name)
+    return found
+
+
+def has_request_id(command: Message) -> bool:
+    """Whether a command is answered under a request id."""
+    return "request_id" in command.DESCRIPTOR.fields_by_name
+
+
+def message_id(ledger: int, entry: int, index: int = -1, partition: int = -1, ack_set: tuple[int, ...] = ()) -> api.MessageIdData:
+    """MessageIdData; negative ledger or entry mean what they mean as unsigned 64-bit numbers."""
+    found = api.MessageIdData(ledgerId=ledger & EARLIEST_ID, entryId=entry & EARLIEST_ID)
+    if partition >= 0:
+        found.partition = partition
+    if index >= 0:
+        found.batch_index = index
+    found.ack_set.extend(ack_set)
+    return found
+
+
+def signed(number: int) -> int:
+    """A uint64 field that holds -1 for "none" as a signed number."""
+    return number - 2**64 if number >= 2**63 else number
