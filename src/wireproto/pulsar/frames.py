@@ -11,7 +11,7 @@ A command with an unknown type or unknown fields is no error: `command_name` giv
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from google.protobuf.message import DecodeError, Message
 
@@ -23,7 +23,7 @@ from .codes import error_of
 BaseCommand = api.BaseCommand
 
 _FIELDS: Final = {field.number: field.name for field in BaseCommand.DESCRIPTOR.fields if field.number != 1}
-_NUMBERS: Final = {field.message_type.full_name: field.number for field in BaseCommand.DESCRIPTOR.fields if field.number != 1}
+_NUMBERS: Final = {cast("Any", field.message_type).full_name: field.number for field in BaseCommand.DESCRIPTOR.fields if field.number != 1}
 _SHORT: Final = {name.rpartition(".")[2]: number for name, number in _NUMBERS.items()}
 
 EARLIEST_ID: Final = 2**64 - 1
@@ -44,7 +44,7 @@ def encode(command: Message) -> bytes:
         base.type = number  # type: ignore[assignment]
         getattr(base, _FIELDS[number]).CopyFrom(command)
         getattr(base, _FIELDS[number]).SetInParent()
-    missing = base.FindInitializationErrors()
+    missing = _missing(base)
     if missing:
         raise OptionError(f"{_FIELDS.get(base.type, 'command')}: {', '.join(missing)} not set")
     body = base.SerializeToString()
@@ -77,7 +77,7 @@ def decode(frame: bytes, peer: str | None = None) -> BaseCommand:
         name = _FIELDS.get(base.type)
         if name is None or not base.HasField(name):  # type: ignore[arg-type]
             raise Malformed(f"a command of type {base.type} without its body", peer=peer, message="BaseCommand", offset=4)
-        missing = base.FindInitializationErrors()
+        missing = _missing(base)
         if missing:
             raise Malformed(f"{name} lacks {', '.join(missing)}", peer=peer, message="BaseCommand", offset=4)
     return base
@@ -142,3 +142,8 @@ def message_id(ledger: int, entry: int, index: int = -1, partition: int = -1, ac
 def signed(number: int) -> int:
     """A uint64 field that holds -1 for "none" as a signed number."""
     return number - 2**64 if number >= 2**63 else number
+
+
+def _missing(base: BaseCommand) -> list[str]:
+    """Paths of the required fields that are not set."""
+    return cast("list[str]", cast("Any", base).FindInitializationErrors())
