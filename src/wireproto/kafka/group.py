@@ -1,0 +1,191 @@
+"""A member of a classic consumer group, as states.
+
+What it is: what to send next and what an answer means, sans-IO. The consumer sends what `request` gives and feeds replies to `answer`;
+heartbeats go beside it on a timer.
+
+    state      request            on success                            on the errors that mean "join again"
+    UNJOINED   JoinGroup          SYNCING                               UNJOINED, with or without the member id
+    SYNCING    SyncGroup          STABLE, `assignment` set              UNJOINED
+    STABLE     Heartbeat (timer)  -                                     UNJOINED
+    LEFT       -
+
+May assume: one request at a time between join and sync; heartbeats only in STABLE. Must not: send, read a clock, or know offsets.
+Errors that mean "join again": ILLEGAL_GENERATION and UNKNOWN_MEMBER_ID forget who we are (partitions are lost without a commit);
+REBALANCE_IN_PROGRESS keeps the member id (they are still ours until we join); MEMBER_ID_REQUIRED brings one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..errors import BrokerError
+from ..position import TopicPartition
+from . import assignor, codes
+from .messages import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
+
+UNJOINED, SYNCING, STABLE, LEFT = "unjoined", "syncing", "stable", "left"
+
+_KIND = "consumer"
+_ILLEGAL_GENERATION = 22
+_UNKNOWN_MEMBER = 25
+_REBALANCING = 27
+_MEMBER_ID_REQUIRED = 79
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """What a member tells its coordinator. Times in milliseconds."""
+
+    group: str
+    topics: tuple[str, ...]
+    session_timeout: int
+    rebalance_timeout: int
+    static_name: str | None = None
+
+
+class Membership:
+    """State of one member.
+
+    Attributes:
+        state: one of the four above.
+        member, generation: as the coordinator gave them.
+        assignment: what is ours; meaningful in STABLE, and until the next join.
+        lost: set when the coordinator forgot us: what was assigned may belong to others already.
+    """
+
+    __slots__ = ("_others", "assignment", "generation", "leading", "lost", "member", "settings", "state")
+
+    def __init__(self, settings: GroupSettings) -> None:
+        self.settings = settings
+        self.state = UNJOINED
+        self.member = ""
+        self.generation = -1
+        self.leading = False
+        self.assignment: frozenset[TopicPartition] = frozenset()
+        self.lost = False
+        self._others: Mapping[str, tuple[str, ...]] = {}
+
+    def wanted_topics(self) -> tuple[str, ...]:
+        """Topics of all members, of which the leader needs the partition counts before it can sync; own ones otherwise."""
+        if not self.leading:
+            return self.settings.topics
+        return tuple(sorted({topic for topics in self._others.values() for topic in topics}))
+
+    def join_request(self) -> JoinGroupRequest:
+        """Ask to become, or stay, a member. Answered when all members have asked or the rebalance timeout is over."""
+        settings = self.settings
+        subscription = assignor.encode_subscription(settings.topics)
+        return JoinGroupRequest(
+            group_id=settings.group,
+            session_timeout_ms=settings.session_timeout,
+            rebalance_timeout_ms=settings.rebalance_timeout,
+            member_id=self.member,
+            group_instance_id=settings.static_name,
+            protocol_type=_KIND,
+            protocols=(JoinGroupRequestProtocol(name=assignor.NAME, metadata=subscription),),
+        )
+
+    def on_join(self, reply: JoinGroupResponse) -> None:
+        """Take in the answer; raises the broker's error unless it only means to ask again."""
+        if reply.error_code == _MEMBER_ID_REQUIRED:
+            self.member = reply.member_id
+            return
+        if reply.error_code:
+            self._refused(reply.error_code, reply.NAME)
+            return
+        self.member = reply.member_id
+        self.generation = reply.generation_id
+        self.leading = reply.leader == reply.member_id and not reply.skip_assignment
+        self._others = {m.member_id: assignor.decode_subscription(bytes(m.metadata)) for m in reply.members} if self.leading else {}
+        self.state = SYNCING
+
+    def sync_request(self, partitions: Mapping[str, int]) -> SyncGroupRequest:
+        """Ask for our part; the leader hands in everybody's, for which it needs the number of `partitions` per topic."""
+        shares: Mapping[str, Sequence[TopicPartition]] = assignor.range_assign(self._others, partitions) if self.leading else {}
+        return SyncGroupRequest(
+            group_id=self.settings.group,
+            generation_id=self.generation,
+            member_id=self.member,
+            group_instance_id=self.settings.static_name,
+            protocol_type=_KIND,
+            protocol_name=assignor.NAME,
+            assignments=tuple(
+                SyncGroupRequestAssignment(member_id=member, assignment=assignor.encode_assignment(share))
+                for member, share in shares.items()
+            ),
+        )
+
+    def on_sync(self, reply: SyncGroupResponse) -> None:
+        """Take in our part; raises the broker's error unless it only means to join again."""
+        if reply.error_code:
+            self._refused(reply.error_code, reply.NAME)
+            return
+        self.assignment = assignor.decode_assignment(bytes(reply.assignment))
+        self.lost = False
+        self.state = STABLE
+
+    def heartbeat_request(self) -> HeartbeatRequest:
+        settings = self.settings
+        return HeartbeatRequest(
+            group_id=settings.group,
+            generation_id=self.generation,
+            member_id=self.member,
+            group_instance_id=settings.static_name,
+        )
+
+    def on_heartbeat(self, reply: HeartbeatResponse, generation: int) -> None:
+        """Take in a beat's answer; one that belongs to an earlier generation says nothing about this one."""
+        if reply.error_code and self.state == STABLE and generation == self.generation:
+            self._refused(reply.error_code, reply.NAME)
+
+    def leave_request(self) -> LeaveGroupRequest:
+        settings = self.settings
+        return LeaveGroupRequest(
+            group_id=settings.group,
+            member_id=self.member,
+            members=(MemberIdentity(member_id=self.member, group_instance_id=settings.static_name),),
+        )
+
+    def rejoin(self) -> None:
+        """Start a rebalance of our own accord: the topics have other partitions now, or the coordinator moved."""
+        if self.state != LEFT:
+            self.state = UNJOINED
+
+    def forget(self) -> None:
+        """The coordinator does not know us (any more), or we have left because polls stayed away: start as a newcomer."""
+        self.member = ""
+        self.generation = -1
+        self.lost = True
+        self.rejoin()
+
+    def leave(self) -> None:
+        """For good."""
+        self.state = LEFT
+
+    def refused_commit(self, code: int) -> None:
+        """A commit came back with an error that says where we stand."""
+        if code in (_ILLEGAL_GENERATION, _UNKNOWN_MEMBER, _REBALANCING):
+            self._refused(code, "OffsetCommitResponse")
+
+    def _refused(self, code: int, message: str) -> None:
+        if code == _REBALANCING:
+            self.rejoin()
+        elif code in (_ILLEGAL_GENERATION, _UNKNOWN_MEMBER):
+            self.forget()
+        else:
+            problem: BrokerError = codes.error(code, f"group {self.settings.group!r}", message=message)
+            if problem.retriable:
+                self.rejoin()
+            raise problem

@@ -1,0 +1,92 @@
+"""Which version of each message to speak with a node.
+
+What it is: the node's answer to ApiVersions as a table, and the choice of the newest version that both sides know. Sans-IO: the
+connection's handshake asks, this reads.
+
+    ask in our newest version  ──►  decodes, no error         the table
+                               ──►  error 35, or undecodable  ask again in version 0, which every node answers
+
+May assume: whole frames. Must not: send, or know a message's fields beyond ApiVersions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ..errors import ProtocolError, UnsupportedVersion
+from .messages import ApiVersionsResponse
+
+if TYPE_CHECKING:
+    from .wire import Request
+
+_UNSUPPORTED = 35
+
+Range = tuple[int, int]
+
+
+class Versions:
+    """Versions that one node offers, by api key.
+
+    Attributes:
+        offered: ``{api key: (oldest, newest)}`` as the node says.
+        features: finalized features of the cluster, by name (``transaction.version`` …), where the node tells them.
+    """
+
+    __slots__ = ("features", "offered")
+
+    def __init__(self, offered: Mapping[int, Range], features: Mapping[str, int] | None = None) -> None:
+        self.offered = dict(offered)
+        self.features = dict(features or {})
+
+    def newest(self, message: type[Request], cap: int | None = None) -> int | None:
+        """The newest version that both sides speak, at most `cap`; None when there is none."""
+        low, high = self.offered.get(message.API_KEY, (0, -1))
+        high = min(high, message.MAX_VERSION) if cap is None else min(high, message.MAX_VERSION, cap)
+        return high if high >= max(low, message.MIN_VERSION) else None
+
+    def pick(self, message: type[Request], cap: int | None = None, *, peer: str | None = None) -> int:
+        """As `newest`, but raises UnsupportedVersion when the two sides share none."""
+        version = self.newest(message, cap)
+        if version is None:
+            theirs = self.offered.get(message.API_KEY)
+            offer = f"it offers {theirs[0]} to {theirs[1]}" if theirs else "it does not offer it at all"
+            most = message.MAX_VERSION if cap is None else min(cap, message.MAX_VERSION)
+            raise UnsupportedVersion(
+                f"no version in common with the broker: {offer}, we can use {message.MIN_VERSION} to {most}",
+                message=message.NAME,
+                peer=peer,
+            )
+        return version
+
+    def has(self, message: type[Request]) -> bool:
+        """Whether the node answers this message in any version of ours."""
+        return self.newest(message) is not None
+
+
+def read_versions(frame: bytes, version: int) -> Versions | None:
+    """The table in an answer to ApiVersions.
+
+    Args:
+        frame: the reply with its correlation id (4 bytes; this reply's header never has more).
+        version: in which the request was sent.
+    Returns:
+        None when the answer does not decode or says error 35, and asking in version 0 may help.
+    Raises:
+        ProtocolError: version 0 does not decode either: what answers is no Kafka node.
+        BrokerError: any other error code.
+    """
+    try:
+        reply = ApiVersionsResponse.decode(frame, version, start=4)
+    except ProtocolError:
+        if version == 0:
+            raise
+        return None
+    if reply.error_code == _UNSUPPORTED and version > 0:
+        return None
+    if reply.error_code:
+        from .codes import error
+
+        raise error(reply.error_code, "the broker refuses to tell its versions", message=reply.NAME, version=version)
+    offered = {entry.api_key: (entry.min_version, entry.max_version) for entry in reply.api_keys}
+    return Versions(offered, {feature.name: feature.max_version_level for feature in reply.finalized_features})
