@@ -14,6 +14,8 @@ from __future__ import annotations
 from .base import Broker
 from .errors import BootFailed, Unavailable
 from .kafka import Kafka
+from .pulsar import Pulsar
+from .rocketmq import RocketMQ
 from .zookeeper import ZooKeeper
 
-__all__ = ["BootFailed", "Broker", "Kafka", "Unavailable", "ZooKeeper"]
+__all__ = ["BootFailed", "Broker", "Kafka", "Pulsar", "RocketMQ", "Unavailable", "ZooKeeper"]

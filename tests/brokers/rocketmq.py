@@ -1,0 +1,242 @@
+"""RocketMQ 4.9.7 and 5.5.0: a name server and one or more master brokers; ACL, TLS and either header type when asked for.
+
+Ready means: the name server's answer to GET_BROKER_CLUSTER_INFO (106) names every broker; 5.x says "boot success" up to 10 s before
+that. Traps kept in mind: commit log, queue, index and timer files are mapped whole, so their sizes are cut down; a 5.5.0 broker burns
+a core for ever after the first transaction unless two intervals are raised; 4.9 binds every interface whatever it is told, and needs
+logging files in ROCKETMQ_HOME; an ordered stop of 5.x takes up to 17 s, during which the port is held.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+from . import ports
+from .base import Broker, read_exactly
+from .certs import certificates
+from .maven import classpath, java
+from .process import Server
+
+VERSIONS = ("4.9.7", "5.5.0")
+USERS = {"RocketMQ": "12345678", "appuser1": "87654321"}
+"""Access key to secret key: an administrator, and (4.9) one that may use TopicA, TopicPub (publish only) and GroupA."""
+
+_OPENS = [
+    *(f"--add-exports=java.base/{name}=ALL-UNNAMED" for name in ("sun.nio.ch", "jdk.internal.ref")),
+    *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in ("sun.nio.ch", "java.nio", "java.lang", "java.util")),
+]
+_LOGBACK = """<configuration><appender name="OUT" class="ch.qos.logback.core.ConsoleAppender"><encoder>
+<pattern>%d %p [%c] %m%n</pattern></encoder></appender><root level="WARN"><appender-ref ref="OUT"/></root></configuration>
+"""
+_PLAIN_ACL = """globalWhiteRemoteAddresses: []
+accounts:
+- accessKey: RocketMQ
+  secretKey: 12345678
+  whiteRemoteAddress:
+  admin: true
+- accessKey: appuser1
+  secretKey: 87654321
+  whiteRemoteAddress:
+  admin: false
+  defaultTopicPerm: DENY
+  defaultGroupPerm: DENY
+  topicPerms:
+  - TopicA=PUB|SUB
+  - TopicPub=PUB
+  groupPerms:
+  - GroupA=PUB|SUB
+"""
+
+
+def ask(port: int, code: int, timeout: float = 5.0) -> bytes:
+    """One request with a JSON header and no fields; the whole reply frame after its length."""
+    fields = {"code": code, "flag": 0, "language": "OTHER", "opaque": 1, "serializeTypeCurrentRPC": "JSON", "version": 401}
+    header = json.dumps(fields).encode()
+    with socket.create_connection(("127.0.0.1", port), timeout) as sock:
+        sock.sendall(struct.pack(">ii", 4 + len(header), len(header)) + header)
+        (length,) = struct.unpack(">i", read_exactly(sock, 4))
+        return read_exactly(sock, length)
+
+
+class RocketMQ(Broker):
+    """Args:
+    version: "4.9.7" or "5.5.0".
+    nodes: master brokers: broker-a, broker-b, … In `servers`, number 0 is the name server.
+    binary: the servers' own header type is ROCKETMQ instead of JSON (5.x answers in its own, 4.9 in the request's).
+    acl: 4.9 plain_acl.yml, 5.x authentication and authorization; users: USERS (5.x: the administrator).
+    tls: the same ports take TLS too (permissive mode).
+    settings: further lines of broker.conf.
+    """
+
+    protocol: ClassVar[str] = "rocketmq"
+    one_by_one: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        version: str = "5.5.0",
+        *,
+        nodes: int = 1,
+        binary: bool = False,
+        acl: bool = False,
+        tls: bool = False,
+        settings: dict[str, str] | None = None,
+        heap: str = "384m",
+        fast: bool = True,
+        folder: Path | None = None,
+    ) -> None:
+        super().__init__(folder)
+        self.version, self.nodes, self._binary, self._acl, self._tls = version, nodes, binary, acl, tls
+        words = ["binary" if binary else "json", *(["acl"] if acl else []), *(["tls"] if tls else [])]
+        self.flavour = " ".join([*words, *([f"{nodes} brokers"] if nodes > 1 else [])])
+        self._settings, self._heap, self._fast = settings or {}, heap, fast
+        self.name_server_port = self.port()
+        blocks = [ports.take_block(4) for _ in range(nodes)]  # listen - 2, -, listen, listen + 1
+        self._ports += [port for block in blocks for port in block]
+        self.broker_ports = [block[2] for block in blocks]
+        self.certificates = certificates() if tls else None
+
+    @property
+    def urls(self) -> dict[str, str]:
+        found = {"plain": f"rocketmq://127.0.0.1:{self.name_server_port}"}
+        if self._tls:
+            found["tls"] = f"rocketmq+tls://localhost:{self.name_server_port}"
+        return found
+
+    @property
+    def name_server(self) -> str:
+        """``host:port``, as other clients want it."""
+        return f"127.0.0.1:{self.name_server_port}"
+
+    def info(self) -> dict[str, Any]:
+        extra: dict[str, Any] = {"name_server": self.name_server, "brokers": [f"127.0.0.1:{port}" for port in self.broker_ports]}
+        if self._acl:
+            extra["users"] = USERS if self.version.startswith("4.") else {"RocketMQ": USERS["RocketMQ"]}
+        if self.certificates:
+            extra |= {name: str(getattr(self.certificates, name)) for name in ("ca", "client", "client_key")}
+        return super().info() | extra
+
+    def prepare(self) -> None:
+        path = classpath(f"rocketmq-{self.version}")
+        conf = self.folder / "conf"
+        conf.mkdir(parents=True, exist_ok=True)
+        for kind in ("namesrv", "broker", "tools"):
+            (conf / f"logback_{kind}.xml").write_text(_LOGBACK)
+        if self._acl and self.version.startswith("4."):
+            (conf / "plain_acl.yml").write_text(_PLAIN_ACL)
+        env = {"ROCKETMQ_HOME": str(self.folder)}
+        properties = self.folder / "namesrv.properties"
+        lines = {"listenPort": str(self.name_server_port), "bindAddress": "127.0.0.1", "kvConfigPath": str(self.folder / "kv.json")}
+        properties.write_text("".join(f"{k}={v}\n" for k, v in lines.items()))
+        flags = ("-Xms32m", "-Xmx128m", "-XX:MaxDirectMemorySize=64m", *self._flags())
+        command = java(path, "org.apache.rocketmq.namesrv.NamesrvStartup", "-c", str(properties), flags=flags)
+        self.servers.append(Server(f"{self.name} name server", command, self.folder, self._name_server_ready, label="namesrv", env=env))
+        for node in range(self.nodes):
+            name = f"broker-{'abcdefgh'[node]}"
+            conf_file = self.folder / f"{name}.conf"
+            conf_file.write_text("".join(f"{k}={v}\n" for k, v in self._broker_conf(node, name).items()))
+            flags = ("-Xms128m", f"-Xmx{self._heap}", "-XX:MaxDirectMemorySize=512m", *self._flags())
+            command = java(path, "org.apache.rocketmq.broker.BrokerStartup", "-c", str(conf_file), flags=flags)
+            ready = partial(self._broker_ready, name, self.broker_ports[node])
+            self.servers.append(Server(f"{self.name} {name}", command, self.folder, ready, label=name, env=env))
+
+    def _flags(self) -> list[str]:
+        flags = [
+            "-XX:+UseSerialGC",
+            "-Djava.net.preferIPv4Stack=true",
+            f"-Duser.home={self.folder}",
+            "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",
+            "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.98",
+            "-Drmq.logback.level=WARN",
+            f"-Drocketmq.serialize.type={'ROCKETMQ' if self._binary else 'JSON'}",
+            *_OPENS,
+        ]
+        if self._fast:
+            flags.append("-XX:TieredStopAtLevel=1")
+        if self.certificates:
+            file = self.folder / "tls.properties"
+            lines = {
+                "tls.test.mode.enable": "false",
+                "tls.server.need.client.auth": "optional",
+                "tls.server.keyPath": str(self.certificates.server_key),
+                "tls.server.certPath": str(self.certificates.server),
+                "tls.server.authClient": "false",
+                "tls.server.trustCertPath": str(self.certificates.ca),
+            }
+            file.write_text("".join(f"{k}={v}\n" for k, v in lines.items()))
+            flags += ["-Dtls.server.mode=permissive", "-Dtls.test.mode.enable=false", f"-Dtls.config.file={file}"]
+        else:
+            flags.append("-Dtls.server.mode=disabled")
+        return flags
+
+    def _broker_conf(self, node: int, name: str) -> dict[str, str]:
+        store = self.folder / f"store-{name}"
+        lines = {
+            "brokerClusterName": "DefaultCluster",
+            "brokerName": name,
+            "brokerId": "0",
+            "namesrvAddr": self.name_server,
+            "brokerIP1": "127.0.0.1",
+            "brokerIP2": "127.0.0.1",
+            "bindAddress": "127.0.0.1",
+            "listenPort": str(self.broker_ports[node]),
+            "haListenPort": str(self.broker_ports[node] + 1),
+            "storePathRootDir": str(store),
+            "storePathCommitLog": str(store / "commitlog"),
+            "mappedFileSizeCommitLog": "67108864",
+            "mappedFileSizeConsumeQueue": "600000",
+            "maxHashSlotNum": "10000",
+            "maxIndexNum": "40000",
+            "autoCreateTopicEnable": "false",
+            "autoCreateSubscriptionGroup": "true",
+            "enablePropertyFilter": "true",
+            "traceTopicEnable": "true",
+            "diskMaxUsedSpaceRatio": "98",
+            "fileReservedTime": "480000",  # records of tests carry old times; nothing is ever old enough to go
+            "brokerFastFailureEnable": "false",
+            "transactionTimeOut": "3000",
+            "transactionCheckInterval": "3000",
+            "flushDiskType": "ASYNC_FLUSH",
+            "brokerRole": "ASYNC_MASTER",
+        }
+        if self.version.startswith("4."):
+            lines["aclEnable"] = str(self._acl).lower()
+        else:
+            lines |= {
+                "timerWheelEnable": "true",
+                "mappedFileSizeTimerLog": "1048576",
+                "timerPrecisionMs": "1000",
+                "recallMessageEnable": "true",
+                "useServerSideResetOffset": "false",
+                "transactionMetricFlushInterval": "200",
+                "transactionOpBatchInterval": "86400000",
+                "transactionOpMsgMaxSize": "1",
+            }
+            if self._acl:
+                lines |= _auth_5(store)
+        return lines | self._settings
+
+    def _name_server_ready(self) -> bool:
+        return bool(ask(self.name_server_port, 106))
+
+    def _broker_ready(self, name: str, port: int) -> bool:
+        with socket.create_connection(("127.0.0.1", port), 5.0):
+            pass
+        return f'"{name}"'.encode() in ask(self.name_server_port, 106)
+
+
+def _auth_5(store: Path) -> dict[str, str]:
+    auth = "org.apache.rocketmq.auth"
+    user, password = "RocketMQ", USERS["RocketMQ"]
+    return {
+        "authenticationEnabled": "true",
+        "authorizationEnabled": "true",
+        "authenticationMetadataProvider": f"{auth}.authentication.provider.LocalAuthenticationMetadataProvider",
+        "authorizationMetadataProvider": f"{auth}.authorization.provider.LocalAuthorizationMetadataProvider",
+        "authConfigPath": str(store / "auth"),
+        "initAuthenticationUser": json.dumps({"username": user, "password": password}, separators=(",", ":")),
+        "innerClientAuthenticationCredentials": json.dumps({"accessKey": user, "secretKey": password}, separators=(",", ":")),
+    }
