@@ -4,3 +4,8 @@
 # it. Every part cimports its own names. Constants are `cdef enum`, declarations shared with the engine stand in the .pxd files.
 
 include "_codec_parts/checksum.pyx"      # crc32c, crc32
+include "_codec_parts/table.pyx"         # rows of records in C memory
+include "_codec_parts/arrow_abi.pyx"     # structs of the Arrow C data interface
+include "_codec_parts/columns.pyx"       # Columns, ColumnsBuilder
+include "_codec_parts/record.pyx"        # Record
+include "_codec_parts/arrow_export.pyx"  # Columns to Arrow

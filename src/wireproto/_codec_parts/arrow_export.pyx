@@ -1,0 +1,400 @@
+# Columns to Arrow, by hand and without pyarrow: schema, array and stream capsules.
+#
+# May assume: tables do not change. Must not: hold the interpreter's objects, so that a consumer may give arrays back on any thread.
+# Every array (and each child, which a consumer may move away) holds one reference to the table. Rows are a struct:
+#
+#     field                       Arrow type                            format      nullable
+#     offset | ledger, entry,     int64 (index int32)                   l, i        no
+#       index | sequence
+#     partition                   int32, only for rows to be sent       i           no
+#     timestamp                   timestamp[ms, UTC]                    tsm:UTC     yes
+#     key, value                  binary; large_binary, binary_view,    z Z vz      yes
+#                                   string, large_string on request     u U
+#     headers                     list<item: struct<name: string, value: binary>>   no
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy, strcmp
+
+cdef enum:
+    WANT_BINARY = 0
+    WANT_LARGE = 1
+    WANT_VIEW = 2
+    WANT_STRING = 3
+    WANT_LARGE_STRING = 4
+    VIEW_INLINE = 12
+    OUT_OF_MEMORY = 12      # ENOMEM: the only way a stream of ours can fail
+
+cdef const char **WANT_FORMATS = ["z", "Z", "vz", "u", "U"]
+
+cdef struct Wishes:
+    int key
+    int value
+
+cdef struct Held:                # an array's private data: its table, and what was made for this array alone
+    Table *table
+    const void *buffers[4]
+    int64_t view_sizes[1]
+    void *made                   # int64 starts or views
+
+cdef struct Streaming:
+    Table *table
+    Py_ssize_t start
+    Py_ssize_t stop
+    Wishes wishes
+    bint done
+
+
+# --- schema -------------------------------------------------------------------------------------------------------------------------
+
+cdef void schema_release(ArrowSchema *schema) noexcept nogil:
+    cdef int64_t n
+    for n in range(schema.n_children):
+        if schema.children[n] != NULL:
+            if schema.children[n].release != NULL:
+                schema.children[n].release(schema.children[n])
+            free(schema.children[n])
+    free(schema.children)
+    schema.release = NULL
+
+
+cdef bint schema_fill(ArrowSchema *schema, const char *format, const char *name, bint nullable, int children) noexcept nogil:
+    """Fill one level (all texts are static) and allocate its children."""
+    cdef int n
+    schema.format = format
+    schema.name = name
+    schema.metadata = NULL
+    schema.flags = ARROW_NULLABLE if nullable else 0
+    schema.n_children = 0
+    schema.children = NULL
+    schema.dictionary = NULL
+    schema.private_data = NULL
+    schema.release = schema_release
+    if children:
+        schema.children = <ArrowSchema **>calloc(children, sizeof(ArrowSchema *))
+        if schema.children == NULL:
+            return False
+        schema.n_children = children
+        for n in range(children):
+            schema.children[n] = <ArrowSchema *>calloc(1, sizeof(ArrowSchema))
+            if schema.children[n] == NULL:
+                return False
+    return True
+
+
+cdef int position_fields(Table *t) noexcept nogil:
+    return 3 if t.kind == POSITION_MESSAGE else 0 if t.kind == POSITION_NONE else 1
+
+
+cdef bint table_schema(Table *t, Wishes *wishes, ArrowSchema *out) noexcept nogil:
+    """The whole schema; on False `out` must be released."""
+    cdef int n = 0
+    cdef ArrowSchema **fields
+    cdef ArrowSchema *item
+    if not schema_fill(out, "+s", "", False, position_fields(t) + (t.partition != NULL) + 4):
+        return False
+    fields = out.children
+    if t.kind == POSITION_MESSAGE:
+        schema_fill(fields[0], "l", "ledger", False, 0)
+        schema_fill(fields[1], "l", "entry", False, 0)
+        schema_fill(fields[2], "i", "index", False, 0)
+        n = 3
+    elif t.kind != POSITION_NONE:
+        schema_fill(fields[0], "l", "offset" if t.kind == POSITION_OFFSET else "sequence", False, 0)
+        n = 1
+    if t.partition != NULL:
+        schema_fill(fields[n], "i", "partition", False, 0)
+        n += 1
+    schema_fill(fields[n], "tsm:UTC", "timestamp", True, 0)
+    schema_fill(fields[n + 1], WANT_FORMATS[wishes.key], "key", True, 0)
+    schema_fill(fields[n + 2], WANT_FORMATS[wishes.value], "value", True, 0)
+    if not schema_fill(fields[n + 3], "+l", "headers", False, 1):
+        return False
+    item = fields[n + 3].children[0]
+    if not schema_fill(item, "+s", "item", False, 2):
+        return False
+    schema_fill(item.children[0], "u", "name", False, 0)
+    schema_fill(item.children[1], "z", "value", True, 0)
+    return True
+
+
+# --- arrays -------------------------------------------------------------------------------------------------------------------------
+
+cdef void array_release(ArrowArray *array) noexcept nogil:
+    cdef int64_t n
+    cdef Held *held = <Held *>array.private_data
+    for n in range(array.n_children):
+        if array.children[n] != NULL:
+            if array.children[n].release != NULL:
+                array.children[n].release(array.children[n])
+            free(array.children[n])
+    free(array.children)
+    if held != NULL:
+        table_release(held.table)
+        free(held.made)
+        free(held)
+    array.release = NULL
+
+
+cdef Held *array_fill(
+    ArrowArray *array, Table *t, int64_t offset, int64_t length, int64_t nulls, int buffers, int children
+) noexcept nogil:
+    """Fill one level and allocate its children; NULL without memory (then `array` must still be released)."""
+    cdef Held *held = <Held *>calloc(1, sizeof(Held))
+    cdef int n
+    array.length = length
+    array.null_count = nulls
+    array.offset = offset
+    array.n_buffers = buffers
+    array.n_children = 0
+    array.buffers = NULL
+    array.children = NULL
+    array.dictionary = NULL
+    array.release = array_release
+    array.private_data = held
+    if held == NULL:
+        return NULL
+    held.table = table_share(t)
+    array.buffers = held.buffers
+    if children:
+        array.children = <ArrowArray **>calloc(children, sizeof(ArrowArray *))
+        if array.children == NULL:
+            return NULL
+        array.n_children = children
+        for n in range(children):
+            array.children[n] = <ArrowArray *>calloc(1, sizeof(ArrowArray))
+            if array.children[n] == NULL:
+                return NULL
+    return held
+
+
+cdef bint fixed_array(ArrowArray *array, Table *t, int64_t start, int64_t length, const void *data, const uint8_t *valid) noexcept nogil:
+    cdef Held *held = array_fill(array, t, start, length, 0 if valid == NULL else -1, 2, 0)
+    if held == NULL:
+        return False
+    held.buffers[0] = valid
+    held.buffers[1] = data if data != NULL else EMPTY_BYTES
+    return True
+
+
+cdef bint bytes_array(ArrowArray *array, Table *t, Bytes *c, int64_t start, int64_t length, int wish) noexcept nogil:
+    """Key, value or a part of headers, in the layout wished for."""
+    cdef Held *held = array_fill(array, t, start, length, 0 if c.valid == NULL else -1, 4 if wish == WANT_VIEW else 3, 0)
+    cdef int64_t row, before
+    if held == NULL:
+        return False
+    held.buffers[0] = c.valid
+    held.buffers[2] = c.data if c.data != NULL else EMPTY_BYTES
+    if wish == WANT_BINARY or wish == WANT_STRING:
+        held.buffers[1] = c.starts if c.starts != NULL else <int32_t *>EMPTY_BYTES
+        return True
+    # What is made for this array begins at the row whose validity bit begins a byte: at most 7 rows before the first one wanted.
+    before = start & 7 if length else 0
+    held.buffers[0] = c.valid + (start >> 3) if c.valid != NULL else NULL
+    array.offset = before
+    if wish == WANT_VIEW:
+        return views_of(c, start - before, start + length, held)
+    held.made = malloc((before + length + 1) * 8)
+    if held.made == NULL:
+        return False
+    for row in range(before + length + 1):
+        (<int64_t *>held.made)[row] = c.starts[start - before + row]
+    held.buffers[1] = held.made
+    return True
+
+
+cdef bint views_of(Bytes *c, int64_t start, int64_t stop, Held *held) noexcept nogil:
+    """Views: int32 size, then 12 bytes inline, or 4 bytes of prefix, int32 buffer, int32 start in it."""
+    cdef uint8_t *view = <uint8_t *>calloc(stop - start + 1, 16)
+    cdef int64_t row
+    cdef int32_t size
+    if view == NULL:
+        return False
+    held.made = view
+    held.buffers[1] = view
+    held.view_sizes[0] = c.used
+    held.buffers[3] = held.view_sizes
+    for row in range(start, stop):
+        size = c.starts[row + 1] - c.starts[row]
+        memcpy(view, &size, 4)
+        if size <= VIEW_INLINE:
+            memcpy(view + 4, c.data + c.starts[row], size)
+        else:
+            memcpy(view + 4, c.data + c.starts[row], 4)
+            memcpy(view + 12, &c.starts[row], 4)
+        view += 16
+    return True
+
+
+cdef bint headers_array(ArrowArray *array, Table *t, int64_t start, int64_t length) noexcept nogil:
+    """list<struct<name, value>>: the list is sliced by its offset, what lies below is given whole."""
+    cdef Held *held = array_fill(array, t, start if t.header_at != NULL else 0, length, 0, 2, 1)
+    cdef ArrowArray *item
+    if held == NULL:
+        return False
+    if t.header_at != NULL:
+        held.buffers[1] = t.header_at
+    else:
+        held.made = calloc(length + 1, 4)
+        if held.made == NULL:
+            return False
+        held.buffers[1] = held.made
+    item = array.children[0]
+    return (array_fill(item, t, 0, t.headers, 0, 1, 2) != NULL
+            and bytes_array(item.children[0], t, &t.name, 0, t.headers, WANT_BINARY)
+            and bytes_array(item.children[1], t, &t.header_value, 0, t.headers, WANT_BINARY))
+
+
+cdef bint table_array(Table *t, Py_ssize_t start, Py_ssize_t stop, Wishes *wishes, ArrowArray *out) noexcept nogil:
+    """The rows as a struct array; on False `out` must be released."""
+    cdef int64_t length = stop - start
+    cdef int n = 0
+    cdef ArrowArray **fields
+    if array_fill(out, t, 0, length, 0, 1, position_fields(t) + (t.partition != NULL) + 4) == NULL:
+        return False
+    fields = out.children
+    if t.kind != POSITION_NONE:
+        if not fixed_array(fields[0], t, start, length, t.p0, NULL):
+            return False
+        n = 1
+    if t.kind == POSITION_MESSAGE:
+        if not fixed_array(fields[1], t, start, length, t.p1, NULL) or not fixed_array(fields[2], t, start, length, t.p2, NULL):
+            return False
+        n = 3
+    if t.partition != NULL:
+        if not fixed_array(fields[n], t, start, length, t.partition, NULL):
+            return False
+        n += 1
+    return (fixed_array(fields[n], t, start, length, t.timestamp, t.timestamp_valid)
+            and bytes_array(fields[n + 1], t, &t.key, start, length, wishes.key)
+            and bytes_array(fields[n + 2], t, &t.value, start, length, wishes.value)
+            and headers_array(fields[n + 3], t, start, length))
+
+
+# --- stream -------------------------------------------------------------------------------------------------------------------------
+
+cdef int stream_schema(ArrowArrayStream *stream, ArrowSchema *out) noexcept nogil:
+    cdef Streaming *s = <Streaming *>stream.private_data
+    if table_schema(s.table, &s.wishes, out):
+        return 0
+    schema_release(out)
+    return OUT_OF_MEMORY
+
+
+cdef int stream_next(ArrowArrayStream *stream, ArrowArray *out) noexcept nogil:
+    cdef Streaming *s = <Streaming *>stream.private_data
+    out.release = NULL
+    if s.done:
+        return 0
+    if not table_array(s.table, s.start, s.stop, &s.wishes, out):
+        array_release(out)
+        return OUT_OF_MEMORY
+    s.done = True
+    return 0
+
+
+cdef const char *stream_error(ArrowArrayStream *stream) noexcept nogil:
+    return "no memory"
+
+
+cdef void stream_release(ArrowArrayStream *stream) noexcept nogil:
+    cdef Streaming *s = <Streaming *>stream.private_data
+    if s != NULL:
+        table_release(s.table)
+        free(s)
+    stream.private_data = NULL
+    stream.release = NULL
+
+
+# --- capsules -----------------------------------------------------------------------------------------------------------------------
+
+cdef int wish_of(const char *format) noexcept:
+    cdef int n
+    for n in range(5):
+        if strcmp(format, WANT_FORMATS[n]) == 0:
+            return n
+    return WANT_BINARY
+
+
+cdef Wishes read_wishes(Columns columns, object requested) except *:
+    """What a requested schema asks for, as far as these rows can give it."""
+    cdef Wishes wishes
+    cdef ArrowSchema *schema
+    cdef ArrowSchema *field
+    cdef int64_t n
+    wishes.key = wishes.value = WANT_BINARY
+    if requested is None:
+        return wishes
+    schema = <ArrowSchema *>PyCapsule_GetPointer(requested, "arrow_schema")
+    if schema.release == NULL:
+        raise ValueError("the requested schema was released already")
+    for n in range(schema.n_children):
+        field = schema.children[n]
+        if field.name == NULL or field.format == NULL:
+            continue
+        if strcmp(field.name, "key") == 0:
+            wishes.key = possible(wish_of(field.format), columns, &columns.table.key)
+        elif strcmp(field.name, "value") == 0:
+            wishes.value = possible(wish_of(field.format), columns, &columns.table.value)
+    return wishes
+
+
+cdef int possible(int wish, Columns columns, Bytes *c) noexcept:
+    """A string only when each value is UTF-8 by itself: checked here, since consumers trust it."""
+    cdef Py_ssize_t row
+    if wish == WANT_STRING or wish == WANT_LARGE_STRING:
+        for row in range(columns.start, columns.stop):
+            if not is_utf8(c.data + c.starts[row], c.starts[row + 1] - c.starts[row]):
+                return WANT_BINARY if wish == WANT_STRING else WANT_LARGE
+    return wish
+
+
+cdef object schema_capsule(Table *t, Wishes *wishes):
+    cdef ArrowSchema *schema = <ArrowSchema *>calloc(1, sizeof(ArrowSchema))
+    if schema == NULL:
+        raise MemoryError
+    if not table_schema(t, wishes, schema):
+        schema_release(schema)
+        free(schema)
+        raise MemoryError
+    return PyCapsule_New(schema, "arrow_schema", capsule_schema_free)
+
+
+cdef object export_schema(Table *t, object requested):
+    cdef Wishes wishes
+    wishes.key = wishes.value = WANT_BINARY
+    return schema_capsule(t, &wishes)
+
+
+cdef object export_array(Columns columns, object requested):
+    cdef Wishes wishes = read_wishes(columns, requested)
+    cdef ArrowArray *array
+    schema = schema_capsule(columns.table, &wishes)
+    array = <ArrowArray *>calloc(1, sizeof(ArrowArray))
+    if array == NULL:
+        raise MemoryError
+    if not table_array(columns.table, columns.start, columns.stop, &wishes, array):
+        array_release(array)
+        free(array)
+        raise MemoryError
+    return schema, PyCapsule_New(array, "arrow_array", capsule_array_free)
+
+
+cdef object export_stream(Columns columns, object requested):
+    cdef Wishes wishes = read_wishes(columns, requested)
+    cdef ArrowArrayStream *stream = <ArrowArrayStream *>calloc(1, sizeof(ArrowArrayStream))
+    cdef Streaming *s = <Streaming *>calloc(1, sizeof(Streaming))
+    if stream == NULL or s == NULL:
+        free(stream)
+        free(s)
+        raise MemoryError
+    s.table = table_share(columns.table)
+    s.start = columns.start
+    s.stop = columns.stop
+    s.wishes = wishes
+    stream.get_schema = stream_schema
+    stream.get_next = stream_next
+    stream.get_last_error = stream_error
+    stream.release = stream_release
+    stream.private_data = s
+    return PyCapsule_New(stream, "arrow_array_stream", capsule_stream_free)

@@ -1,0 +1,410 @@
+# Columns: a run of records of one partition (or to be sent to one topic), the one type for all protocols.
+#
+# May assume: its table never changes. Must not: know a protocol. A slice shares the table; Arrow consumers share it too, so that a
+# Columns may go before them. Threads may share a Columns freely: nothing in it is written after it was made.
+
+cimport cython
+from cpython.buffer cimport Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+
+from wireproto.errors import ValueUnsupported
+
+cdef dict POSITION_KINDS = {
+    "none": POSITION_NONE, "offset": POSITION_OFFSET, "message_id": POSITION_MESSAGE, "sequence": POSITION_SEQUENCE,
+}
+
+
+cdef void check(int code) except *:
+    """Raise what a table's code says."""
+    if code == TABLE_MEMORY:
+        raise MemoryError("no memory for the columns")
+    if code == TABLE_FULL:
+        raise ValueUnsupported("one Columns holds less than 2 GiB per column and less than 2^31 rows")
+
+
+@cython.final
+@cython.no_gc
+cdef class Columns:
+    """Records as columns: position parts, timestamp, key, value, headers. Immutable; made by a decoder, a builder, or `from_arrow`.
+
+    ``len(c)``, ``c[i:j]`` (shares memory), ``c.records(topic, partition)``, ``c.values()``, ``c.keys()``, ``c.timestamps()``,
+    ``c.positions()``, and the Arrow C data interface, which may be asked any number of times.
+    """
+
+    cdef Table *table
+    cdef Py_ssize_t start, stop
+    cdef readonly tuple facts       # per-batch facts, when the decoder was asked for them
+    cdef readonly tuple skipped     # errors of the batches that were passed over (on_corrupt="skip")
+
+    def __cinit__(self):
+        self.facts = ()
+        self.skipped = ()
+
+    def __init__(self):
+        raise TypeError("columns come from a decoder, a ColumnsBuilder, Columns.from_rows or Columns.from_arrow")
+
+    def __dealloc__(self):
+        table_release(self.table)
+
+    def __len__(self):
+        return self.stop - self.start
+
+    def __getitem__(self, index):
+        if not isinstance(index, slice):
+            raise TypeError("take a slice of columns; single records come from records(topic, partition)")
+        start, stop, step = index.indices(self.stop - self.start)
+        if step != 1:
+            raise ValueError("a slice of columns has step 1")
+        return columns_over(self.table, self.start + start, self.start + (stop if stop > start else start), self.facts, self.skipped)
+
+    def __repr__(self):
+        return f"<Columns {self.stop - self.start} records, {self.nbytes} bytes>"
+
+    @property
+    def nbytes(self):
+        """Bytes of keys, values and headers in these rows (not counting 30 to 50 bytes a row of fixed columns)."""
+        cdef Table *t = self.table
+        cdef Py_ssize_t a = self.start, b = self.stop, total = 0
+        if a == b:
+            return 0
+        total = t.key.starts[b] - t.key.starts[a] + t.value.starts[b] - t.value.starts[a]
+        if t.header_at != NULL:
+            a, b = t.header_at[a], t.header_at[b]
+            total += t.name.starts[b] - t.name.starts[a] + t.header_value.starts[b] - t.header_value.starts[a]
+        return total
+
+    @property
+    def kind(self):
+        """What a position is here: "offset", "message_id", "sequence", or "none" for rows to be sent."""
+        for name, kind in POSITION_KINDS.items():
+            if kind == self.table.kind:
+                return name
+
+    def values(self):
+        """All values, as a list of bytes or None."""
+        return self.column(&self.table.value)
+
+    def keys(self):
+        """All keys, as a list of bytes or None."""
+        return self.column(&self.table.key)
+
+    cdef list column(self, Bytes *c):
+        cdef Py_ssize_t row
+        return [bytes_at(c, row) for row in range(self.start, self.stop)]
+
+    def timestamps(self):
+        """All timestamps, as a list of milliseconds since 1970 UTC or None."""
+        cdef Table *t = self.table
+        cdef Py_ssize_t row
+        return [None if is_null(t.timestamp_valid, row) else t.timestamp[row] for row in range(self.start, self.stop)]
+
+    def headers(self):
+        """All headers, as a list of tuples of (name, value or None)."""
+        cdef Py_ssize_t row
+        return [headers_at(self.table, row) for row in range(self.start, self.stop)]
+
+    def positions(self):
+        """All positions in parts: offsets or sequences as int, message ids as (ledger, entry, index); None for rows to be sent."""
+        cdef Table *t = self.table
+        cdef Py_ssize_t row
+        if t.kind == POSITION_NONE:
+            return [None] * (self.stop - self.start)
+        if t.kind == POSITION_MESSAGE:
+            return [(t.p0[row], t.p1[row], t.p2[row]) for row in range(self.start, self.stop)]
+        return [t.p0[row] for row in range(self.start, self.stop)]
+
+    def partitions(self):
+        """The partition column of rows to be sent, as a list of int, or None when the source named none."""
+        cdef Py_ssize_t row
+        if self.table.partition == NULL:
+            return None
+        return [self.table.partition[row] for row in range(self.start, self.stop)]
+
+    def records(self, str topic not None, int partition):
+        """Iterate the rows as `Record` objects."""
+        cdef RecordIterator found = RecordIterator.__new__(RecordIterator)
+        found.columns = self
+        found.topic = topic
+        found.partition = partition
+        found.row = self.start
+        return found
+
+    def record(self, Py_ssize_t index, str topic not None, int partition):
+        """The row at `index` (from 0) as a Record."""
+        if not 0 <= index < self.stop - self.start:
+            raise IndexError(f"row {index} of {self.stop - self.start}")
+        return new_record(self, topic, partition, self.start + index)
+
+    def __eq__(self, other):
+        if not isinstance(other, Columns):
+            return NotImplemented
+        theirs = <Columns>other
+        return (self.table.kind == theirs.table.kind and self.positions() == theirs.positions()
+                and self.timestamps() == theirs.timestamps() and self.keys() == theirs.keys()
+                and self.values() == theirs.values() and self.headers() == theirs.headers())
+
+    __hash__ = None
+
+    def __reduce__(self):
+        kind = self.kind
+        return _columns, (kind, self.positions(), self.timestamps(), self.keys(), self.values(), self.headers(), self.partitions())
+
+    @staticmethod
+    def from_rows(values, keys=None, headers=None, timestamps=None, partitions=None):
+        """Rows to be sent, from lists of equal length.
+
+        Args:
+            values, keys: bytes (any buffer) or None each.
+            headers: a mapping or pairs of (name, value or None) each, or None.
+            timestamps: milliseconds since 1970 UTC or None each.
+            partitions: int each.
+        """
+        return _columns("none", None, timestamps, keys, values, headers, partitions)
+
+    @staticmethod
+    def concat(parts):
+        """One Columns out of several of the same kind, in order; copies."""
+        return concat_columns(list(parts))
+
+    @staticmethod
+    def from_arrow(source):
+        """Rows to be sent, from anything with ``__arrow_c_stream__`` or ``__arrow_c_array__`` (see arrow_import)."""
+        raise NotImplementedError
+
+    def __arrow_c_schema__(self):
+        """Arrow schema capsule of these columns."""
+        return export_schema(self.table, None)
+
+    def __arrow_c_array__(self, requested_schema=None):
+        """Arrow (schema, array) capsules: a struct array of these columns. May be asked any number of times.
+
+        Args:
+            requested_schema: a schema capsule; for key and value its binary, large_binary, binary_view, string or large_string is
+                honoured (string only where all the bytes are UTF-8). What cannot be honoured is given as it is.
+        """
+        return export_array(self, requested_schema)
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        """Arrow stream capsule: one batch of these columns. May be asked any number of times."""
+        return export_stream(self, requested_schema)
+
+
+cdef Columns columns_over(Table *table, Py_ssize_t start, Py_ssize_t stop, tuple facts, tuple skipped):
+    """Another view of a table that stays shared."""
+    cdef Columns columns = Columns.__new__(Columns)
+    columns.table = table_share(table)
+    columns.start = start
+    columns.stop = stop
+    columns.facts = facts
+    columns.skipped = skipped
+    return columns
+
+
+cdef Columns columns_take(Table *table):
+    """All rows of a table; takes over the caller's reference."""
+    cdef Columns columns = Columns.__new__(Columns)
+    if table.key.starts == NULL:
+        check(table_reserve(table, 0))
+    columns.table = table
+    columns.start = 0
+    columns.stop = table.rows
+    return columns
+
+
+@cython.final
+cdef class ColumnsBuilder:
+    """Puts columns together record by record.
+
+    Args:
+        kind: what `position` is: "offset", "sequence" (an int), "message_id" (ledger, entry, index), or "none" for rows to be sent.
+    """
+
+    cdef Table *table
+
+    def __cinit__(self, str kind="none"):
+        if kind not in POSITION_KINDS:
+            raise ValueError(f"kind {kind!r} is not one of {', '.join(POSITION_KINDS)}")
+        self.table = table_new(POSITION_KINDS[kind])
+        if self.table == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        table_release(self.table)
+
+    def __len__(self):
+        return self.table.rows
+
+    def append(self, value, *, key=None, headers=None, timestamp=None, position=None, partition=None):
+        """Add a record.
+
+        Args:
+            value, key: bytes (any buffer) or None.
+            headers: a mapping or pairs of (name, value or None).
+            timestamp: milliseconds since 1970 UTC or None.
+            position: as the builder's kind says.
+            partition: int; given for all rows or for none.
+        """
+        cdef Table *t = self.table
+        cdef Py_ssize_t row = t.rows, headers_before = t.headers
+        check(table_reserve(t, 1 if t.row_room else 16))
+        try:
+            if t.kind == POSITION_MESSAGE:
+                t.p0[row], t.p1[row], t.p2[row] = position
+            elif t.kind != POSITION_NONE:
+                t.p0[row] = position
+            self.put_partition(row, partition)
+            check(put_timestamp(t, row, 0 if timestamp is None else timestamp, timestamp is not None))
+            push_object(&t.key, row, t.row_room, key)
+            push_object(&t.value, row, t.row_room, value)
+            push_headers(t, headers)
+        except BaseException:
+            table_cut(t, row, headers_before)
+            raise
+        end_row(t)
+
+    cdef void put_partition(self, Py_ssize_t row, partition) except *:
+        cdef Table *t = self.table
+        if partition is None:
+            if t.partition != NULL:
+                raise ValueUnsupported("partition is given for some rows and not for others")
+            return
+        if t.partition == NULL:
+            if row:
+                raise ValueUnsupported("partition is given for some rows and not for others")
+            check(grow(<void **>&t.partition, t.row_room * 4))
+        t.partition[row] = partition
+
+    def finish(self):
+        """The columns; the builder is empty afterwards and may be used again."""
+        cdef Table *t = self.table
+        cdef Table *fresh = table_new(t.kind)
+        if fresh == NULL:
+            raise MemoryError
+        self.table = fresh
+        table_trim(t)
+        return columns_take(t)
+
+
+cdef void push_object(Bytes *c, Py_ssize_t row, Py_ssize_t row_room, value) except *:
+    """Put a bytes-like object or None."""
+    cdef Py_buffer view
+    if value is None:
+        check(bytes_push(c, row, row_room, NULL, -1, 0))
+    elif isinstance(value, bytes):
+        check(bytes_reserve(c, PyBytes_GET_SIZE(value)))
+        bytes_push(c, row, row_room, <uint8_t *>PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value), 0)
+    elif isinstance(value, str):
+        raise TypeError("keys, values and header values are bytes, not str: encode it")
+    else:
+        PyObject_GetBuffer(value, &view, PyBUF_SIMPLE)
+        try:
+            check(bytes_reserve(c, view.len))
+            bytes_push(c, row, row_room, <uint8_t *>view.buf, view.len, 0)
+        finally:
+            PyBuffer_Release(&view)
+
+
+cdef void push_headers(Table *t, headers) except *:
+    """Put a mapping or pairs of (str, bytes-like or None) as the headers of the row being filled."""
+    cdef const char *name_at
+    cdef Py_ssize_t name_size
+    cdef Py_buffer view
+    if headers is None:
+        return
+    for name, value in headers.items() if hasattr(headers, "items") else headers:
+        name_at = PyUnicode_AsUTF8AndSize(name, &name_size)
+        if value is None:
+            check(header_push(t, <uint8_t *>name_at, name_size, NULL, -1))
+            continue
+        if isinstance(value, str):
+            raise TypeError(f"header {name!r}: values are bytes, not str: encode it")
+        PyObject_GetBuffer(value, &view, PyBUF_SIMPLE)
+        try:
+            check(header_push(t, <uint8_t *>name_at, name_size, <uint8_t *>view.buf, view.len))
+        finally:
+            PyBuffer_Release(&view)
+
+
+def _columns(kind, positions, timestamps, keys, values, headers, partitions):
+    """Columns out of lists (pickle, from_rows)."""
+    cdef Py_ssize_t row, rows = len(values)
+    for name, other in (("keys", keys), ("headers", headers), ("timestamps", timestamps), ("partitions", partitions)):
+        if other is not None and len(other) != rows:
+            raise ValueError(f"{len(other)} {name} for {rows} values")
+    builder = ColumnsBuilder(kind)
+    for row in range(rows):
+        builder.append(
+            values[row],
+            key=None if keys is None else keys[row],
+            headers=None if headers is None else headers[row],
+            timestamp=None if timestamps is None else timestamps[row],
+            position=None if positions is None else positions[row],
+            partition=None if partitions is None else partitions[row],
+        )
+    return builder.finish()
+
+
+cdef int copy_rows(Table *to, Table *t, Py_ssize_t start, Py_ssize_t stop) noexcept nogil:
+    """Append rows of one table to another of the same kind."""
+    cdef Py_ssize_t row, n, at
+    cdef int code = table_reserve(to, stop - start)
+    if code == TABLE_OK and stop > start:
+        code = bytes_reserve(&to.key, t.key.starts[stop] - t.key.starts[start])
+        if code == TABLE_OK:
+            code = bytes_reserve(&to.value, t.value.starts[stop] - t.value.starts[start])
+    for row in range(start, stop):
+        if code != TABLE_OK:
+            return code
+        at = to.rows
+        if t.kind != POSITION_NONE:
+            to.p0[at] = t.p0[row]
+        if t.kind == POSITION_MESSAGE:
+            to.p1[at], to.p2[at] = t.p1[row], t.p2[row]
+        if to.partition != NULL:
+            to.partition[at] = t.partition[row]
+        code = put_timestamp(to, at, t.timestamp[row], not is_null(t.timestamp_valid, row))
+        if code == TABLE_OK:
+            code = copy_value(&to.key, at, to.row_room, &t.key, row)
+        if code == TABLE_OK:
+            code = copy_value(&to.value, at, to.row_room, &t.value, row)
+        if code == TABLE_OK and t.header_at != NULL:
+            for n in range(t.header_at[row], t.header_at[row + 1]):
+                code = header_push(
+                    to, t.name.data + t.name.starts[n], t.name.starts[n + 1] - t.name.starts[n],
+                    t.header_value.data + t.header_value.starts[n],
+                    -1 if is_null(t.header_value.valid, n) else t.header_value.starts[n + 1] - t.header_value.starts[n])
+                if code != TABLE_OK:
+                    return code
+        end_row(to)
+    return code
+
+
+cdef inline int copy_value(Bytes *to, Py_ssize_t at, Py_ssize_t row_room, Bytes *c, Py_ssize_t row) noexcept nogil:
+    return bytes_push(
+        to, at, row_room, c.data + c.starts[row], -1 if is_null(c.valid, row) else c.starts[row + 1] - c.starts[row], 0)
+
+
+cdef Columns concat_columns(list parts):
+    cdef Columns part
+    cdef Table *to
+    if not parts:
+        raise ValueError("nothing to concatenate")
+    if len(parts) == 1:
+        return parts[0]
+    to = table_new((<Columns?>parts[0]).table.kind)
+    if to == NULL:
+        raise MemoryError
+    try:
+        for part in parts:
+            if part.table.kind != to.kind or (part.table.partition == NULL) != ((<Columns>parts[0]).table.partition == NULL):
+                raise ValueError("columns of different kinds")
+        check(table_reserve(to, sum([len(part) for part in parts])))
+        if (<Columns>parts[0]).table.partition != NULL:
+            check(grow(<void **>&to.partition, to.row_room * 4))
+        for part in parts:
+            check(copy_rows(to, part.table, part.start, part.stop))
+        to.references += 1
+        return columns_take(to)
+    finally:
+        table_release(to)
