@@ -77,6 +77,11 @@ class Broker:
         return self.urls["plain"]
 
     @property
+    def addresses(self) -> list[str]:
+        """``host:port`` of every plain listener, as the broker advertises it (for a proxy's address map)."""
+        raise NotImplementedError
+
+    @property
     def name(self) -> str:
         return f"{self.protocol} {self.version}" + (f" {self.flavour}" if self.flavour else "")
 

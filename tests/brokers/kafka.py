@@ -108,6 +108,10 @@ class Kafka(Broker):
         """``host:port,…`` of the plain listeners, as other clients want it."""
         return ",".join(f"127.0.0.1:{ports['PLAINTEXT']}" for ports in self.listeners)
 
+    @property
+    def addresses(self) -> list[str]:
+        return self.bootstrap.split(",")
+
     def info(self) -> dict[str, Any]:
         extra: dict[str, Any] = {"bootstrap": self.bootstrap}
         if "SASL_PLAINTEXT" in self.listeners[0]:

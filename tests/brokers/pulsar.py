@@ -97,6 +97,10 @@ class Pulsar(Broker):
         """The service URL, as other clients want it."""
         return f"pulsar://127.0.0.1:{self.binary_port}"
 
+    @property
+    def addresses(self) -> list[str]:
+        return [f"127.0.0.1:{self.binary_port}"]
+
     def info(self) -> dict[str, Any]:
         extra: dict[str, Any] = {"service": self.service, "admin": self.admin}
         if self._tokens:

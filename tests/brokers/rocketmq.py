@@ -111,6 +111,10 @@ class RocketMQ(Broker):
         """``host:port``, as other clients want it."""
         return f"127.0.0.1:{self.name_server_port}"
 
+    @property
+    def addresses(self) -> list[str]:
+        return [f"127.0.0.1:{port}" for port in (self.name_server_port, *self.broker_ports)]
+
     def info(self) -> dict[str, Any]:
         extra: dict[str, Any] = {"name_server": self.name_server, "brokers": [f"127.0.0.1:{port}" for port in self.broker_ports]}
         if self._acl:

@@ -79,6 +79,10 @@ class ZooKeeper(Broker):
             found["tls"] = "zookeeper+tls://" + ",".join(f"localhost:{port}" for port in self.tls_ports)
         return found
 
+    @property
+    def addresses(self) -> list[str]:
+        return [f"127.0.0.1:{port}" for port in self.client_ports]
+
     def info(self) -> dict[str, Any]:
         extra: dict[str, Any] = {"super": SUPER}
         if self.certificates:

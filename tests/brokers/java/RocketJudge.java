@@ -1,0 +1,148 @@
+// RocketMQ's own Java client as a judge, for both lines (4.9 and 5.x). Bodies, keys and values travel as base64 where they may be no text.
+//   send    NAMESRV TOPIC [ACCESS SECRET]                 stdin: {"body": base64, "keys": text, "tag": text, "queue": n, "properties": {..}} a line
+//   batch   NAMESRV TOPIC [ACCESS SECRET]                 the same lines, as one batch message per queue 0
+//   pull    NAMESRV TOPIC [ACCESS SECRET]                 every message of every queue, from the first to the last there is
+//   create  NAMESRV TOPIC QUEUES BROKER-ADDRESS [ACCESS SECRET]
+//   push    NAMESRV TOPIC GROUP COUNT [ACCESS SECRET]     a push consumer; ends after COUNT messages
+// Every message printed: {"queue", "offset", "keys", "tag", "body", "born", "properties", "msgId", "reconsume"}
+import java.nio.charset.StandardCharsets;
+import java.util.*;
+import java.util.concurrent.*;
+import org.apache.rocketmq.acl.common.*;
+import org.apache.rocketmq.client.consumer.*;
+import org.apache.rocketmq.client.consumer.listener.*;
+import org.apache.rocketmq.client.producer.*;
+import org.apache.rocketmq.common.TopicConfig;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.*;
+import org.apache.rocketmq.remoting.RPCHook;
+import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
+import com.alibaba.fastjson.*;
+
+public class RocketJudge {
+    static final String INSTANCE = "judge-" + ProcessHandle.current().pid();
+
+    public static void main(String[] a) {
+        try {
+            run(a);
+        } catch (Throwable why) {
+            why.printStackTrace();
+            System.exit(1);  // the client's threads would keep the process
+        }
+        System.out.flush();
+        System.exit(0);
+    }
+
+    static void run(String[] a) throws Exception {
+        int rest = a[0].equals("push") || a[0].equals("create") ? 5 : 3;
+        RPCHook hook = a.length > rest ? new AclClientRPCHook(new SessionCredentials(a[rest], a[rest + 1])) : null;
+        switch (a[0]) {
+            case "send": send(a[1], a[2], hook, false); break;
+            case "batch": send(a[1], a[2], hook, true); break;
+            case "pull": pull(a[1], a[2], hook); break;
+            case "push": push(a[1], a[2], a[3], Integer.parseInt(a[4]), hook); break;
+            case "create": create(a[1], a[2], Integer.parseInt(a[3]), a[4], hook); break;
+            default: System.exit(2);
+        }
+    }
+
+    static void create(String namesrv, String topic, int queues, String broker, RPCHook hook) throws Exception {
+        DefaultMQAdminExt admin = new DefaultMQAdminExt(hook, 10000);
+        admin.setNamesrvAddr(namesrv);
+        admin.setInstanceName(INSTANCE);
+        admin.start();
+        admin.createAndUpdateTopicConfig(broker, new TopicConfig(topic, queues, queues, 6));
+        admin.shutdown();
+    }
+
+    static Message message(String topic, JSONObject o) {
+        Message m = new Message(topic, Base64.getDecoder().decode(o.getString("body")));
+        if (o.getString("keys") != null) m.setKeys(o.getString("keys"));
+        if (o.getString("tag") != null) m.setTags(o.getString("tag"));
+        JSONObject properties = o.getJSONObject("properties");
+        if (properties != null) for (String name : properties.keySet()) m.putUserProperty(name, properties.getString(name));
+        return m;
+    }
+
+    static void send(String namesrv, String topic, RPCHook hook, boolean batch) throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer("judge-producer", hook);
+        producer.setNamesrvAddr(namesrv);
+        producer.setInstanceName(INSTANCE);
+        producer.setVipChannelEnabled(false);
+        producer.start();
+        List<MessageQueue> queues = producer.fetchPublishMessageQueues(topic);
+        Collections.sort(queues);
+        List<Message> all = new ArrayList<>();
+        Scanner in = new Scanner(System.in, StandardCharsets.UTF_8);
+        while (in.hasNextLine()) {
+            JSONObject o = JSON.parseObject(in.nextLine());
+            Message m = message(topic, o);
+            if (batch) { all.add(m); continue; }
+            Integer queue = o.getInteger("queue");
+            SendResult r = queue == null ? producer.send(m, 10000) : producer.send(m, queues.get(queue), 10000);
+            sent(r);
+        }
+        if (batch) sent(producer.send(all, queues.get(0), 10000));
+        producer.shutdown();
+    }
+
+    static void sent(SendResult r) {
+        JSONObject o = new JSONObject();
+        o.put("status", r.getSendStatus().name());
+        o.put("msgId", r.getMsgId());
+        o.put("queue", r.getMessageQueue().getQueueId());
+        o.put("offset", r.getQueueOffset());
+        System.out.println(o.toJSONString());
+    }
+
+    static void pull(String namesrv, String topic, RPCHook hook) throws Exception {
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("judge-pull", hook);
+        consumer.setNamesrvAddr(namesrv);
+        consumer.setInstanceName(INSTANCE);
+        consumer.setVipChannelEnabled(false);
+        consumer.start();
+        List<MessageQueue> queues = new ArrayList<>(consumer.fetchSubscribeMessageQueues(topic));
+        Collections.sort(queues);
+        for (MessageQueue queue : queues) {
+            long at = consumer.minOffset(queue), end = consumer.maxOffset(queue);
+            while (at < end) {
+                PullResult r = consumer.pull(queue, "*", at, 32, 10000);
+                if (r.getMsgFoundList() != null) for (MessageExt m : r.getMsgFoundList()) print(m);
+                at = r.getNextBeginOffset();
+            }
+        }
+        consumer.shutdown();
+    }
+
+    static void push(String namesrv, String topic, String group, int count, RPCHook hook) throws Exception {
+        CountDownLatch left = new CountDownLatch(count);
+        DefaultMQPushConsumer consumer = hook == null ? new DefaultMQPushConsumer(group)
+            : new DefaultMQPushConsumer(null, group, hook, new org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely());
+        consumer.setNamesrvAddr(namesrv);
+        consumer.setInstanceName(INSTANCE);
+        consumer.setVipChannelEnabled(false);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(topic, "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (list, context) -> {
+            for (MessageExt m : list) { print(m); left.countDown(); }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        if (!left.await(100, TimeUnit.SECONDS)) System.exit(3);
+        consumer.shutdown();
+    }
+
+    static synchronized void print(MessageExt m) {
+        JSONObject o = new JSONObject();
+        o.put("queue", m.getQueueId());
+        o.put("offset", m.getQueueOffset());
+        o.put("keys", m.getKeys());
+        o.put("tag", m.getTags());
+        o.put("body", Base64.getEncoder().encodeToString(m.getBody() == null ? new byte[0] : m.getBody()));
+        o.put("born", m.getBornTimestamp());
+        o.put("properties", new TreeMap<>(m.getProperties()));
+        o.put("msgId", m.getMsgId());
+        o.put("reconsume", m.getReconsumeTimes());
+        System.out.println(o.toJSONString());
+    }
+}
