@@ -1,0 +1,346 @@
+"""Classic consumer groups: membership, generations, committed offsets.
+
+What it is: the coordinator's state machine. A group is Empty, PreparingRebalance (waiting for its members to join), CompletingRebalance
+(waiting for the leader's assignment) or Stable::
+
+    join from anybody new, or changed ──▶ PreparingRebalance ── all joined, or the rebalance time is over ──▶ CompletingRebalance
+    leader's sync ──▶ Stable        leave, or a session that ran out ──▶ PreparingRebalance, Empty when nobody is left
+
+A member that does not heartbeat within its session timeout is dropped, but not while its join is pending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+from wireproto.devbroker.kafka.state import NODE, Broker
+from wireproto.kafka import messages as m
+
+ILLEGAL_GENERATION, INCONSISTENT_PROTOCOL, UNKNOWN_MEMBER, REBALANCE, MEMBER_ID_REQUIRED = 22, 23, 25, 27, 79
+INVALID_GROUP = 24
+
+
+@dataclass(slots=True)
+class Member:
+    """One member and what it waits for."""
+
+    id: str
+    client_id: str
+    host: str
+    instance: str | None = None
+    session: float = 10.0
+    rebalance: float = 60.0
+    protocols: tuple[tuple[str, bytes], ...] = ()
+    assignment: bytes = b""
+    joining: asyncio.Future[Any] | None = None
+    syncing: asyncio.Future[Any] | None = None
+    expiry: asyncio.TimerHandle | None = None
+
+
+@dataclass(slots=True)
+class Group:
+    """One group; committed offsets outlive its members."""
+
+    name: str
+    state: str = "Empty"
+    generation: int = 0
+    kind: str = ""
+    protocol: str | None = None
+    leader: str | None = None
+    members: dict[str, Member] = field(default_factory=dict)
+    pending: set[str] = field(default_factory=set)
+    offsets: dict[tuple[str, int], tuple[int, int, str]] = field(default_factory=dict)
+    timer: asyncio.TimerHandle | None = None
+
+    def touch(self, member: Member) -> None:
+        """The member is alive: its session starts again."""
+        if member.expiry:
+            member.expiry.cancel()
+        member.expiry = asyncio.get_running_loop().call_later(member.session, self._expire, member)
+
+    def _expire(self, member: Member) -> None:
+        if member.joining is not None:
+            self.touch(member)
+        elif self.members.get(member.id) is member:
+            self.drop(member.id)
+
+    def drop(self, member_id: str) -> None:
+        """A member left or was lost."""
+        member = self.members.pop(member_id)
+        if member.expiry:
+            member.expiry.cancel()
+        for waiting in (member.joining, member.syncing):
+            if waiting and not waiting.done():
+                waiting.set_result(UNKNOWN_MEMBER)
+        if self.members:
+            self.prepare()
+        else:
+            self.state, self.protocol, self.leader = "Empty", None, None
+            if self.timer:
+                self.timer.cancel()
+
+    def prepare(self) -> None:
+        """Everybody has to join again."""
+        if self.state != "PreparingRebalance":
+            self.state = "PreparingRebalance"
+            for member in self.members.values():
+                if member.syncing and not member.syncing.done():
+                    member.syncing.set_result(REBALANCE)
+            longest = max(member.rebalance for member in self.members.values())
+            if self.timer:
+                self.timer.cancel()
+            self.timer = asyncio.get_running_loop().call_later(longest, self._give_up)
+        self.complete_if_all_joined()
+
+    def _give_up(self) -> None:
+        if self.state == "PreparingRebalance":
+            for member_id in [key for key, member in self.members.items() if member.joining is None]:
+                self.drop(member_id)
+            self.complete_if_all_joined()
+
+    def complete_if_all_joined(self) -> None:
+        """End the join phase once each member has a pending join."""
+        if self.state != "PreparingRebalance" or not self.members or any(x.joining is None for x in self.members.values()):
+            return
+        if self.timer:
+            self.timer.cancel()
+        self.generation += 1
+        self.state = "CompletingRebalance"
+        if self.leader not in self.members:
+            self.leader = next(iter(self.members))
+        shared = set.intersection(*({name for name, _ in member.protocols} for member in self.members.values()))
+        first = next(iter(self.members.values()))
+        self.protocol = next((name for name, _ in first.protocols if name in shared), None)
+        for member in self.members.values():
+            member.assignment = b""
+            if member.joining and not member.joining.done():
+                member.joining.set_result(0)
+            member.joining = None
+            self.touch(member)
+
+
+def group_of(broker: Broker, name: str) -> Group:
+    """The group, made on first use."""
+    return broker.groups.setdefault(name, Group(name))
+
+
+async def find_coordinator(broker: Broker, request: Any, version: int, who: str) -> Any:
+    """Always this broker."""
+    if version >= 4:
+        keys = tuple(
+            m.Coordinator(key=key, node_id=NODE, host=broker.host, port=broker.port) for key in request.coordinator_keys
+        )
+        return m.FindCoordinatorResponse(coordinators=keys)
+    return m.FindCoordinatorResponse(node_id=NODE, host=broker.host, port=broker.port)
+
+
+async def join(broker: Broker, request: Any, version: int, who: str) -> Any:
+    """Join or join again; answers when the generation begins."""
+    if not request.group_id:
+        return m.JoinGroupResponse(error_code=INVALID_GROUP, protocol_name="", protocol_type=None)
+    group = group_of(broker, request.group_id)
+    client_id, _, host = who.partition("|")
+    member_id = request.member_id
+    if not member_id and request.group_instance_id:
+        member_id = next((x.id for x in group.members.values() if x.instance == request.group_instance_id), "")
+    if not member_id:
+        member_id = f"{client_id or 'client'}-{uuid.uuid4()}"
+        if version >= 4 and not request.group_instance_id:
+            group.pending.add(member_id)
+            return _refuse_join(MEMBER_ID_REQUIRED, member_id)
+    elif member_id not in group.members and member_id not in group.pending:
+        return _refuse_join(UNKNOWN_MEMBER, member_id)
+    offered = tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols)
+    others = [x for x in group.members.values() if x.id != member_id]
+    if not offered or (others and not {name for name, _ in offered} & {name for x in others for name, _ in x.protocols}):
+        return _refuse_join(INCONSISTENT_PROTOCOL, member_id)
+    group.pending.discard(member_id)
+    member = group.members.setdefault(member_id, Member(member_id, client_id, "/" + host.rpartition(":")[0]))
+    member.instance = request.group_instance_id
+    member.session = request.session_timeout_ms / 1000
+    member.rebalance = (request.rebalance_timeout_ms if version >= 1 and request.rebalance_timeout_ms > 0 else request.session_timeout_ms) / 1000
+    member.protocols = offered
+    group.kind = request.protocol_type
+    if member.joining and not member.joining.done():
+        member.joining.set_result(UNKNOWN_MEMBER)
+    waiting = member.joining = asyncio.get_running_loop().create_future()
+    group.touch(member)
+    group.prepare()
+    error = await waiting
+    if error:
+        return _refuse_join(error, member_id)
+    members: tuple[Any, ...] = ()
+    if group.leader == member_id:
+        members = tuple(
+            m.JoinGroupResponseMember(
+                member_id=x.id, group_instance_id=x.instance, metadata=dict(x.protocols).get(group.protocol or "", b"")
+            )
+            for x in group.members.values()
+        )
+    return m.JoinGroupResponse(
+        generation_id=group.generation,
+        protocol_type=group.kind,
+        protocol_name=group.protocol or "",
+        leader=group.leader,
+        member_id=member_id,
+        members=members,
+    )
+
+
+def _refuse_join(error: int, member_id: str) -> Any:
+    return m.JoinGroupResponse(error_code=error, generation_id=-1, protocol_name="", leader="", member_id=member_id)
+
+
+def check(broker: Broker, group_id: str, member_id: str, generation: int) -> int:
+    """The error of a request from a member that is unknown or of another generation, or 0."""
+    group = broker.groups.get(group_id)
+    if group is None or member_id not in group.members:
+        return UNKNOWN_MEMBER
+    return ILLEGAL_GENERATION if generation != group.generation else 0
+
+
+async def sync(broker: Broker, request: Any, version: int, who: str) -> Any:
+    """The leader brings the assignment, everybody takes theirs."""
+    error = check(broker, request.group_id, request.member_id, request.generation_id)
+    group = broker.groups.get(request.group_id)
+    if not error and group is not None:
+        member = group.members[request.member_id]
+        group.touch(member)
+        if group.state == "PreparingRebalance":
+            error = REBALANCE
+        elif group.state == "CompletingRebalance":
+            waiting = member.syncing = asyncio.get_running_loop().create_future()
+            if group.leader == member.id:
+                given = {item.member_id: bytes(item.assignment) for item in request.assignments}
+                group.state = "Stable"
+                for each in group.members.values():
+                    each.assignment = given.get(each.id, b"")
+                    if each.syncing and not each.syncing.done():
+                        each.syncing.set_result(0)
+            error = await waiting
+            member.syncing = None
+    if error or group is None:
+        return m.SyncGroupResponse(error_code=error, assignment=b"")
+    assignment = group.members[request.member_id].assignment
+    return m.SyncGroupResponse(protocol_type=group.kind, protocol_name=group.protocol, assignment=assignment)
+
+
+async def heartbeat(broker: Broker, request: Any, version: int, who: str) -> Any:
+    """Alive; tells of a rebalance."""
+    error = check(broker, request.group_id, request.member_id, request.generation_id)
+    if not error:
+        group = broker.groups[request.group_id]
+        group.touch(group.members[request.member_id])
+        error = REBALANCE if group.state == "PreparingRebalance" else 0
+    return m.HeartbeatResponse(error_code=error)
+
+
+async def leave(broker: Broker, request: Any, version: int, who: str) -> Any:
+    """One member, or from version 3 several."""
+    group = group_of(broker, request.group_id)
+    wanted = [(x.member_id, x.group_instance_id) for x in request.members] if version >= 3 else [(request.member_id, None)]
+    results = []
+    for member_id, instance in wanted:
+        known = member_id if member_id in group.members else next(
+            (x.id for x in group.members.values() if instance and x.instance == instance), None
+        )
+        if known is not None:
+            group.drop(known)
+        group.pending.discard(member_id)
+        results.append(
+            m.MemberResponse(member_id=member_id, group_instance_id=instance, error_code=UNKNOWN_MEMBER if known is None else 0)
+        )
+    if version >= 3:
+        return m.LeaveGroupResponse(members=tuple(results))
+    return m.LeaveGroupResponse(error_code=results[0].error_code)
+
+
+async def offset_commit(broker: Broker, request: Any, version: int, who: str) -> Any:
+    """Keep offsets; from outside the group (generation -1) only while it has no members."""
+    group = group_of(broker, request.group_id)
+    error = 0
+    if request.generation_id_or_member_epoch >= 0 or request.member_id:
+        error = check(broker, request.group_id, request.member_id, request.generation_id_or_member_epoch)
+        if not error:
+            group.touch(group.members[request.member_id])
+            error = REBALANCE if group.state == "CompletingRebalance" else 0
+    elif group.members:
+        error = UNKNOWN_MEMBER
+    topics = []
+    for topic in request.topics:
+        results = []
+        for part in topic.partitions:
+            code = error or (0 if broker.partition(topic.name, part.partition_index) else 3)
+            if not code:
+                epoch = part.committed_leader_epoch if version >= 6 else -1
+                group.offsets[topic.name, part.partition_index] = (part.committed_offset, epoch, part.committed_metadata or "")
+            results.append(m.OffsetCommitResponsePartition(partition_index=part.partition_index, error_code=code))
+        topics.append(m.OffsetCommitResponseTopic(name=topic.name, partitions=tuple(results)))
+    return m.OffsetCommitResponse(topics=tuple(topics))
+
+
+async def offset_fetch(broker: Broker, request: Any, version: int, who: str) -> Any:
+    """Committed offsets; -1 where there is none; all of the group's when no topics are named."""
+    group = group_of(broker, request.group_id)
+    if request.topics is None:
+        wanted: dict[str, list[int]] = {}
+        for topic, number in sorted(group.offsets):
+            wanted.setdefault(topic, []).append(number)
+    else:
+        wanted = {topic.name: list(topic.partition_indexes) for topic in request.topics}
+    topics = []
+    for name, numbers in wanted.items():
+        results = []
+        for number in numbers:
+            offset, epoch, note = group.offsets.get((name, number), (-1, -1, ""))
+            results.append(
+                m.OffsetFetchResponsePartition(
+                    partition_index=number, committed_offset=offset, committed_leader_epoch=epoch, metadata=note
+                )
+            )
+        topics.append(m.OffsetFetchResponseTopic(name=name, partitions=tuple(results)))
+    return m.OffsetFetchResponse(topics=tuple(topics))
+
+
+async def describe(broker: Broker, request: Any, version: int, who: str) -> Any:
+    """State and members; a group that nobody used is Dead."""
+    results = []
+    for name in request.groups:
+        group = broker.groups.get(name)
+        if group is None:
+            results.append(m.DescribedGroup(group_id=name, group_state="Dead", protocol_type="", protocol_data="", members=()))
+            continue
+        members = tuple(
+            m.DescribedGroupMember(
+                member_id=x.id,
+                group_instance_id=x.instance,
+                client_id=x.client_id,
+                client_host=x.host,
+                member_metadata=dict(x.protocols).get(group.protocol or "", b""),
+                member_assignment=x.assignment,
+            )
+            for x in group.members.values()
+        )
+        results.append(
+            m.DescribedGroup(
+                group_id=name,
+                group_state=group.state,
+                protocol_type=group.kind,
+                protocol_data=group.protocol or "",
+                members=members,
+            )
+        )
+    return m.DescribeGroupsResponse(groups=tuple(results))
+
+
+async def list_groups(broker: Broker, request: Any, version: int, who: str) -> Any:
+    """Every group that has members or offsets."""
+    found = [group for group in broker.groups.values() if group.members or group.offsets]
+    if version >= 4 and request.states_filter:
+        found = [group for group in found if group.state in request.states_filter]
+    return m.ListGroupsResponse(
+        groups=tuple(m.ListedGroup(group_id=x.name, protocol_type=x.kind, group_state=x.state) for x in found)
+    )
