@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .side import Side
 
 SIDES: dict[str, str] = {
+    "kafka": "wireproto.devbroker.kafka:KafkaSide",
     "zookeeper": "wireproto.devbroker.zookeeper:ZooKeeperSide",
 }
 

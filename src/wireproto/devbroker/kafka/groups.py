@@ -14,10 +14,14 @@ from __future__ import annotations
 import asyncio
 import uuid
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from wireproto.devbroker.kafka.state import NODE, Broker
-from wireproto.kafka import messages as m
+from ...kafka import messages as m
+from .topics import NODE
+
+if TYPE_CHECKING:
+    from .context import Context
+    from .side import KafkaSide
 
 ILLEGAL_GENERATION, INCONSISTENT_PROTOCOL, UNKNOWN_MEMBER, REBALANCE, MEMBER_ID_REQUIRED = 22, 23, 25, 27, 79
 INVALID_GROUP = 24
@@ -54,6 +58,29 @@ class Group:
     pending: set[str] = field(default_factory=set)
     offsets: dict[tuple[str, int], tuple[int, int, str]] = field(default_factory=dict)
     timer: asyncio.TimerHandle | None = None
+
+    @classmethod
+    def restored(cls, name: str, kept: dict[str, Any]) -> Group:
+        """A group as `kept` described it: its offsets, no members."""
+        group = cls(name, kind=kept["kind"], generation=kept["generation"])
+        group.offsets = {(topic, partition): (offset, epoch, note) for topic, partition, offset, epoch, note in kept["offsets"]}
+        return group
+
+    def kept(self) -> dict[str, Any]:
+        """What outlives the broker, as JSON values."""
+        offsets = [[*key, *value] for key, value in self.offsets.items()]
+        return {"kind": self.kind, "generation": self.generation, "offsets": offsets}
+
+    def forget_members(self) -> None:
+        """The broker stops: nobody is a member any more."""
+        for member in self.members.values():
+            if member.expiry:
+                member.expiry.cancel()
+        if self.timer:
+            self.timer.cancel()
+        self.members.clear()
+        self.pending.clear()
+        self.state, self.protocol, self.leader = "Empty", None, None
 
     def touch(self, member: Member) -> None:
         """The member is alive: its session starts again."""
@@ -122,27 +149,32 @@ class Group:
             self.touch(member)
 
 
-def group_of(broker: Broker, name: str) -> Group:
+def group_of(side: KafkaSide, name: str) -> Group:
     """The group, made on first use."""
-    return broker.groups.setdefault(name, Group(name))
+    return side.groups.setdefault(name, Group(name))
 
 
-async def find_coordinator(broker: Broker, request: Any, version: int, who: str) -> Any:
+async def find_coordinator(context: Context) -> Any:
     """Always this broker."""
+    side, request, version = context.side, context.request, context.version
+    host, _, port = side.address().rpartition(":")
     if version >= 4:
         keys = tuple(
-            m.Coordinator(key=key, node_id=NODE, host=broker.host, port=broker.port) for key in request.coordinator_keys
+            m.Coordinator(key=key, node_id=NODE, host=host, port=int(port), error_code=context.error) for key in request.coordinator_keys
         )
         return m.FindCoordinatorResponse(coordinators=keys)
-    return m.FindCoordinatorResponse(node_id=NODE, host=broker.host, port=broker.port)
+    return m.FindCoordinatorResponse(node_id=NODE, host=host, port=int(port), error_code=context.error)
 
 
-async def join(broker: Broker, request: Any, version: int, who: str) -> Any:
+async def join(context: Context) -> Any:
     """Join or join again; answers when the generation begins."""
+    side, request, version = context.side, context.request, context.version
+    if context.error:
+        return _refuse_join(context.error, request.member_id)
     if not request.group_id:
         return m.JoinGroupResponse(error_code=INVALID_GROUP, protocol_name="", protocol_type=None)
-    group = group_of(broker, request.group_id)
-    client_id, _, host = who.partition("|")
+    group = group_of(side, request.group_id)
+    client_id, host = context.client_id, context.peer
     member_id = request.member_id
     if not member_id and request.group_instance_id:
         member_id = next((x.id for x in group.members.values() if x.instance == request.group_instance_id), "")
@@ -161,7 +193,7 @@ async def join(broker: Broker, request: Any, version: int, who: str) -> Any:
     member = group.members.setdefault(member_id, Member(member_id, client_id, "/" + host.rpartition(":")[0]))
     member.instance = request.group_instance_id
     member.session = request.session_timeout_ms / 1000
-    member.rebalance = (request.rebalance_timeout_ms if version >= 1 and request.rebalance_timeout_ms > 0 else request.session_timeout_ms) / 1000
+    member.rebalance = (request.rebalance_timeout_ms if version >= 1 else request.session_timeout_ms) / 1000
     member.protocols = offered
     group.kind = request.protocol_type
     if member.joining and not member.joining.done():
@@ -194,18 +226,19 @@ def _refuse_join(error: int, member_id: str) -> Any:
     return m.JoinGroupResponse(error_code=error, generation_id=-1, protocol_name="", leader="", member_id=member_id)
 
 
-def check(broker: Broker, group_id: str, member_id: str, generation: int) -> int:
+def check(side: KafkaSide, group_id: str, member_id: str, generation: int) -> int:
     """The error of a request from a member that is unknown or of another generation, or 0."""
-    group = broker.groups.get(group_id)
+    group = side.groups.get(group_id)
     if group is None or member_id not in group.members:
         return UNKNOWN_MEMBER
     return ILLEGAL_GENERATION if generation != group.generation else 0
 
 
-async def sync(broker: Broker, request: Any, version: int, who: str) -> Any:
+async def sync(context: Context) -> Any:
     """The leader brings the assignment, everybody takes theirs."""
-    error = check(broker, request.group_id, request.member_id, request.generation_id)
-    group = broker.groups.get(request.group_id)
+    side, request, version = context.side, context.request, context.version
+    error = context.error or check(side, request.group_id, request.member_id, request.generation_id)
+    group = side.groups.get(request.group_id)
     if not error and group is not None:
         member = group.members[request.member_id]
         group.touch(member)
@@ -228,19 +261,21 @@ async def sync(broker: Broker, request: Any, version: int, who: str) -> Any:
     return m.SyncGroupResponse(protocol_type=group.kind, protocol_name=group.protocol, assignment=assignment)
 
 
-async def heartbeat(broker: Broker, request: Any, version: int, who: str) -> Any:
+async def heartbeat(context: Context) -> Any:
     """Alive; tells of a rebalance."""
-    error = check(broker, request.group_id, request.member_id, request.generation_id)
+    side, request, version = context.side, context.request, context.version
+    error = context.error or check(side, request.group_id, request.member_id, request.generation_id)
     if not error:
-        group = broker.groups[request.group_id]
+        group = side.groups[request.group_id]
         group.touch(group.members[request.member_id])
         error = REBALANCE if group.state == "PreparingRebalance" else 0
     return m.HeartbeatResponse(error_code=error)
 
 
-async def leave(broker: Broker, request: Any, version: int, who: str) -> Any:
+async def leave(context: Context) -> Any:
     """One member, or from version 3 several."""
-    group = group_of(broker, request.group_id)
+    side, request, version = context.side, context.request, context.version
+    group = group_of(side, request.group_id)
     wanted = [(x.member_id, x.group_instance_id) for x in request.members] if version >= 3 else [(request.member_id, None)]
     results = []
     for member_id, instance in wanted:
@@ -258,12 +293,15 @@ async def leave(broker: Broker, request: Any, version: int, who: str) -> Any:
     return m.LeaveGroupResponse(error_code=results[0].error_code)
 
 
-async def offset_commit(broker: Broker, request: Any, version: int, who: str) -> Any:
+async def offset_commit(context: Context) -> Any:
     """Keep offsets; from outside the group (generation -1) only while it has no members."""
-    group = group_of(broker, request.group_id)
-    error = 0
-    if request.generation_id_or_member_epoch >= 0 or request.member_id:
-        error = check(broker, request.group_id, request.member_id, request.generation_id_or_member_epoch)
+    side, request, version = context.side, context.request, context.version
+    group = group_of(side, request.group_id)
+    error = context.error
+    if error:
+        pass
+    elif request.generation_id_or_member_epoch >= 0 or request.member_id:
+        error = check(side, request.group_id, request.member_id, request.generation_id_or_member_epoch)
         if not error:
             group.touch(group.members[request.member_id])
             error = REBALANCE if group.state == "CompletingRebalance" else 0
@@ -273,7 +311,7 @@ async def offset_commit(broker: Broker, request: Any, version: int, who: str) ->
     for topic in request.topics:
         results = []
         for part in topic.partitions:
-            code = error or (0 if broker.partition(topic.name, part.partition_index) else 3)
+            code = error or (0 if side.topics.log(topic.name, part.partition_index) is not None else 3)
             if not code:
                 epoch = part.committed_leader_epoch if version >= 6 else -1
                 group.offsets[topic.name, part.partition_index] = (part.committed_offset, epoch, part.committed_metadata or "")
@@ -282,9 +320,10 @@ async def offset_commit(broker: Broker, request: Any, version: int, who: str) ->
     return m.OffsetCommitResponse(topics=tuple(topics))
 
 
-async def offset_fetch(broker: Broker, request: Any, version: int, who: str) -> Any:
+async def offset_fetch(context: Context) -> Any:
     """Committed offsets; -1 where there is none; all of the group's when no topics are named."""
-    group = group_of(broker, request.group_id)
+    side, request, version = context.side, context.request, context.version
+    group = group_of(side, request.group_id)
     if request.topics is None:
         wanted: dict[str, list[int]] = {}
         for topic, number in sorted(group.offsets):
@@ -305,11 +344,12 @@ async def offset_fetch(broker: Broker, request: Any, version: int, who: str) -> 
     return m.OffsetFetchResponse(topics=tuple(topics))
 
 
-async def describe(broker: Broker, request: Any, version: int, who: str) -> Any:
+async def describe(context: Context) -> Any:
     """State and members; a group that nobody used is Dead."""
+    side, request, version = context.side, context.request, context.version
     results = []
     for name in request.groups:
-        group = broker.groups.get(name)
+        group = side.groups.get(name)
         if group is None:
             results.append(m.DescribedGroup(group_id=name, group_state="Dead", protocol_type="", protocol_data="", members=()))
             continue
@@ -336,9 +376,10 @@ async def describe(broker: Broker, request: Any, version: int, who: str) -> Any:
     return m.DescribeGroupsResponse(groups=tuple(results))
 
 
-async def list_groups(broker: Broker, request: Any, version: int, who: str) -> Any:
+async def list_groups(context: Context) -> Any:
     """Every group that has members or offsets."""
-    found = [group for group in broker.groups.values() if group.members or group.offsets]
+    side, request, version = context.side, context.request, context.version
+    found = [group for group in side.groups.values() if group.members or group.offsets]
     if version >= 4 and request.states_filter:
         found = [group for group in found if group.state in request.states_filter]
     return m.ListGroupsResponse(

@@ -2,119 +2,180 @@
 
 from __future__ import annotations
 
-from typing import Any
+import uuid
+from typing import TYPE_CHECKING, Any
 
-from wireproto.devbroker.kafka.state import CLUSTER, NODE, Broker, Partition, Topic, valid_name
-from wireproto.kafka import messages as m
+from ...kafka import messages as m
 
+if TYPE_CHECKING:
+    from ..log import PartitionLog
+    from .context import Context
+    from .side import KafkaSide
+
+NODE = 1
+CLUSTER = "wireproto-dev-cluster0"
 UNKNOWN_TOPIC, INVALID_TOPIC, TOPIC_EXISTS, INVALID_PARTITIONS, INVALID_REPLICATION, UNKNOWN_TOPIC_ID = 3, 17, 36, 37, 38, 100
 
 
-async def metadata(broker: Broker, request: Any, version: int, who: str) -> Any:
-    """Topics and this broker; a topic that does not exist is made when the request allows it."""
-    wanted = request.topics
-    if wanted is None or (version == 0 and not wanted):
-        found = [(topic.name, topic, 0) for topic in broker.topics.values()]
+class Topics:
+    """Names, ids and configuration over the store's partition logs."""
+
+    def __init__(self, side: KafkaSide) -> None:
+        self._side = side
+        self._facts: dict[str, Any] = side.store.facts.setdefault("topics", {})
+
+    def names(self) -> list[str]:
+        """All topics, oldest first."""
+        return self._side.store.topics
+
+    def find(self, name: str, create: bool = False) -> bool:
+        """Whether there is such a topic; it is made where `create` says so and the broker allows it."""
+        if not self._side.store.partitions(name) and create and self._side.auto_create and valid_name(name):
+            self.create(name, self._side.default_partitions, {})
+        return bool(self._side.store.partitions(name))
+
+    def create(self, name: str, partitions: int, config: dict[str, str | None]) -> None:
+        """Make a topic."""
+        self._side.store.create(name, partitions)
+        self._facts[name] = {"id": uuid.uuid4().hex, "config": config}
+
+    def delete(self, name: str) -> bool:
+        """Drop a topic; False when there was none."""
+        self._facts.pop(name, None)
+        return self._side.store.delete(name)
+
+    def log(self, name: str, partition: int) -> PartitionLog | None:
+        """A partition's log."""
+        return self._side.store.log(name, partition)
+
+    def count(self, name: str) -> int:
+        """How many partitions."""
+        return len(self._side.store.partitions(name))
+
+    def id(self, name: str) -> bytes:
+        """A topic's id; zeros for one that does not exist."""
+        return bytes.fromhex(self._facts[name]["id"]) if name in self._facts else bytes(16)
+
+    def by_id(self, topic_id: bytes) -> str | None:
+        """The name behind an id."""
+        return next((name for name, facts in self._facts.items() if bytes.fromhex(facts["id"]) == topic_id), None)
+
+    def config(self, name: str) -> dict[str, str | None]:
+        """What a topic was created with."""
+        kept: dict[str, str | None] = self._facts.get(name, {}).get("config", {})
+        return kept
+
+
+async def metadata(context: Context) -> Any:
+    """Topics and this node; a topic that does not exist is made when the request allows it."""
+    topics, request, version = context.side.topics, context.request, context.version
+    if request.topics is None or (version == 0 and not request.topics):
+        found: list[tuple[str | None, int]] = [(name, 0) for name in topics.names()]
     else:
-        found = [_find(broker, item, version < 4 or request.allow_auto_topic_creation) for item in wanted]
+        create = version < 4 or request.allow_auto_topic_creation
+        found = [_find(topics, item, create) for item in request.topics]
+    host, _, port = context.side.address().rpartition(":")
     return m.MetadataResponse(
-        brokers=(m.MetadataResponseBroker(node_id=NODE, host=broker.host, port=broker.port),),
+        brokers=(m.MetadataResponseBroker(node_id=NODE, host=host, port=int(port)),),
         cluster_id=CLUSTER,
         controller_id=NODE,
-        topics=tuple(_topic(name, topic, error) for name, topic, error in found),
+        topics=tuple(_topic(topics, name, context.error or error) for name, error in found),
     )
 
 
-def _find(broker: Broker, item: Any, create: bool) -> tuple[str | None, Topic | None, int]:
+def _find(topics: Topics, item: Any, create: bool) -> tuple[str | None, int]:
     if item.name is None:
-        by_id = next((topic for topic in broker.topics.values() if topic.id == bytes(item.topic_id)), None)
-        return (by_id.name, by_id, 0) if by_id else (None, None, UNKNOWN_TOPIC_ID)
+        name = topics.by_id(bytes(item.topic_id))
+        return name, 0 if name else UNKNOWN_TOPIC_ID
     if not valid_name(item.name):
-        return item.name, None, INVALID_TOPIC
-    topic = broker.topic(item.name, create)
-    return item.name, topic, 0 if topic else UNKNOWN_TOPIC
+        return item.name, INVALID_TOPIC
+    return item.name, 0 if topics.find(item.name, create) else UNKNOWN_TOPIC
 
 
-def _topic(name: str | None, topic: Topic | None, error: int) -> Any:
-    partitions = topic.partitions if topic else []
+def _topic(topics: Topics, name: str | None, error: int) -> Any:
+    count = topics.count(name) if name and not error else 0
     return m.MetadataResponseTopic(
         error_code=error,
         name=name,
-        topic_id=topic.id if topic else bytes(16),
+        topic_id=topics.id(name) if name else bytes(16),
         partitions=tuple(
-            m.MetadataResponsePartition(
-                partition_index=number, leader_id=NODE, leader_epoch=0, replica_nodes=(NODE,), isr_nodes=(NODE,)
-            )
-            for number in range(len(partitions))
+            m.MetadataResponsePartition(partition_index=number, leader_id=NODE, leader_epoch=0, replica_nodes=(NODE,), isr_nodes=(NODE,))
+            for number in range(count)
         ),
     )
 
 
-async def create(broker: Broker, request: Any, version: int, who: str) -> Any:
+async def create(context: Context) -> Any:
     """New topics; -1 partitions means the default."""
+    topics = context.side.topics
     results = []
-    for topic in request.topics:
+    for topic in context.request.topics:
         count = len(topic.assignments) or topic.num_partitions
-        error = 0
-        if not valid_name(topic.name):
-            error = INVALID_TOPIC
-        elif topic.name in broker.topics:
-            error = TOPIC_EXISTS
-        elif count == 0 or count < -1:
-            error = INVALID_PARTITIONS
-        elif topic.replication_factor > 1:
-            error = INVALID_REPLICATION
-        made = Topic(topic.name, [Partition() for _ in range(broker.default_partitions if count == -1 else max(count, 0))])
-        made.config = {config.name: config.value for config in topic.configs}
-        if not error and not request.validate_only:
-            broker.topics[topic.name] = made
+        error = context.error or _refuse_create(topics, topic, count)
+        count = context.side.default_partitions if count == -1 else count
+        if not error and not context.request.validate_only:
+            topics.create(topic.name, count, {config.name: config.value for config in topic.configs})
         results.append(
             m.CreatableTopicResult(
                 name=topic.name,
-                topic_id=bytes(16) if error else made.id,
+                topic_id=topics.id(topic.name) if not error else bytes(16),
                 error_code=error,
-                num_partitions=len(made.partitions),
-                replication_factor=1,
+                num_partitions=-1 if error else count,
+                replication_factor=-1 if error else 1,
                 configs=(),
             )
         )
     return m.CreateTopicsResponse(topics=tuple(results))
 
 
-async def delete(broker: Broker, request: Any, version: int, who: str) -> Any:
-    """Drop topics and wake fetches that wait for them."""
+def _refuse_create(topics: Topics, topic: Any, count: int) -> int:
+    if not valid_name(topic.name):
+        return INVALID_TOPIC
+    if topics.count(topic.name):
+        return TOPIC_EXISTS
+    if count == 0 or count < -1:
+        return INVALID_PARTITIONS
+    return INVALID_REPLICATION if topic.replication_factor > 1 else 0
+
+
+async def delete(context: Context) -> Any:
+    """Drop topics."""
     results = []
-    for name in request.topic_names:
-        gone = broker.topics.pop(name, None)
-        results.append(m.DeletableTopicResult(name=name, error_code=0 if gone else UNKNOWN_TOPIC))
-    broker.wake()
+    for name in context.request.topic_names:
+        error = context.error or (0 if context.side.topics.delete(name) else UNKNOWN_TOPIC)
+        results.append(m.DeletableTopicResult(name=name, error_code=error))
     return m.DeleteTopicsResponse(responses=tuple(results))
 
 
-async def describe_configs(broker: Broker, request: Any, version: int, who: str) -> Any:
+async def describe_configs(context: Context) -> Any:
     """What a topic was created with; a broker's own settings are not modelled."""
     results = []
-    for resource in request.resources:
-        topic = broker.topics.get(resource.resource_name) if resource.resource_type == 2 else None
-        missing = resource.resource_type == 2 and topic is None
+    for resource in context.request.resources:
+        is_topic = resource.resource_type == 2
+        missing = is_topic and not context.side.topics.count(resource.resource_name)
+        config = context.side.topics.config(resource.resource_name) if is_topic else {}
         results.append(
             m.DescribeConfigsResult(
-                error_code=UNKNOWN_TOPIC if missing else 0,
+                error_code=context.error or (UNKNOWN_TOPIC if missing else 0),
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
-                configs=tuple(
-                    m.DescribeConfigsResourceResult(name=name, value=value, config_source=1)
-                    for name, value in (topic.config.items() if topic else ())
-                ),
+                configs=tuple(m.DescribeConfigsResourceResult(name=name, value=value, config_source=1) for name, value in config.items()),
             )
         )
     return m.DescribeConfigsResponse(results=tuple(results))
 
 
-async def describe_cluster(broker: Broker, request: Any, version: int, who: str) -> Any:
-    """This one broker."""
+async def describe_cluster(context: Context) -> Any:
+    """This one node."""
+    host, _, port = context.side.address().rpartition(":")
     return m.DescribeClusterResponse(
+        error_code=context.error,
         cluster_id=CLUSTER,
         controller_id=NODE,
-        brokers=(m.DescribeClusterBroker(broker_id=NODE, host=broker.host, port=broker.port),),
+        brokers=(m.DescribeClusterBroker(broker_id=NODE, host=host, port=int(port)),),
     )
+
+
+def valid_name(name: str) -> bool:
+    """Kafka's rule for topic names."""
+    return 0 < len(name) <= 249 and name not in (".", "..") and all(c.isascii() and (c.isalnum() or c in "._-") for c in name)

@@ -1,0 +1,77 @@
+"""Appending record batches: checked as a broker checks them, stored as they came.
+
+    record batch (magic 2), the part of its head that a broker reads or patches
+    0   int64  base offset            patched on append
+    8   int32  length of what follows
+    12  int32  leader epoch           patched on append
+    16  int8   magic
+    17  uint32 CRC-32C of everything from 21 on
+    21  int16  attributes
+    23  int32  last offset delta
+    35  int64  max timestamp
+    43  int64  producer id · int16 epoch · int32 base sequence
+    57  int32  record count
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from ..._codec import crc32c
+
+if TYPE_CHECKING:
+    from ..log import PartitionLog
+
+HEAD = 61
+KEPT = 5  # batches of a producer whose repetition is recognised, as Kafka keeps them
+NONE, CORRUPT_MESSAGE, OUT_OF_ORDER_SEQUENCE, INVALID_RECORD = 0, 2, 45, 87
+
+
+def append(log: PartitionLog, records: memoryview) -> tuple[int, int]:
+    """Store the batches of a produce request; returns (error code, base offset). One sent again gets the offset that it has."""
+    at = 0
+    first = -1
+    while at < len(records):
+        stop = _end(records, at)
+        if stop < 0:
+            return CORRUPT_MESSAGE, -1
+        error, base = _append_batch(log, bytearray(records[at:stop]))
+        if error:
+            return error, -1
+        first = base if first < 0 else first
+        at = stop
+    return (NONE, first) if first >= 0 else (INVALID_RECORD, -1)
+
+
+def _end(records: memoryview, at: int) -> int:
+    """Where the batch at `at` ends, or -1 when it is cut, of another magic or damaged."""
+    if len(records) - at < HEAD:
+        return -1
+    (length,) = struct.unpack_from(">i", records, at + 8)
+    stop = at + 12 + length
+    if length < HEAD - 12 or stop > len(records) or records[at + 16] != 2:
+        return -1
+    (crc,) = struct.unpack_from(">I", records, at + 17)
+    return stop if crc32c(records[at + 21 : stop]) == crc else -1
+
+
+def _append_batch(log: PartitionLog, batch: bytearray) -> tuple[int, int]:
+    (delta,) = struct.unpack_from(">i", batch, 23)
+    (timestamp,) = struct.unpack_from(">q", batch, 35)
+    producer, epoch, sequence = struct.unpack_from(">qhi", batch, 43)
+    if delta < 0:
+        return INVALID_RECORD, -1
+    if producer >= 0:
+        seen: list[tuple[int, int]] = log.facts.setdefault("sequences", {}).setdefault((producer, epoch), [])
+        again = next((base for first, base in seen if first == sequence), None)
+        if again is not None:
+            return NONE, again
+        if sequence != log.facts.get(("next", producer, epoch), 0):
+            return OUT_OF_ORDER_SEQUENCE, -1
+        log.facts["next", producer, epoch] = (sequence + delta + 1) & 0x7FFFFFFF
+        seen.append((sequence, log.end))
+        del seen[:-KEPT]
+    struct.pack_into(">q", batch, 0, log.end)
+    struct.pack_into(">i", batch, 12, 0)
+    return NONE, log.append(bytes(batch), count=delta + 1, timestamp=timestamp).base

@@ -1,0 +1,28 @@
+"""What a handler is given: the request and who sent it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .side import KafkaSide
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """One request in hand.
+
+    Attributes:
+        side: the broker.
+        request: the decoded message; `version` is its version.
+        client_id, peer: who sent it.
+        error: a code that a test asked for: the reply carries it and the request takes no effect; 0 for none.
+    """
+
+    side: KafkaSide
+    request: Any
+    version: int
+    client_id: str
+    peer: str
+    error: int
