@@ -236,7 +236,7 @@ def check(side: KafkaSide, group_id: str, member_id: str, generation: int) -> in
 
 async def sync(context: Context) -> Any:
     """The leader brings the assignment, everybody takes theirs."""
-    side, request, version = context.side, context.request, context.version
+    side, request = context.side, context.request
     error = context.error or check(side, request.group_id, request.member_id, request.generation_id)
     group = side.groups.get(request.group_id)
     if not error and group is not None:
@@ -263,7 +263,7 @@ async def sync(context: Context) -> Any:
 
 async def heartbeat(context: Context) -> Any:
     """Alive; tells of a rebalance."""
-    side, request, version = context.side, context.request, context.version
+    side, request = context.side, context.request
     error = context.error or check(side, request.group_id, request.member_id, request.generation_id)
     if not error:
         group = side.groups[request.group_id]
@@ -322,7 +322,7 @@ async def offset_commit(context: Context) -> Any:
 
 async def offset_fetch(context: Context) -> Any:
     """Committed offsets; -1 where there is none; all of the group's when no topics are named."""
-    side, request, version = context.side, context.request, context.version
+    side, request = context.side, context.request
     group = group_of(side, request.group_id)
     if request.topics is None:
         wanted: dict[str, list[int]] = {}
@@ -346,7 +346,7 @@ async def offset_fetch(context: Context) -> Any:
 
 async def describe(context: Context) -> Any:
     """State and members; a group that nobody used is Dead."""
-    side, request, version = context.side, context.request, context.version
+    side, request = context.side, context.request
     results = []
     for name in request.groups:
         group = side.groups.get(name)
