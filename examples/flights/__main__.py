@@ -32,7 +32,7 @@ def main() -> int:
     expected = dataset.fingerprint((record.key, record.value) for record in records)
     assert expected[0] == dataset.FLIGHTS, f"{expected[0]} flights in the archive"
     print(f"data set: {len(records):,} flights, {len(nodes):,} nodes, hash {expected[1]:x}", flush=True)
-    with running(arguments.brokers, arguments.cache) as urls:
+    with running(arguments.brokers) as urls:
         good = run(urls, records, nodes, expected, arguments.out)
     print(f"all of it: {time.perf_counter() - begin:.0f} s")
     return 0 if good else 1
