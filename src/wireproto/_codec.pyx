@@ -4,6 +4,15 @@
 # it. Every part cimports its own names. Constants are `cdef enum`, declarations shared with the engine stand in the .pxd files.
 
 include "_codec_parts/checksum.pyx"      # crc32c, crc32
+include "_codec_parts/slice.pyx"          # Slice: a view on part of a frame
+include "_codec_parts/plan.pyx"           # Op, Plan, Spec: what is known of a message
+include "_codec_parts/cursor.pyx"         # bounded reading, errors with a path
+include "_codec_parts/writer.pyx"         # growing buffer, gathered blobs
+include "_codec_parts/plan_compile.pyx"   # rows of plans.py to plans
+include "_codec_parts/plan_decode.pyx"    # bytes to messages
+include "_codec_parts/plan_encode.pyx"    # messages to bytes
+include "_codec_parts/message_base.pyx"   # Message, the base of generated classes
+include "_codec_parts/rocketmq_header.pyx"  # RocketMQ's header, messages as text
 include "_codec_parts/table.pyx"         # rows of records in C memory
 include "_codec_parts/arrow_abi.pyx"     # structs of the Arrow C data interface
 include "_codec_parts/columns.pyx"       # Columns, ColumnsBuilder

@@ -1,0 +1,247 @@
+"""Kafka's control messages by plan, judged by kafka-python's codec, which reads Kafka's own schema files."""
+
+import importlib
+import random
+import uuid
+
+import pytest
+
+kafka_python = pytest.importorskip("kafka.protocol.api_message")
+
+from wireproto._codec import Slice, message_spec  # noqa: E402
+from wireproto.errors import Malformed, ProtocolError, Truncated, UnsupportedVersion, ValueUnsupported  # noqa: E402
+from wireproto.kafka import messages  # noqa: E402
+
+TEXTS = ["", "t", "flights", "ünïcode 世界", "x" * 300]
+
+
+def python_class(name):
+    """kafka-python's class of a message, or None."""
+    for module in ("metadata", "admin", "consumer", "producer", "sasl"):
+        try:
+            found = getattr(importlib.import_module(f"kafka.protocol.{module}"), name, None)
+        except ImportError:
+            continue
+        if found is not None:
+            return found
+    return None
+
+
+def message_classes():
+    found = []
+    for name in messages.__all__:
+        cls = getattr(messages, name)
+        if hasattr(cls, "API_KEY") and python_class(name) is not None:
+            found.append(cls)
+    return found
+
+
+def filled(cls, version, rng, flexible):
+    """A message with random values in every field that the version has."""
+    values = {}
+    for field in cls.FIELDS:
+        if not field.versions[0] <= version <= field.versions[1]:
+            continue
+        nullable = field.nullable[0] <= version <= field.nullable[1]
+        if nullable and rng.random() < 0.25:
+            values[field.name] = None
+        elif field.type.startswith("["):
+            count = rng.choice([0, 1, 3])
+            values[field.name] = tuple(value_of(field.type[1:-1], version, rng, flexible) for _ in range(count))
+        else:
+            values[field.name] = value_of(field.type, version, rng, flexible)
+    return cls(**values)
+
+
+def value_of(kind, version, rng, flexible):
+    bits = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+    if kind in bits:
+        return rng.choice([0, 1, -1, -(1 << bits[kind] - 1), (1 << bits[kind] - 1) - 1])
+    if kind in ("uint16", "uint32"):
+        return rng.choice([0, 1, (1 << int(kind[4:])) - 1])
+    if kind == "bool":
+        return rng.random() < 0.5
+    if kind == "string":
+        return rng.choice(TEXTS)
+    if kind == "uuid":
+        return rng.randbytes(16)
+    if kind == "float64":
+        return rng.choice([0.0, -1.5, 1e300])
+    if kind in ("bytes", "records", "blob"):
+        return rng.randbytes(rng.choice([0, 5, 200]))
+    return filled(getattr(messages, kind), version, rng, flexible)
+
+
+def theirs(cls, message, version):
+    """kafka-python's instance of the same values, for one version."""
+    spec_rows = {field.name: field for field in type(message).FIELDS if field.versions[0] <= version <= field.versions[1]}
+    values = {}
+    for name, field in spec_rows.items():
+        value = getattr(message, name)
+        values[python_name(field)] = their_value(cls, field, value, version)
+    return values
+
+
+def python_name(field):
+    import re
+
+    text = field.vendor[:1].upper() + field.vendor[1:]
+    return re.sub(r"(?<=[a-z0-9])([A-Z])|(?<=[A-Z])([A-Z])(?=[a-z])", r"_\1\2", text).lower()
+
+
+def their_value(cls, field, value, version):
+    if value is None:
+        return None
+    kind = field.type.strip("[]")
+    if isinstance(value, tuple):
+        return [their_value(cls, field._replace(type=kind), item, version) for item in value]
+    if kind == "uuid":
+        return uuid.UUID(bytes=value)
+    if isinstance(value, messages._Struct):
+        return theirs(cls, value, version)
+    return value
+
+
+def build(their, values):
+    """kafka-python builds nested structs from dicts by its own field classes."""
+    return their(**values)
+
+
+CLASSES = message_classes()
+
+
+def test_most_messages_have_a_judge():
+    assert len(CLASSES) >= 90
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.NAME)
+def test_every_version_round_trips(cls):
+    rng = random.Random(cls.NAME)
+    first, last, flexible_from = message_spec(cls)[1:4]
+    for version in range(first, last + 1):
+        for _ in range(3):
+            message = filled(cls, version, rng, 0 <= flexible_from <= version)
+            data = message.encode(version)
+            again = cls.decode(b"head" + data, version, start=4)
+            assert again == message
+            assert again.frozen
+            assert again.encode(version) == data
+            assert b"".join(bytes(part) for part in message.encode_parts(version)) == data
+            assert cls.decode_from(data + b"tail", version)[1] == len(data)
+
+
+@pytest.mark.parametrize("name", ["MetadataResponse", "FetchResponse", "ApiVersionsResponse", "JoinGroupRequest", "ProduceRequest"])
+def test_every_cut_is_truncated(name):
+    cls = getattr(messages, name)
+    rng = random.Random(7)
+    for version in range(cls.MIN_VERSION, cls.MAX_VERSION + 1):
+        data = filled(cls, version, rng, False).encode(version)
+        for cut in range(len(data)):
+            with pytest.raises(Truncated) as caught:
+                cls.decode(data[:cut], version)
+            assert caught.value.offset <= cut
+            assert caught.value.message == name
+            assert caught.value.version == version
+
+
+def test_mutations_end_in_a_message_or_a_protocol_error():
+    rng = random.Random(11)
+    outcomes = {"decoded": 0, "refused": 0}
+    for name in ("MetadataResponse", "FetchResponse", "DescribeGroupsResponse", "ApiVersionsResponse"):
+        cls = getattr(messages, name)
+        for version in (cls.MIN_VERSION, cls.MAX_VERSION):
+            data = bytearray(filled(cls, version, rng, False).encode(version))
+            for _ in range(1500):
+                mutant = bytearray(data)
+                for _ in range(rng.choice([1, 1, 2, 5])):
+                    mutant[rng.randrange(len(mutant))] = rng.choice([0, 1, 127, 128, 255, rng.randrange(256)])
+                try:
+                    cls.decode(bytes(mutant), version).encode(version)
+                except ProtocolError:
+                    outcomes["refused"] += 1
+                else:
+                    outcomes["decoded"] += 1
+    assert min(outcomes.values()) > 100
+
+
+def test_trailing_bytes_unknown_versions_and_wrong_values_are_refused():
+    header = messages.RequestHeader(request_api_key=3, request_api_version=12, correlation_id=7, client_id="c")
+    with pytest.raises(Malformed, match="1 bytes left over"):
+        messages.RequestHeader.decode(header.encode(2) + b"\0", 2)
+    with pytest.raises(UnsupportedVersion, match="version 99"):
+        header.encode(99)
+    for value, complaint in ((40000, "does not fit"), (None, "null"), ("3", "int expected"), (3.0, "int expected")):
+        with pytest.raises(ValueUnsupported, match=complaint) as caught:
+            header.replace(request_api_key=value).encode(2)
+        assert caught.value.path == "request_api_key"
+    with pytest.raises(UnsupportedVersion, match="part of other"):
+        messages.MetadataRequestTopic(name="x").encode(0)
+
+
+def test_client_id_keeps_its_short_length_in_a_flexible_header():
+    header = messages.RequestHeader(request_api_key=3, request_api_version=12, correlation_id=7, client_id="ab")
+    assert header.encode(2).hex() == "0003000c000000070002616200"
+    assert header.encode(1).hex() == "0003000c0000000700026162"
+
+
+def test_value_that_a_version_cannot_carry():
+    topic = messages.MetadataRequestTopic(name="t", topic_id=bytes(range(16)))
+    request = messages.MetadataRequest(topics=[topic], include_topic_authorized_operations=True)
+    with pytest.raises(ValueUnsupported, match="no such field") as caught:
+        request.encode(7)
+    assert caught.value.path == "include_topic_authorized_operations"
+    with pytest.raises(ValueUnsupported, match="null"):
+        messages.MetadataRequest(topics=None).encode(0)
+    assert messages.MetadataRequest(topics=None).encode(1) == b"\xff\xff\xff\xff"
+
+
+def test_unknown_tags_survive_in_order():
+    data = messages.ApiVersionsRequest(client_software_name="a", client_software_version="b").encode(3)[:-1]
+    data += b"\x02" + b"\x05\x01x" + b"\x09\x02yz"
+    message = messages.ApiVersionsRequest.decode(data, 3)
+    assert message.unknown_tags == ((5, b"x"), (9, b"yz"))
+    assert message.encode(3) == data
+    assert message.replace(client_software_name="c").unknown_tags == message.unknown_tags
+    with pytest.raises(Malformed, match="twice"):
+        messages.ApiVersionsRequest.decode(data[:-4] + b"\x05\x02yz", 3)
+
+
+def test_decoded_is_frozen_and_shares_equal_arrays():
+    part = messages.MetadataResponsePartition(replica_nodes=[1, 2, 3], isr_nodes=[1, 2, 3])
+    data = messages.MetadataResponse(topics=[messages.MetadataResponseTopic(name="t", partitions=[part, part])]).encode(9)
+    message = messages.MetadataResponse.decode(data, 9)
+    one, two = message.topics[0].partitions
+    assert one.replica_nodes is one.isr_nodes is two.isr_nodes
+    with pytest.raises(AttributeError, match="frozen"):
+        one.leader_id = 5
+    changed = one.replace(leader_id=5)
+    changed.leader_id = 6
+    assert (one.leader_id, changed.leader_id) == (0, 6)
+
+
+def test_records_are_views_and_keep_null_apart_from_empty():
+    for records in (None, b"", b"abc"):
+        part = messages.PartitionProduceData(index=0, records=records)
+        request = messages.ProduceRequest(topic_data=[messages.TopicProduceData(name="t", partition_data=[part])])
+        got = messages.ProduceRequest.decode(request.encode(9), 9).topic_data[0].partition_data[0].records
+        assert got == records
+        assert records is None or isinstance(got, Slice)
+
+
+def test_large_records_are_gathered_not_copied():
+    records = bytearray(5000)
+    part = messages.PartitionProduceData(index=0, records=records)
+    request = messages.ProduceRequest(topic_data=[messages.TopicProduceData(name="t", partition_data=[part])])
+    parts = request.encode_parts(9)
+    assert parts[1] is records
+    assert b"".join(parts) == request.encode(9)
+
+
+def test_lone_surrogates_round_trip_and_other_bad_text_is_malformed():
+    data = messages.RequestHeader(client_id="abc").encode(1).replace(b"abc", b"\xed\xa0\xbd")
+    header = messages.RequestHeader.decode(data, 1)
+    assert header.client_id == "\ud83d"
+    assert header.encode(1) == data
+    with pytest.raises(Malformed, match="UTF-8") as caught:
+        messages.RequestHeader.decode(data.replace(b"\xed\xa0\xbd", b"\xff\xfe\xfd"), 1)
+    assert caught.value.path == "client_id"
