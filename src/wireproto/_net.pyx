@@ -1,1 +1,17 @@
-# The engine's loop.
+# cython: language_level=3, freethreading_compatible=False
+"""The engine's loop: whoever waits, reads.
+
+What it is: sockets, frames, deadlines and the hand-over of the reading role, for all four protocols. A caller sends on its own thread and,
+while it waits, reads for everybody; a parked keeper thread reads, runs timers and serves mailboxes when nobody waits.
+May assume: the GIL guards its state (see _net.pxd). Must not: decode a message, run user code while the role of reading is held, or
+execute a Python bytecode between reading bytes and completing their waiters: a signal handler could raise there and lose a reply.
+"""
+
+include "_net_parts/system.pyx"       # clock, poll, recv, sendmsg, raw locks
+include "_net_parts/output.pyx"       # bytes on their way out: copied when small, held when big
+include "_net_parts/input.pyx"        # poll, recv and frame scan without the GIL
+include "_net_parts/match.pyx"        # which request or channel a frame belongs to
+include "_net_parts/wait.pyx"         # seats, calls, events
+include "_net_parts/mailbox.pyx"      # queues of frames, and back-pressure
+include "_net_parts/connection.pyx"   # one connection: submit, cork and send, receive, deliver, fail
+include "_net_parts/loop.pyx"         # the role of reading; the keeper: timers, handlers, who reads when nobody waits

@@ -1,0 +1,211 @@
+# The engine's types at a glance: who owns what. The code lies in _net_parts/, the order of locks at the end of DESIGN.md.
+#
+# All of this is guarded by the GIL: what happens between two releases of it (poll, recv, waiting for a lock, TLS) happens at once for
+# every other thread. Allocating an object may run the collector and thereby other threads, so state is looked at again after it.
+
+from cpython.pythread cimport PyThread_type_lock
+from cpython.object cimport PyObject
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+
+
+cdef struct input_t:        # one connection as the nogil reader sees it
+    int fd
+    int events              # what poll is asked for; 0: skip
+    int revents             # what it answered
+    int error               # errno of a failed recv, or 0
+    bint eof
+    bint opaque             # TLS: bytes are not ours to scan
+    uint32_t cap            # largest frame accepted
+    uint8_t *buf            # small frames, and the beginning of big ones
+    size_t start, end, room
+    uint8_t *big            # payload of the bytes object that a big frame is read into, or NULL
+    size_t big_have, big_room, big_size
+    size_t received         # in this turn
+    void *owner             # borrowed Connection
+
+
+cdef struct segment_t:      # bytes on their way out
+    uint8_t *p
+    size_t n
+    size_t room             # own memory only: what still fits behind
+    uint8_t *own            # malloc'ed, or NULL when `view` holds somebody's buffer
+
+
+cdef class Output:          # queue of segments, in order of submission
+    cdef segment_t *ring
+    cdef list views         # memoryviews held for the segments that are not our own, in order
+    cdef Py_ssize_t head, count, room
+    cdef size_t size        # bytes queued
+    cdef int copy(self, const uint8_t *p, size_t n) except -1
+    cdef int hold(self, object buffer, uint8_t *p, size_t n) except -1
+    cdef segment_t *last(self) noexcept
+    cdef segment_t *append(self) except NULL
+    cdef void consume(self, size_t n) noexcept
+    cdef void clear(self) noexcept
+
+
+cdef class Seat:            # a thread that waits while another one reads
+    cdef PyThread_type_lock lock
+    cdef bint freed         # its lock was released
+    cdef bint promoted      # … because the role of reading is its own now
+    cdef Waitable target
+    cdef void free(self) noexcept
+    cdef int sleep(self, double deadline) except -1
+
+
+cdef class Waitable:
+    cdef readonly Loop loop
+    cdef bint ready
+    cdef list seats
+    cdef void wake(self) noexcept
+    cdef void sit(self, Seat seat)
+    cdef void stand(self, Seat seat)
+
+
+cdef class Call(Waitable):
+    cdef readonly Connection conn
+    cdef readonly object token
+    cdef readonly object frame
+    cdef public object context
+    cdef tuple failure      # (error class, text), made into an error by whoever raises it
+    cdef Mailbox mailbox
+    cdef Timer timer
+    cdef bint late          # given up: the reply will be dropped
+    cdef void finish(self, object frame, tuple failure)
+    cdef void abandon(self)
+    cdef void settle(self)
+    cdef object outcome(self)
+
+
+cdef class Push:
+    cdef readonly Connection conn
+    cdef readonly object channel
+    cdef readonly object frame
+
+
+cdef class Event(Waitable):
+    cdef readonly object value
+    cdef object failure
+
+
+cdef class Mailbox(Waitable):
+    cdef object handler
+    cdef object items       # deque of (item, size)
+    cdef bint queued        # on the keeper's list
+    cdef bint shut
+    cdef size_t bytes, limit
+    cdef list paused        # connections not read because of this mailbox
+    cdef int deliver(self, object item, size_t size, Connection source) except -1
+
+
+cdef class Timer:
+    cdef readonly double when
+    cdef object fn
+    cdef tuple args
+    cdef Loop loop
+
+
+cdef class Connection:
+    cdef readonly Loop loop
+    cdef readonly str peer
+    cdef readonly double last_read
+    cdef readonly long frames_read
+    cdef readonly bytes first_bytes
+    cdef public object context
+    cdef input_t *input
+    cdef int framing
+    cdef input_t *plain     # where frames are scanned: `input`, or behind TLS its own
+    cdef PyObject *big      # the bytes object being filled: owned, not shared yet
+    cdef Output out         # plain bytes
+    cdef object tls_read, tls_write, bio_read, bio_write, bio_eof     # TLS: C methods of the SSL object and its two buffers
+    cdef Output cipher      # TLS: encrypted bytes, else None
+    cdef PyThread_type_lock tls_lock
+    cdef dict calls         # token -> Call
+    cdef dict routes        # channel -> Mailbox
+    cdef Py_ssize_t expected    # calls whose reply somebody still wants
+    cdef int wanted         # threads that wait for a call of this connection
+    cdef int held           # mailboxes that want it paused
+    cdef bint corked, blocked, writing, registered, fresh
+    cdef tuple failure      # why it is closed, or None
+    cdef list lost_callbacks
+    cdef Waitable space     # ready while there is room to send
+    cdef int32_t tokens
+    cdef bint want_read(self) noexcept
+    cdef int put(self, object buffers, bint secret) except -1
+    cdef int push_out(self) except -1
+    cdef int cork(self) except -1
+    cdef int drain(self, Output out) except -1
+    cdef int encrypt(self) except -1
+    cdef int decrypt(self) except -1
+    cdef int make_room(self, object timeout_at) except -1
+    cdef int take(self) except -1
+    cdef int turned(self, int revents, double clock) except -1
+    cdef int take_tls(self, object stream) except -1
+    cdef int own_tls(self) except -1
+    cdef int begin_big(self, size_t length) except -1
+    cdef int grow_big(self) except -1
+    cdef int arrived(self, object frame, const uint8_t *p, size_t n) except -1
+    cdef int answer(self, object frame, int64_t token) except -1
+    cdef int pushed(self, object frame, int64_t channel, size_t n) except -1
+    cdef void fail(self, object kind, str text)
+    cdef void release(self) noexcept
+    cdef Call start(self, object token, object buffers, Mailbox mailbox, object timeout_at, object context, bint secret)
+
+
+cdef class Loop:
+    cdef readonly str name
+    cdef public Mailbox tap
+    cdef readonly bint closed, forked
+    cdef size_t fetch_memory, bytes
+    cdef list conns         # open
+    cdef list dying         # closed, their descriptors not yet
+    cdef list corked
+    cdef list starved       # connections paused because of fetch_memory
+    cdef bint led           # somebody has the role of reading
+    cdef bint turning       # … and is between building the poll set and having dispatched
+    cdef bint polling       # … and is in poll or recv, or about to be
+    cdef bint poked
+    cdef Waitable target    # what the reading thread waits for
+    cdef bint served        # a reply had a waiting owner
+    cdef object followers   # deque of Seats
+    cdef long leads
+    cdef int wake_r, wake_w
+    cdef void *pollfds
+    cdef input_t **slots
+    cdef Py_ssize_t slot_room
+    # the keeper
+    cdef object tasks       # deque of Mailbox or (fn, args)
+    cdef list timers        # heap of (when, number, Timer)
+    cdef long timer_count, timers_dead
+    cdef int keeper         # its state
+    cdef unsigned long keeper_id
+    cdef double keeper_until   # when it wakes by itself
+    cdef object keeper_thread
+    cdef bint urgent        # replies are on their way that nobody waits for
+    cdef long errands       # how many
+    cdef double clock       # of the last turn
+    cdef PyThread_type_lock park
+    cdef bint park_freed
+    cdef object worker      # queue of the background thread, or None
+    cdef object __weakref__
+    cdef int start_keeper(self) except -1
+    cdef int usable(self) except -1
+    cdef int wait(self, Waitable w, double deadline) except -1
+    cdef int lead(self, Waitable w, double deadline) except -1
+    cdef int turn(self, double until) except -1
+    cdef void leave(self) noexcept
+    cdef void poke(self) noexcept
+    cdef void kick(self) noexcept
+    cdef void reap(self)
+    cdef int flush_corked(self) except -1
+    cdef int task(self, object job) except -1
+    cdef Timer add_timer(self, double when, object fn, tuple args)
+    cdef double next_timer(self) noexcept
+    cdef int run_timers(self) except -1
+    cdef int run_tasks(self) except -1
+    cdef int relieve(self) except -1
+    cdef int sit_out(self, Waitable w, double deadline) except -1
+    cdef int keeper_reads(self) except -1
+    cdef bint keeper_parks(self, double until) noexcept
+    cdef int grow_slots(self, Py_ssize_t count) except -1
+    cdef int deliver_turn(self, int rc, Py_ssize_t count) except -1

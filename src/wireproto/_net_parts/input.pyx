@@ -1,0 +1,83 @@
+# poll, recv and frame scan, without the GIL.
+#
+#     frame   [int32 BE length][length bytes]          the same for all four protocols
+#
+# Small frames are collected in the connection's buffer. A frame of BIG bytes or more that is not there yet is read straight into the bytes
+# object that will be handed out; that object grows in steps as bytes arrive, so a lying length allocates nothing to speak of.
+# May assume: one thread at a time (the one that has the role). Must not: touch a Python object.
+
+cdef enum:
+    BUFFER = 65536
+    BIG = 16384
+    FIRST_STEP = 1 << 20      # first allocation for a big frame; doubled when it is full
+
+
+cdef inline bint attention(input_t *c) noexcept nogil:
+    """Whether the GIL is needed: a whole frame, a bad length, a big frame that starts or is full, an end, an error."""
+    cdef int64_t length
+    if c.eof or c.error or (c.opaque and c.received):
+        return True
+    if c.big != NULL:
+        return c.big_have == c.big_room
+    if c.end - c.start < 4:
+        return False
+    length = get_i32(c.buf + c.start)
+    return length < 0 or length > c.cap or length >= BIG or <size_t>length <= c.end - c.start - 4
+
+
+cdef inline void receive(input_t *c) noexcept nogil:
+    cdef ssize_t got
+    cdef uint8_t *p
+    cdef size_t room
+    if c.big != NULL:
+        p = c.big + c.big_have
+        room = c.big_room - c.big_have
+    else:
+        if c.start:
+            memmove(c.buf, c.buf + c.start, c.end - c.start)
+            c.end -= c.start
+            c.start = 0
+        p = c.buf + c.end
+        room = c.room - c.end
+    got = recv(c.fd, p, room, MSG_DONTWAIT)
+    if got > 0:
+        c.received += got
+        if c.big != NULL:
+            c.big_have += got
+        else:
+            c.end += got
+    elif got == 0:
+        c.eof = True
+    elif errno != EAGAIN and errno != EINTR:
+        c.error = errno
+
+
+cdef int poll_and_receive(pollfd *fds, input_t **slots, Py_ssize_t count, double until) noexcept nogil:
+    """One turn: wait, read what is there, go on until something needs the GIL. fds[0] is the wake-up pipe, fds[i + 1] slots[i].
+
+    Returns 1: look at the slots; 0: `until` is past; -1: a signal; -2: poll failed.
+    """
+    cdef int n
+    cdef Py_ssize_t i
+    cdef bint wanted
+    while True:
+        n = poll(fds, count + 1, milliseconds(until - now()))
+        if n < 0:
+            return -1 if errno == EINTR else -2
+        if n == 0:
+            if until - now() > 0:
+                continue
+            return 0
+        wanted = fds[0].revents != 0
+        for i in range(count):
+            slots[i].revents = fds[i + 1].revents
+            if not fds[i + 1].revents:
+                continue
+            if fds[i + 1].revents & POLLIN:
+                receive(slots[i])
+            elif fds[i + 1].revents & (POLLERR | POLLHUP | POLLNVAL):
+                receive(slots[i])                 # tells the error by its errno, or an end
+            if fds[i + 1].revents & POLLOUT or attention(slots[i]):
+                wanted = True
+        if wanted:
+            return 1

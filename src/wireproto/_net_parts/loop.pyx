@@ -1,0 +1,528 @@
+# The role of reading, and its hand-over.
+#
+#     wait(w):  ready? done.  Role taken? sit down as a follower: woken when w is ready, or promoted to reader.  Else: take the role.
+#     lead(w):  turn after turn until w is ready;  a turn polls all connections, reads, completes calls, fills mailboxes.
+#     leave():  promote the first follower that still waits, else the role is free; wake the keeper if it relies on that.
+#
+# A signal is seen in poll (EINTR) or while waiting for a seat's lock. Its Python handler runs after the role was given away, since it may
+# call the client again.
+
+from heapq import heapify, heappop, heappush
+from queue import SimpleQueue
+
+cdef enum:
+    KEEPER_NONE = 0           # not started
+    KEEPER_RUNS = 1           # timers and handlers
+    KEEPER_READS = 2          # has the role
+    KEEPER_PARKED = 3         # for at most KEEPER_X
+    KEEPER_DEEP = 4           # until a timer or a kick: somebody else reads, or there is nothing to read
+    KEEPER_GONE = 5
+
+cdef double KEEPER_X = 0.005
+
+_loops = weakref.WeakSet()
+
+
+def _after_fork_in_child():
+    for loop in list(_loops):
+        (<Loop>loop)._forget()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+cdef class Loop:
+    """See _net.pyi."""
+
+    def __cinit__(self):
+        self.wake_r = self.wake_w = -1
+        self.park = PyThread_allocate_lock()
+        if self.park == NULL:
+            raise MemoryError
+
+    def __init__(self, str name="", size_t fetch_memory=64 << 20):
+        self.name = name
+        self.fetch_memory = fetch_memory
+        self.conns = []
+        self.dying = []
+        self.corked = []
+        self.starved = []
+        self.timers = []
+        self.followers = deque()
+        self.tasks = deque()
+        self.wake_r, self.wake_w = os.pipe()
+        os.set_blocking(self.wake_r, False)
+        os.set_blocking(self.wake_w, False)
+        PyThread_acquire_lock(self.park, 0)
+        _loops.add(self)
+
+    def __dealloc__(self):
+        if self.wake_r >= 0:
+            close(self.wake_r)
+            close(self.wake_w)
+        if self.park != NULL:
+            PyThread_free_lock(self.park)
+        free(self.pollfds)
+        free(self.slots)
+
+    def _forget(self):
+        """In a forked child: the sockets are the parent's. Close our copies of the descriptors, nothing else."""
+        cdef Connection conn
+        self.forked = True
+        for conn in self.conns + self.dying:
+            if conn.input != NULL and conn.input.fd >= 0:
+                close(conn.input.fd)
+                conn.input.fd = -1
+        if self.wake_r >= 0:
+            close(self.wake_r)
+            close(self.wake_w)
+            self.wake_r = self.wake_w = -1
+
+    @property
+    def unread(self):
+        return self.bytes
+
+    @property
+    def connections(self):
+        return list(self.conns)
+
+    def check(self):
+        self.usable()
+
+    cdef int usable(self) except -1:
+        if self.forked:
+            raise errors.Forked(f"client {self.name!r} was opened in the parent process; open a new one in process {os.getpid()}")
+        if self.closed:
+            raise errors.Closed(f"client {self.name!r} is closed")
+        return 0
+
+    def open(self, stream, str peer, str framing, uint32_t cap):
+        cdef Connection conn = Connection.__new__(Connection)
+        cdef Room room = Room.__new__(Room)
+        self.usable()
+        conn.loop = self
+        conn.peer = peer
+        conn.framing = FRAMINGS[framing]
+        room.loop = self
+        room.ready = True
+        conn.space = room
+        conn.last_read = now()
+        conn.take_stream(stream)
+        conn.cap = cap
+        conn.registered = True
+        self.conns.append(conn)
+        if self.polling:
+            self.poke()
+        self.start_keeper()
+        return conn
+
+    def close(self):
+        cdef Connection conn
+        cdef Seat seat
+        if self.closed:
+            return
+        self.closed = True
+        if self.forked:
+            return
+        for conn in list(self.conns):
+            conn.push_out()
+            conn.fail(errors.Closed, "the client was closed")
+        for seat in self.followers:
+            seat.free()
+        if self.polling:
+            self.poke()
+        self.kick()
+        self.reap()
+        if self.worker is not None:
+            self.worker.put(None)
+        if self.keeper_thread is not None and self.keeper_id != PyThread_get_thread_ident():
+            self.keeper_thread.join(1.0)
+
+    # ---- waiting ------------------------------------------------------------------------------------------------------------
+
+    cdef int wait(self, Waitable w, double deadline) except -1:
+        """1: ready. 0: `deadline` is past. Raises Closed, Forked, or what a signal handler raises."""
+        cdef int rc
+        if not w.ready and PyThread_get_thread_ident() == self.keeper_id:
+            if deadline == 0.0:
+                return 0
+            raise RuntimeError("a handler or timer of the keeper thread must not wait")
+        while not w.ready:
+            self.usable()
+            self.flush_corked()
+            if w.ready:
+                break
+            if self.led:
+                rc = self.sit_out(w, deadline)
+                if rc != 3:                      # 3: promoted
+                    if rc == 1 or w.ready:
+                        continue
+                    if rc == 0:
+                        return 0
+                    PyErr_CheckSignals()
+                    continue
+            else:
+                self.led = True
+            self.leads += 1
+            try:
+                rc = self.lead(w, deadline)
+            finally:
+                self.leave()
+            if rc == 0 and not w.ready:
+                return 0
+            if rc == -2:
+                PyErr_CheckSignals()
+        return 1
+
+    cdef int sit_out(self, Waitable w, double deadline) except -1:
+        """Wait while another thread reads. 1: look again; 0: late; -2: a signal; 3: the role of reading is ours now."""
+        cdef Seat seat = Seat.__new__(Seat)
+        cdef int rc
+        w.sit(seat)
+        seat.target = w
+        self.followers.append(seat)
+        if not self.led or w.ready:              # making the seat may have let others run
+            rc = 1
+        else:
+            rc = seat.sleep(deadline)
+        self.followers.remove(seat)
+        w.stand(seat)
+        if seat.promoted:
+            if rc == 1 and not w.ready:
+                return 3
+            self.leave()
+        return rc
+
+    cdef int lead(self, Waitable w, double deadline) except -1:
+        """Read until `w` is ready. 1: ready, closed or forked; 0: late; -2: a signal. The role is ours and stays so."""
+        cdef int rc
+        self.target = w
+        try:
+            while not (w.ready or self.closed or self.forked):
+                self.flush_corked()
+                if w.ready:
+                    break
+                rc = self.turn(deadline)
+                if w.ready:
+                    break
+                if rc == -2:
+                    return -2
+                if rc == 0 or self.clock >= deadline:
+                    return 0
+            return 1
+        finally:
+            self.target = None
+
+    cdef void leave(self) noexcept:
+        """Give the role away: to the first follower that still waits, else to nobody."""
+        cdef Seat seat
+        for seat in self.followers:
+            if not seat.freed:
+                seat.promoted = True
+                seat.free()
+                return
+        self.led = False
+        if self.errands > 0:
+            self.urgent = True
+            self.kick()
+        elif self.keeper == KEEPER_DEEP:
+            self.kick()
+
+    # ---- one turn -----------------------------------------------------------------------------------------------------------
+
+    cdef int turn(self, double until) except -1:
+        """Poll all connections, read, dispatch. 1: something came; 0: `until` is past; -2: a signal."""
+        cdef Py_ssize_t count = 0
+        cdef Connection conn
+        cdef pollfd *fds
+        cdef input_t **slots
+        cdef int rc
+        cdef short events
+        if self.slot_room < len(self.conns):
+            self.grow_slots(len(self.conns))
+        fds = <pollfd *>self.pollfds
+        slots = self.slots
+        if fds == NULL:
+            self.grow_slots(4)
+            fds = <pollfd *>self.pollfds
+            slots = self.slots
+        fds[0] = pollfd(fd=self.wake_r, events=POLLIN, revents=0)
+        for conn in self.conns:
+            if conn.fresh:
+                until = 0
+            events = (POLLIN if conn.want_read() else 0) | (POLLOUT if conn.blocked else 0)
+            fds[count + 1] = pollfd(fd=conn.input.fd if events else -1, events=events, revents=0)
+            conn.input.received = 0
+            slots[count] = conn.input
+            count += 1
+        self.turning = True
+        self.polling = True
+        with nogil:
+            rc = poll_and_receive(fds, slots, count, until)
+        self.polling = False
+        self.clock = now()
+        if self.forked:
+            self.turning = False
+            return 1
+        try:
+            self.deliver_turn(rc, count)
+        finally:
+            self.turning = False
+            if self.dying:
+                self.reap()
+        return -2 if rc == -1 else rc != 0
+
+    cdef int deliver_turn(self, int rc, Py_ssize_t count) except -1:
+        cdef Py_ssize_t i
+        cdef Connection conn
+        cdef pollfd *fds = <pollfd *>self.pollfds
+        cdef char scrap[64]
+        if rc == 1 and fds[0].revents:
+            while read(self.wake_r, scrap, 64) == 64:
+                pass
+            self.poked = False
+        for i in range(count):
+            conn = <Connection>self.slots[i].owner
+            if conn.failure is not None or not (self.slots[i].received or fds[i + 1].revents or conn.fresh):
+                continue
+            try:
+                conn.turned(fds[i + 1].revents, self.clock)
+            except BaseException as error:
+                conn.fail(errors.Disconnected, f"reading failed: {type(error).__name__}")
+                raise
+        return 0
+
+    cdef int grow_slots(self, Py_ssize_t count) except -1:
+        cdef void *fds = realloc(self.pollfds, (2 * count + 1) * sizeof(pollfd))
+        cdef void *slots
+        if fds == NULL:
+            raise MemoryError
+        self.pollfds = fds
+        slots = realloc(self.slots, 2 * count * sizeof(input_t *))
+        if slots == NULL:
+            raise MemoryError
+        self.slots = <input_t **>slots
+        self.slot_room = 2 * count
+        return 0
+
+    cdef void poke(self) noexcept:
+        """Wake the thread that polls: the set of connections, or what it waits for, has changed."""
+        if not self.poked and self.wake_w >= 0:
+            self.poked = True
+            write(self.wake_w, b"!", 1)
+
+    cdef void reap(self):
+        """Close the descriptors of dead connections, unless somebody may be using them."""
+        cdef Connection conn
+        cdef list stay
+        if self.turning or self.forked:
+            return
+        stay = []
+        dying, self.dying = self.dying, []
+        for conn in dying:
+            if conn.writing:
+                stay.append(conn)
+            else:
+                conn.release()
+        self.dying.extend(stay)
+
+    cdef int flush_corked(self) except -1:
+        cdef Connection conn
+        while self.corked:
+            conn = self.corked.pop()
+            conn.corked = False
+            conn.push_out()
+        return 0
+
+    cdef int relieve(self) except -1:
+        """Enough was taken from the mailboxes: read the connections again that fetch_memory had stopped."""
+        cdef Connection conn
+        if self.starved and self.bytes <= self.fetch_memory // 2:
+            starved, self.starved = self.starved, []
+            for conn in starved:
+                conn.held -= 1
+            if self.polling:
+                self.poke()
+        return 0
+
+    # ---- the keeper: timers, handlers, and reading when nobody waits ---------------------------------------------------------
+
+    cdef int start_keeper(self) except -1:
+        if self.keeper == KEEPER_NONE and not self.closed:
+            self.keeper = KEEPER_RUNS
+            self.keeper_thread = threading.Thread(target=self._keep, name=f"wireproto-keeper {self.name}", daemon=True)
+            self.keeper_thread.start()
+        return 0
+
+    def call_at(self, double when, fn, *args):
+        self.usable()
+        return self.add_timer(when, fn, args)
+
+    def call_soon(self, fn, *args):
+        self.usable()
+        self.task((fn, args))
+
+    cdef Timer add_timer(self, double when, object fn, tuple args):
+        cdef Timer timer = Timer.__new__(Timer)
+        timer.loop = self
+        timer.when = when
+        timer.fn = fn
+        timer.args = args
+        self.timer_count += 1
+        heappush(self.timers, (when, self.timer_count, timer))
+        if self.timers_dead > 256 and self.timers_dead * 2 > len(self.timers):
+            self.timers[:] = [entry for entry in self.timers if (<Timer>entry[2]).fn is not None]
+            heapify(self.timers)
+            self.timers_dead = 0
+        if when < self.keeper_until:
+            self.kick()
+        self.start_keeper()
+        return timer
+
+    cdef double next_timer(self) noexcept:
+        return (<tuple>self.timers[0])[0] if self.timers else FOREVER
+
+    cdef int task(self, object job) except -1:
+        self.tasks.append(job)
+        self.kick()
+        if self.keeper == KEEPER_NONE:
+            self.start_keeper()
+        return 0
+
+    cdef void kick(self) noexcept:
+        """Wake the keeper."""
+        if self.keeper == KEEPER_PARKED or self.keeper == KEEPER_DEEP:
+            if not self.park_freed:
+                self.park_freed = True
+                PyThread_release_lock(self.park)
+        elif self.keeper == KEEPER_READS and self.polling:
+            self.poke()
+
+    cdef int run_timers(self) except -1:
+        cdef Timer timer
+        while self.timers and not self.closed:
+            if self.next_timer() > now():
+                return 0
+            timer = heappop(self.timers)[2]
+            if timer.fn is None:
+                self.timers_dead -= 1
+                continue
+            fn, timer.fn = timer.fn, None
+            try:
+                fn(*timer.args)
+            except BaseException:
+                PyErr_WriteUnraisable(<PyObject *>fn)
+        return 0
+
+    cdef int run_tasks(self) except -1:
+        while self.tasks:
+            job = self.tasks.popleft()
+            if isinstance(job, Mailbox):
+                (<Mailbox>job)._serve()
+                continue
+            try:
+                job[0](*job[1])
+            except BaseException:
+                PyErr_WriteUnraisable(<PyObject *>job[0])
+        return 0
+
+    def _keep(self):
+        """The keeper thread."""
+        cdef long seen = -1
+        cdef double until
+        cdef bint quiet = False                   # nobody has read for a whole KEEPER_X
+        self.keeper_id = PyThread_get_thread_ident()
+        while not self.forked:
+            self.keeper = KEEPER_RUNS
+            self.run_timers()
+            self.run_tasks()
+            if self.closed:
+                break
+            self.flush_corked()
+            if not self.led and self.conns and (quiet or self.urgent):
+                quiet = self.keeper_reads()
+                continue
+            if self.tasks:
+                continue
+            until = FOREVER
+            if self.conns and not (self.led and seen == self.leads):
+                until = now() + KEEPER_X
+            seen = self.leads
+            quiet = not self.keeper_parks(until) and not self.led and seen == self.leads and until < FOREVER
+        self.keeper = KEEPER_GONE
+
+    cdef bint keeper_parks(self, double until) noexcept:
+        """Sleep until then, the next timer, or a kick; whether it was a kick."""
+        cdef double left
+        cdef double timer = self.next_timer()
+        cdef int rc
+        self.keeper = KEEPER_DEEP if until == FOREVER else KEEPER_PARKED
+        self.keeper_until = timer if timer < until else until
+        left = self.keeper_until - now()
+        with nogil:
+            rc = PyThread_acquire_lock_timed(self.park, microseconds(left), 0)
+        self.keeper = KEEPER_RUNS
+        self.keeper_until = 0
+        if rc == LOCK_ACQUIRED:
+            self.park_freed = False
+            return True
+        return False
+
+    cdef int keeper_reads(self) except -1:
+        """Take the role until there is something else to do. 1: it may take it again at once; 0: a caller was served, let callers lead."""
+        cdef int rc
+        self.led = True
+        self.urgent = False
+        self.served = False
+        self.keeper = KEEPER_READS
+        try:
+            while not (self.served or self.tasks or self.closed or self.forked):
+                self.flush_corked()
+                self.keeper_until = self.next_timer()
+                rc = self.turn(self.keeper_until)
+                if rc == 0:
+                    break
+        except BaseException:
+            PyErr_WriteUnraisable(<PyObject *>self)
+        finally:
+            self.keeper = KEEPER_RUNS
+            self.keeper_until = 0
+            self.leave()
+        return not self.served
+
+    def background(self, fn, *args):
+        self.usable()
+        if self.worker is None:
+            self.worker = SimpleQueue()
+            threading.Thread(target=_work, args=(self.worker,), name=f"wireproto-worker {self.name}", daemon=True).start()
+        self.worker.put((fn, args))
+
+    def __repr__(self):
+        state = "forked" if self.forked else "closed" if self.closed else f"{len(self.conns)} connections"
+        return f"<Loop {self.name}: {state}>"
+
+
+def _work(queue):
+    """The worker thread: one job after the other; None ends it."""
+    while True:
+        job = queue.get()
+        if job is None:
+            return
+        try:
+            job[0](*job[1])
+        except BaseException:
+            PyErr_WriteUnraisable(<PyObject *>job[0])
+        job = None
+
+
+cdef class Timer:
+    """See _net.pyi."""
+
+    def __init__(self):
+        raise TypeError("timers are made by Loop.call_at")
+
+    def cancel(self):
+        if self.fn is not None:
+            self.fn = None
+            self.args = ()
+            self.loop.timers_dead += 1

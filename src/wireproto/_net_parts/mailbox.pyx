@@ -1,0 +1,103 @@
+# Queues of frames, and back-pressure.
+#
+# A mailbox without a handler is read by threads that wait on it; one with a handler by the keeper. What lies unread counts against the
+# mailbox's limit and the loop's fetch_memory: above either, the connection that fed it is not read until half of it was taken away
+# (unless somebody waits for a reply on that very connection).
+
+cdef size_t OVERHEAD = 128               # an item's own weight
+
+
+cdef class Push:
+    """A frame that answers no request; see _net.pyi."""
+
+    def __repr__(self):
+        return f"<Push of {len(self.frame)} bytes from {self.conn.peer}, channel {self.channel}>"
+
+
+cdef class Mailbox(Waitable):
+    """See _net.pyi."""
+
+    def __init__(self, Loop loop not None, handler=None, limit=None):
+        self.loop = loop
+        self.handler = handler
+        self.limit = limit if limit is not None else 0
+        self.items = deque()
+        self.paused = []
+
+    @property
+    def unread(self):
+        return self.bytes
+
+    def __len__(self):
+        return len(self.items)
+
+    def put(self, item, size_t size=0):
+        self.deliver(item, size, None)
+
+    cdef int deliver(self, object item, size_t size, Connection source) except -1:
+        if self.shut:
+            return 0
+        size += OVERHEAD
+        self.items.append((item, size))
+        self.bytes += size
+        if self.handler is not None:
+            if not self.queued:
+                self.queued = True
+                self.loop.task(self)
+            if not self.limit:
+                return 0
+        else:
+            self.loop.bytes += size
+            if self.loop.bytes > self.loop.fetch_memory and source is not None and source not in self.loop.starved:
+                self.loop.starved.append(source)
+                source.held += 1
+            self.wake()
+        if self.limit and self.bytes > self.limit and source is not None and source not in self.paused:
+            self.paused.append(source)
+            source.held += 1
+        return 0
+
+    def _taken(self, size_t size):
+        cdef Connection conn
+        self.bytes -= size
+        if self.handler is None:
+            self.loop.bytes -= size
+            self.loop.relieve()
+        if self.paused and self.bytes <= self.limit // 2:
+            paused, self.paused = self.paused, []
+            for conn in paused:
+                conn.held -= 1
+            if self.loop.polling:
+                self.loop.poke()
+
+    def _serve(self):
+        """The keeper: handler(item) for everything there."""
+        self.queued = False
+        while self.items and not self.shut:
+            item, size = self.items.popleft()
+            self._taken(size)
+            try:
+                self.handler(item)
+            except BaseException:
+                PyErr_WriteUnraisable(<PyObject *>self.handler)
+
+    def get(self, double deadline=0.0):
+        while True:
+            if self.items:
+                item, size = self.items.popleft()
+                self.ready = len(self.items) > 0
+                self._taken(size)
+                return item
+            if self.shut:
+                raise errors.Closed("the mailbox was closed")
+            self.ready = False
+            if not self.loop.wait(self, deadline):
+                return None
+
+    def close(self):
+        if not self.shut:
+            self.shut = True
+            while self.items:
+                _, size = self.items.popleft()
+                self._taken(size)
+            self.wake()

@@ -1,0 +1,113 @@
+# What the operating system and the interpreter give: clock, poll, recv, sendmsg, raw locks.
+#
+# Raw locks and not threading.Lock: waiting for them is interruptible, making one takes 40 ns, and no Python code runs.
+
+import os
+import threading
+import weakref
+from collections import deque
+
+from . import errors
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_XDECREF
+from cpython.pythread cimport PyThread_type_lock
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcmp, memcpy, memmove, memset
+
+from wireproto._codec_parts.endian cimport get_i32, get_u16, get_u32, put_u32
+from wireproto._codec_parts.varint cimport read_uvarint64
+
+cdef extern from "Python.h" nogil:
+    PyThread_type_lock PyThread_allocate_lock()
+    void PyThread_free_lock(PyThread_type_lock lock)
+    int PyThread_acquire_lock(PyThread_type_lock lock, int wait)
+    void PyThread_release_lock(PyThread_type_lock lock)
+    int PyThread_acquire_lock_timed(PyThread_type_lock lock, long long microseconds, int interruptible)
+    unsigned long PyThread_get_thread_ident()
+
+cdef extern from "Python.h":
+    int _PyBytes_Resize(PyObject **bytes, Py_ssize_t size) except -1
+    void PyErr_WriteUnraisable(PyObject *where)
+    object PyMemoryView_FromMemory(char *mem, Py_ssize_t size, int flags)
+    int PyBUF_WRITE, PyBUF_READ
+    Py_buffer *PyMemoryView_GET_BUFFER(PyObject *view)
+    int PyBuffer_IsContiguous(const Py_buffer *view, char order)
+    PyObject *new_bytes "PyBytes_FromStringAndSize"(const char *p, Py_ssize_t n) except NULL
+
+cdef extern from "<sys/uio.h>" nogil:
+    struct iovec:
+        void *iov_base
+        size_t iov_len
+
+cdef extern from "<sys/socket.h>" nogil:
+    struct msghdr:
+        iovec *msg_iov
+        size_t msg_iovlen
+    ssize_t sendmsg(int fd, msghdr *message, int flags)
+    ssize_t recv(int fd, void *buffer, size_t size, int flags)
+    int shutdown(int fd, int how)
+    int MSG_DONTWAIT, SHUT_RDWR
+
+cdef extern from "<poll.h>" nogil:
+    struct pollfd:
+        int fd
+        short events
+        short revents
+    int poll(pollfd *fds, unsigned long count, int timeout)
+    int POLLIN, POLLOUT, POLLERR, POLLHUP, POLLNVAL
+
+cdef extern from "<unistd.h>" nogil:
+    ssize_t write(int fd, const void *buffer, size_t size)
+    ssize_t read(int fd, void *buffer, size_t size)
+    int close(int fd)
+
+cdef extern from * nogil:
+    """
+    #include <string.h>
+    #include <time.h>
+    #include <sys/socket.h>
+    #ifndef MSG_NOSIGNAL
+    #define MSG_NOSIGNAL 0                       /* macOS: net/dial.py sets SO_NOSIGPIPE */
+    #endif
+    static double wp_now(void) {                 /* the clock of time.monotonic() */
+        struct timespec t;
+    #ifdef __APPLE__
+        clock_gettime(CLOCK_UPTIME_RAW, &t);
+    #else
+        clock_gettime(CLOCK_MONOTONIC, &t);
+    #endif
+        return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    }
+    """
+    double now "wp_now"()
+    int MSG_NOSIGNAL
+
+cdef enum:
+    LOCK_FAILURE = 0
+    LOCK_ACQUIRED = 1
+    LOCK_INTR = 2
+
+cdef double FOREVER = 1e300
+cdef double LONGEST = 3600.0          # one sleep; waits go round
+
+
+cdef inline int milliseconds(double seconds) noexcept nogil:
+    """For poll: rounded up, so that a deadline is never missed by waking too early and spinning."""
+    if seconds <= 0:
+        return 0
+    if seconds > LONGEST:
+        seconds = LONGEST
+    return <int>(seconds * 1000.0 + 0.999)
+
+
+cdef inline long long microseconds(double seconds) noexcept nogil:
+    if seconds <= 0:
+        return 0
+    if seconds > LONGEST:
+        seconds = LONGEST
+    return <long long>(seconds * 1e6) + 1

@@ -1,0 +1,1 @@
+"""Authentication: one mechanism a file, sans-IO, and where secrets come from."""

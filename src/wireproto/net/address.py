@@ -1,0 +1,135 @@
+"""Names to addresses, under a deadline, and the map that rewrites advertised addresses.
+
+What it is: `resolve` runs the system's blocking look-up in a thread of its own and waits no longer than told; look-ups of the same name at
+the same time share one thread. `AddressMap` rewrites what brokers advertise (tunnels, NAT, fault proxies) before dialling.
+Must not: open a connection.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from wireproto.errors import ConnectError, OptionError, TimedOut
+from wireproto.url import Address, parse_address
+
+SocketAddress = tuple[socket.AddressFamily, Any]
+AddressMap = Mapping[str, str] | Callable[[Address], Address]
+
+
+class _Lookup:
+    """One look-up on its way."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.finished = threading.Event()
+        self.found: list[SocketAddress] = []
+        self.error: str | None = None
+        self.host, self.port = host, port
+
+    def run(self) -> None:
+        try:
+            entries = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+            self.found = interleave([(entry[0], entry[4]) for entry in entries])
+        except (OSError, UnicodeError) as error:
+            self.error = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        finally:
+            self.finished.set()
+            with _lock:
+                if _running.get((self.host, self.port)) is self:
+                    del _running[self.host, self.port]
+
+
+_lock = threading.Lock()
+_running: dict[Address, _Lookup] = {}
+
+
+def _forget() -> None:
+    global _lock
+    _lock = threading.Lock()
+    _running.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def interleave(found: list[SocketAddress]) -> list[SocketAddress]:
+    """The resolver's order, families in turn, no address twice: one dead family costs one attempt, not all."""
+    first = [entry for entry in found if entry[0] == found[0][0]]
+    other = [entry for entry in found if entry[0] != found[0][0]]
+    mixed: list[SocketAddress] = []
+    while first or other:
+        for queue in (first, other):
+            if queue:
+                entry = queue.pop(0)
+                if entry not in mixed:
+                    mixed.append(entry)
+    return mixed
+
+
+def literal(host: str, port: int) -> SocketAddress | None:
+    """The socket address when `host` is an IP address in text; no look-up."""
+    bare, _, scope = host.partition("%")
+    try:
+        version = ipaddress.ip_address(bare).version
+    except ValueError:
+        return None
+    if version == 4:
+        return socket.AF_INET, (host, port)
+    if scope:
+        return None
+    return socket.AF_INET6, (host, port, 0, 0)
+
+
+def resolve(address: Address, deadline: float) -> list[SocketAddress]:
+    """Socket addresses of a host, best first.
+
+    Args:
+        address: host name or IP address, and port.
+        deadline: `time.monotonic()` value.
+    Raises:
+        ConnectError: there is no such name. TimedOut: the name server did not answer in time.
+    """
+    host, port = address
+    known = literal(host, port)
+    if known is not None:
+        return [known]
+    with _lock:
+        lookup = _running.get(address)
+        if lookup is None:
+            lookup = _running[address] = _Lookup(host, port)
+            threading.Thread(target=lookup.run, name=f"wireproto-lookup {host}", daemon=True).start()
+    if not lookup.finished.wait(max(0.0, deadline - time.monotonic())):
+        raise TimedOut(f"the name {host} was not resolved in time", peer=f"{host}:{port}")
+    if lookup.error is not None or not lookup.found:
+        raise ConnectError(f"the name {host} does not resolve: {lookup.error or 'no address'}", peer=f"{host}:{port}")
+    return lookup.found
+
+
+def parse_map(text: str) -> dict[str, str]:
+    """``a:9092=127.0.0.1:19092,b=c`` to a map; raises OptionError."""
+    pairs: dict[str, str] = {}
+    for item in filter(None, text.split(",")):
+        source, sep, target = item.partition("=")
+        if not sep or not source or not target:
+            raise OptionError(f"address_map wants from=to pairs, not {item!r}")
+        pairs[source.strip()] = target.strip()
+    return pairs
+
+
+def translate(address: Address, address_map: AddressMap | None) -> Address:
+    """Where to dial for `address`: by ``host:port``, else by ``host`` (the port is kept unless the target names one), else as it is."""
+    if not address_map:
+        return address
+    if callable(address_map):
+        host, port = address_map(address)
+        return str(host), int(port)
+    host, port = address
+    for source in (f"{host}:{port}", f"[{host}]:{port}", host):
+        if source in address_map:
+            return parse_address(address_map[source], port)
+    return address

@@ -1,0 +1,187 @@
+"""Options that every client has, and how text becomes typed values.
+
+What it is: `CommonOptions`, a frozen dataclass from which each adapter's options derive; `from_url` reads URL parameters and keywords into
+it by the fields' types. Unknown names raise OptionError naming near matches. Text forms: true/false/yes/no/1/0, numbers with k, M, G
+(1024) or ms, s, m, h, comma-separated lists, ``env:NAME`` and ``file:PATH`` for secrets.
+Must not: show a secret.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Self, Union, get_args, get_origin
+
+from wireproto.auth.secrets import Secret
+from wireproto.errors import OptionError
+from wireproto.url import Url
+
+from .address import AddressMap, parse_map
+from .tls import TlsOptions
+
+SIZES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommonOptions:
+    """What all four clients take.
+
+    Attributes:
+        timeout: seconds that a call without a timeout of its own may take.
+        connect_timeout: seconds for one connection: look-up, TCP, TLS and the protocol's handshake.
+        client_id: the name given to the broker.
+        tls: use TLS; the TLS form of the URL sets it.
+        tls_ca_file, tls_ca_data: trusted certificates (PEM); none: the system's.
+        tls_cert_file, tls_key_file, tls_key_password: the client's certificate.
+        tls_verify, tls_verify_host: check the certificate, and that it names the host.
+        tls_server_name: the name to ask for and check instead of the host dialled.
+        tls_context: an `ssl.SSLContext` to use as it is.
+        address_map: rewrites advertised addresses before dialling: ``from=to`` pairs in text, a mapping, or a callable.
+        fetch_memory: bytes read ahead and not yet taken, for the whole client.
+        buffer_memory: bytes of records taken and not yet acknowledged, for the whole client.
+        user, password: credentials (also from the URL's userinfo); token: bearer or JSON web token.
+    """
+
+    timeout: float = 30.0
+    connect_timeout: float = 10.0
+    client_id: str = "wireproto"
+    tls: bool = False
+    tls_ca_file: str | None = None
+    tls_ca_data: str | None = None
+    tls_cert_file: str | None = None
+    tls_key_file: str | None = None
+    tls_key_password: Secret | None = None
+    tls_verify: bool = True
+    tls_verify_host: bool = True
+    tls_server_name: str | None = None
+    tls_context: Any = dataclasses.field(default=None, metadata={"text": False})
+    address_map: AddressMap | None = None
+    fetch_memory: int = 64 << 20
+    buffer_memory: int = 32 << 20
+    user: str | None = None
+    password: Secret | None = None
+    token: Secret | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("timeout", "connect_timeout"):
+            if not getattr(self, name) > 0:
+                raise OptionError(f"{name} must be above 0 seconds")
+        for name in ("fetch_memory", "buffer_memory"):
+            if getattr(self, name) < 1 << 16:
+                raise OptionError(f"{name} must be at least 64 kB")
+
+    @classmethod
+    def from_url(cls, url: Url, /, **keywords: Any) -> Self:
+        """Options from a URL and keywords; keywords win over the URL.
+
+        Raises:
+            OptionError: an unknown name (near matches are named), or a value of the wrong type.
+        """
+        values: dict[str, Any] = {}
+        if url.tls:
+            values["tls"] = True
+        if url.user is not None:
+            values["user"] = url.user
+        if url.password is not None:
+            values["password"] = Secret(url.password)
+        return cls.from_mapping(url.options, values, keywords)
+
+    @classmethod
+    def from_mapping(cls, *layers: Mapping[str, Any]) -> Self:
+        """Options from mappings, later ones win. Names may be written with hyphens."""
+        wanted = hints(cls)
+        values: dict[str, Any] = {}
+        for layer in layers:
+            for name, value in layer.items():
+                name = name.replace("-", "_")
+                if name not in wanted:
+                    near = difflib.get_close_matches(name, wanted, 3, 0.6)
+                    raise OptionError(f"there is no option {name!r}" + (f"; did you mean {' or '.join(near)}?" if near else ""))
+                values[name] = convert(name, value, wanted[name])
+        return cls(**values)
+
+    def tls_options(self) -> TlsOptions | None:
+        """None when TLS is off."""
+        if not self.tls:
+            return None
+        return TlsOptions(
+            ca_file=self.tls_ca_file,
+            ca_data=self.tls_ca_data,
+            cert_file=self.tls_cert_file,
+            key_file=self.tls_key_file,
+            key_password=self.tls_key_password,
+            verify=self.tls_verify,
+            verify_host=self.tls_verify_host,
+            server_name=self.tls_server_name,
+            context=self.tls_context,
+        )
+
+
+def hints(cls: type[Any]) -> dict[str, Any]:
+    """Field names and types of an options class."""
+    found = typing.get_type_hints(cls)
+    return {field.name: found[field.name] for field in dataclasses.fields(cls) if field.init}
+
+
+def convert(name: str, value: Any, kind: Any) -> Any:
+    """A value, or its text, as the type that a field wants; raises OptionError naming the option and never a secret."""
+    if kind is Any:
+        return value
+    if kind is AddressMap or kind == AddressMap | None:
+        return parse_map(value) if isinstance(value, str) else value
+    if get_origin(kind) in (Union, types.UnionType):
+        choices = get_args(kind)
+        if value is None or (value == "none" and type(None) in choices):
+            if type(None) in choices:
+                return None
+            raise OptionError(f"{name} cannot be None")
+        if Secret in choices:
+            return Secret(value)
+        problem: OptionError | None = None
+        for choice in choices:
+            if choice is type(None):
+                continue
+            try:
+                return convert(name, value, choice)
+            except OptionError as error:
+                problem = problem or error
+        raise problem or OptionError(f"{name} has a wrong value")
+    if kind is Secret:
+        return Secret(value)
+    if get_origin(kind) is Literal:
+        if value in get_args(kind):
+            return value
+        raise OptionError(f"{name} is one of {', '.join(map(str, get_args(kind)))}, not {value!r}")
+    if get_origin(kind) in (tuple, list):
+        items = [item.strip() for item in value.split(",") if item.strip()] if isinstance(value, str) else list(value)
+        return tuple(convert(name, item, get_args(kind)[0]) for item in items)
+    return _scalar(name, value, kind)
+
+
+def _scalar(name: str, value: Any, kind: Any) -> Any:
+    if kind is bool:
+        truth = TRUTH.get(value.lower()) if isinstance(value, str) else value
+        if isinstance(truth, bool):
+            return truth
+        raise OptionError(f"{name} is true or false, not {value!r}")
+    if kind in (int, float) and isinstance(value, str):
+        units: Mapping[str, float] = SIZES if kind is int else SECONDS
+        number = value.strip().lower().removesuffix("b") if kind is int else value.strip().lower()
+        digits = number.rstrip("abcdefghijklmnopqrstuvwxyz")
+        try:
+            return kind(kind(digits) * units[number[len(digits) :]]) if number != digits else kind(digits)
+        except (ValueError, KeyError, OverflowError):
+            raise OptionError(f"{name} is a number{' of seconds' if kind is float else ''}, not {value!r}") from None
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(kind, type):
+        if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
+            return value
+        raise OptionError(f"{name} is {kind.__name__}, not {type(value).__name__}")
+    return value

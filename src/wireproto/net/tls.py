@@ -1,0 +1,148 @@
+"""TLS: the context from options, and the handshake under a deadline over memory buffers.
+
+What it is: OpenSSL only ever sees two memory buffers; the socket stays with the engine, so that poll, deadlines and wake-ups are
+the same with and without TLS. Host name and certificate are verified unless an option says otherwise.
+Must not: be used by two threads at once during the handshake; afterwards the connection holds a lock round the SSL object.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from wireproto.auth.secrets import Secret
+from wireproto.errors import Disconnected, OptionError, TimedOut, TlsError
+
+from .debug import describe_first_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TlsOptions:
+    """What a TLS connection wants.
+
+    Attributes:
+        ca_file, ca_data: trusted certificates, PEM; both None: the system's.
+        cert_file, key_file, key_password: the client's certificate and key, PEM.
+        verify: check the peer's certificate.
+        verify_host: check that it names the host that was dialled.
+        server_name: the name to ask for and to check, instead of the host dialled.
+        context: an `ssl.SSLContext` to use as it is; the above are ignored but for server_name.
+    """
+
+    ca_file: str | None = None
+    ca_data: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    key_password: Secret | None = None
+    verify: bool = True
+    verify_host: bool = True
+    server_name: str | None = None
+    context: ssl.SSLContext | None = None
+
+    def make_context(self) -> ssl.SSLContext:
+        """Raises OptionError when a file cannot be read."""
+        if self.context is not None:
+            return self.context
+        try:
+            context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=self.ca_file, cadata=self.ca_data)
+            if self.cert_file is not None:
+                password = self.key_password.reveal() if self.key_password is not None else None
+                context.load_cert_chain(self.cert_file, self.key_file, password)
+        except FileNotFoundError:
+            named = [name for name in (self.ca_file, self.cert_file, self.key_file) if name]
+            raise OptionError(f"a TLS file is missing: one of {', '.join(named)}") from None
+        except (OSError, ssl.SSLError, ValueError) as error:
+            raise OptionError(f"TLS files cannot be used: {error}") from error
+        context.check_hostname = self.verify and self.verify_host
+        context.verify_mode = ssl.CERT_REQUIRED if self.verify else ssl.CERT_NONE
+        return context
+
+
+@dataclass(slots=True)
+class TlsStream:
+    """A connection after its handshake, as `Loop.open` takes it over.
+
+    Attributes:
+        sock: the socket, non-blocking.
+        tls: the SSL object.
+        bio_in, bio_out: encrypted bytes from and to the peer.
+    """
+
+    sock: socket.socket
+    tls: ssl.SSLObject
+    bio_in: ssl.MemoryBIO
+    bio_out: ssl.MemoryBIO
+
+    @property
+    def raw(self) -> Any:
+        """The C object behind the SSL object: no Python code runs in its methods."""
+        return getattr(self.tls, "_sslobj", None) or self.tls
+
+
+def wrap(sock: socket.socket, host: str, options: TlsOptions, deadline: float, context: ssl.SSLContext | None = None) -> TlsStream:
+    """The TLS handshake on a connected socket.
+
+    Args:
+        host: what was dialled; the name that the certificate must carry unless `options.server_name` is given.
+        deadline: `time.monotonic()` value.
+        context: one made from `options` before, to share its session cache and parsed files.
+    Raises:
+        TlsError: one line that says what was wrong, naming a peer that does not speak TLS. TimedOut.
+    """
+    if context is None:
+        context = options.make_context()
+    bio_in, bio_out = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sock.setblocking(False)
+    first = b""
+    try:
+        tls = context.wrap_bio(bio_in, bio_out, server_hostname=options.server_name or host)
+        while True:
+            try:
+                tls.do_handshake()
+                _send(sock, bio_out.read(), deadline)
+                return TlsStream(sock, tls, bio_in, bio_out)
+            except ssl.SSLWantReadError:
+                _send(sock, bio_out.read(), deadline)
+                data = _receive(sock, deadline)
+                if not data:
+                    raise TlsError("the peer closed the connection during the TLS handshake: is this a port without TLS?") from None
+                first = first or data[:16]
+                bio_in.write(data)
+    except ssl.SSLCertVerificationError as error:
+        raise TlsError(f"the certificate was refused: {error.verify_message}") from error
+    except ssl.SSLError as error:
+        if first and first[0] not in (0x14, 0x15, 0x16, 0x17):
+            other = describe_first_bytes(first)
+            raise TlsError("the peer does not speak TLS on this port" + (f": {other}" if other else "")) from error
+        raise TlsError(f"the TLS handshake failed: {error.reason or error}") from error
+    except (ConnectionError, Disconnected):
+        raise TlsError("the peer dropped the connection during the TLS handshake: is this a port without TLS?") from None
+
+
+def _wait(sock: socket.socket, events: int, deadline: float) -> None:
+    poller = select.poll()
+    poller.register(sock, events)
+    while not poller.poll(max(0.0, deadline - time.monotonic()) * 1000):
+        if time.monotonic() >= deadline:
+            raise TimedOut("the TLS handshake was not answered in time: is this a port without TLS?")
+
+
+def _send(sock: socket.socket, data: bytes, deadline: float) -> None:
+    rest = memoryview(data)
+    while rest:
+        try:
+            rest = rest[sock.send(rest) :]
+        except BlockingIOError:
+            _wait(sock, select.POLLOUT, deadline)
+
+
+def _receive(sock: socket.socket, deadline: float) -> bytes:
+    while True:
+        try:
+            return sock.recv(65536)
+        except BlockingIOError:
+            _wait(sock, select.POLLIN, deadline)

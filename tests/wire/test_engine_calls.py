@@ -1,0 +1,259 @@
+"""The engine's loop against a real socket: calls, pipelining, pushes, time-outs, ends."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from net_server import running
+from wireproto._net import Connection, Event, Loop, Mailbox
+from wireproto.errors import Closed, Disconnected, FrameTooLarge, TimedOut
+
+CAP = 64 << 20
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    with running() as port:
+        yield port
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    loop = Loop("test")
+    yield loop
+    loop.close()
+
+
+@pytest.fixture
+def conn(loop: Loop, port: int) -> Connection:
+    return connect(loop, port)
+
+
+def connect(loop: Loop, port: int) -> Connection:
+    return loop.open(socket.create_connection(("127.0.0.1", port)), f"127.0.0.1:{port}", "kafka", CAP)
+
+
+def soon(seconds: float = 5.0) -> float:
+    return time.monotonic() + seconds
+
+
+def ask(conn: Connection, verb: bytes, payload: bytes = b"", timeout: float = 5.0) -> bytes:
+    token = conn.next_token()
+    frame = conn.call(token, [struct.pack(">i", token), verb, payload], soon(timeout))
+    assert frame[:4] == struct.pack(">i", token)
+    return frame[4:]
+
+
+def test_a_sync_call_gets_its_reply(conn: Connection) -> None:
+    for i in range(300):
+        assert ask(conn, b"e", b"%d" % i) == b"%d" % i
+    assert conn.pending == 0
+
+
+def test_replies_in_any_order_reach_their_calls(conn: Connection) -> None:
+    calls = []
+    for i in range(50):
+        token = conn.next_token()
+        calls.append((token, conn.submit(token, struct.pack(">i", token) + (b"q" if i < 49 else b"a"))))
+    for token, call in calls:
+        assert call.result(soon())[:4] == struct.pack(">i", token)
+
+
+def test_pipelined_calls_leave_in_order_and_are_all_answered(conn: Connection) -> None:
+    calls = []
+    for i in range(3000):
+        token = conn.next_token()
+        calls.append(conn.submit(token, [struct.pack(">i", token) + b"e", b"x" * (i % 700)]))
+    assert [len(call.result(soon())) - 4 for call in calls] == [i % 700 for i in range(3000)]
+
+
+@pytest.mark.parametrize("size", [0, 1, 4095, 4096, 16380, 16384, 65532, 70_000, (1 << 20) - 4, 1 << 20, 5_000_000])
+def test_frames_of_all_sizes_both_ways(conn: Connection, size: int) -> None:
+    payload = bytes(range(256)) * (size // 256 + 1)
+    assert ask(conn, b"e", payload[:size]) == payload[:size]
+
+
+def test_a_frame_cut_at_every_byte(conn: Connection) -> None:
+    assert ask(conn, b"w", b"cut at every byte") == b"cut at every byte"
+
+
+def test_several_threads_on_one_connection(conn: Connection) -> None:
+    wrong: list[object] = []
+
+    def work(name: int) -> None:
+        try:
+            for i in range(400):
+                payload = b"%d.%d" % (name, i)
+                if ask(conn, b"e", payload) != payload:
+                    wrong.append(payload)
+        except Exception as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert not any(thread.is_alive() for thread in threads)
+    assert wrong == []
+
+
+def test_one_loop_reads_all_its_connections(loop: Loop, port: int) -> None:
+    conns = [connect(loop, port) for _ in range(12)]
+    calls = []
+    for i, conn in enumerate(conns * 20):
+        token = conn.next_token()
+        calls.append((i, conn.submit(token, struct.pack(">i", token) + b"e%d" % i)))
+    for i, call in reversed(calls):
+        assert call.result(soon())[4:] == b"%d" % i
+
+
+def test_a_timeout_is_kept_and_the_late_reply_dropped(conn: Connection) -> None:
+    begin = time.monotonic()
+    with pytest.raises(TimedOut):
+        ask(conn, b"d", struct.pack(">I", 150), timeout=0.05)
+    assert 0.05 <= time.monotonic() - begin < 0.12
+    assert conn.pending == 0
+    assert ask(conn, b"d", struct.pack(">I", 200))  # the late reply came before this one and did no harm
+
+
+def test_a_followers_timeout_is_kept_too(conn: Connection) -> None:
+    token = conn.next_token()
+    slow = conn.submit(token, struct.pack(">i", token) + b"d" + struct.pack(">I", 400))
+    leader = threading.Thread(target=slow.result, args=(soon(),))
+    leader.start()
+    begin = time.monotonic()
+    with pytest.raises(TimedOut):
+        ask(conn, b"n", timeout=0.1)
+    assert 0.1 <= time.monotonic() - begin < 0.2
+    leader.join(5)
+    assert slow.done
+
+
+def test_a_mailbox_collects_many_calls(loop: Loop, conn: Connection) -> None:
+    box = Mailbox(loop)
+    for i in range(20):
+        token = conn.next_token()
+        conn.submit(token, struct.pack(">i", token) + b"e", box, context=i)
+    got = [box.get(soon()) for _ in range(20)]
+    assert sorted(call.context for call in got) == list(range(20))
+    assert box.get() is None
+    assert box.unread == 0
+
+
+def test_a_handler_is_served_by_the_keeper_in_order(loop: Loop, conn: Connection) -> None:
+    seen: list[int] = []
+    done = Event(loop)
+
+    def handle(call: object) -> None:
+        seen.append(call.context)  # type: ignore[attr-defined]
+        if len(seen) == 30:
+            done.set(threading.current_thread().name)
+
+    box = Mailbox(loop, handle)
+    for i in range(30):
+        token = conn.next_token()
+        conn.submit(token, struct.pack(">i", token) + b"e", box, context=i)
+    assert "keeper" in done.wait(soon())
+    assert seen == list(range(30))
+
+
+def test_a_call_nobody_waits_for_fails_at_its_time(loop: Loop, conn: Connection) -> None:
+    box = Mailbox(loop)
+    token = conn.next_token()
+    begin = time.monotonic()
+    conn.submit(token, struct.pack(">i", token) + b"n", box, timeout_at=begin + 0.1)
+    call = box.get(soon())
+    assert isinstance(call.error, TimedOut)
+    assert 0.1 <= time.monotonic() - begin < 0.2
+
+
+def test_a_timer_runs_in_time_whether_idle_or_reading(loop: Loop, conn: Connection) -> None:
+    for _ in range(2):
+        event = Event(loop)
+        begin = time.monotonic()
+        loop.call_at(begin + 0.05, event.set, "rung")
+        assert event.wait(soon()) == "rung"
+        assert 0.05 <= time.monotonic() - begin < 0.12
+
+
+def test_a_cancelled_timer_does_not_run(loop: Loop) -> None:
+    rung: list[int] = []
+    event = Event(loop)
+    loop.call_at(time.monotonic() + 0.01, rung.append, 1).cancel()
+    loop.call_at(time.monotonic() + 0.02, event.set)
+    event.wait(soon())
+    assert rung == []
+
+
+@pytest.mark.parametrize(("verb", "payload", "text"), [(b"k", b"", "closed by the peer"), (b"m", b"12345678", "12 bytes into a frame")])
+def test_a_server_that_dies_fails_everything_pending(loop: Loop, conn: Connection, verb: bytes, payload: bytes, text: str) -> None:
+    lost = Event(loop)
+    conn.on_lost(lost.set)
+    token = conn.next_token()
+    other = conn.submit(token, struct.pack(">i", token) + b"n")
+    with pytest.raises(Disconnected, match=text):
+        ask(conn, verb, payload)
+    with pytest.raises(Disconnected, match=text):
+        other.result(soon())
+    with pytest.raises(Disconnected):
+        ask(conn, b"e")
+    assert isinstance(lost.wait(soon()), Disconnected)
+    assert conn.closed
+    assert loop.connections == []
+
+
+def test_a_big_frame_cut_short_says_how_far_it_came(conn: Connection) -> None:
+    with pytest.raises(Disconnected, match="of a frame's 3000004 bytes"):
+        ask(conn, b"m", bytes(3_000_000))
+
+
+@pytest.mark.parametrize("length", [-1, -(1 << 31), CAP + 1, (1 << 31) - 1])
+def test_a_bad_length_is_refused(conn: Connection, length: int) -> None:
+    with pytest.raises(FrameTooLarge, match=str(length)):
+        ask(conn, b"l", struct.pack(">i", length))
+    assert conn.closed
+
+
+def test_a_reply_to_no_request_drops_the_connection(conn: Connection) -> None:
+    with pytest.raises(Exception, match="never made"):
+        ask(conn, b"p", struct.pack(">i", 4711) + b"?")
+
+
+def test_closing_the_loop_ends_leader_and_followers(loop: Loop, port: int) -> None:
+    conn = connect(loop, port)
+    ended: list[tuple[type[BaseException], float]] = []
+
+    def wait() -> None:
+        try:
+            ask(conn, b"n", timeout=20)
+        except Exception as error:
+            ended.append((type(error), time.monotonic()))
+
+    threads = [threading.Thread(target=wait) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    while conn.pending < 3:
+        threading.Event().wait(0.001)
+    begin = time.monotonic()
+    loop.close()
+    for thread in threads:
+        thread.join(5)
+    assert [kind for kind, _ in ended] == [Closed] * 3
+    assert max(at for _, at in ended) - begin < 0.1
+    with pytest.raises(Closed):
+        ask(conn, b"e")
+
+
+def test_an_event_set_from_another_thread_wakes_the_reader_at_once(loop: Loop, conn: Connection) -> None:
+    event = Event(loop)
+    threading.Timer(0.05, event.set, ["x"]).start()
+    begin = time.monotonic()
+    assert event.wait(soon()) == "x"
+    assert time.monotonic() - begin < 0.15
