@@ -136,3 +136,22 @@ class Record:
     def value(self) -> bytes | None: ...
     @property
     def headers(self) -> tuple[tuple[str, bytes | None], ...]: ...
+
+# --- kafka_records.pyx ---
+
+def decode_kafka(
+    records: Buffer | None,
+    *,
+    topic: str,
+    partition: int,
+    fetch_offset: int,
+    aborted: Iterable[Any] | None = (),
+    isolation_committed: bool = False,
+    check_crc: bool = True,
+    stop: int | None = None,
+    on_corrupt: str = "raise",
+    limit: int = ...,
+    facts: bool = False,
+) -> tuple[Columns, int]: ...
+def kafka_next_offset(records: Buffer | None) -> int: ...
+def kafka_batches(records: Buffer | None) -> list[dict[str, Any]]: ...

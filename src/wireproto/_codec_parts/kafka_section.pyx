@@ -1,0 +1,308 @@
+# Kafka record sections, batch by batch: what a Fetch answers for one partition, walked without the GIL.
+#
+# A section is batches (and message sets' messages) one after the other, of any magic, the last one perhaps cut off by the broker:
+#
+#     v2 batch   int64 base offset · int32 length (of what follows) · int32 leader epoch · int8 magic 2 · uint32 CRC-32C (from attributes)
+#                · int16 attributes · int32 last offset delta · int64 base timestamp · int64 max timestamp · int64 producer id
+#                · int16 producer epoch · int32 base sequence · int32 count · records                         (61 bytes, then records)
+#     attributes 0-2 codec (none gzip snappy lz4 zstd) · 3 log append time · 4 transactional · 5 control · 6 base timestamp is a delete horizon
+#     record     varint length · int8 attributes · varint timestamp delta · varint offset delta · varint key size · key
+#                · varint value size · value · varint count · { varint name size · name · varint value size · value }*       (zigzag; size -1: null)
+#     control    key: int16 version · int16 type (0 abort, 1 commit)
+#     v0, v1     see kafka_legacy.pyx; magic lies at byte 16 in all of them
+#
+# May assume: the section's bytes stay (the caller holds the buffer). Must not: touch Python, read a byte before it is known to be there,
+# or reserve by a count that the bytes cannot hold. The base offset is not under the CRC: the broker writes it afterwards.
+
+from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from wireproto._codec_parts.crc cimport crc32_update, crc32c_update
+from wireproto._codec_parts.endian cimport get_i16, get_i32, get_i64, get_u32
+from wireproto._codec_parts.varint cimport read_varint32, read_varint64
+
+cdef enum:
+    BATCH_NEXT = 1           # one more is behind it
+    BATCH_END = 2            # no whole batch is left
+    BATCH_PACKED = 3         # s.packed must be unpacked (with the interpreter), then go on with walk_unpacked
+    BATCH_BAD = 4            # s.why says why; the section can go on behind it
+    BATCH_LOST = 5           # s.why says why; where the next batch begins is unknown
+    LOG_OVERHEAD = 12
+    MAGIC_AT = 16
+    V2_HEAD = 61
+    V2_LEAST = 49            # the least an int32 length may say
+    RECORD_LEAST = 7
+    CODEC_MASK = 7
+    APPEND_TIME = 8
+    TRANSACTIONAL = 16
+    CONTROL = 32
+
+cdef struct Head:            # of the batch in hand
+    int64_t base
+    int64_t last             # last offset, whether or not a record is there
+    int32_t size             # whole batch
+    int magic
+    int attributes
+    int32_t last_delta
+    int64_t base_time
+    int64_t max_time
+    int64_t producer
+    int32_t count
+
+cdef struct Aborted:
+    int64_t producer
+    int64_t first
+    bint active
+
+cdef struct Section:
+    const uint8_t *start
+    const uint8_t *at
+    const uint8_t *end
+    Table *table
+    int64_t fetch_offset
+    int64_t stop
+    int64_t next
+    bint check_crc
+    bint committed
+    Aborted *aborted
+    Py_ssize_t aborted_count
+    Head head
+    const uint8_t *packed
+    Py_ssize_t packed_size
+    Py_ssize_t rows_before
+    Py_ssize_t headers_before
+    const char *why
+    bint crc_wrong
+    int64_t why_at
+
+
+cdef int bad(Section *s, const char *why, int code=BATCH_BAD) noexcept nogil:
+    s.why = why
+    s.crc_wrong = False
+    s.why_at = s.at - s.start
+    return code
+
+
+cdef int read_head(Section *s) noexcept nogil:
+    """Read what every format has in common, and v2's head; BATCH_NEXT when the batch is whole."""
+    cdef Head *h = &s.head
+    cdef const uint8_t *p = s.at
+    cdef int64_t size
+    if s.end - p <= MAGIC_AT:
+        return BATCH_END
+    h.base = h.last = get_i64(p)
+    size = <int64_t>get_i32(p + 8) + LOG_OVERHEAD
+    h.magic = p[MAGIC_AT]
+    h.producer = -1
+    h.last_delta = 0
+    h.count = 1
+    if h.magic > 2:
+        return bad(s, "unknown magic of a record batch", BATCH_LOST)
+    if size < (V2_LEAST + LOG_OVERHEAD if h.magic == 2 else 26 if h.magic == 0 else 34):
+        return bad(s, "a batch is smaller than its head", BATCH_LOST)
+    if size > s.end - p:
+        return BATCH_END
+    h.size = <int32_t>size if size <= INT32_MAX else INT32_MAX
+    if h.magic < 2:
+        h.attributes = p[17]
+    else:
+        h.attributes = get_i16(p + 21)
+        h.last_delta = get_i32(p + 23)
+        h.base_time = get_i64(p + 27)
+        h.max_time = get_i64(p + 35)
+        h.producer = get_i64(p + 43)
+        h.count = get_i32(p + 57)
+    if size > INT32_MAX:
+        return bad(s, "a batch of 2 GiB")
+    if h.base < 0 or h.last_delta < 0 or h.base > INT64_MAX - 1 - h.last_delta:
+        return bad(s, "a batch's offsets are negative or run over")
+    h.last = h.base + h.last_delta
+    return BATCH_NEXT
+
+
+cdef int walk_batch(Section *s) noexcept nogil:
+    """Read the batch at s.at into the table. s.at stays on it; `pass_batch` goes on."""
+    cdef Head *h = &s.head
+    cdef const uint8_t *p = s.at
+    cdef int code = read_head(s)
+    s.rows_before = s.table.rows
+    s.headers_before = s.table.headers
+    if code != BATCH_NEXT:
+        return code
+    if s.check_crc:
+        if h.magic == 2:
+            code = get_u32(p + 17) == crc32c_update(0, p + 21, h.size - 21)
+        else:
+            code = get_u32(p + 12) == crc32_update(0, p + 16, h.size - 16)
+        if not code:
+            code = bad(s, "the CRC is wrong")
+            s.crc_wrong = True
+            return code
+    if h.magic < 2:
+        return walk_message(s) if h.last >= s.fetch_offset else BATCH_NEXT
+    if not h.attributes & CONTROL:                       # control batches are always read: they end transactions
+        if (h.last < s.fetch_offset) or (s.stop <= h.base) or (s.committed and h.attributes & TRANSACTIONAL and is_aborted(s)):
+            return BATCH_NEXT
+    if h.attributes & CODEC_MASK:
+        s.packed = p + V2_HEAD
+        s.packed_size = h.size - V2_HEAD
+        return BATCH_PACKED
+    return walk_records(s, p + V2_HEAD, p + h.size)
+
+
+cdef inline void pass_batch(Section *s) noexcept nogil:
+    """Step over the batch in hand, for which the next offset is now known."""
+    s.at += s.head.size
+    if s.head.last + 1 > s.next:
+        s.next = s.head.last + 1
+
+
+cdef int walk_section(Section *s) noexcept nogil:
+    """Batch by batch until something needs the interpreter or nothing whole is left."""
+    cdef int code
+    while True:
+        code = walk_batch(s)
+        if code != BATCH_NEXT:
+            return code
+        pass_batch(s)
+
+
+cdef bint is_aborted(Section *s) noexcept nogil:
+    """Whether the batch's producer is within an aborted transaction here. The list may be in any order."""
+    cdef Py_ssize_t n
+    cdef bint found = False
+    for n in range(s.aborted_count):
+        if s.aborted[n].producer == s.head.producer and s.aborted[n].active and s.aborted[n].first <= s.head.last:
+            found = True
+    return found
+
+
+cdef void end_transaction(Section *s, const uint8_t *key, int64_t size) noexcept nogil:
+    """A marker: an abort ends the aborted transactions of its producer that began before it."""
+    cdef Py_ssize_t n
+    if size < 4 or get_i16(key + 2) != 0:
+        return
+    for n in range(s.aborted_count):
+        if s.aborted[n].producer == s.head.producer and s.aborted[n].first <= s.head.last:
+            s.aborted[n].active = False
+
+
+cdef int walk_records(Section *s, const uint8_t *p, const uint8_t *end) noexcept nogil:
+    """The records of a v2 batch, plain by now."""
+    cdef Head *h = &s.head
+    cdef Table *t = s.table
+    cdef bint control = h.attributes & CONTROL != 0
+    cdef bint append_time = h.attributes & APPEND_TIME != 0
+    cdef int32_t n, size, delta, key_size, value_size, headers
+    cdef int32_t before = -1
+    cdef int64_t time_delta, time
+    cdef const uint8_t *stop
+    cdef const uint8_t *key
+    cdef int code
+    if h.count < 0 or h.count > (end - p) // RECORD_LEAST:
+        return bad(s, "a batch's record count does not fit its bytes")
+    code = table_reserve(t, h.count)
+    if code == TABLE_OK:
+        code = bytes_reserve(&t.key, end - p)
+    if code == TABLE_OK:
+        code = bytes_reserve(&t.value, end - p)
+    if code != TABLE_OK:
+        return code
+    for n in range(h.count):
+        if unlikely(read_varint32(&p, end, &size) <= 0 or size < 0 or size > end - p):
+            return bad(s, "a record's length does not fit its batch")
+        stop = p + size
+        if unlikely(size == 0):
+            return bad(s, "an empty record")
+        p += 1
+        if unlikely(read_varint64(&p, stop, &time_delta) <= 0 or read_varint32(&p, stop, &delta) <= 0):
+            return bad(s, "a record ends within its timestamp or offset")
+        if unlikely(delta <= before or delta > h.last_delta):
+            return bad(s, "a record's offset is out of order or beyond its batch")
+        before = delta
+        if unlikely(read_varint32(&p, stop, &key_size) <= 0 or key_size < -1 or key_size > stop - p):
+            return bad(s, "a record's key does not fit it")
+        key = p
+        if key_size > 0:
+            p += key_size
+        if unlikely(read_varint32(&p, stop, &value_size) <= 0 or value_size < -1 or value_size > stop - p):
+            return bad(s, "a record's value does not fit it")
+        if unlikely(control):
+            if n == 0 and s.committed:
+                end_transaction(s, key, key_size)
+            p = stop
+            continue
+        if unlikely(h.base + delta < s.fetch_offset or h.base + delta >= s.stop):
+            p = stop
+            continue
+        t.p0[t.rows] = h.base + delta
+        time = h.max_time if append_time else <int64_t>(<uint64_t>h.base_time + <uint64_t>time_delta)
+        code = put_timestamp(t, t.rows, time, time != -1)
+        code |= bytes_push(&t.key, t.rows, t.row_room, key, key_size, end - key)
+        code |= bytes_push(&t.value, t.rows, t.row_room, p, value_size, end - p)
+        if unlikely(code != TABLE_OK):
+            return TABLE_MEMORY
+        if value_size > 0:
+            p += value_size
+        if unlikely(read_varint32(&p, stop, &headers) <= 0 or headers < 0 or headers > stop - p):
+            return bad(s, "a record's header count does not fit it")
+        if headers:
+            code = walk_headers(s, &p, stop, headers)
+            if code != TABLE_OK:
+                return code
+        if unlikely(p != stop):
+            return bad(s, "a record is longer than its fields")
+        end_row(t)
+    if p != end:
+        return bad(s, "a batch is longer than its records")
+    return BATCH_NEXT
+
+
+cdef int walk_headers(Section *s, const uint8_t **at, const uint8_t *stop, int32_t count) noexcept nogil:
+    cdef int32_t n, name_size, size
+    cdef const uint8_t *p = at[0]
+    cdef const uint8_t *name
+    cdef int code
+    for n in range(count):
+        if unlikely(read_varint32(&p, stop, &name_size) <= 0 or name_size < 0 or name_size > stop - p):
+            return bad(s, "a header's name does not fit its record")
+        name = p
+        p += name_size
+        if unlikely(read_varint32(&p, stop, &size) <= 0 or size < -1 or size > stop - p):
+            return bad(s, "a header's value does not fit its record")
+        code = push_named(s.table, name, name_size, p, size)
+        if code != TABLE_OK:
+            return code
+        if size > 0:
+            p += size
+    at[0] = p
+    return TABLE_OK
+
+
+cdef int push_named(Table *t, const uint8_t *name, int64_t name_size, const uint8_t *value, int64_t value_size) noexcept nogil:
+    """Add a header whose name any producer may have written: bytes that are no UTF-8 become U+FFFD, as other clients read them."""
+    cdef uint8_t *fixed
+    cdef uint8_t *to
+    cdef int64_t n = 0
+    cdef int step, code
+    if is_utf8(name, name_size):
+        return header_push(t, name, name_size, value, value_size)
+    fixed = <uint8_t *>malloc(3 * name_size)
+    if fixed == NULL:
+        return TABLE_MEMORY
+    to = fixed
+    while n < name_size:
+        for step in range(1, 5):
+            if n + step <= name_size and is_utf8(name + n, step):
+                memcpy(to, name + n, step)
+                to += step
+                n += step
+                break
+        else:
+            to[0], to[1], to[2] = 0xEF, 0xBF, 0xBD
+            to += 3
+            n += 1
+    code = header_push(t, fixed, to - fixed, value, value_size)
+    free(fixed)
+    return code
