@@ -298,11 +298,25 @@ def plain_record(body: bytes) -> bytes:
 @pytest.mark.parametrize(
     "body",
     [
-        "00" * 8, "0200" + "00" * 7, "0e000000" + "030100", "0e000000" + "010300", "0e000000" + "01fffffffff000", "0e000000" + "ffffffff0f0100",
-        "0e000000010102", "10000000010102fe", "140000000101020001" + "0000", "0e0000000101ff", "0c00000001010000", "0e000001010100", "0e000002010100",
-        "12000000010102010000", "ffffffff0f000000010100", "0effffffffffffffffffff0101010100", "0e00000001010000",
+        "00" * 8,
+        "0200" + "00" * 7,
+        "0e000000" + "030100",
+        "0e000000" + "010300",
+        "0e000000" + "01fffffffff000",
+        "0e000000" + "ffffffff0f0100",
+        "0e000000010102",
+        "10000000010102fe",
+        "140000000101020001" + "0000",
+        "0e0000000101ff",
+        "0c00000001010000",
+        "0e000001010100",
+        "0e000002010100",
+        "12000000010102010000",
+        "ffffffff0f000000010100",
+        "0effffffffffffffffffff0101010100",
+        "0e00000001010000",
     ],
-)  # fmt: skip
+)
 def test_malformed_records_are_refused(body: str) -> None:
     with pytest.raises(Malformed):
         decode(plain_record(bytes.fromhex(body)))
@@ -331,9 +345,17 @@ def test_broken_wrappers_are_refused() -> None:
     inner = kafka_batch("kafka-python", 1, 0, ROWS)
     assert decode(wrapper(1, 1, inner, 104), 100)[0].positions() == [100, 101, 102, 103, 104]
     for broken in (
-        b"", inner[:-1], inner[:-3000], inner + b"\0", wrapper(1, 1, inner, 4), kafka_batch("kafka-python", 0, 0, ROWS),
-        inner + inner, inner[:20] + b"\xff" + inner[21:], inner[:8] + b"\xff\xff\xff\xff" + inner[12:], inner[:8] + b"\x7f\xff\xff\xff" + inner[12:],
-    ):  # fmt: skip
+        b"",
+        inner[:-1],
+        inner[:-3000],
+        inner + b"\0",
+        wrapper(1, 1, inner, 4),
+        kafka_batch("kafka-python", 0, 0, ROWS),
+        inner + inner,
+        inner[:20] + b"\xff" + inner[21:],
+        inner[:8] + b"\xff\xff\xff\xff" + inner[12:],
+        inner[:8] + b"\x7f\xff\xff\xff" + inner[12:],
+    ):
         with pytest.raises((Malformed, ChecksumMismatch)):
             decode(wrapper(1, 1, broken, 104), 100)
     with pytest.raises(Malformed):

@@ -14,7 +14,7 @@ cdef enum:
     MESSAGE_ROWS = 64
 
 
-cdef struct Message:
+cdef struct LegacyMessage:
     int64_t time
     const uint8_t *key
     int32_t key_size
@@ -22,7 +22,7 @@ cdef struct Message:
     int32_t value_size
 
 
-cdef bint read_message(const uint8_t *p, const uint8_t *end, int magic, Message *m) noexcept nogil:
+cdef bint read_message(const uint8_t *p, const uint8_t *end, int magic, LegacyMessage *m) noexcept nogil:
     """Take a message apart that begins at p and must end exactly at `end` (the head is there)."""
     m.time = get_i64(p + 18) if magic == 1 else -1
     p += V1_VALUES if magic == 1 else V0_VALUES
@@ -43,7 +43,7 @@ cdef bint read_message(const uint8_t *p, const uint8_t *end, int magic, Message 
     return end - p == (m.value_size if m.value_size > 0 else 0)
 
 
-cdef int push_message(Section *s, int64_t offset, int64_t time, Message *m) noexcept nogil:
+cdef int push_message(Section *s, int64_t offset, int64_t time, LegacyMessage *m) noexcept nogil:
     cdef Table *t = s.table
     cdef int code
     if offset < s.fetch_offset or offset >= s.stop:
@@ -69,8 +69,8 @@ cdef int push_message(Section *s, int64_t offset, int64_t time, Message *m) noex
 
 cdef int walk_message(Section *s) noexcept nogil:
     """The message or wrapper at s.at."""
-    cdef Head *h = &s.head
-    cdef Message m
+    cdef BatchHead *h = &s.head
+    cdef LegacyMessage m
     if not read_message(s.at, s.at + h.size, h.magic, &m):
         return bad(s, "a message's key and value do not fit it")
     if h.attributes & CODEC_MASK == 0:
@@ -85,9 +85,9 @@ cdef int walk_message(Section *s) noexcept nogil:
 
 cdef int walk_inner(Section *s, const uint8_t *start, const uint8_t *end) noexcept nogil:
     """The messages of a wrapper, plain by now. In here a cut message is an error."""
-    cdef Head *h = &s.head
+    cdef BatchHead *h = &s.head
     cdef const uint8_t *p = start
-    cdef Message m
+    cdef LegacyMessage m
     cdef int64_t size, offset, base = 0, last = -1
     cdef int code
     if start == end:

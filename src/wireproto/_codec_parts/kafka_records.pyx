@@ -192,7 +192,7 @@ def kafka_batches(records):
     and from v2 on count, leader_epoch, producer_id, producer_epoch, base_sequence, base_timestamp, max_timestamp, transactional, control."""
     cdef Section s
     cdef Py_buffer view
-    cdef Head *h = &s.head
+    cdef BatchHead *h = &s.head
     cdef list found = []
     memset(&s, 0, sizeof(s))
     PyObject_GetBuffer(b"" if records is None else records, &view, PyBUF_SIMPLE)

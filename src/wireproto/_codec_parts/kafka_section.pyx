@@ -38,7 +38,7 @@ cdef enum:
     TRANSACTIONAL = 16
     CONTROL = 32
 
-cdef struct Head:            # of the batch in hand
+cdef struct BatchHead:            # of the batch in hand
     int64_t base
     int64_t last             # last offset, whether or not a record is there
     int32_t size             # whole batch
@@ -67,7 +67,7 @@ cdef struct Section:
     bint committed
     Aborted *aborted
     Py_ssize_t aborted_count
-    Head head
+    BatchHead head
     const uint8_t *packed
     Py_ssize_t packed_size
     Py_ssize_t rows_before
@@ -86,7 +86,7 @@ cdef int bad(Section *s, const char *why, int code=BATCH_BAD) noexcept nogil:
 
 cdef int read_head(Section *s) noexcept nogil:
     """Read what every format has in common, and v2's head; BATCH_NEXT when the batch is whole."""
-    cdef Head *h = &s.head
+    cdef BatchHead *h = &s.head
     cdef const uint8_t *p = s.at
     cdef int64_t size
     if s.end - p <= MAGIC_AT:
@@ -123,7 +123,7 @@ cdef int read_head(Section *s) noexcept nogil:
 
 cdef int walk_batch(Section *s) noexcept nogil:
     """Read the batch at s.at into the table. s.at stays on it; `pass_batch` goes on."""
-    cdef Head *h = &s.head
+    cdef BatchHead *h = &s.head
     cdef const uint8_t *p = s.at
     cdef int code = read_head(s)
     s.rows_before = s.table.rows
@@ -190,7 +190,7 @@ cdef void end_transaction(Section *s, const uint8_t *key, int64_t size) noexcept
 
 cdef int walk_records(Section *s, const uint8_t *p, const uint8_t *end) noexcept nogil:
     """The records of a v2 batch, plain by now."""
-    cdef Head *h = &s.head
+    cdef BatchHead *h = &s.head
     cdef Table *t = s.table
     cdef bint control = h.attributes & CONTROL != 0
     cdef bint append_time = h.attributes & APPEND_TIME != 0
