@@ -4,6 +4,7 @@
 # it. Every part cimports its own names. Constants are `cdef enum`, declarations shared with the engine stand in the .pxd files.
 
 include "_codec_parts/checksum.pyx"      # crc32c, crc32
+include "_codec_parts/framer.pyx"         # Framer: a stream to whole frames
 include "_codec_parts/slice.pyx"          # Slice: a view on part of a frame
 include "_codec_parts/plan.pyx"           # Op, Plan, Spec: what is known of a message
 include "_codec_parts/cursor.pyx"         # bounded reading, errors with a path
