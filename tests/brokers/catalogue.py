@@ -1,0 +1,84 @@
+"""The brokers that tests name, and the pool that starts each at first use and ends it after the last test that needs it.
+
+A name is ``<protocol>-<version>[-<flavour>]``. "secure" has TLS and every authentication; its plain listener is open where the server
+allows that (Kafka, ZooKeeper), not on Pulsar and RocketMQ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .base import Broker
+from .errors import Unavailable
+from .kafka import Kafka
+from .pulsar import Pulsar
+from .rocketmq import RocketMQ
+from .zookeeper import ZooKeeper
+
+CATALOGUE: dict[str, Callable[[], Broker]] = {
+    "kafka-3.9.2": lambda: Kafka("3.9.2"),
+    "kafka-3.9.2-zookeeper": lambda: Kafka("3.9.2", zookeeper=True),
+    "kafka-4.3.1": lambda: Kafka("4.3.1"),
+    "kafka-3.9.2-secure": lambda: Kafka("3.9.2", tls=True, sasl=True, acl=True),
+    "kafka-4.3.1-secure": lambda: Kafka("4.3.1", tls=True, sasl=True, acl=True),
+    "kafka-4.3.1-cluster": lambda: Kafka("4.3.1", nodes=3),
+    "pulsar-4.2.4": lambda: Pulsar("4.2.4"),
+    "pulsar-4.2.4-entry-metadata": lambda: Pulsar("4.2.4", entry_metadata=True),
+    "pulsar-4.2.4-secure": lambda: Pulsar("4.2.4", tokens=True, tls=True),
+    "rocketmq-4.9.7": lambda: RocketMQ("4.9.7"),
+    "rocketmq-4.9.7-binary": lambda: RocketMQ("4.9.7", binary=True),
+    "rocketmq-4.9.7-secure": lambda: RocketMQ("4.9.7", acl=True, tls=True),
+    "rocketmq-5.5.0": lambda: RocketMQ("5.5.0"),
+    "rocketmq-5.5.0-binary": lambda: RocketMQ("5.5.0", binary=True),
+    "rocketmq-5.5.0-secure": lambda: RocketMQ("5.5.0", acl=True, tls=True),
+    "rocketmq-5.5.0-cluster": lambda: RocketMQ("5.5.0", nodes=2),
+    "zookeeper-3.9.5": lambda: ZooKeeper("3.9.5"),
+    "zookeeper-3.9.5-ensemble": lambda: ZooKeeper("3.9.5", nodes=3),
+    "zookeeper-3.9.5-secure": lambda: ZooKeeper("3.9.5", tls=True),
+}
+
+
+class Pool:
+    """Brokers by name, started on demand. A broker that once failed to start fails at once the next time."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, Broker] = {}
+        self._failed: dict[str, Exception] = {}
+        self.boot_seconds: dict[str, float] = {}
+
+    def get(self, name: str) -> Broker:
+        """The broker of that name, running; one that a test left stopped is started again.
+
+        Raises:
+            Unavailable: this machine cannot run it.
+            BootFailed: it did not become ready.
+        """
+        if name in self._failed:
+            raise self._failed[name]
+        broker = self._running.get(name)
+        try:
+            if broker is None:
+                broker = CATALOGUE[name]()
+                self._running[name] = broker
+                broker.start()
+                self.boot_seconds[name] = broker.boot_seconds
+            elif not all(server.running for server in broker.servers):
+                broker.start()
+        except Exception as why:
+            self._failed[name] = why
+            self.end(name)
+            raise
+        return broker
+
+    def end(self, name: str) -> None:
+        """Stop it and remove its data."""
+        broker = self._running.pop(name, None)
+        if broker is not None:
+            broker.close()
+
+    def close(self) -> None:
+        for name in list(self._running):
+            self.end(name)
+
+
+__all__ = ["CATALOGUE", "Pool", "Unavailable"]

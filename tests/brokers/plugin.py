@@ -1,0 +1,166 @@
+"""pytest plugin: real brokers as fixtures, the choice of protocol and broker, and a table of what ran where.
+
+    @pytest.mark.parametrize("broker", ["kafka-3.9.2", "kafka-4.3.1"], indirect=True)
+    def test_something(broker): broker.url …
+
+    @pytest.mark.broker("pulsar-4.2.4")                     # for tests that take `broker_pool` and start what they need
+    def test_other(broker_pool): broker_pool.get("pulsar-4.2.4")
+
+Options: ``--protocol kafka`` (repeatable), ``--broker dev|real|<part of a name>`` (repeatable) pick tests that name a broker;
+``--broker-table FILE`` adds what ran to a JSON file, from which ``python -m brokers.table`` makes the table in the docs.
+A broker that cannot be started here is a failure when CI=true and a skip otherwise; either way the table says so.
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import time
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from . import table
+from .base import Broker
+from .catalogue import CATALOGUE, Pool, Unavailable
+
+POOL = pytest.StashKey[Pool]()
+NEEDS = pytest.StashKey[tuple[str, ...]]()
+_LEFT: collections.Counter[str] = collections.Counter()
+_RESULTS = table.Results()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("brokers", "real brokers")
+    group.addoption("--protocol", action="append", default=[], help="only tests of this protocol (repeatable)")
+    group.addoption("--broker", action="append", default=[], help="only tests on: dev, real, or names that contain this (repeatable)")
+    group.addoption("--broker-table", type=Path, default=None, metavar="FILE", help="add what ran where to this JSON file")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[POOL] = Pool()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    config.stash[POOL].close()
+
+
+def names(item: pytest.Item) -> tuple[str, ...]:
+    """The brokers that a test names, by marker or by parameter; ``dev-<protocol>`` for the embedded one."""
+    found = [str(name) for mark in item.iter_markers("broker") for name in mark.args]
+    callspec = getattr(item, "callspec", None)
+    if callspec is not None:
+        for value in callspec.params.values():
+            name = getattr(value, "broker_name", value if isinstance(value, str) and value in CATALOGUE else None)
+            if name is not None:
+                found.append(name)
+    return tuple(found)
+
+
+def chosen(found: tuple[str, ...], protocols: list[str], brokers: list[str]) -> bool:
+    """Whether a test that names these brokers is picked by the options."""
+    if not found:
+        return not protocols and not brokers
+    if protocols and not any(protocol in name.split("-")[:2] for name in found for protocol in protocols):
+        return False
+    return not brokers or any(
+        (wanted == "dev" and name.startswith("dev-")) or (wanted == "real" and not name.startswith("dev-")) or wanted in name
+        for name in found
+        for wanted in brokers
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    protocols, brokers = config.getoption("protocol"), config.getoption("broker")
+    kept: list[pytest.Item] = []
+    dropped: list[pytest.Item] = []
+    for item in items:
+        found = names(item)
+        item.stash[NEEDS] = found
+        (kept if not (protocols or brokers) or chosen(found, protocols, brokers) else dropped).append(item)
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = kept
+    _LEFT.update(name for item in items for name in item.stash[NEEDS])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    for name in item.stash[NEEDS]:
+        item.user_properties.append(("broker", name))
+    try:
+        return (yield)
+    finally:
+        for name in item.stash[NEEDS]:
+            _LEFT[name] -= 1
+            if not _LEFT[name]:
+                item.config.stash[POOL].end(name)
+
+
+def start(config: pytest.Config, name: str) -> Broker:
+    """The named broker, running; fails or skips the test when this machine cannot run it."""
+    pool = config.stash[POOL]
+    try:
+        return pool.get(name)
+    except Unavailable as why:
+        _RESULTS.missing[name] = str(why).splitlines()[0]
+        if os.environ.get("CI", "").lower() in ("true", "1"):
+            pytest.fail(f"{name} cannot run here, and CI=true: {why}", pytrace=False)
+        pytest.skip(f"{name} cannot run here: {why}")
+    finally:
+        _RESULTS.boot_seconds.update(pool.boot_seconds)
+
+
+@pytest.fixture(scope="session")
+def broker_pool(request: pytest.FixtureRequest) -> Pool:
+    """Brokers by name; name them in ``@pytest.mark.broker(…)`` too, so that they are ended when no test needs them any more."""
+    return request.config.stash[POOL]
+
+
+@pytest.fixture
+def broker(request: pytest.FixtureRequest) -> Broker:
+    """The real broker named by the parameter (``indirect=True``) or by the first ``broker`` marker."""
+    name = getattr(request, "param", None)
+    if name is None:
+        marker = request.node.get_closest_marker("broker")
+        if marker is None:
+            raise pytest.UsageError("the broker fixture needs a name: parametrize it indirectly or mark the test with broker(name)")
+        name = marker.args[0]
+    return start(request.config, name)
+
+
+@pytest.fixture
+def fault_proxy() -> Iterator[Any]:
+    """A FaultProxy of this test alone."""
+    from .proxy import FaultProxy
+
+    with FaultProxy() as proxy:
+        yield proxy
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when == "call" or report.outcome != "passed":
+        part = report.nodeid.split("/")[1] if report.nodeid.count("/") > 1 else "tests"
+        for kind, name in report.user_properties:
+            if kind == "broker":
+                _RESULTS.count(str(name), part, report.outcome)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if _RESULTS.empty:
+        return
+    terminalreporter.section("brokers")
+    for line in table.lines(_RESULTS):
+        terminalreporter.line(line)
+    for name, why in sorted(_RESULTS.missing.items()):
+        terminalreporter.line(f"NOT RUN: {name}: {why}", red=True, bold=True)
+    target = config.getoption("broker_table")
+    if target is not None:
+        whole = table.load(target)
+        whole.merge(_RESULTS)
+        whole.when = time.strftime("%Y-%m-%d")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(json.dumps(whole.to_json(), indent=1, sort_keys=True) + "\n")
