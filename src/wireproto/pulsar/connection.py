@@ -1,0 +1,177 @@
+"""One connection to a broker or proxy: CONNECT, credentials, and requests by id.
+
+What it is: what passes on a fresh connection before any topic is spoken of, the answer to AUTH_CHALLENGE later on, and `ask`, which
+sends a command under a request id and gives the typed reply.
+
+    > CONNECT     client_version, auth method and data, protocol version, feature flags, proxy_to_broker_url behind a proxy
+    < CONNECTED   server_version, protocol version, max_message_size, feature flags       (or AUTH_CHALLENGE first, or ERROR with id -1)
+    < AUTH_CHALLENGE  > AUTH_RESPONSE       whenever a token runs out; flag 1 tells the broker that we answer it
+
+May assume: the engine routes by request, producer and consumer id and answers PING. Must not: retry, or know topics.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from google.protobuf.message import Message
+
+from wireproto._net import SERVICE, Call, Connection, Mailbox, Push
+from wireproto.errors import ConnectError, Disconnected, TimedOut, WireprotoError
+from wireproto.url import Address
+
+from . import PulsarApi_pb2 as api
+from .frames import body, command_name, decode, encode, raise_error, reply_body
+
+CLIENT_VERSION: Final = "wireproto"
+PROTOCOL_VERSION: Final = 21
+DEFAULT_MAX_MESSAGE_SIZE: Final = 5 << 20
+FRAME_PADDING: Final = 10 << 10
+"""What a broker adds to its message limit for the command round it."""
+NO_REQUEST: Final = -1
+"""The id under which a broker answers what has none: ERROR to CONNECT."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """Where to open a connection: an address, and behind a proxy the broker that it passes the rest to."""
+
+    address: Address
+    proxied: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerInfo:
+    """What CONNECTED told; kept as the connection's context."""
+
+    server_version: str
+    protocol_version: int
+    max_message_size: int
+    flags: frozenset[str]
+
+
+class Credentials(Protocol):
+    """An authentication method: its name on the wire and its data, fresh at each call."""
+
+    @property
+    def method(self) -> str: ...
+    def data(self) -> bytes: ...
+
+
+def connect_command(credentials: Credentials | None, proxied: str | None = None) -> api.CommandConnect:
+    """CONNECT with our feature flags; never show it: it holds the credentials."""
+    flags = api.FeatureFlags(
+        supports_auth_refresh=True,
+        supports_broker_entry_metadata=True,
+        supports_partial_producer=True,
+        supports_get_partitioned_metadata_without_auto_creation=True,
+    )
+    command = api.CommandConnect(client_version=CLIENT_VERSION, protocol_version=PROTOCOL_VERSION, feature_flags=flags)
+    command.auth_method_name = credentials.method if credentials else "none"
+    if credentials is not None:
+        command.auth_data = credentials.data()
+    if proxied:
+        command.proxy_to_broker_url = proxied
+    return command
+
+
+def auth_response(credentials: Credentials | None) -> api.CommandAuthResponse:
+    """The answer to AUTH_CHALLENGE: the same method's data, fetched anew."""
+    data = api.AuthData(auth_method_name=credentials.method if credentials else "none")
+    data.auth_data = credentials.data() if credentials else b""
+    return api.CommandAuthResponse(client_version=CLIENT_VERSION, protocol_version=PROTOCOL_VERSION, response=data)
+
+
+def broker_info(connected: api.CommandConnected) -> BrokerInfo:
+    """CONNECTED as what the adapter keeps of it."""
+    flags = frozenset(field.name for field, value in connected.feature_flags.ListFields() if value is True)
+    size = connected.max_message_size if connected.max_message_size > 0 else DEFAULT_MAX_MESSAGE_SIZE
+    return BrokerInfo(connected.server_version, connected.protocol_version, size, flags)
+
+
+def handshake(conn: Connection, deadline: float, credentials: Credentials | None, proxied: str | None = None) -> BrokerInfo:
+    """Introduce ourselves on a fresh connection.
+
+    Raises:
+        AuthError: the broker refused the credentials, or wants some.
+        ConnectError: what answers is no Pulsar broker.
+        TimedOut: it does not answer.
+    """
+    box = Mailbox(conn.loop)
+    conn.route(SERVICE, box)
+    call = conn.submit(NO_REQUEST, encode(connect_command(credentials, proxied)), mailbox=box, secret=True)
+    while True:
+        item = box.get(deadline)
+        if item is None:
+            raise TimedOut("the broker did not answer CONNECT", peer=conn.peer)
+        if isinstance(item, Call):
+            raise _refusal(conn, item)
+        base = decode(item.frame, conn.peer)
+        name = command_name(base)
+        if name == "authChallenge":
+            conn.send(encode(auth_response(credentials)), secret=True)
+        elif name == "connected":
+            break
+        elif name is not None:
+            raise ConnectError(f"the broker answered CONNECT with {name}", peer=conn.peer)
+    call.cancel()
+    info = broker_info(base.connected)
+    conn.context = info
+    conn.cap = info.max_message_size + FRAME_PADDING
+    conn.route(SERVICE, Mailbox(conn.loop, handler=_service(conn, credentials)))
+    return info
+
+
+def _refusal(conn: Connection, call: Call) -> WireprotoError:
+    """Why CONNECT failed: the broker's ERROR, or how the connection ended."""
+    if call.frame is not None:
+        reply = body(decode(call.frame, conn.peer))
+        try:
+            raise_error(reply, conn.peer)
+        except WireprotoError as refused:
+            return refused
+        return ConnectError(f"the broker answered CONNECT with {reply.DESCRIPTOR.name}", peer=conn.peer)
+    error = call.error
+    if isinstance(error, Disconnected):
+        return ConnectError(f"no Pulsar broker answers there: {error.text}", peer=conn.peer)
+    return error if isinstance(error, WireprotoError) else ConnectError(str(error), peer=conn.peer)
+
+
+def _service(conn: Connection, credentials: Credentials | None) -> Callable[[Any], None]:
+    """Handler of what belongs to no request: answers AUTH_CHALLENGE. The credentials may run user code, so that happens in the worker."""
+
+    def respond() -> None:
+        try:
+            conn.send(encode(auth_response(credentials)), timeout_at=time.monotonic() + 30.0, secret=True)
+        except Exception as why:  # the credentials are the user's code
+            conn.close(f"no fresh credentials for the broker's AUTH_CHALLENGE: {type(why).__name__}")
+
+    def handle(item: Any) -> None:
+        if isinstance(item, Push):
+            try:
+                name = command_name(decode(item.frame, conn.peer))
+            except WireprotoError as why:
+                conn.close(str(why))
+                return
+            if name == "authChallenge":
+                conn.loop.background(respond)
+
+    return handle
+
+
+def ask(conn: Connection, command: Message, deadline: float, **context: Any) -> Any:
+    """Send a command under a fresh request id and return the CommandX that answers it.
+
+    Args:
+        context: topic, partition …: what an error should tell.
+    Raises:
+        PulsarError: the broker's answer is an error.
+        TimedOut, Disconnected: no answer.
+    """
+    token = conn.next_token()
+    command.request_id = token  # type: ignore[attr-defined]
+    frame = conn.call(token, encode(command), deadline)
+    return reply_body(frame, conn.peer, **context)

@@ -1,0 +1,393 @@
+"""One partition's producer: batches, what is on its way, receipts, and coming back after a loss.
+
+    send ── open batch ──(full, linger, flush)── pending ── SEND ──▶ broker ── SEND_RECEIPT ──▶ entry done, popped
+                                                   ▲ after a reconnect all of it is sent again, in order, under the same
+                                                   │ producer name and sequence ids, before anything new
+
+What it is: the state of one producer id. Entered by callers (send, hurry, flush), the keeper (receipts, linger, time-outs) and the client's
+worker (opening again); one lock guards it all and is never held over a wait.
+A receipt names the oldest pending entry; one for an older entry is a repeat and ignored; one for a newer one means that the connection
+lost track, and it is dropped. So an entry is reported stored only after every entry before it was.
+Must not: choose partitions, or look into what a user sends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from wireproto._codec import PulsarBatchBuilder
+from wireproto._net import Call, Connection, Event, Mailbox, Push, Timer, producer_channel
+from wireproto.errors import BufferFull, Closed, Disconnected, TimedOut, TransportError, ValueUnsupported, WireprotoError
+
+from . import PulsarApi_pb2 as api
+from .codes import ChecksumError, ProducerBusy, error_of
+from .connection import FRAME_PADDING, BrokerInfo, ask
+from .frames import command_name, decode, encode, signed
+from .receipts import Entry, PulsarReceipt
+
+if TYPE_CHECKING:
+    from .client import PulsarClient
+    from .options import ProducerOptions
+
+RETRY_FIRST, RETRY_MOST = 0.1, 10.0
+"""Seconds between attempts to open the producer again."""
+ROOM_RETRY = 0.005
+"""Seconds until what the kernel had no room for is tried again."""
+
+
+class PartitionProducer:
+    """A producer on one partition (-1: a topic without partitions).
+
+    Args:
+        topic: as the user named it; for positions and errors.
+        name: full name of the partition.
+    """
+
+    def __init__(self, client: PulsarClient, topic: str, partition: int, name: str, options: ProducerOptions) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.name = name
+        self._client = client
+        self._loop = client.loop
+        self._options = options
+        self._id = client.next_producer_id()
+        self._lock = Lock()
+        self._box = Mailbox(self._loop, handler=self._receive)
+        self._pending: deque[Entry] = deque()
+        self._unsent: deque[Entry] = deque()
+        self._open: Entry | None = None
+        self._builder: PulsarBatchBuilder | None = None
+        self._conn: Connection | None = None
+        self._ready = False
+        self._failed: WireprotoError | None = None
+        self._unreported: WireprotoError | None = None
+        self._producer_name = options.producer_name
+        self._epoch = 0
+        self._sequence = 0
+        self._max_size = 0
+        self._retry_in = RETRY_FIRST
+        self._linger: Timer | None = None
+        self._expiry: Timer | None = None
+
+    # -- opening ------------------------------------------------------------------------------------------------
+
+    def open(self, deadline: float) -> None:
+        """Look the partition up and register the producer there; retries what may be retried until `deadline`."""
+        self._client.retry(lambda: self._attach(deadline), deadline)
+
+    def _attach(self, deadline: float) -> None:
+        broker = self._client.lookup.broker(self.name, deadline)
+        conn = self._client.connection(broker, deadline, "produce")
+        info: BrokerInfo = conn.context
+        command = api.CommandProducer(topic=self.name, producer_id=self._id, epoch=self._epoch)
+        command.user_provided_producer_name = self._options.producer_name is not None
+        if self._producer_name is not None:
+            command.producer_name = self._producer_name
+        for key, value in self._options.metadata:
+            command.metadata.add(key=key, value=value)
+        conn.route(producer_channel(self._id), self._box)
+        try:
+            reply = ask(conn, command, deadline, topic=self.topic, partition=self.partition)
+        except TimedOut:
+            # the broker may still make it: take it back, or the next attempt finds the name in use
+            self._close_at_broker(conn)
+            raise
+        if not isinstance(reply, api.CommandProducerSuccess):
+            raise error_of(0, f"PRODUCER was answered with {reply.DESCRIPTOR.name}", peer=conn.peer)
+        with self._lock:
+            if self._failed is not None:
+                raise self._failed
+            first = self._producer_name is None or self._builder is None
+            self._producer_name = reply.producer_name
+            if first:
+                # a name that has produced before goes on after its last sequence id
+                self._sequence = max(self._sequence, signed(reply.last_sequence_id & (2**64 - 1)) + 1)
+            self._max_size = info.max_message_size
+            self._epoch += 1
+            self._conn = conn
+            self._ready = True
+            self._retry_in = RETRY_FIRST
+            if self._builder is None:
+                self._builder = self._new_builder()
+            for entry in self._pending:
+                entry.sent = False
+            self._unsent = deque(self._pending)
+            self._pump()
+        conn.on_lost(lambda why: self._lost(conn, why))
+
+    def _new_builder(self) -> PulsarBatchBuilder:
+        options = self._options
+        return PulsarBatchBuilder(
+            self._producer_name or "",
+            compression=options.compression,
+            batched=options.batching,
+            max_size=min(options.batch_size, self._max_size) if options.batching else self._max_size,
+            max_records=options.batch_records if options.batching else 1,
+        )
+
+    def _lost(self, conn: Connection, why: Exception) -> None:
+        """The connection is gone, or the broker closed the producer: open it again in the worker. Keeper thread."""
+        with self._lock:
+            if self._conn is not conn or self._failed is not None:
+                return
+            self._conn = None
+            self._ready = False
+        self._loop.background(self._reopen)
+
+    def _reopen(self) -> None:
+        """One attempt to come back; the next follows after a pause. Worker thread."""
+        with self._lock:
+            if self._ready or self._failed is not None:
+                return
+        try:
+            self._attach(time.monotonic() + self._options.operation_timeout)
+        except WireprotoError as why:
+            if why.fenced or not (why.retriable or isinstance(why, (TransportError, ProducerBusy))):
+                self._fail(why)
+                return
+            with self._lock:
+                if self._failed is not None:
+                    return
+                pause, self._retry_in = self._retry_in, min(self._retry_in * 2, RETRY_MOST)
+            self._loop.call_at(time.monotonic() + pause, self._loop.background, self._reopen)
+
+    # -- taking records -----------------------------------------------------------------------------------------
+
+    def append(
+        self, value: bytes | None, key: bytes | None, properties: tuple[tuple[str, bytes], ...], event_time: int, size: int
+    ) -> PulsarReceipt:
+        """Take one record whose `size` bytes were taken from the send buffer; on an error they are the caller's again."""
+        with self._lock:
+            builder = self._usable()
+            if size > self._max_size:
+                raise ValueUnsupported(
+                    f"the record has {size} bytes, the broker takes {self._max_size}", topic=self.topic, partition=self.partition
+                )
+            if not builder.append(value, key, properties, event_time):
+                self._finish()
+                if not builder.append(value, key, properties, event_time):
+                    builder = self._alone(builder, value, key, properties, event_time)
+            entry = self._open
+            if entry is None:
+                deadline = time.monotonic() + self._options.delivery_timeout
+                entry = self._open = Entry(self, Event(self._loop), deadline, self._options.batching)
+            receipt = PulsarReceipt(entry, entry.records)
+            entry.records += 1
+            entry.size += size
+            if not self._options.batching or entry.records >= self._options.batch_records or builder.size >= self._options.batch_size:
+                self._finish()
+            elif entry.records == 1:
+                self._linger = self._loop.call_at(time.monotonic() + self._options.linger, self._linger_over, entry)
+            return receipt
+
+    def _alone(
+        self, usual: PulsarBatchBuilder, value: bytes | None, key: bytes | None, properties: tuple[tuple[str, bytes], ...], event_time: int
+    ) -> PulsarBatchBuilder:
+        """A batch of one for a record larger than a batch may be, though no larger than the broker takes."""
+        builder = PulsarBatchBuilder(
+            self._producer_name or "", compression=self._options.compression, batched=True, max_size=self._max_size + FRAME_PADDING, max_records=1
+        )
+        if not builder.append(value, key, properties, event_time):
+            raise ValueUnsupported("the record is larger than the broker takes", topic=self.topic, partition=self.partition)
+        self._builder = builder
+        self._restore = usual
+        return builder
+
+    _restore: PulsarBatchBuilder | None = None
+
+    def _usable(self) -> PulsarBatchBuilder:
+        if self._failed is not None:
+            raise self._failed
+        if self._builder is None:
+            raise Closed("the producer is not open", topic=self.topic, partition=self.partition)
+        return self._builder
+
+    def hurry(self, entry: Entry | None = None) -> None:
+        """Send the open batch now, if it is `entry` or none is named."""
+        with self._lock:
+            if self._open is not None and (entry is None or entry is self._open):
+                self._finish()
+
+    def _linger_over(self, entry: Entry) -> None:
+        self.hurry(entry)
+
+    def _finish(self) -> None:
+        """Close the open batch and send it. Lock held."""
+        entry, builder = self._open, self._builder
+        if entry is None or builder is None:
+            return
+        self._open = None
+        if self._linger is not None:
+            self._linger.cancel()
+            self._linger = None
+        entry.sequence_id = self._sequence
+        self._sequence += entry.records
+        entry.buffers = builder.finish(self._id, entry.sequence_id, int(time.time() * 1000))
+        if self._restore is not None:
+            self._builder, self._restore = self._restore, None
+        if sum(map(len, entry.buffers)) > self._max_size + FRAME_PADDING:
+            self._settle(entry, None, ValueUnsupported("the packed batch is larger than the broker takes", topic=self.topic))
+            return
+        self._pending.append(entry)
+        self._unsent.append(entry)
+        if self._expiry is None:
+            self._expiry = self._loop.call_at(self._pending[0].deadline, self._expire)
+        self._pump()
+
+    def _pump(self) -> None:
+        """Hand what is not yet sent to the connection. Lock held."""
+        conn = self._conn
+        if conn is None or not self._ready:
+            return
+        while self._unsent:
+            entry = self._unsent[0]
+            if not entry.event.done:
+                try:
+                    conn.send(entry.buffers)
+                except BufferFull:
+                    self._loop.call_at(time.monotonic() + ROOM_RETRY, self._pump_later)
+                    return
+                except (Disconnected, Closed):
+                    return
+                entry.sent = True
+            self._unsent.popleft()
+
+    def _pump_later(self) -> None:
+        with self._lock:
+            self._pump()
+
+    # -- outcomes -----------------------------------------------------------------------------------------------
+
+    def _receive(self, item: Any) -> None:
+        """A frame on the producer's channel. Keeper thread."""
+        if not isinstance(item, Push) or isinstance(item, Call):
+            return
+        conn = item.conn
+        try:
+            base = decode(item.frame, conn.peer)
+        except WireprotoError as why:
+            conn.close(str(why))
+            return
+        name = command_name(base)
+        if name == "send_receipt":
+            self._receipt(conn, base.send_receipt)
+        elif name == "send_error":
+            self._send_error(conn, base.send_error)
+        elif name in ("close_producer", "topicMigrated"):
+            self._lost(conn, Disconnected("the broker closed the producer", peer=conn.peer))
+
+    def _receipt(self, conn: Connection, receipt: api.CommandSendReceipt) -> None:
+        with self._lock:
+            if conn is not self._conn or not self._pending:
+                return
+            head = self._pending[0]
+            if receipt.sequence_id < head.sequence_id:
+                return
+            if receipt.sequence_id > head.sequence_id or not head.sent:
+                astray = True
+            else:
+                astray = False
+                self._pending.popleft()
+                place = (signed(receipt.message_id.ledgerId), signed(receipt.message_id.entryId))
+                self._settle(head, place, None)
+        if astray:
+            conn.close(f"receipt for sequence id {receipt.sequence_id} while {head.sequence_id} is the oldest on its way")
+
+    def _send_error(self, conn: Connection, refused: api.CommandSendError) -> None:
+        """A refused entry: what cannot succeed later fails now; anything else comes back by a fresh connection, in order."""
+        error = error_of(refused.error, refused.message, peer=conn.peer, topic=self.topic, partition=self.partition)
+        if error.fenced or error.code == api.TopicTerminatedError:  # type: ignore[attr-defined]
+            self._fail(error)
+            return
+        if not error.retriable or isinstance(error, ChecksumError):
+            with self._lock:
+                if self._pending and self._pending[0].sequence_id == refused.sequence_id and conn is self._conn:
+                    self._settle(self._pending.popleft(), None, error)
+                    return
+        self._drop(conn, error)
+
+    def _drop(self, conn: Connection, why: Exception) -> None:
+        """Give the producer up at this broker and open it again."""
+        self._close_at_broker(conn)
+        self._lost(conn, why)
+
+    def _close_at_broker(self, conn: Connection) -> None:
+        """Tell the broker, without waiting for its answer."""
+        try:
+            command = api.CommandCloseProducer(producer_id=self._id, request_id=conn.next_token())
+            conn.send(encode(command))
+        except WireprotoError:
+            pass  # a lost connection has closed it already
+
+    def _settle(self, entry: Entry, place: tuple[int, int] | None, error: WireprotoError | None) -> None:
+        """The entry's outcome is known. Lock held."""
+        entry.buffers = []
+        self._client.budget.give(entry.size)
+        if error is None:
+            entry.event.set(place)
+        else:
+            if self._unreported is None:
+                self._unreported = error
+            entry.event.fail(error)
+
+    def _expire(self) -> None:
+        """Entries whose delivery timeout is over fail, oldest first. Keeper thread."""
+        with self._lock:
+            self._expiry = None
+            now = time.monotonic()
+            while self._pending and self._pending[0].deadline <= now:
+                entry = self._pending.popleft()
+                text = f"not acknowledged within {self._options.delivery_timeout:g} s; it may be stored"
+                self._settle(entry, None, TimedOut(text, topic=self.topic, partition=self.partition))
+            if self._pending:
+                self._expiry = self._loop.call_at(self._pending[0].deadline, self._expire)
+
+    def _fail(self, error: WireprotoError) -> None:
+        """The producer cannot go on: everything on its way fails, and so does every later send."""
+        with self._lock:
+            if self._failed is not None:
+                return
+            self._failed = error
+            self._ready = False
+            if self._open is not None:
+                entry, self._open = self._open, None
+                self._settle(entry, None, error)
+            while self._pending:
+                self._settle(self._pending.popleft(), None, error)
+            self._unsent.clear()
+            for timer in (self._linger, self._expiry):
+                if timer is not None:
+                    timer.cancel()
+
+    # -- ends ---------------------------------------------------------------------------------------------------
+
+    def outstanding(self) -> list[Entry]:
+        """Everything taken and not yet decided, after sending the open batch."""
+        with self._lock:
+            self._finish()
+            return list(self._pending)
+
+    def failure(self) -> WireprotoError | None:
+        """The first failure that flush has not told yet."""
+        with self._lock:
+            error, self._unreported = self._unreported, None
+            return error
+
+    def close(self, deadline: float) -> None:
+        """Deregister at the broker; what is still on its way fails with Closed."""
+        with self._lock:
+            conn, ready = self._conn, self._ready
+        self._fail(Closed("the producer was closed", topic=self.topic, partition=self.partition))
+        if conn is None:
+            return
+        try:
+            if ready and not conn.closed:
+                ask(conn, api.CommandCloseProducer(producer_id=self._id), deadline)
+        except (WireprotoError, TimeoutError):
+            pass  # the connection's end closes it as well
+        finally:
+            conn.route(producer_channel(self._id), None)
+            self._box.close()
