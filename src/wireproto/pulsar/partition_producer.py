@@ -15,22 +15,23 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from copy import copy
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from wireproto._codec import PulsarBatchBuilder
 from wireproto._net import Call, Connection, Event, Mailbox, Push, Timer, producer_channel
 from wireproto.errors import BufferFull, Closed, Disconnected, TimedOut, TransportError, ValueUnsupported, WireprotoError
 
 from . import PulsarApi_pb2 as api
 from .codes import ChecksumError, ProducerBusy, error_of
 from .connection import FRAME_PADDING, BrokerInfo, ask
+from .entries import PulsarBatchBuilder
 from .frames import command_name, decode, encode, signed
 from .receipts import Entry, PulsarReceipt
 
 if TYPE_CHECKING:
     from .client import PulsarClient
-    from .options import ProducerOptions
+    from .options import PulsarOptions
 
 RETRY_FIRST, RETRY_MOST = 0.1, 10.0
 """Seconds between attempts to open the producer again."""
@@ -46,7 +47,7 @@ class PartitionProducer:
         name: full name of the partition.
     """
 
-    def __init__(self, client: PulsarClient, topic: str, partition: int, name: str, options: ProducerOptions) -> None:
+    def __init__(self, client: PulsarClient, topic: str, partition: int, name: str, options: PulsarOptions) -> None:
         self.topic = topic
         self.partition = partition
         self.name = name
@@ -61,6 +62,7 @@ class PartitionProducer:
         self._open: Entry | None = None
         self._builder: PulsarBatchBuilder | None = None
         self._conn: Connection | None = None
+        self._latest: Connection | None = None
         self._ready = False
         self._failed: WireprotoError | None = None
         self._unreported: WireprotoError | None = None
@@ -86,8 +88,6 @@ class PartitionProducer:
         command.user_provided_producer_name = self._options.producer_name is not None
         if self._producer_name is not None:
             command.producer_name = self._producer_name
-        for key, value in self._options.metadata:
-            command.metadata.add(key=key, value=value)
         conn.route(producer_channel(self._id), self._box)
         try:
             reply = ask(conn, command, deadline, topic=self.topic, partition=self.partition)
@@ -99,15 +99,14 @@ class PartitionProducer:
             raise error_of(0, f"PRODUCER was answered with {reply.DESCRIPTOR.name}", peer=conn.peer)
         with self._lock:
             if self._failed is not None:
-                raise self._failed
-            first = self._producer_name is None or self._builder is None
+                raise copy(self._failed)
             self._producer_name = reply.producer_name
-            if first:
+            if self._builder is None:
                 # a name that has produced before goes on after its last sequence id
-                self._sequence = max(self._sequence, signed(reply.last_sequence_id & (2**64 - 1)) + 1)
+                self._sequence = reply.last_sequence_id + 1
             self._max_size = info.max_message_size
             self._epoch += 1
-            self._conn = conn
+            self._conn = self._latest = conn
             self._ready = True
             self._retry_in = RETRY_FIRST
             if self._builder is None:
@@ -124,7 +123,7 @@ class PartitionProducer:
             self._producer_name or "",
             compression=options.compression,
             batched=options.batching,
-            max_size=min(options.batch_size, self._max_size) if options.batching else self._max_size,
+            max_size=self._max_size,
             max_records=options.batch_records if options.batching else 1,
         )
 
@@ -166,10 +165,11 @@ class PartitionProducer:
                 raise ValueUnsupported(
                     f"the record has {size} bytes, the broker takes {self._max_size}", topic=self.topic, partition=self.partition
                 )
+            if self._open is not None and builder.size + size > self._options.batch_size:
+                self._finish()
             if not builder.append(value, key, properties, event_time):
                 self._finish()
-                if not builder.append(value, key, properties, event_time):
-                    builder = self._alone(builder, value, key, properties, event_time)
+                builder.append(value, key, properties, event_time)
             entry = self._open
             if entry is None:
                 deadline = time.monotonic() + self._options.delivery_timeout
@@ -183,24 +183,9 @@ class PartitionProducer:
                 self._linger = self._loop.call_at(time.monotonic() + self._options.linger, self._linger_over, entry)
             return receipt
 
-    def _alone(
-        self, usual: PulsarBatchBuilder, value: bytes | None, key: bytes | None, properties: tuple[tuple[str, bytes], ...], event_time: int
-    ) -> PulsarBatchBuilder:
-        """A batch of one for a record larger than a batch may be, though no larger than the broker takes."""
-        builder = PulsarBatchBuilder(
-            self._producer_name or "", compression=self._options.compression, batched=True, max_size=self._max_size + FRAME_PADDING, max_records=1
-        )
-        if not builder.append(value, key, properties, event_time):
-            raise ValueUnsupported("the record is larger than the broker takes", topic=self.topic, partition=self.partition)
-        self._builder = builder
-        self._restore = usual
-        return builder
-
-    _restore: PulsarBatchBuilder | None = None
-
     def _usable(self) -> PulsarBatchBuilder:
         if self._failed is not None:
-            raise self._failed
+            raise copy(self._failed)
         if self._builder is None:
             raise Closed("the producer is not open", topic=self.topic, partition=self.partition)
         return self._builder
@@ -226,8 +211,6 @@ class PartitionProducer:
         entry.sequence_id = self._sequence
         self._sequence += entry.records
         entry.buffers = builder.finish(self._id, entry.sequence_id, int(time.time() * 1000))
-        if self._restore is not None:
-            self._builder, self._restore = self._restore, None
         if sum(map(len, entry.buffers)) > self._max_size + FRAME_PADDING:
             self._settle(entry, None, ValueUnsupported("the packed batch is larger than the broker takes", topic=self.topic))
             return
@@ -281,7 +264,8 @@ class PartitionProducer:
 
     def _receipt(self, conn: Connection, receipt: api.CommandSendReceipt) -> None:
         with self._lock:
-            if conn is not self._conn or not self._pending:
+            # receipts of what was stored still come after the broker closed the producer
+            if conn is not self._latest or not self._pending:
                 return
             head = self._pending[0]
             if receipt.sequence_id < head.sequence_id:

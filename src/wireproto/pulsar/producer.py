@@ -12,10 +12,10 @@ from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from wireproto._codec import Columns
 from wireproto.errors import Closed, OptionError, ValueUnsupported
 from wireproto.records import Headers
 
-from .arrow_rows import rows
 from .keys import properties as to_properties
 from .partition_producer import PartitionProducer
 from .receipts import PulsarReceipt
@@ -23,7 +23,7 @@ from .routing import key_hasher
 
 if TYPE_CHECKING:
     from .client import PulsarClient
-    from .options import ProducerOptions
+    from .options import PulsarOptions
 
 RECORD_OVERHEAD = 64
 """Bytes that a record is counted with beside its key, value and headers."""
@@ -32,7 +32,7 @@ RECORD_OVERHEAD = 64
 class PulsarProducer:
     """Appends records to one topic; made by `client.producer`."""
 
-    def __init__(self, client: PulsarClient, topic: str, options: ProducerOptions, timeout: float) -> None:
+    def __init__(self, client: PulsarClient, topic: str, options: PulsarOptions, deadline: float) -> None:
         self.topic = topic
         self._client = client
         self._options = options
@@ -41,7 +41,6 @@ class PulsarProducer:
         self._turn = 0
         self._left = 0
         self._hash = key_hasher(options.hashing)
-        deadline = time.monotonic() + timeout
         names = client.names(topic, deadline)
         self._partitions = [PartitionProducer(client, topic, number, name, options) for number, name in names]
         self._partitioned = names[0][0] >= 0
@@ -122,10 +121,13 @@ class PulsarProducer:
         """Take many records; see `wireproto.roles.Producer.send_batch`."""
         deadline = time.monotonic() + timeout
         last: dict[int, PulsarReceipt] = {}
-        for value, key, headers, timestamp, place in rows(columns):
-            receipt = self._take(
-                value, key, to_properties(headers), timestamp, partition if partition is not None else place, deadline
-            )
+        table = columns if isinstance(columns, Columns) else Columns.from_arrow(columns)
+        places: Sequence[int | None] = table.partitions() or [None] * len(table)
+        if partition is not None:
+            places = [partition] * len(table)
+        rows = zip(table.values(), table.keys(), table.headers(), table.timestamps(), places, strict=True)
+        for value, key, headers, timestamp, place in rows:
+            receipt = self._take(value, key, to_properties(headers), timestamp, place, deadline)
             last[id(receipt.entry)] = receipt
         return tuple(last.values())
 

@@ -53,6 +53,11 @@ class PulsarReceipt:
         self._index = index
 
     @property
+    def entry(self) -> Entry:
+        """The stored entry that the record goes into."""
+        return self._entry
+
+    @property
     def done(self) -> bool:
         return self._entry.event.done
 

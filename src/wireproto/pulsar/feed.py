@@ -1,0 +1,217 @@
+"""The partitions that one role reads, as one stream of frames.
+
+What it is: one mailbox for all partitions of a Reader, Consumer or QueueConsumer; sorts what arrives by partition, takes turns, and puts
+partitions back to work after a loss. Belongs to one thread at a time.
+A partition that is lost or moved drops what was not handed over yet; the broker sends that again after the new SUBSCRIBE.
+Must not: decode entries, or know what a role does with them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from wireproto._net import Call, Connection, Mailbox, Push, consumer_channel
+from wireproto.errors import TimedOut, WireprotoError
+
+from .frames import command_name, decode
+from .partition_consumer import Lost, PartitionConsumer, Subscription
+
+if TYPE_CHECKING:
+    from .client import PulsarClient
+
+MESSAGE = 9
+GATHER_FRAMES = 256
+GATHER_BYTES = 1 << 20
+"""Most frames and bytes of one partition that are handed out together."""
+
+
+class Feed:
+    """Args:
+    names: (topic as the user named it, partition, full name).
+    window: bytes for all partitions together.
+    patience: seconds for which a lost partition may stay lost before its error is raised.
+    prepare: called with a partition before each SUBSCRIBE.
+    revoked: called with a partition that the broker took away (failover).
+    """
+
+    def __init__(
+        self,
+        client: PulsarClient,
+        names: Sequence[tuple[str, int, str]],
+        subscription: Subscription,
+        *,
+        window: int,
+        patience: float,
+        prepare: Callable[[PartitionConsumer], None] | None = None,
+        changed: Callable[[PartitionConsumer], None] | None = None,
+    ) -> None:
+        self._client = client
+        self._box = Mailbox(client.loop, limit=window * 2)
+        self._patience = patience
+        self._prepare = prepare
+        self._changed = changed
+        purpose = f"consume-{client.next_role()}"
+        share = max(1 << 16, window // len(names))
+        self.parts = [PartitionConsumer(client, topic, number, name, subscription, self._box, share, purpose) for topic, number, name in names]
+        self._by_channel = {consumer_channel(part.id): part for part in self.parts}
+        self._ready: deque[PartitionConsumer] = deque()
+        self._watched: set[Connection] = set()
+
+    def open(self, deadline: float) -> None:
+        """Subscribe on every partition; retries until `deadline`."""
+        for part in self.parts:
+            self._client.retry(lambda part=part: self.attach(part, deadline), deadline)  # type: ignore[misc]
+
+    def attach(self, part: PartitionConsumer, deadline: float) -> None:
+        """Subscribe on one partition; one attempt."""
+        if self._prepare is not None:
+            self._prepare(part)
+        part.attach(deadline)
+        conn = part.conn
+        if conn is not None and conn not in self._watched:
+            self._watched = {known for known in self._watched if not known.closed} | {conn}
+            conn.on_lost(lambda why: self._box.put(Lost(conn, why)))
+
+    # -- what arrives -------------------------------------------------------------------------------------------
+
+    def next(self, deadline: float) -> tuple[PartitionConsumer, list[bytes]] | None:
+        """MESSAGE frames of one partition, in order; None when none came until `deadline`."""
+        while True:
+            self._drain()
+            taken = self._take()
+            if taken is not None:
+                return taken
+            due = self._revive(deadline)
+            now = time.monotonic()
+            item = self._box.get(max(min(deadline, due), now) if now < deadline else 0.0)
+            if item is not None:
+                self._sort(item)
+            elif time.monotonic() >= deadline:
+                return None
+
+    def _drain(self) -> None:
+        for _ in range(len(self._box)):
+            item = self._box.get(0.0)
+            if item is None:
+                return
+            self._sort(item)
+
+    def _take(self) -> tuple[PartitionConsumer, list[bytes]] | None:
+        for _ in range(len(self._ready)):
+            part = self._ready[0]
+            self._ready.rotate(-1)
+            if part.paused:
+                continue
+            if not part.frames:
+                self._ready.remove(part)
+                continue
+            frames: list[bytes] = []
+            size = 0
+            while part.frames and len(frames) < GATHER_FRAMES and size < GATHER_BYTES:
+                frame = part.frames.popleft()
+                frames.append(frame)
+                size += len(frame)
+            if not part.frames:
+                self._ready.remove(part)
+            return part, frames
+        return None
+
+    def _sort(self, item: Any) -> None:
+        """One item of the mailbox: a message to its partition's queue, or news about a partition."""
+        if isinstance(item, Lost):
+            for part in self.parts:
+                if part.conn is item.conn:
+                    part.detach()
+            return
+        if not isinstance(item, Push):
+            return
+        part = self._by_channel.get(item.channel)  # type: ignore[assignment]
+        if part is None or part.conn is not item.conn:
+            return
+        frame = item.frame
+        if len(frame) > 5 and frame[4] == 8 and frame[5] == MESSAGE:
+            if part not in self._ready:
+                self._ready.append(part)
+            part.frames.append(frame)
+            return
+        self._news(part, item)
+
+    def _news(self, part: PartitionConsumer, item: Push) -> None:
+        try:
+            base = decode(item.frame, item.conn.peer)
+        except WireprotoError as why:
+            item.conn.close(str(why))
+            return
+        name = command_name(base)
+        if name == "message":
+            if part not in self._ready:
+                self._ready.append(part)
+            part.frames.append(item.frame)
+        elif name in ("close_consumer", "topicMigrated"):
+            part.detach()
+        elif name == "reachedEndOfTopic":
+            part.ended = True
+        elif name == "active_consumer_change" and part.active != base.active_consumer_change.is_active:
+            part.active = base.active_consumer_change.is_active
+            if not part.active:
+                part.frames.clear()
+            if self._changed is not None:
+                self._changed(part)
+
+    def _revive(self, deadline: float) -> float:
+        """Attach what is detached and due; returns when the next attempt is due."""
+        due = float("inf")
+        for part in self.parts:
+            if part.conn is not None:
+                continue
+            now = time.monotonic()
+            if now < part.retry_at:
+                due = min(due, part.retry_at)
+                continue
+            if now >= deadline:
+                return due
+            try:
+                self.attach(part, deadline)
+            except WireprotoError as why:
+                part.failed(why, self._patience)
+                due = min(due, part.retry_at)
+        return due
+
+    # -- requests -----------------------------------------------------------------------------------------------
+
+    def wait(self, call: Call, deadline: float) -> bytes:
+        """A reply, taking in what arrives meanwhile, so that the connection stays readable."""
+        while not call.done:
+            now = time.monotonic()
+            if now >= deadline:
+                break
+            call.wait(min(deadline, now + 0.05))
+            self._drain()
+        return call.result(deadline)
+
+    def attached(self, part: PartitionConsumer, deadline: float) -> PartitionConsumer:
+        """The partition, attached: waits for that until `deadline`."""
+        self._drain()
+        while part.conn is None:
+            now = time.monotonic()
+            if now >= deadline:
+                raise TimedOut("the partition is not back yet", topic=part.topic, partition=part.partition)
+            if now < part.retry_at:
+                item = self._box.get(min(part.retry_at, deadline))
+                if item is not None:
+                    self._sort(item)
+                continue
+            try:
+                self.attach(part, deadline)
+            except WireprotoError as why:
+                part.failed(why, self._patience)
+        return part
+
+    def close(self, deadline: float) -> None:
+        """Close every consumer at its broker."""
+        for part in self.parts:
+            part.close(deadline)
+        self._box.close()

@@ -1,0 +1,88 @@
+"""Pulsar's options: the client's, and those of roles, which default to the client's.
+
+What it is: one frozen dataclass. URL parameters and keywords of `connect` set it; keywords of `client.producer(…)`, `reader(…)` and so on
+override it for one role. Must not: hold state, or read secrets before they are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
+
+from wireproto.errors import OptionError
+from wireproto.net.options import CommonOptions, convert, hints
+
+
+@dataclass(frozen=True, kw_only=True)
+class PulsarOptions(CommonOptions):
+    """Options of a Pulsar client and its roles, beside the common ones.
+
+    Attributes:
+        admin: URL of the admin HTTP interface (``http://host:8080``), for what the binary protocol cannot do.
+        listener: name of the advertised listener to look topics up by.
+        operation_timeout: seconds for one attempt of what happens in the background.
+
+        compression: of what producers send.
+        batching: collect records into batches; a batch of one is a batch.
+        batch_size, batch_records: bytes and records that close a batch.
+        linger: seconds after its first record that close a batch.
+        hashing: of keys to partitions: ``java`` (String.hashCode) or ``murmur3``.
+        keyless: partition of records without a key: ``sticky`` (a batch to each in turn) or ``round-robin``.
+        producer_name: a fixed one; with deduplication on the broker it goes on after its last sequence id. None: the broker names it.
+        delivery_timeout: seconds after which an unacknowledged record fails.
+
+        create_topic: reading may create the topic, where the broker allows that.
+        read_compacted: read the compacted form of the topic.
+        check_crc: verify the checksum of each entry.
+        on_corrupt: what a reader does at an entry that cannot be decoded: ``raise``, or ``skip`` it (the batch's columns tell what was).
+        receive_memory: bytes that one role reads ahead; permits are granted for that much.
+        consumer_name: shown in statistics; decides who of a failover subscription's members is fed.
+        mode: of a Consumer: ``failover`` or ``exclusive``; of a QueueConsumer: ``shared`` or ``key-shared``.
+        priority: of a failover or shared consumer, 0 first.
+        auto_commit: a Consumer commits what the previous poll handed out.
+    """
+
+    admin: str | None = None
+    listener: str | None = None
+    operation_timeout: float = 30.0
+
+    compression: Literal["none", "lz4", "zlib", "zstd", "snappy"] = "none"
+    batching: bool = True
+    batch_size: int = 128 << 10
+    batch_records: int = 1000
+    linger: float = 0.001
+    hashing: Literal["java", "murmur3"] = "java"
+    keyless: Literal["sticky", "round-robin"] = "sticky"
+    producer_name: str | None = None
+    delivery_timeout: float = 120.0
+
+    create_topic: bool = True
+    read_compacted: bool = False
+    check_crc: bool = True
+    on_corrupt: Literal["raise", "skip"] = "raise"
+    receive_memory: int = 16 << 20
+    consumer_name: str | None = None
+    mode: Literal["exclusive", "failover", "shared", "key-shared"] | None = None
+    priority: int | None = None
+    auto_commit: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("batch_size", "batch_records", "operation_timeout", "delivery_timeout", "receive_memory"):
+            if not getattr(self, name) > 0:
+                raise OptionError(f"{name} must be above 0")
+        if self.linger < 0:
+            raise OptionError("linger must not be negative")
+        if self.admin is not None and not self.admin.startswith(("http://", "https://")):
+            raise OptionError(f"admin is the URL of the admin HTTP interface, http://host:8080, not {self.admin!r}")
+
+    def with_overrides(self, given: Mapping[str, Any]) -> Self:
+        """These options with a role's keywords over them; raises OptionError for an unknown name or a wrong value."""
+        if not given:
+            return self
+        wanted = hints(type(self))
+        for name in given:
+            if name not in wanted:
+                self.from_mapping({name: None})  # raises, naming near matches
+        return replace(self, **{name: convert(name, value, wanted[name]) for name, value in given.items()})

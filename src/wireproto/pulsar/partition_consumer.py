@@ -1,0 +1,244 @@
+"""One partition's consumer: SUBSCRIBE, permits, and what the broker says about it.
+
+    permits   FLOW grants messages, not entries, and grants add up; a batch that is larger than what is left comes whole. What arrived is
+              counted when it is handed over; when less than half of what the memory window holds (by average size) is left, more is granted.
+
+What it is: the state of one consumer id. Belongs to its role's thread. Must not: wait for messages (`feed` does), or decode them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf.message import Message
+
+from wireproto._net import Call, Connection, Mailbox, consumer_channel
+from wireproto.errors import Disconnected, TimedOut, WireprotoError
+
+from . import PulsarApi_pb2 as api
+from .connection import ask
+from .frames import encode, message_id, reply_body
+
+if TYPE_CHECKING:
+    from .client import PulsarClient
+
+FIRST_PERMITS = 1000
+MOST_PERMITS = 200_000
+RETRY_FIRST, RETRY_MOST = 0.1, 5.0
+
+EXCLUSIVE = api.CommandSubscribe.Exclusive
+SHARED = api.CommandSubscribe.Shared
+FAILOVER = api.CommandSubscribe.Failover
+KEY_SHARED = api.CommandSubscribe.Key_Shared
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What SUBSCRIBE says, the same for every partition of a role.
+
+    Attributes:
+        name: of the subscription.
+        kind: CommandSubscribe.SubType.
+        durable: whether the broker keeps its position.
+        initial: CommandSubscribe.InitialPosition of a new durable subscription.
+        rollback: seconds to go back in time for a new durable subscription, 0: not.
+    """
+
+    name: str
+    kind: int
+    durable: bool = True
+    initial: int = 1
+    rollback: int = 0
+    consumer_name: str | None = None
+    priority: int | None = None
+    read_compacted: bool = False
+    create_topic: bool = True
+    properties: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Put into a role's mailbox when one of its connections is gone."""
+
+    conn: Connection
+    why: Exception
+
+
+class PartitionConsumer:
+    """A consumer on one partition.
+
+    Args:
+        topic, partition: as the user names them.
+        name: full name of the partition.
+        window: bytes of messages that may be on their way or unread.
+    """
+
+    def __init__(
+        self, client: PulsarClient, topic: str, partition: int, name: str, subscription: Subscription, box: Mailbox, window: int, purpose: str
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.name = name
+        self.subscription = subscription
+        self.id = client.next_consumer_id()
+        self.conn: Connection | None = None
+        self.frames: deque[bytes] = deque()
+        self.start: tuple[int, int, int] | None = None
+        """Of a subscription that is not durable: begins after (ledger, entry) with index -1, at the entry with another index."""
+        self.active = True
+        self.ended = False
+        self.paused = False
+        self.retry_at = 0.0
+        self._client = client
+        self._box = box
+        self._window = window
+        self._purpose = purpose
+        self._permits = 0
+        self._size = 0.0
+        self._retry_in = RETRY_FIRST
+        self._failing_since: float | None = None
+
+    # -- attaching ----------------------------------------------------------------------------------------------
+
+    def attach(self, deadline: float) -> None:
+        """Look the partition up and subscribe there; one attempt."""
+        client = self._client
+        broker = client.lookup.broker(self.name, deadline)
+        conn = client.connection(broker, deadline, self._purpose)
+        conn.route(consumer_channel(self.id), self._box)
+        self.frames.clear()
+        self.ended = False
+        self.active = self.subscription.kind != FAILOVER
+        self.conn = conn
+        try:
+            ask(conn, self._subscribe(), deadline, topic=self.topic, partition=self.partition)
+        except BaseException as why:
+            self.conn = None
+            conn.route(consumer_channel(self.id), None)
+            if isinstance(why, TimedOut):
+                self._send_close(conn)
+            raise
+        self._retry_in = RETRY_FIRST
+        self._failing_since = None
+        self._permits = 0
+        self.grant()
+
+    def _subscribe(self) -> api.CommandSubscribe:
+        given = self.subscription
+        command = api.CommandSubscribe(
+            topic=self.name,
+            subscription=given.name,
+            subType=given.kind,  # type: ignore[arg-type]
+            consumer_id=self.id,
+            durable=given.durable,
+            read_compacted=given.read_compacted,
+            initialPosition=given.initial,  # type: ignore[arg-type]
+            force_topic_creation=given.create_topic,
+        )
+        if given.consumer_name is not None:
+            command.consumer_name = given.consumer_name
+        if given.priority is not None:
+            command.priority_level = given.priority
+        if given.rollback:
+            command.start_message_rollback_duration_sec = given.rollback
+        for key, value in given.properties:
+            command.subscription_properties.add(key=key, value=value)
+        if given.kind == KEY_SHARED:
+            command.keySharedMeta.keySharedMode = api.AUTO_SPLIT
+        if not given.durable and self.start is not None:
+            ledger, entry, index = self.start
+            command.start_message_id.CopyFrom(message_id(ledger, entry, index))
+        return command
+
+    def detach(self, pause: bool = False) -> None:
+        """The consumer is gone at the broker: drop what was not handed over, it comes again; attach at the next turn."""
+        if self.conn is not None:
+            self.conn.route(consumer_channel(self.id), None)
+        self.conn = None
+        self.frames.clear()
+        now = time.monotonic()
+        self.retry_at = now
+        if pause:
+            self.retry_at = now + self._retry_in
+            self._retry_in = min(self._retry_in * 2, RETRY_MOST)
+
+    def failed(self, why: WireprotoError, patience: float) -> None:
+        """An attempt to attach failed: raise it when it cannot get better, or has not for `patience` seconds; else try again later."""
+        now = time.monotonic()
+        if self._failing_since is None:
+            self._failing_since = now
+        if not why.retriable and not isinstance(why, TimedOut):
+            raise why
+        if now - self._failing_since > patience:
+            self._failing_since = None
+            raise why
+        self.detach(pause=True)
+
+    # -- permits ------------------------------------------------------------------------------------------------
+
+    def grant(self) -> None:
+        """Give the broker permits for what the window has room for."""
+        if self.conn is None or self.paused:
+            return
+        want = FIRST_PERMITS if not self._size else max(1, min(MOST_PERMITS, int(self._window / self._size)))
+        if self._permits * 2 > want:
+            return
+        try:
+            self.conn.send(encode(api.CommandFlow(consumer_id=self.id, messagePermits=want - self._permits)))
+        except Disconnected:
+            return  # its mailbox is told
+        self._permits = want
+
+    def handed(self, messages: int, size: int) -> None:
+        """`messages` of `size` bytes left the queue: count them and grant anew."""
+        self._permits -= messages
+        if messages:
+            self._size = size / messages if not self._size else (self._size * 3 + size / messages) / 4
+        self.grant()
+
+    # -- requests -----------------------------------------------------------------------------------------------
+
+    def submit(self, command: Message) -> Call:
+        """Send a request about this consumer; raises Disconnected while it is detached."""
+        if self.conn is None:
+            raise Disconnected("the consumer is not attached", topic=self.topic, partition=self.partition)
+        token = self.conn.next_token()
+        command.request_id = token  # type: ignore[attr-defined]
+        return self.conn.submit(token, encode(command))
+
+    def reply(self, call: Call, deadline: float) -> Any:
+        """The typed reply of `submit`'s call."""
+        return reply_body(call.result(deadline), call.conn.peer, topic=self.topic, partition=self.partition)
+
+    def last_id(self, deadline: float) -> api.CommandGetLastMessageIdResponse:
+        """GET_LAST_MESSAGE_ID: the last message there is, and how far the subscription is."""
+        reply = self.reply(self.submit(api.CommandGetLastMessageId(consumer_id=self.id)), deadline)
+        assert isinstance(reply, api.CommandGetLastMessageIdResponse)
+        return reply
+
+    def stats(self, deadline: float) -> api.CommandConsumerStatsResponse:
+        """CONSUMER_STATS."""
+        reply = self.reply(self.submit(api.CommandConsumerStats(consumer_id=self.id)), deadline)
+        assert isinstance(reply, api.CommandConsumerStatsResponse)
+        return reply
+
+    def close(self, deadline: float) -> None:
+        """Tell the broker and forget."""
+        conn, self.conn = self.conn, None
+        self.frames.clear()
+        if conn is None or conn.closed:
+            return
+        try:
+            ask(conn, api.CommandCloseConsumer(consumer_id=self.id), deadline)
+        except (WireprotoError, TimeoutError):
+            pass  # the connection's end closes it as well
+        conn.route(consumer_channel(self.id), None)
+
+    def _send_close(self, conn: Connection) -> None:
+        try:
+            conn.send(encode(api.CommandCloseConsumer(consumer_id=self.id, request_id=conn.next_token())))
+        except WireprotoError:
+            pass
