@@ -9,15 +9,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
-from wireproto._net import Connection, Framing, Loop
+from wireproto._net import Connection, Loop
 from wireproto.errors import ConnectError, Disconnected, FrameTooLarge, TimedOut, WireprotoError
 from wireproto.url import Address
 
 from . import dial, retry
 from .options import CommonOptions
 from .pool import Pool, pause
+
+if TYPE_CHECKING:
+    from wireproto._net import Framing
 
 T = TypeVar("T")
 Options = TypeVar("Options", bound=CommonOptions)
