@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from . import pulsar
 from .check import check
 from .emit_codes import emit_codes
 from .emit_messages import emit_messages
@@ -27,6 +28,8 @@ def generate(root: Path = ROOT, names: list[str] | None = None) -> dict[Path, st
         files[target / "messages.py"] = emit_messages(protocol)
         files[target / "plans.py"] = emit_plans(protocol)
         files[target / "codes.py"] = emit_codes(protocol)
+    if not names or "pulsar" in names:
+        files |= pulsar.generate()
     return files
 
 

@@ -9,12 +9,12 @@ import itertools
 import time
 from collections.abc import Sequence
 from threading import Lock
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from weakref import WeakSet
 
 from google.protobuf.message import Message
 
-from wireproto._net import Connection, Framing
+from wireproto._net import Connection
 from wireproto.auth.secrets import Secret
 from wireproto.errors import OptionError, RoleUnsupported, WireprotoError
 from wireproto.net.pool import Pool
@@ -29,11 +29,16 @@ from .lookup import Lookup
 from .options import PulsarOptions
 
 if TYPE_CHECKING:
+    from wireproto._net import Framing
+
     from .admin import PulsarAdmin
     from .consumer import PulsarConsumer
     from .producer import PulsarProducer
     from .queue import PulsarQueue
     from .reader import PulsarReader
+
+
+Role = TypeVar("Role")
 
 
 class TokenCredentials:
@@ -121,7 +126,7 @@ class PulsarClient(ClientBase[PulsarOptions]):
         handshake(conn, deadline, self.credentials)
 
     def connection(self, broker: Broker, deadline: float, purpose: str = "main") -> Connection:
-        """The connection to a broker, through its proxy when it has one, for one purpose: look-up and requests, producing, one reading role."""
+        """The connection to a broker, through its proxy when it has one, for one purpose: requests, producing, one reading role."""
         if broker.proxied is None:
             return self.pool.get(broker.address, purpose, deadline)
         with self._proxied_lock:
@@ -227,7 +232,7 @@ class PulsarClient(ClientBase[PulsarOptions]):
 
     # -- ends ---------------------------------------------------------------------------------------------------
 
-    def _keep(self, role: Any) -> Any:
+    def _keep(self, role: Role) -> Role:
         self._roles.add(role)
         return role
 

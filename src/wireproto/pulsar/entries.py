@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
+from typing import Any
 
 from wireproto._codec import Columns, ColumnsBuilder, crc32c
 from wireproto.compression import compress, decompress
@@ -44,15 +45,11 @@ def decode_pulsar(
     before: Place | None = None,
 ) -> tuple[Columns, list[PulsarEntry]]:
     builder = ColumnsBuilder("message_id")
-    facts = []
-    for frame in frames:
-        facts.append(_entry(builder, frame, topic, partition, check_crc, limit, after, before))
+    facts = [_entry(builder, frame, check_crc, limit, after, before) for frame in frames]
     return builder.finish(), facts
 
 
-def _entry(
-    builder: ColumnsBuilder, frame: bytes, topic: str, partition: int, check_crc: bool, limit: int, after: Place | None, before: Place | None
-) -> PulsarEntry:
+def _entry(builder: ColumnsBuilder, frame: bytes, check_crc: bool, limit: int, after: Place | None, before: Place | None) -> PulsarEntry:
     size = int.from_bytes(frame[:4], "big")
     message = api.BaseCommand.FromString(frame[4 : 4 + size]).message
     ident = message.message_id
@@ -81,7 +78,7 @@ def _entry(
             if meta.uncompressed_size > limit:
                 raise Malformed("larger than the limit")
             payload = decompress(CODECS[meta.compression], payload, limit, size=meta.uncompressed_size)
-        heads = []
+        heads: list[tuple[int, Any, bytes]] = []
         if batch:
             pos = 0
             for index in range(meta.num_messages_in_batch):

@@ -55,7 +55,9 @@ class Feed:
         self._changed = changed
         purpose = f"consume-{client.next_role()}"
         share = max(1 << 16, window // len(names))
-        self.parts = [PartitionConsumer(client, topic, number, name, subscription, self._box, share, purpose) for topic, number, name in names]
+        self.parts = [
+            PartitionConsumer(client, topic, number, name, subscription, self._box, share, purpose) for topic, number, name in names
+        ]
         self._by_channel = {consumer_channel(part.id): part for part in self.parts}
         self._ready: deque[PartitionConsumer] = deque()
         self._watched: set[Connection] = set()

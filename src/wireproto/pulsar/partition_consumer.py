@@ -1,7 +1,7 @@
 """One partition's consumer: SUBSCRIBE, permits, and what the broker says about it.
 
     permits   FLOW grants messages, not entries, and grants add up; a batch that is larger than what is left comes whole. What arrived is
-              counted when it is handed over; when less than half of what the memory window holds (by average size) is left, more is granted.
+              counted when it is handed over; when less than half of what the window holds (by average size) is left, more is granted.
 
 What it is: the state of one consumer id. Belongs to its role's thread. Must not: wait for messages (`feed` does), or decode them.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +78,15 @@ class PartitionConsumer:
     """
 
     def __init__(
-        self, client: PulsarClient, topic: str, partition: int, name: str, subscription: Subscription, box: Mailbox, window: int, purpose: str
+        self,
+        client: PulsarClient,
+        topic: str,
+        partition: int,
+        name: str,
+        subscription: Subscription,
+        box: Mailbox,
+        window: int,
+        purpose: str,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -231,14 +240,10 @@ class PartitionConsumer:
         self.frames.clear()
         if conn is None or conn.closed:
             return
-        try:
+        with suppress(WireprotoError):  # the connection's end closes it as well
             ask(conn, api.CommandCloseConsumer(consumer_id=self.id), deadline)
-        except (WireprotoError, TimeoutError):
-            pass  # the connection's end closes it as well
         conn.route(consumer_channel(self.id), None)
 
     def _send_close(self, conn: Connection) -> None:
-        try:
+        with suppress(WireprotoError):
             conn.send(encode(api.CommandCloseConsumer(consumer_id=self.id, request_id=conn.next_token())))
-        except WireprotoError:
-            pass

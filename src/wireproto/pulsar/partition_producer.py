@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from contextlib import suppress
 from copy import copy
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from wireproto._net import Call, Connection, Event, Mailbox, Push, Timer, producer_channel
+from wireproto._net import Connection, Event, Mailbox, Push, Timer, producer_channel
 from wireproto.errors import BufferFull, Closed, Disconnected, TimedOut, TransportError, ValueUnsupported, WireprotoError
 
 from . import PulsarApi_pb2 as api
@@ -246,7 +247,7 @@ class PartitionProducer:
 
     def _receive(self, item: Any) -> None:
         """A frame on the producer's channel. Keeper thread."""
-        if not isinstance(item, Push) or isinstance(item, Call):
+        if not isinstance(item, Push):
             return
         conn = item.conn
         try:
@@ -300,11 +301,8 @@ class PartitionProducer:
 
     def _close_at_broker(self, conn: Connection) -> None:
         """Tell the broker, without waiting for its answer."""
-        try:
-            command = api.CommandCloseProducer(producer_id=self._id, request_id=conn.next_token())
-            conn.send(encode(command))
-        except WireprotoError:
-            pass  # a lost connection has closed it already
+        with suppress(WireprotoError):  # a lost connection has closed it already
+            conn.send(encode(api.CommandCloseProducer(producer_id=self._id, request_id=conn.next_token())))
 
     def _settle(self, entry: Entry, place: tuple[int, int] | None, error: WireprotoError | None) -> None:
         """The entry's outcome is known. Lock held."""
