@@ -1,0 +1,168 @@
+"""Groups: heartbeats, members, committed offsets, queue locks; tells members when their group changed."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from ...rocketmq import fastjson
+from ...rocketmq import messages as m
+from .reply import Reply, refuse
+
+if TYPE_CHECKING:
+    from ..server import Connection
+    from .reply import Request
+    from .side import RocketMQSide
+
+SYSTEM_ERROR, QUERY_NOT_FOUND, CONSUMER_NOT_ONLINE = 1, 22, 206
+LOCK_SECONDS = 60.0
+
+
+class Groups:
+    """Who is in which group; a member is gone when its connection is."""
+
+    def __init__(self, side: RocketMQSide) -> None:
+        self._side = side
+        self.members: dict[str, dict[str, Connection]] = {}
+        self.consumers: dict[str, dict[str, Any]] = {}  # group: its consumer data of the last heartbeat
+        self.offsets: dict[str, dict[str, int]] = side.store.facts.setdefault("offsets", {})  # topic@group: queue: offset
+        self.locks: dict[tuple[str, str, int], tuple[str, float]] = {}
+
+    def commit(self, group: str, topic: str, queue: int, offset: int) -> None:
+        """Keep a group's offset."""
+        self.offsets.setdefault(f"{topic}@{group}", {})[str(queue)] = offset
+
+    def subscription(self, group: str, topic: str) -> str | None:
+        """The expression that a group subscribed a topic with, by its last heartbeat."""
+        for item in self.consumers.get(group, {}).get("subscriptionDataSet", []):
+            if item.get("topic") == topic:
+                return str(item.get("subString"))
+        return None
+
+    def beat(self, connection: Connection, data: dict[str, Any]) -> None:
+        """A heartbeat: the client's groups, their retry topics, and news to the others."""
+        client = str(data.get("clientID"))
+        for item in data.get("consumerDataSet") or []:
+            group = str(item.get("groupName"))
+            retry = f"%RETRY%{group}"
+            if retry not in self._side.queues.topics:
+                self._side.queues.create(retry, 1)
+            self.consumers[group] = item
+            members = self.members.setdefault(group, {})
+            if members.get(client) is not connection:
+                members[client] = connection
+                self.notify(group)
+
+    def leave(self, group: str, client: str) -> None:
+        """A member went."""
+        if self.members.get(group, {}).pop(client, None) is not None:
+            self.notify(group)
+
+    def lost(self, connection: Connection) -> None:
+        """A connection ended: its members went."""
+        for group, members in self.members.items():
+            for client in [name for name, where in members.items() if where is connection]:
+                self.leave(group, client)
+
+    def notify(self, group: str) -> None:
+        """Code 40 to every member."""
+        for connection in set(self.members.get(group, {}).values()):
+            self._side.push(connection, m.NotifyConsumerIdsChangedRequest(consumer_group=group))
+
+    def lock(self, group: str, client: str, queue: Any) -> bool:
+        """A queue for one client of a group alone, for a minute."""
+        key = (group, f"{queue['topic']}@{queue['brokerName']}", int(queue["queueId"]))
+        owner, until = self.locks.get(key, (client, 0.0))
+        if owner != client and until > time.monotonic():
+            return False
+        self.locks[key] = (client, time.monotonic() + LOCK_SECONDS)
+        return True
+
+    def unlock(self, group: str, client: str, queue: Any) -> None:
+        """The other way."""
+        key = (group, f"{queue['topic']}@{queue['brokerName']}", int(queue["queueId"]))
+        if self.locks.get(key, ("", 0.0))[0] == client:
+            del self.locks[key]
+
+
+async def heart_beat(request: Request) -> Reply:
+    """Code 34."""
+    request.side.groups.beat(request.connection, fastjson.loads(request.body))
+    return Reply()
+
+
+async def unregister(request: Request) -> Reply:
+    """Code 35."""
+    if request.header.consumer_group:
+        request.side.groups.leave(request.header.consumer_group, request.header.client_id)
+    return Reply()
+
+
+async def members(request: Request) -> Reply:
+    """Code 38."""
+    found = request.side.groups.members.get(request.header.consumer_group)
+    if not found:
+        return refuse(SYSTEM_ERROR, f"no consumer for this group, {request.header.consumer_group}")
+    return Reply(body=fastjson.dumps({"consumerIdList": list(found)}))
+
+
+async def connections(request: Request) -> Reply:
+    """Code 203."""
+    group = request.header.consumer_group
+    found = request.side.groups.members.get(group)
+    if not found:
+        return refuse(CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
+    data = request.side.groups.consumers.get(group, {})
+    body = {
+        "connectionSet": [
+            {"clientId": name, "clientAddr": where.peer, "language": "OTHER", "version": 0} for name, where in found.items()
+        ],
+        "consumeFromWhere": data.get("consumeFromWhere", "CONSUME_FROM_FIRST_OFFSET"),
+        "consumeType": data.get("consumeType", "CONSUME_PASSIVELY"),
+        "messageModel": data.get("messageModel", "CLUSTERING"),
+        "subscriptionTable": {item["topic"]: item for item in data.get("subscriptionDataSet", [])},
+    }
+    return Reply(body=fastjson.dumps(body))
+
+
+async def all_groups(request: Request) -> Reply:
+    """Code 201: every group that a consumer named or that has offsets."""
+    names = {*request.side.groups.consumers, *(key.partition("@")[2] for key in request.side.groups.offsets)}
+    table = {name: {"groupName": name, "consumeEnable": True, "retryQueueNums": 1, "retryMaxTimes": 16} for name in sorted(names)}
+    return Reply(body=fastjson.dumps({"subscriptionGroupTable": table}))
+
+
+async def query_offset(request: Request) -> Reply:
+    """Code 14."""
+    header = request.header
+    kept = request.side.groups.offsets.get(f"{header.topic}@{header.consumer_group}", {}).get(str(header.queue_id))
+    if kept is None:
+        return refuse(QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
+    return Reply(ext=m.QueryConsumerOffsetResponse(offset=kept).to_ext())
+
+
+async def update_offset(request: Request) -> Reply:
+    """Code 15."""
+    header = request.header
+    request.side.groups.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+    return Reply()
+
+
+async def lock_queues(request: Request) -> Reply:
+    """Code 41."""
+    data = fastjson.loads(request.body)
+    group, client = data["consumerGroup"], data["clientId"]
+    return Reply(body=fastjson.dumps({"lockOKMQSet": [q for q in data.get("mqSet", []) if request.side.groups.lock(group, client, q)]}))
+
+
+async def unlock_queues(request: Request) -> Reply:
+    """Code 42."""
+    data = fastjson.loads(request.body)
+    for queue in data.get("mqSet", []):
+        request.side.groups.unlock(data["consumerGroup"], data["clientId"], queue)
+    return Reply()
+
+
+async def accept(request: Request) -> Reply:
+    """Code 46 and others that need no more than a yes."""
+    return Reply()

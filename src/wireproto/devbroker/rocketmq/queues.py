@@ -1,0 +1,229 @@
+"""Queues: topics with their configuration, sends, pulls, offsets of queues."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Any
+
+from ...rocketmq import messages as m
+from ..log import PartitionLog, wait_for_append
+from . import stored
+from .reply import Reply, refuse
+
+if TYPE_CHECKING:
+    from .reply import Request
+    from .side import RocketMQSide
+
+MESSAGE_ILLEGAL, NO_PERMISSION, TOPIC_NOT_EXIST, PULL_NOT_FOUND, PULL_RETRY, PULL_OFFSET_MOVED, QUERY_NOT_FOUND = 13, 16, 17, 19, 20, 21, 22
+READ, WRITE = 4, 2
+TEMPLATE = "TBW102"  # the topic whose route a producer asks for before it makes a new topic by sending to it
+MAX_BODY = 4 << 20
+MAX_PULL, MAX_PULL_BYTES = 32, 256 << 10
+
+
+class Queues:
+    """Topics and the messages in them.
+
+    Attributes:
+        topics: name to {"queues", "perm"}; kept with the store.
+    """
+
+    def __init__(self, side: RocketMQSide) -> None:
+        self._side = side
+        self.topics: dict[str, dict[str, Any]] = side.store.facts.setdefault("topics", {})
+        self._commit = 0
+        self._places: list[tuple[int, str, int, int]] = []  # commit-log offset, topic, queue, queue offset
+        for topic in side.store.topics:
+            for queue, log in side.store.partitions(topic).items():
+                for entry in log:
+                    self._place(topic, queue, entry.base, len(entry.data))
+
+    def _place(self, topic: str, queue: int, offset: int, size: int) -> int:
+        at = self._commit
+        self._places.append((at, topic, queue, offset))
+        self._commit += size
+        return at
+
+    def create(self, topic: str, queues: int, perm: int = READ | WRITE) -> None:
+        """Make a topic or change it; queues are only ever added to the store."""
+        self.topics[topic] = {"queues": queues, "perm": perm}
+        self._side.store.create(topic, queues)
+
+    def delete(self, topic: str) -> None:
+        """Forget a topic and its messages."""
+        self.topics.pop(topic, None)
+        self._side.store.delete(topic)
+
+    def log(self, topic: str, queue: int) -> PartitionLog | None:
+        """A queue's log, or None."""
+        return self._side.store.log(topic, queue) if topic in self.topics else None
+
+    def append(self, queue: int, message: stored.Message) -> tuple[int, int]:
+        """Store one message; returns its queue offset and its place in the commit log."""
+        log = self._side.store.log(message.topic, queue)
+        assert log is not None, "checked by the caller"
+        now = int(time.time() * 1000)
+        size = len(message.body) + len(message.properties) + len(message.topic) + 96
+        offset, place = log.end, self._place(message.topic, queue, log.end, size)
+        log.append(stored.encode(message, queue, offset, place, now, self._side.broker_host), timestamp=now)
+        return offset, place
+
+    def at(self, commit_offset: int) -> bytes | None:
+        """The stored message at a place in the commit log."""
+        index = bisect_right(self._places, (commit_offset, "\U0010ffff", 0, 0)) - 1
+        if index < 0 or self._places[index][0] != commit_offset:
+            return None
+        _, topic, queue, offset = self._places[index]
+        log = self.log(topic, queue)
+        entry = log.entry(offset) if log is not None else None
+        return entry.data if entry is not None else None
+
+
+async def send(request: Request) -> Reply:
+    """Codes 10, 310 and 320: one message, or a batch to one queue."""
+    header, side = request.header, request.side
+    queues = side.queues
+    topic = header.topic
+    if topic not in queues.topics:
+        if not side.auto_create:
+            return refuse(TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        queues.create(topic, max(min(header.default_topic_queue_nums, 16), 1))
+    settings = queues.topics[topic]
+    if not settings["perm"] & WRITE:
+        return refuse(NO_PERMISSION, f"the topic[{topic}] is not writable")
+    if len(request.body) > MAX_BODY or len(topic) > 127:
+        return refuse(MESSAGE_ILLEGAL, f"a body of {len(request.body)} bytes is above {MAX_BODY}")
+    queue = header.queue_id if 0 <= header.queue_id < settings["queues"] else 0 if header.queue_id >= 0 else side.pick(settings["queues"])
+    host, _, port = request.connection.peer.rpartition(":")
+    common = {
+        "topic": topic,
+        "sys_flag": header.sys_flag,
+        "born": header.born_timestamp,
+        "born_host": (host, int(port)),
+        "reconsume_times": header.reconsume_times or 0,
+    }
+    if header.batch:
+        messages = [stored.Message(body=body, properties=props, flag=flag, **common) for flag, body, props in stored.batch(request.body)]
+    else:
+        messages = [stored.Message(body=request.body, properties=(header.properties or "").encode(), flag=header.flag, **common)]
+    if not messages:
+        return refuse(MESSAGE_ILLEGAL, "an empty batch")
+    places = [queues.append(queue, message) for message in messages]
+    ids = ",".join(stored.offset_id(side.broker_host, place) for _, place in places)
+    unique = stored.read_properties(messages[0].properties).get("UNIQ_KEY")
+    return Reply(ext=m.SendMessageResponse(msg_id=ids, queue_id=queue, queue_offset=places[0][0], transaction_id=unique).to_ext())
+
+
+async def pull(request: Request) -> Reply:
+    """Code 11: messages from an offset on; held open while there are none and the client allows it."""
+    header, side = request.header, request.side
+    log = side.queues.log(header.topic, header.queue_id)
+    if header.topic not in side.queues.topics:
+        return refuse(TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!")
+    if log is None:
+        return refuse(1, f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}]")
+    if header.sys_flag & 1:
+        side.groups.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+    offset = header.queue_offset
+    if log.start <= offset == log.end and header.sys_flag & 2:
+        limit = min(header.suspend_timeout_millis, 60_000) / 1000
+        await wait_for_append([log], lambda: log.end > offset, limit)
+    code, after, bodies = 0, offset, []
+    if not log.start <= offset <= log.end:
+        code, after = PULL_OFFSET_MOVED, log.start if offset < log.start else log.end
+    else:
+        entries = log.read(offset, MAX_PULL_BYTES, max_entries=max(min(header.max_msg_nums, MAX_PULL), 1))
+        after = entries[-1].end if entries else offset
+        wanted = tags(header.subscription if header.sys_flag & 4 else side.groups.subscription(header.consumer_group, header.topic))
+        bodies = [entry.data for entry in entries if wanted is None or tag_of(entry.data) in wanted]
+        if not bodies:
+            code = PULL_RETRY if entries else PULL_NOT_FOUND
+    ext = m.PullMessageResponse(suggest_which_broker_id=0, next_begin_offset=after, min_offset=log.start, max_offset=log.end).to_ext()
+    return Reply(code, {0: "FOUND", PULL_NOT_FOUND: "no message"}.get(code, "moved"), ext, b"".join(bodies))
+
+
+def tags(expression: str | None) -> set[str] | None:
+    """The tags that a subscription wants; None for all."""
+    if expression is None or expression.strip() in ("*", ""):
+        return None
+    return {tag.strip() for tag in expression.split("||")}
+
+
+def tag_of(data: bytes) -> str | None:
+    """A stored message's tag."""
+    return stored.read_properties(stored.decode(data).properties).get("TAGS")
+
+
+async def max_offset(request: Request) -> Reply:
+    """Code 30."""
+    return _offset(request, m.GetMaxOffsetResponse, lambda log: log.end)
+
+
+async def min_offset(request: Request) -> Reply:
+    """Code 31."""
+    return _offset(request, m.GetMinOffsetResponse, lambda log: log.start)
+
+
+async def search_offset(request: Request) -> Reply:
+    """Code 29, by store time: the first message stored at or after a time; the last one's offset when all are older, as 4.9 brokers do."""
+
+    def find(log: PartitionLog) -> int:
+        entry = log.at_time(request.header.timestamp, appended=True)
+        return entry.base if entry is not None else log.end
+
+    return _offset(request, m.SearchOffsetByTimestampResponse, find)
+
+
+def _offset(request: Request, response: Any, find: Any) -> Reply:
+    log = request.side.queues.log(request.header.topic, request.header.queue_id)
+    return Reply(ext=response(offset=find(log) if log is not None else 0).to_ext())
+
+
+async def create_topic(request: Request) -> Reply:
+    """Code 17."""
+    header = request.header
+    if not header.topic or len(header.topic) > 127 or not all(c.isascii() and (c.isalnum() or c in "%|_-") for c in header.topic):
+        return refuse(1, f"the topic name [{header.topic}] is illegal")
+    request.side.queues.create(header.topic, max(header.write_queue_nums, header.read_queue_nums), header.perm)
+    return Reply()
+
+
+async def delete_topic(request: Request) -> Reply:
+    """Codes 215 and 216."""
+    request.side.queues.delete(request.header.topic)
+    return Reply()
+
+
+async def send_back(request: Request) -> Reply:
+    """Code 36: a copy goes to the group's retry topic at once, to its dead letters after too many attempts."""
+    header, side = request.header, request.side
+    data = side.queues.at(header.offset)
+    if data is None:
+        return refuse(1, f"look message by offset failed, {header.offset}")
+    message = stored.decode(data)
+    most = header.max_reconsume_times if header.max_reconsume_times is not None and header.max_reconsume_times >= 0 else 16
+    dead = message.reconsume_times >= most or header.delay_level < 0
+    topic = f"{'%DLQ%' if dead else '%RETRY%'}{header.group}"
+    if topic not in side.queues.topics:
+        side.queues.create(topic, 1)
+    properties = stored.read_properties(message.properties)
+    properties.setdefault("RETRY_TOPIC", message.topic)
+    properties.setdefault("ORIGIN_MESSAGE_ID", header.origin_msg_id or stored.offset_id(side.broker_host, header.offset))
+    message.topic, message.properties = topic, stored.write_properties(properties)
+    message.reconsume_times += 1
+    side.queues.append(0, message)
+    await asyncio.sleep(0)
+    return Reply()
+
+
+async def view_message(request: Request) -> Reply:
+    """Code 33."""
+    data = request.side.queues.at(request.header.offset)
+    return Reply(body=data) if data is not None else refuse(1, "can not find message by the offset")
+
+
+async def query_message(request: Request) -> Reply:
+    """Code 12: there is no index; nothing is ever found by key."""
+    return refuse(QUERY_NOT_FOUND, "the dev broker keeps no index of keys")

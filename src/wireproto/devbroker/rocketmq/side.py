@@ -1,0 +1,140 @@
+"""From a command's frame to its answer: header, dispatch, faults, pushes.
+
+    frame    int32 header length with the serialize type in its top byte · header · body
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from ...errors import Malformed
+from ...rocketmq import messages as m
+from ..side import Side
+from . import groups, names, queues
+from .groups import Groups
+from .queues import Queues
+from .reply import Reply, Request, refuse
+
+if TYPE_CHECKING:
+    from ..server import Connection
+
+NOT_SUPPORTED = 3
+RESPONSE, ONEWAY = 1, 2
+Handler = Callable[[Request], Awaitable[Reply]]
+
+COMMANDS: dict[int, tuple[str, Handler]] = {
+    10: ("SendMessage", queues.send),
+    11: ("PullMessage", queues.pull),
+    12: ("QueryMessage", queues.query_message),
+    14: ("QueryConsumerOffset", groups.query_offset),
+    15: ("UpdateConsumerOffset", groups.update_offset),
+    17: ("UpdateAndCreateTopic", queues.create_topic),
+    29: ("SearchOffsetByTimestamp", queues.search_offset),
+    30: ("GetMaxOffset", queues.max_offset),
+    31: ("GetMinOffset", queues.min_offset),
+    33: ("ViewMessageById", queues.view_message),
+    34: ("HeartBeat", groups.heart_beat),
+    35: ("UnregisterClient", groups.unregister),
+    36: ("ConsumerSendMsgBack", queues.send_back),
+    38: ("GetConsumerListByGroup", groups.members),
+    41: ("LockBatchMq", groups.lock_queues),
+    42: ("UnlockBatchMq", groups.unlock_queues),
+    46: ("CheckClientConfig", groups.accept),
+    101: ("GetKvConfig", names.get_kv),
+    105: ("GetRouteInfoByTopic", names.route),
+    106: ("GetBrokerClusterInfo", names.cluster),
+    201: ("GetAllSubscriptionGroupConfig", groups.all_groups),
+    203: ("GetConsumerConnectionList", groups.connections),
+    206: ("GetAllTopicListFromNameserver", names.topics),
+    215: ("DeleteTopicInBroker", queues.delete_topic),
+    216: ("DeleteTopicInNamesrv", queues.delete_topic),
+    224: ("GetTopicsByCluster", names.topics),
+    304: ("GetSystemTopicListFromNs", names.no_topics),
+    305: ("GetSystemTopicListFromBroker", names.no_topics),
+    310: ("SendMessageV2", queues.send),
+    320: ("SendBatchMessage", queues.send),
+}
+
+
+class RocketMQSide(Side):
+    """Serves RocketMQ's remoting protocol: the name server on ``main``, the broker on ``broker``.
+
+    Attributes:
+        auto_create: whether a send makes a topic that does not exist.
+        default_queues: how many queues the template topic offers.
+    """
+
+    protocol = "rocketmq"
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.auto_create = True
+        self.default_queues = 4
+        self.queues = Queues(self)
+        self.groups = Groups(self)
+        self._turn = itertools.count()
+        self._opaque = itertools.count(1)
+        self._pulls: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        await self.listen("main")
+        await self.listen("broker")
+
+    @property
+    def broker_host(self) -> tuple[str, int]:
+        """Where the broker listens; part of message ids."""
+        host, _, port = self.address("broker").rpartition(":")
+        return host, int(port)
+
+    def pick(self, count: int) -> int:
+        """A queue for a send that leaves the choice to the broker."""
+        return next(self._turn) % count
+
+    async def serve(self, connection: Connection) -> None:
+        """Answer each command; pulls that wait do not hold up those behind them."""
+        try:
+            async for frame in connection:
+                command = decode(frame, connection.peer)
+                if command.flag & RESPONSE:
+                    continue
+                name, _ = COMMANDS.get(command.code, (f"code {command.code}", groups.accept))
+                fault = await connection.fault(name)
+                work = self._answer(connection, command, fault)
+                if command.code == 11:
+                    task = asyncio.create_task(work)
+                    self._pulls.add(task)
+                    task.add_done_callback(self._pulls.discard)
+                else:
+                    await work
+        finally:
+            self.groups.lost(connection)
+
+    async def _answer(self, connection: Connection, command: Any, fault: Any) -> None:
+        found = COMMANDS.get(command.code)
+        if fault is not None and fault.kind == "error":
+            reply = refuse(fault.code, "asked for by a test")
+        elif found is None:
+            reply = refuse(NOT_SUPPORTED, f"request type {command.code} not supported")
+        else:
+            name, handler = found
+            try:
+                header = getattr(m, f"{name}Request").from_ext(command.ext)
+                reply = await handler(Request(self, connection, header, bytes(command.body)))
+            except Malformed as why:
+                reply = refuse(1, str(why))
+        if not command.flag & ONEWAY and not connection.closed:
+            connection.send(*encode_reply(command, reply), fault=fault)
+            await connection.drain()
+
+    def push(self, connection: Connection, message: Any) -> None:
+        """A one-way command of the broker's own."""
+        if not connection.closed:
+            connection.send(*encode_push(message, next(self._opaque)))
+
+    async def stopped(self) -> None:
+        for task in list(self._pulls):
+            task.cancel()
+        self.store.save()
