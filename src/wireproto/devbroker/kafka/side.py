@@ -86,7 +86,7 @@ class KafkaSide(Side):
             name, _, _, handler = offered
             request_class = getattr(m, f"{name}Request")
             header, start = m.RequestHeader.decode_from(frame, request_class.header_version(version))
-            request = request_class.decode(frame, version, start=start)
+            request, _ = request_class.decode_from(frame, version, start=start)  # brokers pass over trailing bytes; librdkafka sends some
             fault = await connection.fault(name)
             code = fault.code if fault is not None and fault.kind == "error" else 0
             response = await handler(Context(self, request, version, header.client_id or "", connection.peer, code))

@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from ..._codec import RemotingCommand
 from ...errors import Malformed
 from ...rocketmq import messages as m
 from ..side import Side
@@ -97,7 +98,7 @@ class RocketMQSide(Side):
         """Answer each command; pulls that wait do not hold up those behind them."""
         try:
             async for frame in connection:
-                command = decode(frame, connection.peer)
+                command = RemotingCommand.decode(frame)
                 if command.flag & RESPONSE:
                     continue
                 name, _ = COMMANDS.get(command.code, (f"code {command.code}", groups.accept))
@@ -126,13 +127,23 @@ class RocketMQSide(Side):
             except Malformed as why:
                 reply = refuse(1, str(why))
         if not command.flag & ONEWAY and not connection.closed:
-            connection.send(*encode_reply(command, reply), fault=fault)
+            answer = RemotingCommand(
+                reply.code,
+                command.opaque,
+                flag=RESPONSE,
+                remark=reply.remark,
+                ext=dict(reply.ext),
+                body=reply.body,
+                serializer=command.serializer,
+            )
+            connection.send(*answer.encode(), fault=fault)
             await connection.drain()
 
     def push(self, connection: Connection, message: Any) -> None:
         """A one-way command of the broker's own."""
         if not connection.closed:
-            connection.send(*encode_push(message, next(self._opaque)))
+            command = RemotingCommand(message.CODE, next(self._opaque), flag=ONEWAY, ext=message.to_ext())
+            connection.send(*command.encode())
 
     async def stopped(self) -> None:
         for task in list(self._pulls):
