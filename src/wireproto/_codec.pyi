@@ -69,12 +69,46 @@ class Message:
 
 def message_spec(cls: type[Message]) -> tuple[str, int, int, int, tuple[tuple[Any, ...], ...]]: ...
 
-# rocketmq_header
+# ext_message
 class ExtMessage(Message):
     CODE: ClassVar[int]
     def to_ext(self) -> dict[str, str]: ...
     @classmethod
     def from_ext(cls, ext: Mapping[str, str]) -> Self: ...
+
+# rocketmq_header
+@final
+class RemotingCommand:
+    code: int
+    opaque: int
+    flag: int
+    version: int
+    language: int
+    serializer: int
+    remark: str | None
+    ext: dict[str, str]
+    body: Buffer
+    def __init__(
+        self,
+        code: int,
+        opaque: int = 0,
+        *,
+        flag: int = 0,
+        remark: str | None = None,
+        ext: Mapping[str, str] | None = None,
+        body: Buffer = b"",
+        version: int = 409,
+        language: int = 3,
+        serializer: int = 0,
+    ) -> None: ...
+    @property
+    def is_reply(self) -> bool: ...
+    @property
+    def is_one_way(self) -> bool: ...
+    def encode(self) -> list[Buffer]: ...
+    @staticmethod
+    def decode(frame: Buffer) -> RemotingCommand: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]
 
 # --- columns.pyx, record.pyx ---
 
