@@ -12,7 +12,9 @@ from wireproto.errors import Malformed, ProtocolError, Truncated, ValueUnsupport
 # made by the Java 4.9.8 classes (RemotingCommand.encode)
 JAVA_REQUEST = bytes.fromhex("0000002d010000290069030191000000070000000000000000000000140005746f70696300000009546f70696354657374")
 JAVA_REPLY = bytes.fromhex("000000230100001d00110001910000000700000003000000086e6f20726f757465000000007b7d")
-JAVA_JSON = b'{"code":105,"extFields":{"topic":"TopicTest"},"flag":0,"language":"PYTHON","opaque":7,"serializeTypeCurrentRPC":"JSON","version":401}'
+JAVA_JSON = (
+    b'{"code":105,"extFields":{"topic":"TopicTest"},"flag":0,"language":"PYTHON","opaque":7,"serializeTypeCurrentRPC":"JSON","version":401}'
+)
 
 
 def framed(buffers):
@@ -107,7 +109,9 @@ def test_mutations_end_in_a_command_or_a_protocol_error(serializer):
     assert 1000 < refused < 20_000
 
 
-@pytest.mark.parametrize("header", [b"{}", b"[]", b"", b'{"code":1', b'{"code":"1"}', b'{"code":1.5}', b'{"code":99999999999}', b'{"code":1}x'])
+@pytest.mark.parametrize(
+    "header", [b"{}", b"[]", b"", b'{"code":1', b'{"code":"1"}', b'{"code":1.5}', b'{"code":99999999999}', b'{"code":1}x']
+)
 def test_broken_json_headers(header):
     with pytest.raises(ProtocolError):
         RemotingCommand.decode(struct.pack(">i", len(header)) + header)
