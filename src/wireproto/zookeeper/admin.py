@@ -1,0 +1,109 @@
+"""QueueAdmin: queues as topics.
+
+What it is: the Admin role over the queue's layout: a topic is a node with ``entries`` and ``taken`` below it, and has one partition. Groups
+do not exist here: asking for them raises RoleUnsupported.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NoReturn, Self
+
+from ..errors import RoleUnsupported, UsageError
+from ..position import LATEST, AtTime, Position, TopicPartition, Where
+from ..records import GroupInfo, PartitionInfo, TopicInfo
+from .codes import NodeExists
+from .layout import ENTRIES, TAKEN, by_sequence, next_sequence, position, queue_path, resolve
+from .multi import Create
+from .paths import join, parents
+from .reader import first_since
+
+if TYPE_CHECKING:
+    from .tree import Tree
+
+
+class QueueAdmin:
+    """Queues of one ensemble, below the chroot. Thread-safe."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+
+    def list_topics(self, *, timeout: float = 30.0) -> list[str]:
+        """Queues directly below the chroot."""
+        deadline = time.monotonic() + timeout
+        names, _ = self._tree.children("/", timeout=timeout)
+        calls = [(name, self._tree.exists_async(f"/{name}/{ENTRIES}"), self._tree.exists_async(f"/{name}/{TAKEN}")) for name in names]
+        found = []
+        for name, entries, taken in calls:
+            if entries.result(deadline - time.monotonic()) is not None and taken.result(deadline - time.monotonic()) is not None:
+                found.append(name)
+        return sorted(found)
+
+    def describe_topic(self, topic: str, *, timeout: float = 30.0) -> TopicInfo:
+        """Details of the partition: messages waiting, messages in work, the next counter. Raises NoNode."""
+        deadline = time.monotonic() + timeout
+        path = queue_path(topic)
+        names, stat = self._tree.children(join(path, ENTRIES), timeout=timeout)
+        taken, _ = self._tree.children(join(path, TAKEN), timeout=deadline - time.monotonic())
+        details = {"messages": len(by_sequence(names)), "taken": len(taken), "next": next_sequence(stat)}
+        return TopicInfo(topic, (PartitionInfo(0, None, details),), {"path": path, "created": stat.ctime})
+
+    def create_topic(
+        self, topic: str, *, partitions: int = 1, config: Mapping[str, str] | None = None, timeout: float = 30.0
+    ) -> None:
+        """Make the queue's three nodes, and those above them. Raises NodeExists."""
+        if partitions != 1:
+            raise UsageError(f"a ZooKeeper queue has one partition, not {partitions}")
+        if config:
+            raise UsageError(f"a ZooKeeper queue has no configuration: {', '.join(sorted(config))}")
+        deadline = time.monotonic() + timeout
+        path = queue_path(topic)
+        for above in parents(path):
+            self._tree.ensure(above, timeout=deadline - time.monotonic())
+        bare = self._tree.exists(path, timeout=deadline - time.monotonic()) is not None
+        if bare and self._tree.exists(join(path, ENTRIES), timeout=deadline - time.monotonic()) is not None:
+            raise NodeExists(path, node=path)
+        nodes = [Create(join(path, ENTRIES)), Create(join(path, TAKEN))]
+        self._tree.multi(nodes if bare else [Create(path), *nodes], timeout=deadline - time.monotonic())
+
+    def delete_topic(self, topic: str, *, timeout: float = 30.0) -> None:
+        """Delete the queue with its messages. Raises NoNode."""
+        self._tree.delete(queue_path(topic), recursive=True, timeout=timeout)
+
+    def positions(self, topic: str, at: Where = LATEST, *, timeout: float = 30.0) -> dict[TopicPartition, Position]:
+        """Where EARLIEST (the first message that is there), LATEST (the next counter) or AtTime lies."""
+        deadline = time.monotonic() + timeout
+        entries = join(queue_path(topic), ENTRIES)
+        self._tree.sync(entries, timeout=timeout)
+        names, stat = self._tree.children(entries, timeout=deadline - time.monotonic())
+        found, end = by_sequence(names), next_sequence(stat)
+        where = resolve(at, topic, end)
+        if isinstance(where, AtTime):
+            where = first_since(self._tree, entries, found, where, end, deadline)
+        elif where == 0:
+            where = found[0].sequence if found else end
+        return {(topic, 0): position(topic, where)}
+
+    def list_groups(self, *, timeout: float = 30.0) -> list[str]:
+        self._no_groups()
+
+    def describe_group(self, group: str, *, timeout: float = 30.0) -> GroupInfo:
+        self._no_groups()
+
+    def group_positions(self, group: str, topic: str, *, timeout: float = 30.0) -> dict[TopicPartition, Position]:
+        self._no_groups()
+
+    def _no_groups(self) -> NoReturn:
+        raise RoleUnsupported("ZooKeeper has no groups: all workers of a queue share it", nearest="queue")
+
+    def close(self, timeout: float = 30.0) -> None:
+        """Nothing: the session belongs to the client."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+

@@ -1,0 +1,92 @@
+"""How a queue lies in the tree: the layout of kazoo's LockingQueue, so that programs of both kinds share one queue.
+
+    /jobs/entries/entry-100-0000000042     a message: the data; 100 is its priority (000 first), 42 the server's counter
+    /jobs/taken/entry-100-0000000042       ephemeral: somebody works on it; goes with the worker's session
+
+What it is: pure functions over names. The position of a message is its counter. Must not: know a connection.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from ..errors import OptionError, UsageError
+from ..position import EARLIEST, LATEST, AtTime, LogOffset, Position, TopicPartition, Where
+from .messages import Stat
+from .paths import check
+
+_NAME = re.compile(r"entry-(\d{3})-(\d{10}|-\d{9,10})")
+ENTRIES, TAKEN = "entries", "taken"
+
+
+class Entry(NamedTuple):
+    """One message's name: `sequence` is the server's counter, taken as unsigned so that it goes on growing after 2^31 - 1."""
+
+    sequence: int
+    priority: int
+    name: str
+
+
+def queue_path(topic: str) -> str:
+    """The queue's node: ``jobs`` and ``/jobs`` are the same."""
+    return check(topic if topic.startswith("/") else f"/{topic}")
+
+
+def entry_prefix(priority: int) -> str:
+    """What a message's name begins with; the server completes it."""
+    if not 0 <= priority <= 999:
+        raise OptionError(f"priority {priority} is not between 0 and 999")
+    return f"entry-{priority:03d}-"
+
+
+def parse(name: str) -> Entry | None:
+    """Read a name; None for a node that is no message."""
+    found = _NAME.fullmatch(name)
+    return Entry(int(found[2]) & 0xFFFFFFFF, int(found[1]), name) if found else None
+
+
+def by_sequence(names: Iterable[str]) -> list[Entry]:
+    """Messages in order of arrival: how a Reader reads them."""
+    return sorted(entry for entry in map(parse, names) if entry is not None)
+
+
+def by_priority(names: Iterable[str]) -> list[Entry]:
+    """Messages as workers take them: lowest priority number first, then in order of arrival."""
+    found = (entry for entry in map(parse, names) if entry is not None)
+    return sorted(found, key=lambda entry: (entry.priority, entry.sequence))
+
+
+def next_sequence(stat: Stat) -> int:
+    """What the next message's counter will be: the server counts creations, and tells creations plus deletions as cversion."""
+    return ((stat.cversion & 0xFFFFFFFF) + stat.num_children) // 2
+
+
+def position(topic: str, sequence: int) -> LogOffset:
+    """A message's position."""
+    return LogOffset(topic, 0, sequence)
+
+
+def resolve(where: Where, topic: str, end: int) -> int | AtTime:
+    """EARLIEST, LATEST or a position to a counter; AtTime is left to who can look.
+
+    Args:
+        end: counter of the next message.
+    """
+    if isinstance(where, Mapping):
+        found: Mapping[TopicPartition, Position] = where
+        if set(found) - {(topic, 0)}:
+            raise UsageError(f"a queue has one partition, 0: {sorted(found)} name others than {(topic, 0)}")
+        return resolve(found[topic, 0], topic, end) if found else 0
+    if where == EARLIEST:
+        return 0
+    if where == LATEST:
+        return end
+    if isinstance(where, AtTime):
+        return where
+    if isinstance(where, LogOffset):
+        if (where.topic, where.partition) != (topic, 0):
+            raise UsageError(f"position {where} belongs to {where.topic}[{where.partition}], not to {topic}[0]")
+        return where.offset
+    raise UsageError(f"{where!r} is no position of a queue")

@@ -1,0 +1,446 @@
+"""The link: one session kept alive over the servers of an ensemble.
+
+What it is: the piece between the tree's requests and the engine. It connects to one server at a time, resumes the session elsewhere
+when that connection is lost, gives the identities and arms the watches again before anything else is sent, and pings. What a caller
+sees of a lost connection:
+
+    | the request             | then                                                                                               |
+    |-------------------------|----------------------------------------------------------------------------------------------------|
+    | not sent yet            | waits for the next connection, within its timeout                                                  |
+    | a read, in flight       | is sent again on the next connection, within its timeout                                           |
+    | a write, in flight      | ConnectionLoss: it may have taken effect (the official client reports the same); nothing is repeated |
+    | the session expired     | the same; then a new session is opened, ephemeral nodes and watches of the old one are gone        |
+
+Threads: any thread calls; `_lost`, `_tick` and `_deliver` run in the keeper, `_reconnect` in the client's worker thread. One lock guards
+the session, the table of watches and which connection is the current one; it is never held while waiting.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .._net import WATCHES, Call, Event, Mailbox
+from ..errors import (
+    AuthError,
+    BrokerError,
+    Closed,
+    ConnectError,
+    Disconnected,
+    ProtocolError,
+    TimedOut,
+    TransportError,
+    ValueUnsupported,
+    WireprotoError,
+)
+from .codes import EventType, KeeperState, error
+from .messages import AuthPacket, ReplyHeader, RequestHeader, SetWatches, WatcherEvent
+from .operations import HEADER, NO_NODE, Request, failure
+from .session import Session, State
+from .watch import CHILD, DATA, EXIST, Callback, Dispatcher, WatchedEvent, WatchTable
+
+if TYPE_CHECKING:
+    from .._net import Connection, Loop
+    from ..url import Address
+    from .paths import Chroot
+
+T = TypeVar("T")
+Watching = tuple[str, str, Callback]
+"""How a request's watch is noted when the reply is in: kind, path as the caller knows it, callback."""
+IF_EXISTS = "exists"
+"""Kind of an exists call's watch, which depends on the answer: `DATA` or `EXIST`."""
+
+log = logging.getLogger("wireproto.zookeeper")
+_AUTH, _SET_WATCHES, _PING = -4, -8, -2
+_STATES = {
+    State.CONNECTED: KeeperState.SYNC_CONNECTED,
+    State.SUSPENDED: KeeperState.DISCONNECTED,
+    State.EXPIRED: KeeperState.EXPIRED,
+    State.AUTH_FAILED: KeeperState.AUTH_FAILED,
+    State.CLOSED: KeeperState.CLOSED,
+}
+
+
+class ConnectionLoss(Disconnected):
+    """The connection was lost with a write in flight: it may or may not have taken effect, so it was not repeated."""
+
+    retriable = False
+
+
+class Link:
+    """One session over an ensemble.
+
+    Args:
+        loop: the client's loop.
+        session: new, or to be resumed.
+        servers: in the order to try, already shuffled.
+        dial: connects to one server within a deadline and sends the ConnectRequest; the answer is the connection's `context`.
+        root: the chroot.
+        identities: scheme and credential pairs to give on every connection.
+        server_timeout: seconds for one server to answer a handshake.
+        max_frame: bytes of the largest frame that the servers take (their ``jute.maxbuffer``).
+        delays: seconds between rounds over all servers, without end.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        session: Session,
+        servers: Sequence[Address],
+        dial: Callable[[Address, float], Connection],
+        root: Chroot,
+        *,
+        identities: Sequence[tuple[str, bytes]] = (),
+        server_timeout: float = 10.0,
+        max_frame: int = 0xFFFFF,
+        delays: Callable[[], Iterator[float]],
+    ) -> None:
+        self.session = session
+        self.root = root
+        self.watches = WatchTable()
+        self.dispatcher = Dispatcher(loop.name or "zookeeper")
+        self._loop = loop
+        self._servers = list(servers)
+        self._next_server = 0
+        self._dial = dial
+        self._identities = list(identities)
+        self._server_timeout = server_timeout
+        self._max_body = max_frame - 8
+        self._delays = delays
+        self._lock = threading.Lock()
+        self._auth_lock = threading.Lock()
+        self._conn: Connection | None = None
+        self._ready = Event(loop)
+        self._failure: WireprotoError | None = None
+        self._last_error: WireprotoError | None = None
+        self._closing = threading.Event()
+        self._listeners: list[Callable[[State], Any]] = []
+        self._events = Mailbox(loop, handler=self._deliver)
+
+    # -- calls ------------------------------------------------------------------------------------------------------------
+
+    def call(self, request: Request[T], deadline: float, watching: Watching | None = None) -> T:
+        """Send one request and read its reply; see the module's table for what a lost connection does."""
+        if request.repeats and watching is None:
+            while True:
+                conn = self._conn or self.connection(deadline)
+                xid = conn.next_token()
+                self._fits(request)
+                try:
+                    frame = conn.call(xid, (RequestHeader(xid=xid, type=request.code).encode(), request.body), deadline)
+                except Disconnected as why:
+                    self._lost(conn, why)
+                    continue
+                return self.read(request, frame, conn)
+        while True:
+            sent = self.submit(request, deadline, watching)
+            try:
+                return self.read(request, sent.result(deadline), sent.conn)
+            except Disconnected as why:
+                self._lost(sent.conn, why)
+                if not request.repeats:
+                    raise ConnectionLoss(f"{request.path}: {why.text}", peer=sent.conn.peer) from why
+
+    def submit(self, request: Request[Any], deadline: float, watching: Watching | None = None) -> Call:
+        """Send one request without waiting for the reply; waits for a connection until `deadline` where there is none."""
+        self._fits(request)
+        while True:
+            conn = self._conn or self.connection(deadline)
+            xid = conn.next_token()
+            parts = (RequestHeader(xid=xid, type=request.code).encode(), request.body)
+            try:
+                return conn.submit(xid, parts, None if watching is None else self._events, deadline, watching)
+            except Disconnected as why:  # nothing was sent
+                self._lost(conn, why)
+
+    def submit_on(self, conn: Connection, request: Request[Any]) -> Call:
+        """Send one request on this connection or not at all (Disconnected): for senders that keep an order over a reconnect."""
+        self._fits(request)
+        xid = conn.next_token()
+        try:
+            return conn.submit(xid, (RequestHeader(xid=xid, type=request.code).encode(), request.body))
+        except Disconnected as why:
+            self._lost(conn, why)
+            raise
+
+    def read(self, request: Request[T], frame: bytes, conn: Connection) -> T:
+        """A reply's value, or its typed error. Bytes that are no reply cost the connection."""
+        try:
+            header, _ = ReplyHeader.decode_from(frame)
+            if header.zxid > self.session.zxid:
+                with self._lock:
+                    self.session.saw(header.zxid)
+            if header.err == 0:
+                return request.read(frame)
+        except ProtocolError as why:
+            conn.close(str(why))
+            raise why.with_context(peer=conn.peer) from None
+        if header.err == NO_NODE and request.absent:
+            return None  # type: ignore[return-value]
+        raise failure(header.err, request, conn.peer)
+
+    def _fits(self, request: Request[Any]) -> None:
+        if len(request.body) > self._max_body:
+            raise ValueUnsupported(
+                f"{request.path}: a request of {len(request.body) + 8} bytes; servers take at most {self._max_body + 8} (jute.maxbuffer)"
+            )
+
+    # -- the connection of now --------------------------------------------------------------------------------------------
+
+    def connection(self, deadline: float) -> Connection:
+        """The current connection, handshake done; waits for one until `deadline`.
+
+        Raises:
+            TimedOut: no server could be reached in time; the text names the last reason.
+            AuthError: the ensemble refused the credentials.
+        """
+        while True:
+            with self._lock:
+                if self._failure is not None:
+                    raise self._failure
+                if self._conn is not None:
+                    return self._conn
+                ready, last = self._ready, self._last_error
+            try:
+                ready.wait(deadline)
+            except TimedOut as why:
+                reason = f": {last}" if last is not None else ""
+                raise TimedOut(f"no connection to the ensemble{reason}") from why
+
+    def connect(self, deadline: float) -> None:
+        """The first connection, made by the calling thread. Raises what the last server said.
+
+        A server that accepts and hangs up is asked again: it starts, or has no quorum yet.
+        """
+        patience = min(deadline, time.monotonic() + self._server_timeout)
+        for delay in self._delays():
+            try:
+                self._establish(deadline)
+            except TransportError as why:
+                hung_up = isinstance(why, Disconnected) or isinstance(why.__cause__, Disconnected)
+                if not hung_up or time.monotonic() + delay >= patience or self._closing.wait(delay):
+                    raise
+            else:
+                return
+
+    @property
+    def current(self) -> Connection | None:
+        """The connection of now, or None while there is none."""
+        return self._conn
+
+    def listen(self, listener: Callable[[State], Any]) -> None:
+        """Have `listener(state)` called in the dispatcher's thread at each change of the session's state."""
+        self.dispatcher.prepare()
+        with self._lock:
+            self._listeners.append(listener)
+
+    def identify(self, scheme: str, credential: bytes, deadline: float) -> None:
+        """Give an identity now and on every later connection. Raises AuthFailed when the ensemble refuses it."""
+        with self._auth_lock:
+            conn = self.connection(deadline)
+            self._authenticate(conn, scheme, credential, deadline)
+            self._identities.append((scheme, credential))
+
+    def close(self, deadline: float) -> None:
+        """End the session at the server (its ephemeral nodes go at once), as far as it can be reached in time."""
+        self._closing.set()
+        with self._lock:
+            conn, self._conn = self._conn, None
+            self._failure = Closed("the client is closed")
+            self._set_state(State.CLOSED)
+        if conn is not None:
+            xid = conn.next_token()
+            try:
+                conn.call(xid, RequestHeader(xid=xid, type=-11).encode(), deadline)
+            except WireprotoError as why:
+                log.debug("session not ended at the server: %s", why)
+            conn.close("closed by the client")
+        self._end_watches(KeeperState.CLOSED)
+        self.dispatcher.stop()
+
+    # -- handshake --------------------------------------------------------------------------------------------------------
+
+    def _establish(self, deadline: float) -> None:
+        """One round over the servers, starting behind the last one tried."""
+        refused: WireprotoError | None = None
+        for _ in self._servers:
+            if self._closing.is_set():
+                raise Closed("the client is closed")
+            now = time.monotonic()
+            if now >= deadline:
+                break
+            address = self._servers[self._next_server % len(self._servers)]
+            self._next_server += 1
+            try:
+                self._join(address, min(deadline, now + self._server_timeout))
+            except AuthError as why:
+                self._give_up(why)
+                raise
+            except (TransportError, ProtocolError, BrokerError) as why:
+                log.info("%s:%d: %s", *address, why)
+                refused = why
+                self._last_error = why
+            else:
+                return
+        if refused is None:
+            raise TimedOut("no time was left to connect")
+        if isinstance(refused, (TransportError, ProtocolError)):
+            raise refused
+        raise ConnectError(str(refused)) from refused
+
+    def _join(self, address: Address, deadline: float) -> None:
+        """Dial one server, take up the session there, and make its connection the current one."""
+        conn = self._dial(address, deadline)
+        try:
+            conn.route(WATCHES, self._events)
+            try:
+                with self._lock:
+                    self.session.connected(conn.context)
+            except BrokerError as why:
+                if self.session.state is not State.EXPIRED:
+                    raise
+                log.warning("%s", why)
+                conn.close("session expired")
+                self._expired()
+                self._join(address, deadline)
+                return
+            for scheme, credential in list(self._identities):
+                self._authenticate(conn, scheme, credential, deadline)
+            with self._lock:
+                packets = list(self.watches.rearm(self.session.zxid, self.root.out))
+            for packet in packets:
+                code = 101 if isinstance(packet, SetWatches) else 105
+                reply = conn.call(_SET_WATCHES, (RequestHeader(xid=_SET_WATCHES, type=code).encode(), packet.encode()), deadline)
+                self._check(reply, "the watches could not be set again")
+            with self._lock:
+                self._conn = conn
+                self._last_error = None
+                self._set_state(State.CONNECTED)
+                ready = self._ready
+        except BaseException:
+            conn.close("handshake failed")
+            raise
+        ready.set(conn)
+        conn.on_lost(lambda why: self._lost(conn, why))
+        self._tick(conn)
+
+    def _authenticate(self, conn: Connection, scheme: str, credential: bytes, deadline: float) -> None:
+        packet = AuthPacket(type=0, scheme=scheme, auth=credential).encode()
+        reply = conn.call(_AUTH, (RequestHeader(xid=_AUTH, type=100).encode(), packet), deadline, secret=True)
+        self._check(reply, f"the {scheme} identity was refused")
+
+    def _check(self, reply: bytes, text: str) -> None:
+        header, _ = ReplyHeader.decode_from(reply)
+        if header.err:
+            raise error(header.err, text)
+
+    # -- loss and return --------------------------------------------------------------------------------------------------
+
+    def _lost(self, conn: Connection, why: Exception) -> None:
+        """The connection is gone: callers wait for the next one, which the worker thread makes."""
+        with self._lock:
+            if self._conn is not conn:
+                return
+            self._conn = None
+            self._ready = Event(self._loop)
+            self._last_error = why if isinstance(why, WireprotoError) else None
+            if self._closing.is_set():
+                return
+            self._set_state(State.SUSPENDED)
+        log.info("%s: connection lost: %s", conn.peer, why)
+        with contextlib.suppress(Closed):
+            self._loop.background(self._reconnect)
+
+    def _reconnect(self) -> None:
+        """In the worker thread: round after round, until a server takes the session up or the client is closed."""
+        for delay in self._delays():
+            try:
+                self._establish(time.monotonic() + self._server_timeout * len(self._servers))
+            except (AuthError, Closed):
+                return
+            except WireprotoError as why:
+                log.info("no server takes the session: %s", why)
+            except Exception:
+                log.exception("reconnecting failed")
+            else:
+                return
+            if self._closing.wait(delay):
+                return
+
+    def _expired(self) -> None:
+        with self._lock:
+            self._set_state(State.EXPIRED)
+            self.session.forget()
+        self._end_watches(KeeperState.EXPIRED)
+
+    def _give_up(self, why: WireprotoError) -> None:
+        """Nothing will come of this client any more: everyone is told why."""
+        with self._lock:
+            self._failure = why
+            self._set_state(State.AUTH_FAILED)
+            ready = self._ready
+        ready.fail(why)
+        self._end_watches(KeeperState.AUTH_FAILED)
+
+    def _set_state(self, state: State) -> None:
+        self.session.state = state
+        event = WatchedEvent(EventType.NONE, _STATES[state], "")
+        for listener in self._listeners:
+            self.dispatcher.call([lambda _, told=listener: told(state)], event)
+
+    def _end_watches(self, state: KeeperState) -> None:
+        with self._lock:
+            callbacks = self.watches.clear()
+        self.dispatcher.call(callbacks, WatchedEvent(EventType.NONE, state, ""))
+
+    # -- keeper -----------------------------------------------------------------------------------------------------------
+
+    def _tick(self, conn: Connection) -> None:
+        """Ping, and give the connection up when the server has been silent for too long."""
+        if conn.closed:
+            return
+        now = time.monotonic()
+        silent = now - conn.last_read
+        if silent > self.session.dead_after:
+            conn.close(f"no byte from the server for {silent:.1f} s")
+            return
+        try:
+            conn.send(RequestHeader(xid=_PING, type=11).encode())
+        except WireprotoError as why:
+            log.debug("%s: no ping: %s", conn.peer, why)
+        self._loop.call_at(now + self.session.ping_every, self._tick, conn)
+
+    def _deliver(self, item: Any) -> None:
+        """Replies that set a watch, and events, in the order of the wire."""
+        if isinstance(item, Call):
+            if item.frame is not None and item.context is not None:
+                self._note(item.context, item.frame)
+            return
+        try:
+            header, _ = ReplyHeader.decode_from(item.frame)
+            event = WatcherEvent.decode(item.frame, start=HEADER)
+            told = WatchedEvent(EventType(event.type), KeeperState(event.state), self.root.back(event.path or ""), header.zxid)
+        except (ProtocolError, ValueError) as why:
+            item.conn.close(f"an event that does not decode: {why}")
+            return
+        with self._lock:
+            self.session.saw(header.zxid)
+            callbacks = self.watches.fire(event.type, told.path)
+        self.dispatcher.call(callbacks, told)
+
+    def _note(self, watching: Watching, frame: bytes) -> None:
+        kind, path, callback = watching
+        header, _ = ReplyHeader.decode_from(frame)
+        if kind == IF_EXISTS and header.err in (0, NO_NODE):
+            kind = DATA if header.err == 0 else EXIST
+        elif header.err:
+            return
+        with self._lock:
+            self.watches.add(kind, path, callback)
+
+
+__all__ = ["CHILD", "DATA", "IF_EXISTS", "ConnectionLoss", "Link", "Watching"]

@@ -1,0 +1,208 @@
+"""Several operations in one: all of them happen, or none (operation 14); or several reads in one go (operation 22).
+
+What it is: the typed operations of `Tree.multi`, and their frame, which is a list with a header before each item and one at its end:
+
+    request   ( MultiHeader type=op done=0 err=-1, the op's record )*            MultiHeader type=-1 done=1 err=-1
+    reply     ( MultiHeader type=op done=0 err=0,  the op's result )*            MultiHeader type=-1 done=1 err=-1
+    a failed  ( MultiHeader type=-1 done=0 err,    ErrorResponse err )*          0 before the one that failed, its code, -2 behind it
+
+Servers answer a failed multi with error 0 in the reply's own header. A create's result is CreateResponse under type 1, and
+Create2Response under type 15 for every other kind of create. Must not: know a connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import Malformed, ValueUnsupported
+from . import operations as op
+from .codes import error
+from .messages import (
+    ACL,
+    CheckVersionRequest,
+    Create2Response,
+    CreateResponse,
+    DeleteRequest,
+    ErrorResponse,
+    GetChildrenRequest,
+    GetChildrenResponse,
+    GetDataRequest,
+    GetDataResponse,
+    MultiHeader,
+    SetDataRequest,
+    SetDataResponse,
+)
+from .paths import Chroot
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Create a node; its result is the path, or (path, stat) with ``stat=True``."""
+
+    path: str
+    data: bytes | None = b""
+    ephemeral: bool = False
+    sequence: bool = False
+    container: bool = False
+    ttl: float | None = None
+    acl: Sequence[ACL] | None = None
+    stat: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete a node; its result is None."""
+
+    path: str
+    version: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """Write a node; its result is the stat."""
+
+    path: str
+    data: bytes | None
+    version: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Demand that a node exists, in this version unless -1; its result is None."""
+
+    path: str
+    version: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Get:
+    """Read a node; its result is (data, stat). Only with other reads."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Children:
+    """List a node's children; its result is a list of names. Only with other reads."""
+
+    path: str
+
+
+Operation = Create | Delete | Set | Check | Get | Children
+_READS = (Get, Children)
+_END = MultiHeader(type=-1, done=True, err=-1).encode()
+
+
+def request(operations: Sequence[Operation], root: Chroot) -> op.Request[list[Any]]:
+    """One request of all of them; its value is the list of results, in order.
+
+    Reads give an error object instead of a result where one failed. Writes raise: see `_failed`.
+    """
+    reads = [isinstance(item, _READS) for item in operations]
+    if any(reads) and not all(reads):
+        raise ValueUnsupported("reads and writes cannot be in one multi")
+    parts: list[bytes] = []
+    for item in operations:
+        code, record = _record(item, root)
+        parts += (MultiHeader(type=code, done=False, err=-1).encode(), record)
+    parts.append(_END)
+    items = tuple(operations)
+    read = any(reads)
+    return op.Request(
+        op.MULTI_READ if read else op.MULTI, b"".join(parts), _reader(items, root, read), _name(items), repeats=read or not items
+    )
+
+
+def _record(item: Operation, root: Chroot) -> tuple[int, bytes]:
+    if isinstance(item, Create):
+        code, record = op.create_record(
+            root.out(item.path, sequence=item.sequence),
+            item.data,
+            ephemeral=item.ephemeral,
+            sequence=item.sequence,
+            container=item.container,
+            ttl=item.ttl,
+            acl=item.acl,
+        )
+        return (code if item.stat or code != op.CREATE2 else op.CREATE), record.encode()
+    path = root.out(item.path)
+    if isinstance(item, Delete):
+        return op.DELETE, DeleteRequest(path=path, version=item.version).encode()
+    if isinstance(item, Set):
+        return op.SET, SetDataRequest(path=path, data=item.data, version=item.version).encode()
+    if isinstance(item, Check):
+        return op.CHECK, CheckVersionRequest(path=path, version=item.version).encode()
+    if isinstance(item, Get):
+        return op.GET, GetDataRequest(path=path, watch=False).encode()
+    if isinstance(item, Children):
+        return 8, GetChildrenRequest(path=path, watch=False).encode()
+    raise ValueUnsupported(f"{type(item).__name__} is no operation of a multi")
+
+
+def _reader(items: tuple[Operation, ...], root: Chroot, read: bool) -> Callable[[bytes], list[Any]]:
+    def results(frame: bytes) -> list[Any]:
+        found: list[Any] = []
+        failed = False
+        at = op.HEADER
+        while True:
+            header, at = MultiHeader.decode_from(frame, start=at)
+            if header.done:
+                break
+            if len(found) == len(items):
+                raise Malformed("more results than operations", message="MultiResponse", offset=at)
+            item = items[len(found)]
+            if header.type == -1:
+                answer, at = ErrorResponse.decode_from(frame, start=at)
+                failed = True
+                found.append(None if answer.err == 0 else error(answer.err, item.path, node=item.path))
+            else:
+                value, at = _result(header.type, frame, at, item, root)
+                found.append(value)
+        if len(found) != len(items) or at != len(frame):
+            raise Malformed(f"{len(found)} results for {len(items)} operations", message="MultiResponse", offset=at)
+        if failed and not read:
+            raise _failed(items, found)
+        return found
+
+    return results
+
+
+def _result(code: int, frame: bytes, at: int, item: Operation, root: Chroot) -> tuple[Any, int]:
+    if code == op.CREATE:
+        created, at = CreateResponse.decode_from(frame, start=at)
+        return root.back(created.path), at
+    if code in (op.CREATE2, op.CONTAINER, op.TTL):
+        made, at = Create2Response.decode_from(frame, start=at)
+        path = root.back(made.path)
+        return ((path, made.stat) if isinstance(item, Create) and item.stat else path), at
+    if code == op.SET:
+        written, at = SetDataResponse.decode_from(frame, start=at)
+        return written.stat, at
+    if code in (op.DELETE, op.CHECK):
+        return None, at
+    if code == op.GET:
+        got, at = GetDataResponse.decode_from(frame, start=at)
+        return (got.data, got.stat), at
+    if code == 8:
+        listed, at = GetChildrenResponse.decode_from(frame, start=at)
+        return list(listed.children or ()), at
+    raise Malformed(f"a result of operation {code}", message="MultiResponse", offset=at)
+
+
+def _failed(items: tuple[Operation, ...], found: list[Any]) -> Exception:
+    """The error of the operation that failed; `index` tells which, `results` holds every operation's error or None."""
+    for index, value in enumerate(found):
+        if isinstance(value, Exception) and getattr(value, "code", 0) != -2:
+            culprit = value
+            break
+    else:
+        index, culprit = next((index, value) for index, value in enumerate(found) if isinstance(value, Exception))
+    culprit.index = index  # type: ignore[attr-defined]
+    culprit.results = found  # type: ignore[attr-defined]
+    return culprit
+
+
+def _name(items: tuple[Operation, ...]) -> str:
+    return ", ".join(item.path for item in items[:3]) + (", …" if len(items) > 3 else "")

@@ -1,0 +1,231 @@
+"""Requests and how their replies are read: one small value per operation, sans-IO.
+
+What it is: `Request` is what the link sends and a call decodes; the functions below make one for each operation of the tree. Every
+frame begins with a RequestHeader (xid, code) and every reply with a ReplyHeader (xid, zxid, err), 16 bytes; with an error nothing
+follows. May assume: paths are checked and carry the chroot. Must not: know a connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from ..errors import BrokerError, ValueUnsupported
+from .acl import OPEN
+from .codes import CreateMode, error
+from .messages import (
+    ACL,
+    CreateRequest,
+    CreateTTLRequest,
+    DeleteRequest,
+    ExistsRequest,
+    ExistsResponse,
+    GetACLRequest,
+    GetACLResponse,
+    GetAllChildrenNumberRequest,
+    GetAllChildrenNumberResponse,
+    GetChildren2Request,
+    GetChildren2Response,
+    GetDataRequest,
+    GetDataResponse,
+    GetEphemeralsRequest,
+    GetEphemeralsResponse,
+    SetACLRequest,
+    SetACLResponse,
+    SetDataRequest,
+    SetDataResponse,
+    Stat,
+    SyncRequest,
+    SyncResponse,
+)
+from .messages import Create2Response as _Create2Response
+from .messages import CreateResponse as _CreateResponse
+
+T = TypeVar("T")
+
+HEADER = 16
+"""Bytes of a ReplyHeader."""
+NO_NODE = -101
+CREATE, DELETE, EXISTS, GET, SET, GET_ACL, SET_ACL, SYNC, CHILDREN2, CHECK, MULTI = 1, 2, 3, 4, 5, 6, 7, 9, 12, 13, 14
+CREATE2, CONTAINER, TTL, MULTI_READ = 15, 19, 21, 22
+MAX_TTL = (1 << 40) - 1
+
+
+class Request(NamedTuple, Generic[T]):
+    """One operation on its way out.
+
+    Attributes:
+        code: operation code.
+        body: the encoded record after the header.
+        read: frame and whether it is ok to look behind the header, to the value.
+        path: the node as the caller named it, for errors.
+        repeats: sending it twice does no harm, so a lost connection is no error.
+        absent: error -101 is the value None.
+    """
+
+    code: int
+    body: bytes
+    read: Callable[[bytes], T]
+    path: str = ""
+    repeats: bool = True
+    absent: bool = False
+
+
+def failure(code: int, request: Request[Any], peer: str | None = None) -> BrokerError:
+    """The typed error for a reply's code, naming the node."""
+    return error(code, request.path, node=request.path, peer=peer)
+
+
+def nothing(frame: bytes) -> None:
+    """For replies without a body."""
+
+
+# -- reads ----------------------------------------------------------------------------------------------------------------
+
+
+def _read_data(frame: bytes) -> tuple[bytes | None, Stat]:
+    answer = GetDataResponse.decode(frame, start=HEADER)
+    return answer.data, answer.stat
+
+
+def get(server_path: str, path: str, watch: bool = False) -> Request[tuple[bytes | None, Stat]]:
+    return Request(GET, GetDataRequest(path=server_path, watch=watch).encode(), _read_data, path)
+
+
+def _read_exists(frame: bytes) -> Stat | None:
+    return ExistsResponse.decode(frame, start=HEADER).stat
+
+
+def exists(server_path: str, path: str, watch: bool = False) -> Request[Stat | None]:
+    return Request(EXISTS, ExistsRequest(path=server_path, watch=watch).encode(), _read_exists, path, absent=True)
+
+
+def _read_children(frame: bytes) -> tuple[list[str], Stat]:
+    answer = GetChildren2Response.decode(frame, start=HEADER)
+    return list(answer.children or ()), answer.stat
+
+
+def children(server_path: str, path: str, watch: bool = False) -> Request[tuple[list[str], Stat]]:
+    return Request(CHILDREN2, GetChildren2Request(path=server_path, watch=watch).encode(), _read_children, path)
+
+
+def _read_acl(frame: bytes) -> tuple[tuple[ACL, ...], Stat]:
+    answer = GetACLResponse.decode(frame, start=HEADER)
+    return tuple(answer.acl or ()), answer.stat
+
+
+def get_acl(server_path: str, path: str) -> Request[tuple[tuple[ACL, ...], Stat]]:
+    return Request(GET_ACL, GetACLRequest(path=server_path).encode(), _read_acl, path)
+
+
+def sync(server_path: str, path: str) -> Request[str]:
+    return Request(SYNC, SyncRequest(path=server_path).encode(), lambda frame: SyncResponse.decode(frame, start=HEADER).path, path)
+
+
+def ephemerals(server_prefix: str, prefix: str) -> Request[list[str]]:
+    def read(frame: bytes) -> list[str]:
+        return list(GetEphemeralsResponse.decode(frame, start=HEADER).ephemerals or ())
+
+    return Request(103, GetEphemeralsRequest(prefix_path=server_prefix).encode(), read, prefix)
+
+
+def count(server_path: str, path: str) -> Request[int]:
+    def read(frame: bytes) -> int:
+        return GetAllChildrenNumberResponse.decode(frame, start=HEADER).total_number
+
+    return Request(104, GetAllChildrenNumberRequest(path=server_path).encode(), read, path)
+
+
+# -- writes ---------------------------------------------------------------------------------------------------------------
+
+
+def access(acl: Sequence[ACL] | None) -> tuple[ACL, ...]:
+    """The access list to send; None is open to anyone."""
+    if acl is None:
+        return OPEN
+    if not acl:
+        raise ValueUnsupported("an access list cannot be empty")
+    return tuple(acl)
+
+
+def create_record(
+    server_path: str,
+    data: bytes | None,
+    *,
+    ephemeral: bool = False,
+    sequence: bool = False,
+    container: bool = False,
+    ttl: float | None = None,
+    acl: Sequence[ACL] | None = None,
+) -> tuple[int, CreateRequest | CreateTTLRequest]:
+    """Operation code and record of a create; the code is that of create2 where the reply may carry the stat.
+
+    Args:
+        ttl: seconds without children and writes after which the server removes the node.
+    Raises:
+        ValueUnsupported: kinds of node that exclude each other, or a time to live that the wire cannot carry.
+    """
+    if (ephemeral and (container or ttl is not None)) or (container and (sequence or ttl is not None)):
+        raise ValueUnsupported("a node is one of ephemeral, container (never sequential) or with a time to live")
+    if data is not None and not isinstance(data, bytes):
+        data = _as_bytes(data)
+    access_list = access(acl)
+    if ttl is not None:
+        ms = round(ttl * 1000)
+        if not 0 < ms <= MAX_TTL:
+            raise ValueUnsupported(f"time to live {ttl} s is not between 1 ms and 2^40 - 1 ms")
+        mode = CreateMode.PERSISTENT_SEQUENTIAL_WITH_TTL if sequence else CreateMode.PERSISTENT_WITH_TTL
+        return TTL, CreateTTLRequest(path=server_path, data=data, acl=access_list, flags=int(mode), ttl=ms)
+    mode = CreateMode.CONTAINER if container else CreateMode(int(ephemeral) + 2 * int(sequence))
+    return CONTAINER if container else CREATE2, CreateRequest(path=server_path, data=data, acl=access_list, flags=int(mode))
+
+
+def _as_bytes(data: Any) -> bytes:
+    try:
+        return memoryview(data).tobytes()
+    except TypeError:
+        raise ValueUnsupported(f"a node's data is bytes or None, not {type(data).__name__}") from None
+
+
+def _read_path(frame: bytes) -> str:
+    return _CreateResponse.decode(frame, start=HEADER).path
+
+
+def _read_path_stat(frame: bytes) -> str:
+    answer, _ = _Create2Response.decode_from(frame, start=HEADER)
+    return answer.path
+
+
+def create(server_path: str, path: str, data: bytes | None, **kind: Any) -> Request[str]:
+    """A create whose value is the server's path. Plain nodes use operation 1, which every server has."""
+    code, record = create_record(server_path, data, **kind)
+    if code == CREATE2:
+        return Request(CREATE, record.encode(), _read_path, path, repeats=False)
+    return Request(code, record.encode(), _read_path_stat, path, repeats=False)
+
+
+def create2(server_path: str, path: str, data: bytes | None, **kind: Any) -> Request[tuple[str, Stat]]:
+    """A create whose value is the server's path and the new node's stat."""
+
+    def read(frame: bytes) -> tuple[str, Stat]:
+        answer = _Create2Response.decode(frame, start=HEADER)
+        return answer.path, answer.stat
+
+    code, record = create_record(server_path, data, **kind)
+    return Request(code, record.encode(), read, path, repeats=False)
+
+
+def delete(server_path: str, path: str, version: int = -1) -> Request[None]:
+    return Request(DELETE, DeleteRequest(path=server_path, version=version).encode(), nothing, path, repeats=False)
+
+
+def set_data(server_path: str, path: str, data: bytes | None, version: int = -1) -> Request[Stat]:
+    if data is not None and not isinstance(data, bytes):
+        data = _as_bytes(data)
+    body = SetDataRequest(path=server_path, data=data, version=version).encode()
+    return Request(SET, body, lambda frame: SetDataResponse.decode(frame, start=HEADER).stat, path, repeats=False)
+
+
+def set_acl(server_path: str, path: str, acl: Sequence[ACL], version: int = -1) -> Request[Stat]:
+    body = SetACLRequest(path=server_path, acl=access(acl), version=version).encode()
+    return Request(SET_ACL, body, lambda frame: SetACLResponse.decode(frame, start=HEADER).stat, path, repeats=False)

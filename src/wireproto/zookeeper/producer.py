@@ -1,0 +1,250 @@
+"""QueueProducer: puts messages into a queue, many on their way at once.
+
+What it is: the Producer role over the queue's layout (`layout`). A message is one sequential node, so the servers number and order
+them. What a node cannot carry (key, headers, a timestamp of one's own) is refused before anything is sent; null and empty data are kept apart.
+
+Delivery: a message whose connection was lost before its answer came is sent again, in order, when the session has a connection again: no
+acknowledged message is lost; one that was in flight at that moment may be in the queue twice. ``repeat=False`` reports
+`ConnectionLoss` instead.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from ..errors import BufferFull, Closed, Disconnected, TimedOut, ValueUnsupported, WireprotoError
+from ..position import LogOffset
+from ..records import Headers
+from . import operations as op
+from .layout import ENTRIES, TAKEN, entry_prefix, parse, position, queue_path
+from .link import ConnectionLoss, Link
+from .paths import join
+
+if TYPE_CHECKING:
+    from .._net import Call as Sent
+    from .._net import Connection
+    from .messages import ACL
+    from .tree import Tree
+
+
+class QueueReceipt:
+    """A message on its way; `position` waits for the servers' answer."""
+
+    __slots__ = ("_producer", "_request", "_sent", "error", "size", "where")
+
+    def __init__(self, producer: QueueProducer, request: op.Request[str]) -> None:
+        self._producer = producer
+        self._request = request
+        self._sent: Sent | None = None
+        self.size = len(request.body)
+        self.where: LogOffset | None = None
+        self.error: WireprotoError | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether the outcome is known."""
+        return self.where is not None or self.error is not None
+
+    def position(self, timeout: float | None = None) -> LogOffset:
+        """Wait until the message is in the queue; its counter there."""
+        if not self.done:
+            self._producer._settle(time.monotonic() + (self._producer.delivery_timeout if timeout is None else timeout), self)
+        if self.error is not None:
+            raise self.error
+        assert self.where is not None
+        return self.where
+
+
+class QueueProducer:
+    """Puts messages into one queue. Thread-safe.
+
+    Args:
+        topic: the queue's path below the chroot; made at the first send.
+        priority: 0 … 999, lower is taken first.
+        buffer_memory: bytes of requests that may be unanswered.
+        delivery_timeout: seconds that `Receipt.position` waits by default.
+        repeat: send again what a lost connection left unanswered.
+        acl: of the nodes; None is open to anyone.
+    """
+
+    def __init__(
+        self,
+        tree: Tree,
+        link: Link,
+        topic: str,
+        *,
+        priority: int = 100,
+        buffer_memory: int = 32 << 20,
+        delivery_timeout: float = 120.0,
+        repeat: bool = True,
+        acl: Sequence[ACL] | None = None,
+    ) -> None:
+        self.topic = topic
+        self.delivery_timeout = delivery_timeout
+        self._tree = tree
+        self._link = link
+        self._path = queue_path(topic)
+        self._prefix = join(join(self._path, ENTRIES), entry_prefix(priority))
+        self._server_prefix = link.root.out(self._prefix, sequence=True)
+        self._buffer_memory = buffer_memory
+        self._repeat = repeat
+        self._acl = acl
+        self._lock = threading.RLock()
+        self._unanswered: deque[QueueReceipt] = deque()
+        self._bytes = 0
+        self._conn: Connection | None = None
+        self._made = False
+        self._failed: WireprotoError | None = None
+        self._closed = False
+
+    def send(
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Headers = None,
+        timestamp: int | None = None,
+        partition: int | None = None,
+        timeout: float = 30.0,
+    ) -> QueueReceipt:
+        """Take one message; see `Producer.send`. A key, headers, a timestamp and partitions other than 0 raise ValueUnsupported."""
+        self._refuse(key, headers, timestamp, partition)
+        deadline = time.monotonic() + timeout
+        receipt = QueueReceipt(self, op.create(self._server_prefix, self._prefix, value, sequence=True, acl=self._acl))
+        with self._lock:
+            if self._closed:
+                raise Closed("the producer is closed")
+            if not self._made:
+                self._tree.ensure(join(self._path, ENTRIES), acl=self._acl, timeout=deadline - time.monotonic())
+                self._tree.ensure(join(self._path, TAKEN), acl=self._acl, timeout=deadline - time.monotonic())
+                self._made = True
+            self._collect()
+            while self._unanswered and self._bytes + receipt.size > self._buffer_memory:
+                try:
+                    self._settle(deadline, self._unanswered[0])
+                except TimedOut:
+                    raise BufferFull(f"{self._bytes} bytes are unanswered since {timeout} s", topic=self.topic) from None
+            self._submit(receipt, deadline)
+        return receipt
+
+    def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> list[QueueReceipt]:
+        """Take many messages; returns one receipt, of the last of them."""
+        from .._codec import Columns
+
+        deadline = time.monotonic() + timeout
+        batch = columns if isinstance(columns, Columns) else Columns.from_arrow(columns)
+        keys, headers = batch.keys(), batch.headers()
+        partitions = batch.partitions() or [partition or 0] * len(batch)
+        for index, key in enumerate(keys):
+            self._refuse(key, headers[index], None, partitions[index])
+        receipt = None
+        for value in batch.values():
+            receipt = self.send(value, partition=partition, timeout=max(deadline - time.monotonic(), 0.0))
+        return [] if receipt is None else [receipt]
+
+    def flush(self, timeout: float = 30.0) -> None:
+        """Wait until every message taken so far is answered; raises the first failure since the last flush."""
+        deadline = time.monotonic() + timeout
+        with self._lock:
+            last = self._unanswered[-1] if self._unanswered else None
+        if last is not None:
+            self._settle(deadline, last)
+        with self._lock:
+            failed, self._failed = self._failed, None
+        if failed is not None:
+            raise failed
+
+    def close(self, timeout: float = 30.0) -> None:
+        """Flush, and take no more."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self.flush(timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    # -- inside: all under the lock -----------------------------------------------------------------------------------------
+
+    def _refuse(self, key: bytes | None, headers: Any, timestamp: int | None, partition: int | None) -> None:
+        if key is not None:
+            raise ValueUnsupported("a ZooKeeper queue's message has no key", topic=self.topic)
+        if headers:
+            raise ValueUnsupported("a ZooKeeper queue's message has no headers", topic=self.topic)
+        if timestamp is not None:
+            raise ValueUnsupported("a ZooKeeper queue's message has the servers' time of arrival and no other", topic=self.topic)
+        if partition not in (None, 0):
+            raise ValueUnsupported(f"a ZooKeeper queue has one partition, 0, not {partition}", topic=self.topic)
+
+    def _submit(self, receipt: QueueReceipt, deadline: float) -> None:
+        while True:
+            conn = self._link.connection(deadline)
+            try:
+                if conn is not self._conn:
+                    self._conn = conn
+                    self._send_again(conn)
+                receipt._sent = self._link.submit_on(conn, receipt._request)
+            except Disconnected:
+                continue
+            self._unanswered.append(receipt)
+            self._bytes += receipt.size
+            return
+
+    def _send_again(self, conn: Connection) -> None:
+        """What an earlier connection left unanswered goes first, in order."""
+        for receipt in self._unanswered:
+            assert receipt._sent is not None
+            if receipt._sent.done and receipt._sent.frame is None and self._repeat:
+                receipt._sent = self._link.submit_on(conn, receipt._request)
+
+    def _collect(self) -> None:
+        """Take the answers that are there already."""
+        while self._unanswered and (sent := self._unanswered[0]._sent) is not None and sent.frame is not None:
+            self._finish(self._unanswered[0])
+
+    def _settle(self, deadline: float, until: QueueReceipt) -> None:
+        """Wait for answers, oldest first, up to and with this one."""
+        if not self._lock.acquire(timeout=max(deadline - time.monotonic(), 0.0)):
+            raise TimedOut("another thread waits for the answers", topic=self.topic)
+        try:
+            while not until.done:
+                head = self._unanswered[0]
+                assert head._sent is not None
+                if not head._sent.wait(deadline):
+                    raise TimedOut("the message is not acknowledged yet", topic=self.topic)
+                if head._sent.frame is None and self._repeat:
+                    conn = self._link.connection(deadline)
+                    try:
+                        self._conn = conn
+                        self._send_again(conn)
+                    except Disconnected:
+                        continue
+                else:
+                    self._finish(head)
+        finally:
+            self._lock.release()
+
+    def _finish(self, receipt: QueueReceipt) -> None:
+        self._unanswered.popleft()
+        self._bytes -= receipt.size
+        sent = receipt._sent
+        assert sent is not None
+        try:
+            if sent.frame is None:
+                raise ConnectionLoss(f"{self._prefix}: {sent.error}", peer=sent.conn.peer)
+            made = self._link.read(receipt._request, sent.frame, sent.conn)
+            entry = parse(made.rpartition("/")[2])
+            assert entry is not None
+            receipt.where = position(self.topic, entry.sequence)
+        except WireprotoError as why:
+            receipt.error = why.with_context(topic=self.topic)
+            self._failed = self._failed or receipt.error

@@ -1,0 +1,188 @@
+"""QueueConsumer: takes messages from a queue, one at a time; each is acked or given back.
+
+What it is: the QueueConsumer role over the queue's layout, compatible with kazoo's LockingQueue: a message is claimed by an
+ephemeral node of its name under ``taken``, an ack deletes message and claim in one transaction, a release deletes the claim. When the
+session is lost the servers delete the claims, and others take the messages: at least once.
+
+`attempt` is the data version of the message's node: a release writes the node, so it counts releases; a worker that died does not count.
+All workers of a queue share it; `group` is only a name that the claim carries.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections import deque
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from .._codec import ColumnsBuilder
+from ..errors import Closed, ConcurrentUse, Revoked, TimedOut
+from ..records import Delivery
+from .codes import BadVersion, NodeExists, NoNode
+from .layout import ENTRIES, TAKEN, Entry, by_priority, queue_path
+from .link import ConnectionLoss
+from .multi import Delete, Set
+from .paths import join
+
+if TYPE_CHECKING:
+    from .tree import Tree
+    from .watch import Watch
+
+MIN_CALL = 5.0
+"""Seconds that a claim under way gets beyond the timeout of `receive`: a claim that nobody waits for would stay until the session ends."""
+
+
+class QueueWorker:
+    """A worker on one queue. `receive` belongs to one thread at a time; a delivery's ends may be called by any.
+
+    Args:
+        group: a name for this set of workers, told in the claims.
+    """
+
+    def __init__(self, tree: Tree, topic: str, group: str) -> None:
+        self.topic = topic
+        self.group = group
+        self._tree = tree
+        path = queue_path(topic)
+        self._entries, self._taken = join(path, ENTRIES), join(path, TAKEN)
+        self._id = f"{group}/{uuid.uuid4().hex}".encode()
+        self._busy = threading.Lock()
+        self._candidates: deque[Entry] = deque()
+        self._watch: Watch | None = None
+        self._claims: dict[str, int] = {}
+        self._made = False
+        self._closed = False
+
+    def receive(self, timeout: float = 1.0) -> Delivery | None:
+        """Claim the next message, or None when none came within `timeout`."""
+        deadline = time.monotonic() + timeout
+        if self._closed:
+            raise Closed("the queue consumer is closed", topic=self.topic)
+        if not self._busy.acquire(blocking=False):
+            raise ConcurrentUse("the queue consumer is in use by another thread", topic=self.topic)
+        try:
+            while True:
+                while self._candidates:
+                    delivery = self._claim(self._candidates.popleft(), deadline)
+                    if delivery is not None:
+                        return delivery
+                if (self._watch is None or self._watch.fired) and self._look(max(deadline, time.monotonic() + 0.1)):
+                    continue
+                assert self._watch is not None
+                if self._watch.wait(max(deadline - time.monotonic(), 0.0)) is None:
+                    return None
+        except TimedOut:
+            return None  # nobody could be asked in time; the session goes on in the background
+        finally:
+            self._busy.release()
+
+    def close(self, timeout: float = 30.0) -> None:
+        """Give back what is in hand."""
+        if self._closed:
+            return
+        self._closed = True
+        deadline = time.monotonic() + timeout
+        for name, session in list(self._claims.items()):
+            if session == self._tree.session[0]:
+                self._drop(name, deadline)
+        self._claims.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    # -- inside -----------------------------------------------------------------------------------------------------------
+
+    def _look(self, deadline: float) -> bool:
+        """List the queue, with a watch on both lists; whether there is anything to claim."""
+        if not self._made:
+            self._tree.ensure(self._entries, timeout=deadline - time.monotonic())
+            self._tree.ensure(self._taken, timeout=deadline - time.monotonic())
+            self._made = True
+        watch = self._tree.watch()
+        entries = self._tree.children_async(self._entries, watch=watch, timeout=deadline - time.monotonic())
+        taken = self._tree.children_async(self._taken, watch=watch, timeout=deadline - time.monotonic())
+        names, _ = entries.result(deadline - time.monotonic())
+        claimed, _ = taken.result(deadline - time.monotonic())
+        self._watch = watch
+        held = set(claimed)
+        self._candidates.extend(entry for entry in by_priority(names) if entry.name not in held)
+        return bool(self._candidates)
+
+    def _claim(self, entry: Entry, deadline: float) -> Delivery | None:
+        deadline = max(deadline, time.monotonic() + MIN_CALL)
+        claim = join(self._taken, entry.name)
+        session = self._tree.session[0]
+        try:
+            self._tree.create(claim, self._id, ephemeral=True, timeout=deadline - time.monotonic())
+        except NodeExists:
+            return None
+        except ConnectionLoss:
+            if not self._ours(claim, deadline):
+                return None
+            session = self._tree.session[0]
+        try:
+            data, stat = self._tree.get(join(self._entries, entry.name), timeout=deadline - time.monotonic())
+        except NoNode:  # finished by its worker between our look and our claim
+            self._drop(entry.name, deadline)
+            return None
+        if session != self._tree.session[0]:
+            return None
+        self._claims[entry.name] = session
+        builder = ColumnsBuilder("zookeeper")
+        builder.append(data, timestamp=stat.ctime, position=entry.sequence)
+        record = builder.finish().record(0, self.topic, 0)
+        name, version = entry.name, stat.version
+        return Delivery(record, version, lambda delivery, ack, timeout: self._end(name, version, delivery, ack, timeout))
+
+    def _end(self, name: str, version: int, delivery: Delivery, ack: bool, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        session = self._claims.get(name)
+        if session is None or session != self._tree.session[0]:
+            self._claims.pop(name, None)
+            raise self._revoked(delivery, name)
+        entry, claim = join(self._entries, name), join(self._taken, name)
+        work = [Delete(entry), Delete(claim)] if ack else [Delete(claim), Set(entry, delivery.value, version)]
+        uncertain = False
+        while True:
+            try:
+                self._tree.multi(work, timeout=deadline - time.monotonic())
+            except ConnectionLoss:
+                uncertain = True
+                self._tree.sync(claim, timeout=deadline - time.monotonic())
+                if session != self._tree.session[0]:
+                    raise self._revoked(delivery, name) from None
+                continue
+            except (NoNode, BadVersion):
+                self._claims.pop(name, None)
+                if uncertain:
+                    return  # the first attempt, whose answer was lost, did it: the claim was ours until then
+                raise self._revoked(delivery, name) from None
+            self._claims.pop(name, None)
+            return
+
+    def _revoked(self, delivery: Delivery, name: str) -> Revoked:
+        return Revoked(
+            f"message {name} is no longer ours: it was ended before, or the session was lost",
+            partitions=((self.topic, 0),),
+            topic=self.topic,
+            position=delivery.position,
+        )
+
+    def _ours(self, claim: str, deadline: float) -> bool:
+        """Whether a claim whose answer was lost came to be."""
+        try:
+            data, _ = self._tree.get(claim, timeout=deadline - time.monotonic())
+        except NoNode:
+            return False
+        return data == self._id
+
+    def _drop(self, name: str, deadline: float) -> None:
+        try:
+            self._tree.delete(join(self._taken, name), timeout=deadline - time.monotonic())
+        except (NoNode, ConnectionLoss):
+            return  # gone, or it goes with the session

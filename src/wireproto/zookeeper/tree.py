@@ -1,0 +1,363 @@
+"""Tree: ZooKeeper's nodes, read, written and watched.
+
+What it is: the user's calls, each in two forms: `get` waits for the answer, `get_async` sends and returns a `Call`, so that a
+thousand of them are on their way at once; requests of one client take effect in the order in which they were sent. Paths are absolute, below the chroot of the URL.
+Thread-safe. Every blocking call takes `timeout` in seconds. A watch is a callback for one event, run in a thread of its own (or a
+`Watch` to wait for); it survives the loss of a connection.
+
+Raises, everywhere: `NoNode`, `BadVersion`, `NoAuth` … (``wireproto.zookeeper.codes``) with the path as `node`; `ValueUnsupported` for an
+illegal path or a frame beyond the servers' limit; `ConnectionLoss` when a write was in flight on a lost connection; `TimedOut`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from ..errors import Disconnected, ValueUnsupported
+from . import multi as multi_module
+from . import operations as op
+from .codes import AddWatchMode, NodeExists, NoNode, NotEmpty, NoWatcher, WatcherType
+from .link import CHILD, DATA, IF_EXISTS, ConnectionLoss, Link, Watching
+from .messages import ACL, AddWatchRequest, ClientInfo, ReconfigRequest, RemoveWatchesRequest, Stat, WhoAmIResponse
+from .paths import join, parents
+from .session import State
+from .watch import EXIST, PERSISTENT, RECURSIVE, Callback, Watch
+
+T = TypeVar("T")
+
+
+class Call(Generic[T]):
+    """An answer on its way.
+
+    A read whose connection was lost is sent again by `result`; a write raises ConnectionLoss.
+    """
+
+    __slots__ = ("_finish", "_link", "_request", "_sent", "_watching")
+
+    def __init__(self, link: Link, request: op.Request[Any], deadline: float, finish: Callable[[Any], T] | None, watching: Watching | None) -> None:
+        self._link = link
+        self._request = request
+        self._finish = finish
+        self._watching = watching
+        self._sent = link.submit(request, deadline, watching)
+
+    @property
+    def done(self) -> bool:
+        """Whether `result` will not wait."""
+        return self._sent.done
+
+    def wait(self, timeout: float = 30.0) -> bool:
+        """Wait without taking the answer; whether it is there."""
+        return self._sent.wait(time.monotonic() + timeout)
+
+    def result(self, timeout: float = 30.0) -> T:
+        """Wait for the answer; returns what the waiting form of the call does, or raises what it raises."""
+        deadline = time.monotonic() + timeout
+        try:
+            value = self._link.read(self._request, self._sent.result(deadline), self._sent.conn)
+        except Disconnected as why:
+            if not self._request.repeats:
+                raise ConnectionLoss(f"{self._request.path}: {why.text}", peer=self._sent.conn.peer) from why
+            value = self._link.call(self._request, deadline, self._watching)
+        return value if self._finish is None else self._finish(value)
+
+
+class Tree:
+    """The tree of nodes. Made by ``client.tree()``; closing it does nothing, the client holds the session."""
+
+    def __init__(self, link: Link, loop: Any) -> None:
+        self._link = link
+        self._loop = loop
+        self._root = link.root
+
+    # -- reads ------------------------------------------------------------------------------------------------------------
+
+    def get(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> tuple[bytes | None, Stat]:
+        """A node's data (None where it has null) and stat. `watch` is called when it is written or deleted."""
+        watching = self._watching(DATA, path, watch)
+        return self._link.call(op.get(self._root.out(path), path, watch is not None), time.monotonic() + timeout, watching)
+
+    def get_async(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> Call[tuple[bytes | None, Stat]]:
+        watching = self._watching(DATA, path, watch)
+        return self._send(op.get(self._root.out(path), path, watch is not None), timeout, watching=watching)
+
+    def exists(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> Stat | None:
+        """A node's stat, or None when there is no such node. `watch` is called when it is created, written or deleted."""
+        watching = self._watching(IF_EXISTS, path, watch)
+        return self._link.call(op.exists(self._root.out(path), path, watch is not None), time.monotonic() + timeout, watching)
+
+    def exists_async(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> Call[Stat | None]:
+        watching = self._watching(IF_EXISTS, path, watch)
+        return self._send(op.exists(self._root.out(path), path, watch is not None), timeout, watching=watching)
+
+    def children(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> tuple[list[str], Stat]:
+        """Names of a node's children, in no order, and its stat. `watch` is called when one comes or goes, or the node is deleted."""
+        watching = self._watching(CHILD, path, watch)
+        return self._link.call(op.children(self._root.out(path), path, watch is not None), time.monotonic() + timeout, watching)
+
+    def children_async(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> Call[tuple[list[str], Stat]]:
+        watching = self._watching(CHILD, path, watch)
+        return self._send(op.children(self._root.out(path), path, watch is not None), timeout, watching=watching)
+
+    def get_acl(self, path: str, *, timeout: float = 30.0) -> tuple[tuple[ACL, ...], Stat]:
+        """A node's access list and stat; `stat.aversion` is the list's version."""
+        return self._link.call(op.get_acl(self._root.out(path), path), time.monotonic() + timeout)
+
+    def sync(self, path: str = "/", *, timeout: float = 30.0) -> str:
+        """Let the server catch up with the leader: reads after this see everything written before it. Returns the path."""
+        return self._root.back(self._link.call(op.sync(self._root.out(path), path), time.monotonic() + timeout))
+
+    def ephemerals(self, prefix: str = "/", *, timeout: float = 30.0) -> list[str]:
+        """Paths of this session's ephemeral nodes that begin with `prefix` (servers from 3.6)."""
+        found = self._link.call(op.ephemerals(self._root.out(prefix), prefix), time.monotonic() + timeout)
+        return [self._root.back(path) for path in found]
+
+    def count(self, path: str = "/", *, timeout: float = 30.0) -> int:
+        """How many nodes lie below a path, at any depth (servers from 3.6)."""
+        return self._link.call(op.count(self._root.out(path), path), time.monotonic() + timeout)
+
+    # -- writes -----------------------------------------------------------------------------------------------------------
+
+    def create(
+        self,
+        path: str,
+        data: bytes | None = b"",
+        *,
+        ephemeral: bool = False,
+        sequence: bool = False,
+        container: bool = False,
+        ttl: float | None = None,
+        parents: bool = False,
+        acl: Sequence[ACL] | None = None,
+        timeout: float = 30.0,
+    ) -> str:
+        """Create a node and return its path.
+
+        Args:
+            path: with `sequence`, the server puts ten digits behind it.
+            data: None is null, which is not the same as empty.
+            ephemeral: it goes with the session.
+            container: the server removes it some time after its last child.
+            ttl: seconds without children and writes after which the server removes it (servers with extendedTypesEnabled).
+            parents: create missing nodes above it (empty, with the same access list).
+            acl: who may do what; None is open to anyone.
+        Raises:
+            NodeExists, NoNode (no parent), NoChildrenForEphemerals.
+        """
+        deadline = time.monotonic() + timeout
+        kind: dict[str, Any] = {"ephemeral": ephemeral, "sequence": sequence, "container": container, "ttl": ttl, "acl": acl}
+        request = op.create(self._root.out(path, sequence=sequence), path, data, **kind)
+        try:
+            made = self._link.call(request, deadline)
+        except NoNode:
+            if not parents:
+                raise
+            self._ensure_parents(path, acl, deadline)
+            made = self._link.call(request, deadline)
+        return self._root.back(made)
+
+    def create_async(self, path: str, data: bytes | None = b"", *, timeout: float = 30.0, **kind: Any) -> Call[str]:
+        """As `create`, without `parents`."""
+        request = op.create(self._root.out(path, sequence=bool(kind.get("sequence"))), path, data, **kind)
+        return self._send(request, timeout, self._root.back)
+
+    def create2(self, path: str, data: bytes | None = b"", *, timeout: float = 30.0, **kind: Any) -> tuple[str, Stat]:
+        """As `create`, without `parents`; returns the new node's stat too (servers from 3.5)."""
+        request = op.create2(self._root.out(path, sequence=bool(kind.get("sequence"))), path, data, **kind)
+        made, stat = self._link.call(request, time.monotonic() + timeout)
+        return self._root.back(made), stat
+
+    def ensure(self, path: str, *, acl: Sequence[ACL] | None = None, timeout: float = 30.0) -> bool:
+        """See that a node and those above it exist; whether it had to be created."""
+        deadline = time.monotonic() + timeout
+        if self._link.call(op.exists(self._root.out(path), path), deadline) is not None:
+            return False
+        self._ensure_parents(path, acl, deadline)
+        return self._ensure_one(path, acl, deadline)
+
+    def set(self, path: str, data: bytes | None, *, version: int = -1, timeout: float = 30.0) -> Stat:
+        """Write a node's data; `version` demands that it has this data version (-1: any). Returns the new stat."""
+        return self._link.call(op.set_data(self._root.out(path), path, data, version), time.monotonic() + timeout)
+
+    def set_async(self, path: str, data: bytes | None, *, version: int = -1, timeout: float = 30.0) -> Call[Stat]:
+        return self._send(op.set_data(self._root.out(path), path, data, version), timeout)
+
+    def delete(self, path: str, *, version: int = -1, recursive: bool = False, timeout: float = 30.0) -> None:
+        """Delete a node; `recursive` deletes what is below it first. Raises NoNode, NotEmpty, BadVersion."""
+        deadline = time.monotonic() + timeout
+        request = op.delete(self._root.out(path), path, version)
+        if not recursive:
+            self._link.call(request, deadline)
+            return
+        while True:
+            try:
+                self._link.call(request, deadline)
+            except NotEmpty:
+                self._delete_below(path, deadline)
+            else:
+                return
+
+    def delete_async(self, path: str, *, version: int = -1, timeout: float = 30.0) -> Call[None]:
+        return self._send(op.delete(self._root.out(path), path, version), timeout)
+
+    def set_acl(self, path: str, acl: Sequence[ACL], *, version: int = -1, timeout: float = 30.0) -> Stat:
+        """Replace a node's access list; `version` demands that the list has this version (`stat.aversion`)."""
+        return self._link.call(op.set_acl(self._root.out(path), path, acl, version), time.monotonic() + timeout)
+
+    def multi(self, operations: Sequence[multi_module.Operation], *, timeout: float = 30.0) -> list[Any]:
+        """Do all of the operations or none: `Create`, `Delete`, `Set`, `Check` of ``wireproto.zookeeper.multi``; or read several
+        nodes at once: `Get`, `Children` (servers from 3.6).
+
+        Returns:
+            their results in order. Of reads, an error object where one failed.
+        Raises:
+            the error of the write that failed, with its place as `index`; nothing was done.
+        """
+        return self._link.call(multi_module.request(operations, self._root), time.monotonic() + timeout)
+
+    def multi_async(self, operations: Sequence[multi_module.Operation], *, timeout: float = 30.0) -> Call[list[Any]]:
+        return self._send(multi_module.request(operations, self._root), timeout)
+
+    # -- watches ----------------------------------------------------------------------------------------------------------
+
+    def watch(self) -> Watch:
+        """A `Watch` to pass as ``watch=`` and wait for."""
+        return Watch(self._loop)
+
+    def add_watch(self, path: str, callback: Callback, *, recursive: bool = False, timeout: float = 30.0) -> None:
+        """Call `callback` at every event of a node, or of the whole tree below it, until `remove_watch` (servers from 3.6)."""
+        mode = AddWatchMode.PERSISTENT_RECURSIVE if recursive else AddWatchMode.PERSISTENT
+        body = AddWatchRequest(path=self._root.out(path), mode=int(mode)).encode()
+        request = op.Request(106, body, op.nothing, path)
+        self._link.call(request, time.monotonic() + timeout, self._watching(RECURSIVE if recursive else PERSISTENT, path, callback))
+
+    def remove_watch(self, path: str, callback: Callback | None = None, *, timeout: float = 30.0) -> None:
+        """Take back one callback of a path, or all. Raises NoWatcher when there is none."""
+        with self._link._lock:
+            table = self._link.watches
+            kinds = (DATA, EXIST, CHILD, PERSISTENT, RECURSIVE)
+            if not table.remove(path, callback, kinds):
+                raise NoWatcher(path, node=path)
+            left = [group for group in ((DATA, EXIST), (CHILD,), (PERSISTENT,), (RECURSIVE,)) if table.has(path, group)]
+        if left:
+            return  # somebody else's callback needs the server's watch
+        body = RemoveWatchesRequest(path=self._root.out(path), type=int(WatcherType.ANY)).encode()
+        try:
+            self._link.call(op.Request(18, body, op.nothing, path), time.monotonic() + timeout)
+        except NoWatcher:
+            return  # it has fired meanwhile, or the server knows it by another connection
+
+    def on_state(self, listener: Callable[[State], Any]) -> None:
+        """Have `listener(state)` called, in the watches' thread, when the session is suspended, resumed, expired or closed."""
+        self._link.listen(listener)
+
+    # -- session ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        """Where the session stands now."""
+        return self._link.session.state
+
+    @property
+    def session(self) -> tuple[int, bytes]:
+        """Session id and password: ``connect(url, session=…)`` goes on with it, in another process too."""
+        return self._link.session.session_id, self._link.session.password
+
+    @property
+    def session_timeout(self) -> float:
+        """Seconds that the servers granted."""
+        return self._link.session.timeout
+
+    @property
+    def zxid(self) -> int:
+        """The last transaction that this client has seen."""
+        return self._link.session.zxid
+
+    def add_auth(self, scheme: str, credential: str | bytes, *, timeout: float = 30.0) -> None:
+        """Give an identity (``digest``, ``user:password``) now and after every reconnect. Raises AuthFailed."""
+        secret = credential.encode() if isinstance(credential, str) else bytes(credential)
+        if not secret:
+            raise ValueUnsupported("an empty credential")
+        self._link.identify(scheme, secret, time.monotonic() + timeout)
+
+    def whoami(self, *, timeout: float = 30.0) -> tuple[ClientInfo, ...]:
+        """The identities that the server has for this connection (servers from 3.7)."""
+
+        def read(frame: bytes) -> tuple[ClientInfo, ...]:
+            return tuple(WhoAmIResponse.decode(frame, start=op.HEADER).client_info or ())
+
+        return self._link.call(op.Request(107, b"", read), time.monotonic() + timeout)
+
+    def reconfigure(
+        self,
+        *,
+        joining: str | None = None,
+        leaving: str | None = None,
+        members: str | None = None,
+        config: int = -1,
+        timeout: float = 30.0,
+    ) -> tuple[bytes | None, Stat]:
+        """Change the ensemble (``server.4=host:2888:3888;2181``, …); returns the new configuration and its stat."""
+        body = ReconfigRequest(joining_servers=joining, leaving_servers=leaving, new_members=members, cur_config_id=config).encode()
+        return self._link.call(op.Request(16, body, op._read_data, "/zookeeper/config", repeats=False), time.monotonic() + timeout)
+
+    def close(self, timeout: float = 30.0) -> None:
+        """Nothing: the session belongs to the client."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    # -- inside -----------------------------------------------------------------------------------------------------------
+
+    def _send(
+        self,
+        request: op.Request[Any],
+        timeout: float,
+        finish: Callable[[Any], T] | None = None,
+        watching: Watching | None = None,
+    ) -> Call[T]:
+        return Call(self._link, request, time.monotonic() + timeout, finish, watching)
+
+    def _watching(self, kind: str, path: str, callback: Callback | None) -> Watching | None:
+        if callback is None:
+            return None
+        if type(callback) is not Watch:
+            self._link.dispatcher.prepare()
+        return kind, path, callback
+
+    def _ensure_parents(self, path: str, acl: Sequence[ACL] | None, deadline: float) -> None:
+        for above in parents(path):
+            self._ensure_one(above, acl, deadline)
+
+    def _ensure_one(self, path: str, acl: Sequence[ACL] | None, deadline: float) -> bool:
+        while True:
+            try:
+                self._link.call(op.create(self._root.out(path), path, b"", acl=acl), deadline)
+            except NodeExists:
+                return False
+            except ConnectionLoss:
+                continue  # asking again tells whether it was created
+            else:
+                return True
+
+    def _delete_below(self, path: str, deadline: float) -> None:
+        """Deepest first; what others delete or add meanwhile is left to the next round."""
+        below = [path]
+        for node in below:
+            try:
+                names, _ = self._link.call(op.children(self._root.out(node), node), deadline)
+            except NoNode:
+                continue
+            below += (join(node, name) for name in names)
+        calls = [self._send(op.delete(self._root.out(node), node), deadline - time.monotonic()) for node in reversed(below[1:])]
+        for call in calls:
+            try:
+                call.result(deadline - time.monotonic())
+            except (NoNode, NotEmpty):
+                continue

@@ -1,0 +1,238 @@
+"""Watches: which callbacks wait for which node, and which of them an event calls.
+
+What it is: `WatchTable`, the sans-IO book of one session; `Watch`, a callback that a thread can wait for; `Dispatcher`, the thread
+that runs everybody else's callbacks. The book learns of a watch when the reply that set it is read, in the order of the wire, so an
+event that was under way before is not taken for it.
+
+    | set by                      | fired by (event type)                                  | stays |
+    |-----------------------------|--------------------------------------------------------|-------|
+    | get, exists on a node       | data changed (3), deleted (2)                          | no    |
+    | exists on a missing node    | created (1)                                            | no    |
+    | children                    | children changed (4), deleted (2)                      | no    |
+    | add_watch                   | 1, 2, 3, 4 of this node                                | yes   |
+    | add_watch(recursive=True)   | 1, 2, 3 of this node and every one below               | yes   |
+
+When the session is gone (expired, closed, credentials refused) every callback gets one event of type -1 (none) with that state, and
+its watch is gone. A lost connection is no event: watches are armed again on the next one. May assume: callers hold the link's lock.
+Must not: run a user's callback in the engine's threads.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .codes import EventType, KeeperState
+from .messages import SetWatches, SetWatches2
+
+if TYPE_CHECKING:
+    from .._net import Loop
+
+log = logging.getLogger("wireproto.zookeeper")
+
+PACKET = 128 << 10
+"""Bytes of paths in one SetWatches: servers cap a frame at 1 MiB, the official client stays at 128 KiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedEvent:
+    """What a watch's callback gets.
+
+    Attributes:
+        type: what happened; NONE: the session is gone, see `state`.
+        state: the session's state.
+        path: the node, without the chroot; "" with NONE.
+        zxid: the transaction that did it; -1 where the server does not tell (before 3.9).
+    """
+
+    type: EventType
+    state: KeeperState
+    path: str
+    zxid: int = -1
+
+
+Callback = Callable[[WatchedEvent], Any]
+Kind = str
+DATA, EXIST, CHILD, PERSISTENT, RECURSIVE = "data", "exist", "child", "persistent", "recursive"
+
+_FIRES: dict[int, tuple[Kind, ...]] = {
+    int(EventType.NODE_CREATED): (DATA, EXIST),
+    int(EventType.NODE_DATA_CHANGED): (DATA, EXIST),
+    int(EventType.NODE_DELETED): (DATA, EXIST, CHILD),
+    int(EventType.NODE_CHILDREN_CHANGED): (CHILD,),
+}
+_REMOVES: dict[int, tuple[Kind, ...]] = {
+    int(EventType.DATA_WATCH_REMOVED): (DATA, EXIST),
+    int(EventType.CHILD_WATCH_REMOVED): (CHILD,),
+    int(EventType.PERSISTENT_WATCH_REMOVED): (PERSISTENT, RECURSIVE),
+}
+
+
+class Watch:
+    """A one-shot callback that a thread waits for: pass it as ``watch=``, then `wait`.
+
+    Args:
+        loop: the client's loop (``tree.watch()`` makes one).
+    """
+
+    __slots__ = ("_event",)
+
+    def __init__(self, loop: Loop) -> None:
+        from .._net import Event
+
+        self._event = Event(loop)
+
+    def __call__(self, event: WatchedEvent) -> None:
+        self._event.set(event)
+
+    @property
+    def fired(self) -> bool:
+        """Whether the event has come."""
+        return self._event.done
+
+    def wait(self, timeout: float = 30.0) -> WatchedEvent | None:
+        """The event, or None when none came within `timeout` seconds."""
+        from ..errors import TimedOut
+
+        try:
+            event: WatchedEvent = self._event.wait(time.monotonic() + timeout)
+        except TimedOut:
+            return None
+        return event
+
+
+@dataclass(slots=True)
+class WatchTable:
+    """Which callbacks wait for which path. A callback that is set twice on one path is called once. Not thread-safe."""
+
+    _books: dict[Kind, dict[str, dict[Callback, None]]] = field(
+        default_factory=lambda: {kind: {} for kind in (DATA, EXIST, CHILD, PERSISTENT, RECURSIVE)}
+    )
+
+    def add(self, kind: Kind, path: str, callback: Callback) -> None:
+        """Note that the server has set a watch."""
+        self._books[kind].setdefault(path, {})[callback] = None
+
+    def remove(self, path: str, callback: Callback | None, kinds: tuple[Kind, ...]) -> bool:
+        """Forget one callback (None: all) of a path; whether there was one."""
+        found = False
+        for kind in kinds:
+            book = self._books[kind]
+            callbacks = book.get(path, {})
+            if callback is None:
+                found |= bool(callbacks)
+                callbacks.clear()
+            elif callback in callbacks:
+                found = True
+                del callbacks[callback]
+            if not callbacks:
+                book.pop(path, None)
+        return found
+
+    def has(self, path: str, kinds: tuple[Kind, ...]) -> bool:
+        """Whether a callback waits for this path."""
+        return any(path in self._books[kind] for kind in kinds)
+
+    def fire(self, type_: int, path: str) -> list[Callback]:
+        """Whom to call for an event; one-shot watches are forgotten."""
+        called: dict[Callback, None] = {}
+        for kind in _FIRES.get(type_, ()) + _REMOVES.get(type_, ()):
+            called.update(self._books[kind].pop(path, {}))
+        if type_ in _FIRES:
+            called.update(self._books[PERSISTENT].get(path, {}))
+            if type_ != EventType.NODE_CHILDREN_CHANGED and self._books[RECURSIVE]:
+                for above in _self_and_above(path):
+                    called.update(self._books[RECURSIVE].get(above, {}))
+        return list(called)
+
+    def clear(self) -> list[Callback]:
+        """The session is gone: forget every watch, and tell whose they were."""
+        called = {callback: None for book in self._books.values() for callbacks in book.values() for callback in callbacks}
+        for book in self._books.values():
+            book.clear()
+        return list(called)
+
+    def rearm(self, zxid: int, outward: Callable[[str], str]) -> Iterator[SetWatches | SetWatches2]:
+        """The requests that set every watch again after a reconnect, each with at most 128 KiB of paths.
+
+        Args:
+            zxid: last transaction that the session has seen; what happened after it is notified at once.
+            outward: puts the chroot before a path.
+        """
+        order = [(kind, path) for kind in (DATA, EXIST, CHILD, PERSISTENT, RECURSIVE) for path in self._books[kind]]
+        newer = bool(self._books[PERSISTENT] or self._books[RECURSIVE])
+        part: dict[Kind, list[str]] = {}
+        size = 0
+        for kind, path in order:
+            server_path = outward(path)
+            if size and size + len(server_path) * 3 + 4 > PACKET:
+                yield _set_watches(zxid, part, newer)
+                part, size = {}, 0
+            part.setdefault(kind, []).append(server_path)
+            size += len(server_path.encode("utf-8", "surrogatepass")) + 4
+        if part:
+            yield _set_watches(zxid, part, newer)
+
+
+def _set_watches(zxid: int, part: dict[Kind, list[str]], newer: bool) -> SetWatches | SetWatches2:
+    data, exist, child = (tuple(part.get(kind, ())) for kind in (DATA, EXIST, CHILD))
+    if not newer:
+        return SetWatches(relative_zxid=zxid, data_watches=data, exist_watches=exist, child_watches=child)
+    return SetWatches2(
+        relative_zxid=zxid,
+        data_watches=data,
+        exist_watches=exist,
+        child_watches=child,
+        persistent_watches=tuple(part.get(PERSISTENT, ())),
+        persistent_recursive_watches=tuple(part.get(RECURSIVE, ())),
+    )
+
+
+def _self_and_above(path: str) -> Iterator[str]:
+    while path != "/":
+        yield path
+        path = path.rpartition("/")[0] or "/"
+    yield "/"
+
+
+class Dispatcher:
+    """Runs users' callbacks, one after the other, in a thread that starts with the first of them."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._queue: queue.SimpleQueue[tuple[Callback, WatchedEvent] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def prepare(self) -> None:
+        """Start the thread, if it does not run yet. Called by the thread that sets a callback, never by the engine's."""
+        if self._thread is None:
+            with self._lock:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name=f"{self._name}-watches", daemon=True)
+                    self._thread.start()
+
+    def call(self, callbacks: list[Callback], event: WatchedEvent) -> None:
+        """Have each callback called, in order. `Watch` objects are told at once: they run nobody's code."""
+        for callback in callbacks:
+            if type(callback) is Watch:
+                callback(event)
+            else:
+                self._queue.put((callback, event))
+
+    def stop(self) -> None:
+        """End the thread when what is queued has been called."""
+        self._queue.put(None)
+
+    def _run(self) -> None:
+        while (item := self._queue.get()) is not None:
+            callback, event = item
+            try:
+                callback(event)
+            except Exception:
+                log.exception("a watch's callback failed (%s %s)", event.type.name, event.path)
