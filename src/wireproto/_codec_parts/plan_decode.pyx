@@ -66,13 +66,18 @@ cdef PyObject *read_text(Cursor *c, Op *op, Py_ssize_t n) except NULL:
 
 
 cdef PyObject *read_odd_text(Cursor *c, Op *op, Py_ssize_t n) except NULL:
-    """Not UTF-8: lone surrogates are kept, anything else is refused."""
+    """Not UTF-8: a pair of surrogates is the character it stands for (jute's encoder in Java writes it so, as 6 bytes), a lone one is
+    kept, anything else is refused."""
     clear_error()
     cdef PyObject *text = new_text(<const char *> c.p, n, b"surrogatepass")
     if text is NULL:
         clear_error()
         return broken(c, op, f"text of {n} bytes is not UTF-8")
-    return text
+    try:
+        joined = (<object> text).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    finally:
+        decref(text)
+    return ref(<PyObject *> joined)
 
 
 cdef PyObject *read_fixed(Cursor *c, Op *op) except NULL:

@@ -38,12 +38,17 @@ def main(arguments: list[str] | None = None) -> int:
             new.write_text(json.dumps(told), encoding="utf-8")
             new.replace(options.port_file)
         if options.until_eof:
-            threading.Thread(target=lambda: (sys.stdin.buffer.read(), done.set()), daemon=True).start()
+            threading.Thread(target=_await_eof, args=(done,), daemon=True).start()
         while not done.wait(1.0):  # a wait without an end would keep signals from being handled on some systems
             pass
     finally:
         broker.stop()
     return 0
+
+
+def _await_eof(done: threading.Event) -> None:
+    sys.stdin.buffer.read()
+    done.set()
 
 
 def _read(arguments: list[str] | None) -> argparse.Namespace:

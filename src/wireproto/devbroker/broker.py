@@ -72,10 +72,11 @@ class DevBroker:
         self._thread.start()
         if not self._ready.wait(timeout):
             raise TimedOut(f"the dev broker did not start within {timeout} s")
-        if self._failure is not None:
+        failure: BaseException | None = getattr(self, "_failure", None)  # written by the thread meanwhile
+        if failure is not None:
             self._thread.join(timeout)
             self._thread = None
-            raise self._failure
+            raise failure
         return self
 
     def stop(self, timeout: float = 30.0) -> None:

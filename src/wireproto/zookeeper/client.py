@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self, TypeVar
 
 from .._codec import Message
 from .._net import Connection, Framing
@@ -31,6 +31,7 @@ from .reader import QueueReader
 from .session import Session
 from .tree import Tree
 
+Role = TypeVar("Role")
 ROUNDS = Policy(first=0.05, factor=2.0, ceiling=1.0, jitter=0.3)
 """Waits between rounds over all servers."""
 _WRITES = frozenset({"create", "create2", "createContainer", "createTTL", "delete", "setData", "setACL", "reconfig", "multi"})
@@ -159,13 +160,13 @@ def _delays() -> Iterator[float]:
         yield ROUNDS.delay(failures)
 
 
-def _made(role: Any, *arguments: Any, **options: Any) -> Any:
+def _made(role: Callable[..., Role], *arguments: Any, **options: Any) -> Role:
     """Make a role; an option that it does not have is an OptionError, not a TypeError."""
     try:
         return role(*arguments, **options)
     except TypeError as why:
         if "unexpected keyword argument" in str(why):
-            raise OptionError(f"{role.__name__}: {str(why).rpartition('unexpected keyword argument ')[2]} is no option") from None
+            raise OptionError(f"{str(why).rpartition('unexpected keyword argument ')[2]} is no option of this role") from None
         raise
 
 

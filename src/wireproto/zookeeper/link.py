@@ -389,8 +389,7 @@ class Link:
     def _set_state(self, state: State) -> None:
         self.session.state = state
         event = WatchedEvent(EventType.NONE, _STATES[state], "")
-        for listener in self._listeners:
-            self.dispatcher.call([lambda _, told=listener: told(state)], event)
+        self.dispatcher.call([_tell(listener, state) for listener in self._listeners], event)
 
     def _end_watches(self, state: KeeperState) -> None:
         with self._lock:
@@ -441,6 +440,10 @@ class Link:
             return
         with self._lock:
             self.watches.add(kind, path, callback)
+
+
+def _tell(listener: Callable[[State], Any], state: State) -> Callback:
+    return lambda _: listener(state)
 
 
 __all__ = ["CHILD", "DATA", "IF_EXISTS", "ConnectionLoss", "Link", "Watching"]

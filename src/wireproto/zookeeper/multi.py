@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import Malformed, ValueUnsupported
+from ..errors import BrokerError, Malformed, ValueUnsupported
 from . import operations as op
 from .codes import error
 from .messages import (
@@ -191,16 +191,11 @@ def _result(code: int, frame: bytes, at: int, item: Operation, root: Chroot) -> 
     raise Malformed(f"a result of operation {code}", message="MultiResponse", offset=at)
 
 
-def _failed(items: tuple[Operation, ...], found: list[Any]) -> Exception:
+def _failed(items: tuple[Operation, ...], found: list[Any]) -> BrokerError:
     """The error of the operation that failed; `index` tells which, `results` holds every operation's error or None."""
-    for index, value in enumerate(found):
-        if isinstance(value, Exception) and getattr(value, "code", 0) != -2:
-            culprit = value
-            break
-    else:
-        index, culprit = next((index, value) for index, value in enumerate(found) if isinstance(value, Exception))
-    culprit.index = index  # type: ignore[attr-defined]
-    culprit.results = found  # type: ignore[attr-defined]
+    errors = [(index, value) for index, value in enumerate(found) if isinstance(value, BrokerError)]
+    index, culprit = next((pair for pair in errors if pair[1].code != -2), errors[0])
+    culprit.__dict__.update(index=index, results=found)
     return culprit
 
 

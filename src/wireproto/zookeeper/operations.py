@@ -168,7 +168,7 @@ def create_record(
     if (ephemeral and (container or ttl is not None)) or (container and (sequence or ttl is not None)):
         raise ValueUnsupported("a node is one of ephemeral, container (never sequential) or with a time to live")
     if data is not None and not isinstance(data, bytes):
-        data = _as_bytes(data)
+        data = _as_bytes(data)  # type: ignore[unreachable]
     access_list = access(acl)
     if ttl is not None:
         ms = round(ttl * 1000)
@@ -221,7 +221,7 @@ def delete(server_path: str, path: str, version: int = -1) -> Request[None]:
 
 def set_data(server_path: str, path: str, data: bytes | None, version: int = -1) -> Request[Stat]:
     if data is not None and not isinstance(data, bytes):
-        data = _as_bytes(data)
+        data = _as_bytes(data)  # type: ignore[unreachable]
     body = SetDataRequest(path=server_path, data=data, version=version).encode()
     return Request(SET, body, lambda frame: SetDataResponse.decode(frame, start=HEADER).stat, path, repeats=False)
 

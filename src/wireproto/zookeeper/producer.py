@@ -1,7 +1,8 @@
 """QueueProducer: puts messages into a queue, many on their way at once.
 
 What it is: the Producer role over the queue's layout (`layout`). A message is one sequential node, so the servers number and order
-them. What a node cannot carry (key, headers, a timestamp of one's own) is refused before anything is sent; null and empty data are kept apart.
+them. What a node cannot carry (key, headers, a timestamp of one's own) is refused before anything is sent; null and empty data are
+kept apart.
 
 Delivery: a message whose connection was lost before its answer came is sent again, in order, when the session has a connection again: no
 acknowledged message is lost; one that was in flight at that moment may be in the queue twice. ``repeat=False`` reports

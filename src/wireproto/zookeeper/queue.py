@@ -23,7 +23,7 @@ from ..records import Delivery
 from .codes import BadVersion, NodeExists, NoNode
 from .layout import ENTRIES, TAKEN, Entry, by_priority, queue_path
 from .link import ConnectionLoss
-from .multi import Delete, Set
+from .multi import Delete, Operation, Set
 from .paths import join
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class QueueWorker:
             self._claims.pop(name, None)
             raise self._revoked(delivery, name)
         entry, claim = join(self._entries, name), join(self._taken, name)
-        work = [Delete(entry), Delete(claim)] if ack else [Delete(claim), Set(entry, delivery.value, version)]
+        work: list[Operation] = [Delete(entry), Delete(claim)] if ack else [Delete(claim), Set(entry, delivery.value, version)]
         uncertain = False
         while True:
             try:

@@ -1,9 +1,9 @@
 """Tree: ZooKeeper's nodes, read, written and watched.
 
 What it is: the user's calls, each in two forms: `get` waits for the answer, `get_async` sends and returns a `Call`, so that a
-thousand of them are on their way at once; requests of one client take effect in the order in which they were sent. Paths are absolute, below the chroot of the URL.
-Thread-safe. Every blocking call takes `timeout` in seconds. A watch is a callback for one event, run in a thread of its own (or a
-`Watch` to wait for); it survives the loss of a connection.
+thousand of them are on their way at once; requests of one client take effect in the order in which they were sent. Paths are
+absolute, below the chroot of the URL. Thread-safe. Every blocking call takes `timeout` in seconds. A watch is a callback for one
+event, run in a thread of its own (or a `Watch` to wait for); it survives the loss of a connection.
 
 Raises, everywhere: `NoNode`, `BadVersion`, `NoAuth` … (``wireproto.zookeeper.codes``) with the path as `node`; `ValueUnsupported` for an
 illegal path or a frame beyond the servers' limit; `ConnectionLoss` when a write was in flight on a lost connection; `TimedOut`.
@@ -37,7 +37,14 @@ class Call(Generic[T]):
 
     __slots__ = ("_finish", "_link", "_request", "_sent", "_watching")
 
-    def __init__(self, link: Link, request: op.Request[Any], deadline: float, finish: Callable[[Any], T] | None, watching: Watching | None) -> None:
+    def __init__(
+        self,
+        link: Link,
+        request: op.Request[Any],
+        deadline: float,
+        finish: Callable[[Any], T] | None,
+        watching: Watching | None,
+    ) -> None:
         self._link = link
         self._request = request
         self._finish = finish
@@ -355,7 +362,9 @@ class Tree:
             except NoNode:
                 continue
             below += (join(node, name) for name in names)
-        calls = [self._send(op.delete(self._root.out(node), node), deadline - time.monotonic()) for node in reversed(below[1:])]
+        calls: list[Call[None]] = [
+            self._send(op.delete(self._root.out(node), node), deadline - time.monotonic()) for node in reversed(below[1:])
+        ]
         for call in calls:
             try:
                 call.result(deadline - time.monotonic())
