@@ -158,7 +158,7 @@ class Connection(asyncio.Protocol):
         self._transport = transport
         name = transport.get_extra_info("peername")
         self.peer = f"{name[0]}:{name[1]}" if name else "?"
-        if self.side.faults.take("connect") is not None:
+        if not self.side.listening or self.side.faults.take("connect") is not None:  # accepted while the side went down
             transport.abort()
             return
         self.side.connections.add(self)

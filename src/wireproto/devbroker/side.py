@@ -41,6 +41,7 @@ class Side:
         store: partition logs and small facts; on disk when the dev broker has a data folder.
         listeners: by name; "main" is the one that `DevBroker.url` names.
         connections: those that are open now.
+        listening: whether new connections are welcome.
     """
 
     protocol: ClassVar[str]
@@ -54,7 +55,7 @@ class Side:
         self.listeners: dict[str, Listener] = {}
         self.connections: set[Connection] = set()
         self._ports = dict(ports)
-        self._up = False
+        self.listening = False
 
     async def start(self) -> None:
         """Open the listeners. Called again after `pause`, with the same ports."""
@@ -89,15 +90,15 @@ class Side:
 
     async def up(self) -> None:
         """Start listening, if not listening yet."""
-        if not self._up:
+        if not self.listening:
+            self.listening = True
             await self.start()
-            self._up = True
 
     async def down(self, *, abruptly: bool = False) -> None:
         """Close listeners and connections; state stays in memory."""
-        if not self._up:
+        if not self.listening:
             return
-        self._up = False
+        self.listening = False
         for listener in self.listeners.values():
             await listener.close()
         self.listeners.clear()

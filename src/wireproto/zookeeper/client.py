@@ -9,10 +9,9 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, ClassVar, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, TypeVar
 
 from .._codec import Message
-from .._net import Connection, Framing
 from ..errors import OptionError, RoleUnsupported, UsageError
 from ..net.retry import Policy
 from ..net.runtime import ClientBase
@@ -30,6 +29,9 @@ from .queue import QueueWorker
 from .reader import QueueReader
 from .session import Session
 from .tree import Tree
+
+if TYPE_CHECKING:
+    from .._net import Connection, Framing
 
 Role = TypeVar("Role")
 ROUNDS = Policy(first=0.05, factor=2.0, ceiling=1.0, jitter=0.3)
