@@ -1,0 +1,447 @@
+# KafkaBatchBuilder: records to one batch (v2) or message set (v0, v1), for one partition.
+#
+# Layouts: kafka_section.pyx, kafka_legacy.pyx. A builder writes offsets from 0 as a producer must, and compresses once; producer id, epoch
+# and sequence stand in the head, so that a batch is sent again under another identity without encoding its records again.
+# May assume: one thread at a time. Must not: compress in append, or take a record that would make the batch larger than its limit
+# (unless it is the first: a record of any size can be sent alone, the broker decides).
+
+from cpython.buffer cimport Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free
+from libc.string cimport memcpy
+
+from wireproto._codec_parts.crc cimport crc32_update, crc32c_update
+from wireproto._codec_parts.endian cimport get_u32le, put_u16, put_u32, put_u64
+from wireproto._codec_parts.varint cimport varint_size, write_varint32, write_varint64
+
+from wireproto.errors import OptionError, ValueUnsupported
+
+cdef enum:
+    TAKEN = 1
+    NO_ROOM = 0
+    RECORD_MOST = 40         # bytes around key, value and headers, at most
+
+
+cdef struct Growing:
+    uint8_t *data
+    int64_t used
+    int64_t room
+
+
+cdef inline int growing_reserve(Growing *g, int64_t more) noexcept nogil:
+    cdef int64_t room = g.used + more + COPY_SLACK
+    if likely(room <= g.room):
+        return TABLE_OK
+    if room < g.room * 2:
+        room = g.room * 2
+    if grow(<void **>&g.data, room) != TABLE_OK:
+        return TABLE_MEMORY
+    g.room = room
+    return TABLE_OK
+
+
+cdef struct Building:
+    Growing body
+    Growing headers          # those of the record in hand
+    int magic
+    int64_t limit
+    int64_t head             # bytes before the body
+    int32_t count
+    int64_t base_time
+    int64_t max_time
+
+
+cdef inline uint8_t *put_blob(uint8_t *to, const uint8_t *data, int32_t size) noexcept nogil:
+    to = write_varint32(to, size)
+    if size > 0:
+        copy_slack(to, data, size, 0)
+        to += size
+    return to
+
+
+cdef int put_record(Building *b, int64_t time, const uint8_t *key, int64_t key_size, const uint8_t *value, int64_t value_size) noexcept nogil:
+    """One v2 record, its headers encoded in b.headers already; TAKEN, NO_ROOM or a table code."""
+    cdef int64_t delta = <int64_t>(<uint64_t>time - <uint64_t>b.base_time) if b.count else 0
+    cdef int64_t size = (1 + varint_size(delta) + varint_size(b.count) + varint_size(key_size) + varint_size(value_size)
+                         + (key_size if key_size > 0 else 0) + (value_size if value_size > 0 else 0) + b.headers.used)
+    cdef uint8_t *to
+    if size > INT32_MAX - V2_HEAD - RECORD_MOST:
+        return TABLE_FULL
+    if b.count and b.head + b.body.used + size + varint_size(size) > b.limit:
+        return NO_ROOM
+    if growing_reserve(&b.body, size + 5) != TABLE_OK:
+        return TABLE_MEMORY
+    to = write_varint32(b.body.data + b.body.used, <int32_t>size)
+    to[0] = 0
+    to = write_varint64(to + 1, delta)
+    to = write_varint32(to, b.count)
+    to = put_blob(to, key, <int32_t>key_size)
+    to = put_blob(to, value, <int32_t>value_size)
+    memcpy(to, b.headers.data, b.headers.used)
+    b.body.used = to + b.headers.used - b.body.data
+    if b.count == 0:
+        b.base_time = b.max_time = time
+    elif time > b.max_time:
+        b.max_time = time
+    b.count += 1
+    return TAKEN
+
+
+cdef void put_message(uint8_t *to, int magic, int attributes, int64_t offset, int64_t time, const uint8_t *key, int64_t key_size,
+                      const uint8_t *value, int64_t value_size) noexcept nogil:
+    """One v0 or v1 message; the room is there (`message_size`)."""
+    cdef uint8_t *start = to
+    to += V1_VALUES if magic == 1 else V0_VALUES
+    put_u64(start, offset)
+    start[16] = magic
+    start[17] = attributes
+    if magic == 1:
+        put_u64(start + 18, time)
+    put_u32(to, <uint32_t>key_size)
+    to += 4
+    if key_size > 0:
+        memcpy(to, key, key_size)
+        to += key_size
+    put_u32(to, <uint32_t>value_size)
+    to += 4
+    if value_size > 0:
+        memcpy(to, value, value_size)
+        to += value_size
+    put_u32(start + 8, <uint32_t>(to - start - LOG_OVERHEAD))
+    put_u32(start + 12, crc32_update(0, start + 16, to - start - 16))
+
+
+cdef inline int64_t message_size(int magic, int64_t key_size, int64_t value_size) noexcept nogil:
+    return (V1_VALUES if magic == 1 else V0_VALUES) + 8 + (key_size if key_size > 0 else 0) + (value_size if value_size > 0 else 0)
+
+
+cdef int put_legacy(Building *b, int64_t time, const uint8_t *key, int64_t key_size, const uint8_t *value, int64_t value_size) noexcept nogil:
+    cdef int64_t size = message_size(b.magic, key_size, value_size)
+    if size > INT32_MAX - 64:
+        return TABLE_FULL
+    if b.count and b.head + b.body.used + size > b.limit:
+        return NO_ROOM
+    if growing_reserve(&b.body, size) != TABLE_OK:
+        return TABLE_MEMORY
+    put_message(b.body.data + b.body.used, b.magic, 0, b.count, time, key, key_size, value, value_size)
+    b.body.used += size
+    if b.count == 0 or time > b.max_time:
+        b.max_time = time
+    b.count += 1
+    return TAKEN
+
+
+cdef inline int put_row(Building *b, int64_t time, const uint8_t *key, int64_t key_size, const uint8_t *value, int64_t value_size) noexcept nogil:
+    if b.magic == 2:
+        return put_record(b, time, key, key_size, value, value_size)
+    return put_legacy(b, time, key, key_size, value, value_size)
+
+
+cdef int no_headers(Building *b) noexcept nogil:
+    b.headers.used = 0
+    if growing_reserve(&b.headers, 16) != TABLE_OK:
+        return TABLE_MEMORY
+    b.headers.data[0] = 0
+    b.headers.used = 1
+    return TABLE_OK
+
+
+cdef int headers_begin(Building *b, int64_t count) noexcept nogil:
+    b.headers.used = 0
+    if growing_reserve(&b.headers, 16) != TABLE_OK:
+        return TABLE_MEMORY
+    b.headers.used = write_varint32(b.headers.data, <int32_t>count) - b.headers.data
+    return TABLE_OK
+
+
+cdef int headers_add(Building *b, const uint8_t *name, int64_t name_size, const uint8_t *value, int64_t value_size) noexcept nogil:
+    cdef uint8_t *to
+    if name_size + value_size > INT32_MAX - 64 or b.headers.used > INT32_MAX:
+        return TABLE_FULL
+    if growing_reserve(&b.headers, name_size + (value_size if value_size > 0 else 0) + 10) != TABLE_OK:
+        return TABLE_MEMORY
+    to = put_blob(b.headers.data + b.headers.used, name, <int32_t>name_size)
+    to = put_blob(to, value, <int32_t>value_size)
+    b.headers.used = to - b.headers.data
+    return TABLE_OK
+
+
+cdef int rows_put(Building *b, Table *t, Py_ssize_t start, Py_ssize_t stop, int64_t now, Py_ssize_t *taken) noexcept nogil:
+    """Rows of a table until there is no room."""
+    cdef Py_ssize_t row, n
+    cdef int code
+    for row in range(start, stop):
+        code = no_headers(b)
+        if t.header_at != NULL and t.header_at[row] != t.header_at[row + 1]:
+            code = headers_begin(b, t.header_at[row + 1] - t.header_at[row])
+            for n in range(t.header_at[row], t.header_at[row + 1]):
+                if code == TABLE_OK:
+                    code = headers_add(
+                        b, t.name.data + t.name.starts[n], t.name.starts[n + 1] - t.name.starts[n],
+                        t.header_value.data + t.header_value.starts[n],
+                        -1 if is_null(t.header_value.valid, n) else t.header_value.starts[n + 1] - t.header_value.starts[n])
+        if code != TABLE_OK:
+            return code
+        code = put_row(
+            b, now if is_null(t.timestamp_valid, row) else t.timestamp[row],
+            t.key.data + t.key.starts[row], -1 if is_null(t.key.valid, row) else t.key.starts[row + 1] - t.key.starts[row],
+            t.value.data + t.value.starts[row], -1 if is_null(t.value.valid, row) else t.value.starts[row + 1] - t.value.starts[row])
+        if code != TAKEN:
+            return code
+        taken[0] += 1
+    return TAKEN
+
+
+cdef struct Blob:                # a bytes-like argument
+    const uint8_t *data
+    Py_ssize_t size              # -1: None
+    Py_buffer view
+    bint held
+
+
+cdef inline int blob_open(Blob *blob, object value) except -1:
+    blob.held = False
+    if value is None:
+        blob.data = NULL
+        blob.size = -1
+    elif isinstance(value, bytes):
+        blob.data = <const uint8_t *>PyBytes_AS_STRING(value)
+        blob.size = PyBytes_GET_SIZE(value)
+    else:
+        if isinstance(value, str):
+            raise TypeError("keys, values and header values are bytes, not str: encode it")
+        PyObject_GetBuffer(value, &blob.view, PyBUF_SIMPLE)
+        blob.held = True
+        blob.data = <const uint8_t *>blob.view.buf
+        blob.size = blob.view.len
+    return 0
+
+
+cdef inline void blob_close(Blob *blob) noexcept:
+    if blob.held:
+        PyBuffer_Release(&blob.view)
+        blob.held = False
+
+
+@cython.final
+cdef class KafkaBatchBuilder:
+    """Builds one record batch.
+
+    Args:
+        magic: 2, or 0 or 1 for the message sets of Produce v0 to v2.
+        compression: "none", "gzip", "snappy", "lz4" or "zstd" (magic 2 only).
+        limit: the most bytes before compression; the first record is taken whatever its size.
+        level: the codec's level, or None.
+    """
+
+    cdef Building b
+    cdef str compression
+    cdef object level
+    cdef int codec
+    cdef bytes packed            # the body as it is sent, once known
+
+    def __cinit__(self, *, int magic=2, str compression="none", int64_t limit=16384, level=None):
+        if not 0 <= magic <= 2:
+            raise OptionError(f"there is no magic {magic}")
+        if compression not in KAFKA_CODECS or (compression == "zstd" and magic < 2):
+            raise OptionError(f"compression {compression!r} is not one of {', '.join(KAFKA_CODECS)} in message format {magic}")
+        self.b.magic = magic
+        self.b.limit = limit if limit < INT32_MAX - 1024 else INT32_MAX - 1024
+        self.b.head = V2_HEAD if magic == 2 else 0
+        self.compression = compression
+        self.codec = KAFKA_CODECS.index(compression)
+        self.level = level
+        check(no_headers(&self.b))
+
+    def __dealloc__(self):
+        free(self.b.body.data)
+        free(self.b.headers.data)
+
+    def __len__(self):
+        return self.b.count
+
+    @property
+    def size(self):
+        """Bytes so far, before compression."""
+        return self.b.head + self.b.body.used
+
+    @property
+    def max_timestamp(self):
+        """The latest timestamp so far; -1 without records."""
+        return self.b.max_time if self.b.count else -1
+
+    def append(self, value, key=None, headers=None, timestamp=None):
+        """Add a record; False when there is no room for it.
+
+        Args:
+            value, key: bytes (any buffer) or None.
+            headers: a mapping or pairs of (name, value or None); magic 2 only.
+            timestamp: milliseconds since 1970 UTC; None writes "no timestamp".
+        Raises:
+            ValueUnsupported: headers in an old format; a record of 2 GiB.
+        """
+        cdef Blob k, v
+        cdef int code
+        cdef int64_t time = -1 if timestamp is None else timestamp
+        if headers:
+            self.encode_headers(headers)
+        blob_open(&v, value)
+        try:
+            blob_open(&k, key)
+            code = put_row(&self.b, time, k.data, k.size, v.data, v.size)
+            blob_close(&k)
+        finally:
+            blob_close(&v)
+            if headers:
+                no_headers(&self.b)
+        if code < 0:
+            self.refuse(code)
+        self.packed = None
+        return code == TAKEN
+
+    def append_columns(self, Columns columns not None, Py_ssize_t start, Py_ssize_t stop, int64_t now):
+        """Add rows start to stop of `columns` until there is no room.
+
+        Args:
+            now: timestamp of rows that have none (ms; -1 for "no timestamp").
+        Returns:
+            the number of rows taken.
+        """
+        cdef Py_ssize_t taken = 0
+        cdef int code
+        cdef Table *t = columns.table
+        if not 0 <= start <= stop <= columns.stop - columns.start:
+            raise IndexError(f"rows {start} to {stop} of {columns.stop - columns.start}")
+        if self.b.magic < 2 and t.header_at != NULL and t.header_at[columns.start + start] != t.header_at[columns.start + stop]:
+            raise ValueUnsupported(f"message format {self.b.magic} has no headers")
+        if self.b.limit >= RELEASE_GIL_FROM:
+            with nogil:
+                code = rows_put(&self.b, t, columns.start + start, columns.start + stop, now, &taken)
+        else:
+            code = rows_put(&self.b, t, columns.start + start, columns.start + stop, now, &taken)
+        no_headers(&self.b)
+        if code < 0:
+            self.refuse(code)
+        self.packed = None
+        return taken
+
+    cdef void refuse(self, int code) except *:
+        if code == TABLE_FULL:
+            raise ValueUnsupported("a record of 2 GiB does not fit a batch")
+        raise MemoryError("no memory for the batch")
+
+    cdef void encode_headers(self, headers) except *:
+        cdef Py_ssize_t name_size
+        cdef const char *name_at
+        cdef Blob v
+        cdef int code
+        if self.b.magic < 2:
+            raise ValueUnsupported(f"message format {self.b.magic} has no headers")
+        pairs = list(headers.items() if hasattr(headers, "items") else headers)
+        try:
+            check(headers_begin(&self.b, len(pairs)))
+            for name, value in pairs:
+                name_at = PyUnicode_AsUTF8AndSize(name, &name_size)
+                blob_open(&v, value)
+                code = headers_add(&self.b, <const uint8_t *>name_at, name_size, v.data, v.size)
+                blob_close(&v)
+                if code != TABLE_OK:
+                    self.refuse(code)
+        except BaseException:
+            no_headers(&self.b)
+            raise
+
+    def finish(self, int64_t producer_id=-1, int producer_epoch=-1, int base_sequence=-1, *, bint transactional=False):
+        """The batch as it goes into a Produce request. May be asked again with another identity; compresses once.
+
+        Raises:
+            ValueUnsupported: there is no record.
+        """
+        if self.b.count == 0:
+            raise ValueUnsupported("a batch without records cannot be sent")
+        if self.b.magic < 2:
+            return self.finish_legacy()
+        if self.codec and self.packed is None:
+            self.packed = self.pack(self.compression)
+        cdef const uint8_t *body = self.b.body.data
+        cdef Py_ssize_t size = self.b.body.used
+        if self.codec:
+            body = <const uint8_t *>PyBytes_AS_STRING(self.packed)
+            size = PyBytes_GET_SIZE(self.packed)
+        out = PyBytes_FromStringAndSize(NULL, V2_HEAD + size)
+        cdef uint8_t *p = <uint8_t *>PyBytes_AS_STRING(out)
+        put_u64(p, 0)
+        put_u32(p + 8, <uint32_t>(V2_LEAST + size))
+        put_u32(p + 12, <uint32_t>-1)
+        p[MAGIC_AT] = 2
+        put_u16(p + 21, self.codec | (TRANSACTIONAL if transactional else 0))
+        put_u32(p + 23, self.b.count - 1)
+        put_u64(p + 27, self.b.base_time)
+        put_u64(p + 35, self.b.max_time)
+        put_u64(p + 43, producer_id)
+        put_u16(p + 51, <int16_t>producer_epoch)
+        put_u32(p + 53, base_sequence)
+        put_u32(p + 57, self.b.count)
+        if size >= RELEASE_GIL_FROM:
+            with nogil:
+                memcpy(p + V2_HEAD, body, size)
+                put_u32(p + 17, crc32c_update(0, p + 21, V2_HEAD - 21 + size))
+        else:
+            memcpy(p + V2_HEAD, body, size)
+            put_u32(p + 17, crc32c_update(0, p + 21, V2_HEAD - 21 + size))
+        return out
+
+    cdef bytes pack(self, str name):
+        from wireproto.compression import compress
+        return compress(name, PyMemoryView_FromMemory(<char *>self.b.body.data, self.b.body.used, PyBUF_READ), self.level)
+
+    cdef bytes finish_legacy(self):
+        """The messages as they are, or a wrapper with the last one's offset and the latest timestamp."""
+        cdef uint8_t *p
+        if self.codec == 0:
+            return PyBytes_FromStringAndSize(<char *>self.b.body.data, self.b.body.used)
+        if self.packed is None:
+            self.packed = self.pack("lz4-v0" if self.compression == "lz4" and self.b.magic == 0 else self.compression)
+        out = PyBytes_FromStringAndSize(NULL, message_size(self.b.magic, -1, PyBytes_GET_SIZE(self.packed)))
+        p = <uint8_t *>PyBytes_AS_STRING(out)
+        put_message(p, self.b.magic, self.codec, self.b.count - 1, self.b.max_time, NULL, -1,
+                    <const uint8_t *>PyBytes_AS_STRING(self.packed), PyBytes_GET_SIZE(self.packed))
+        return out
+
+
+def kafka_partition(key, int partitions):
+    """The partition that Java's producer picks for a key: murmur2 (seed 0x9747b28c), made positive, modulo.
+
+    Args:
+        key: bytes (any buffer).
+        partitions: number of the topic's partitions, at least 1.
+    """
+    cdef Blob k
+    cdef uint32_t value
+    if partitions < 1 or key is None:
+        raise ValueError("a key and at least one partition are needed")
+    blob_open(&k, key)
+    value = murmur2(k.data, k.size)
+    blob_close(&k)
+    return (value & 0x7FFFFFFF) % <uint32_t>partitions
+
+
+cdef uint32_t murmur2(const uint8_t *p, Py_ssize_t size) noexcept nogil:
+    cdef uint32_t m = 0x5BD1E995
+    cdef uint32_t h = <uint32_t>0x9747B28C ^ <uint32_t>size
+    cdef uint32_t k
+    cdef Py_ssize_t n
+    for n in range(size // 4):
+        k = get_u32le(p + 4 * n) * m
+        h = (h * m) ^ ((k ^ (k >> 24)) * m)
+    p += size & ~<Py_ssize_t>3
+    if size & 3:
+        if size & 3 == 3:
+            h ^= <uint32_t>p[2] << 16
+        if size & 3 >= 2:
+            h ^= <uint32_t>p[1] << 8
+        h = (h ^ p[0]) * m
+    h = (h ^ (h >> 13)) * m
+    return h ^ (h >> 15)
