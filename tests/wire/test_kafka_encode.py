@@ -6,8 +6,8 @@ import random
 import struct
 
 import pytest
-from peers import kafka_record
 
+from peers import kafka_record
 from wireproto._codec import Columns, KafkaBatchBuilder, decode_kafka, kafka_batches, kafka_partition
 from wireproto.errors import OptionError, ValueUnsupported
 

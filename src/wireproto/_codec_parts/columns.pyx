@@ -170,7 +170,7 @@ cdef class Columns:
     @staticmethod
     def from_arrow(source):
         """Rows to be sent, from anything with ``__arrow_c_stream__`` or ``__arrow_c_array__`` (see arrow_import)."""
-        raise NotImplementedError
+        return import_arrow(source)
 
     def __arrow_c_schema__(self):
         """Arrow schema capsule of these columns."""

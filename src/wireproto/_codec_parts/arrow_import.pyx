@@ -1,0 +1,348 @@
+# Arrow to Columns: rows to be sent, from anything with the Arrow capsules.
+#
+# Accepted: a struct array (a record batch, table, data frame) with these fields in any order (another name is refused: it would be lost),
+#
+#     value        binary, large_binary, binary_view, string, large_string, string_view (null: a null value)      required
+#     key          the same                                                                                       optional
+#     headers      list or map of struct<name: string, value: binary …>                                           optional
+#     timestamp    timestamp of any unit, or int64 milliseconds                                                   optional
+#     partition    int32, int64 (no null)                                                                         optional
+#     offset, ledger, entry, index, sequence       a position, as our own export has it: not sent, passed over
+#
+# or a bare array of bytes, which is the values. May assume: the producer keeps to the C data interface, which gives no buffer sizes.
+# Must not: trust what can be checked (starts in order, sizes, views within their buffers, UTF-8 of names); everything is copied.
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport free
+from libc.string cimport memset, strcmp, strncmp
+
+from wireproto.errors import Malformed, ValueUnsupported
+
+
+cdef bint arrow_null(ArrowArray *a, int64_t row) noexcept nogil:
+    """Whether an element is null; `row` counts from the array's own offset."""
+    cdef const uint8_t *valid = <const uint8_t *>a.buffers[0] if a.n_buffers > 0 else NULL
+    row += a.offset
+    return a.null_count != 0 and valid != NULL and not (valid[row >> 3] >> (row & 7)) & 1
+
+
+cdef enum:
+    BYTES_NOT = 0
+    BYTES_32 = 1
+    BYTES_64 = 2
+    BYTES_VIEW = 3
+
+
+cdef int bytes_kind(const char *format) noexcept nogil:
+    if strcmp(format, "z") == 0 or strcmp(format, "u") == 0:
+        return BYTES_32
+    if strcmp(format, "Z") == 0 or strcmp(format, "U") == 0:
+        return BYTES_64
+    if strcmp(format, "vz") == 0 or strcmp(format, "vu") == 0:
+        return BYTES_VIEW
+    return BYTES_NOT
+
+
+cdef int arrow_bytes(ArrowArray *a, int kind, int64_t row, const uint8_t **data, int64_t *size) noexcept nogil:
+    """An element's bytes; size -1 for null. False when its starts or view contradict the format."""
+    cdef int64_t at = row + a.offset
+    cdef int64_t first, last, buffers
+    cdef const int32_t *view
+    cdef const int64_t *sizes
+    data[0] = EMPTY_BYTES
+    if arrow_null(a, row):
+        size[0] = -1
+        return True
+    if kind == BYTES_VIEW:
+        view = <const int32_t *>a.buffers[1] + 4 * at
+        size[0] = view[0]
+        if view[0] < 0:
+            return False
+        if view[0] <= VIEW_INLINE:
+            data[0] = <const uint8_t *>(view + 1)
+            return True
+        buffers = a.n_buffers - 3
+        if view[2] < 0 or view[2] >= buffers or view[3] < 0:
+            return False
+        sizes = <const int64_t *>a.buffers[a.n_buffers - 1]
+        if <int64_t>view[3] + view[0] > sizes[view[2]]:
+            return False
+        data[0] = <const uint8_t *>a.buffers[2 + view[2]] + view[3]
+        return True
+    if kind == BYTES_32:
+        first, last = (<const int32_t *>a.buffers[1])[at], (<const int32_t *>a.buffers[1])[at + 1]
+    else:
+        first, last = (<const int64_t *>a.buffers[1])[at], (<const int64_t *>a.buffers[1])[at + 1]
+    size[0] = last - first
+    if first < 0 or last < first:
+        return False
+    if last > first:
+        if a.buffers[2] == NULL:
+            return False
+        data[0] = <const uint8_t *>a.buffers[2] + first
+    return True
+
+
+cdef struct Field:               # one field of the struct: where it lies and how it is read
+    ArrowArray *array
+    int kind                     # bytes_kind; for the timestamp: numerator and denominator to milliseconds below
+    int64_t times
+    int64_t over
+
+cdef struct Incoming:
+    Field value
+    Field key
+    Field timestamp
+    Field partition
+    ArrowArray *headers
+    bint headers_large
+    ArrowArray *pair
+    Field name
+    Field header_value
+    const char *why
+    const char *column
+
+
+cdef int contradiction(Incoming *in_, const char *column, const char *why) noexcept nogil:
+    in_.column = column
+    in_.why = why
+    return BATCH_BAD
+
+
+cdef int take_row(Incoming *in_, ArrowArray *rows, Table *t, int64_t row) noexcept nogil:
+    """Copy one row; a field's own offset adds to the struct's."""
+    cdef int64_t at = row + rows.offset
+    cdef int64_t first, last, n, size, name_size, time
+    cdef const uint8_t *data
+    cdef const uint8_t *name
+    cdef int code
+    cdef bint known = False
+    if in_.key.array == NULL:
+        size = -1
+    elif not arrow_bytes(in_.key.array, in_.key.kind, at, &data, &size):
+        return contradiction(in_, "key", "starts or views contradict the format")
+    code = bytes_reserve(&t.key, size if size > 0 else 0)
+    if code == TABLE_OK:
+        code = bytes_push(&t.key, t.rows, t.row_room, data, size, 0)
+    if code != TABLE_OK:
+        return code
+    if not arrow_bytes(in_.value.array, in_.value.kind, at, &data, &size):
+        return contradiction(in_, "value", "starts or views contradict the format")
+    code = bytes_reserve(&t.value, size if size > 0 else 0)
+    if code == TABLE_OK:
+        code = bytes_push(&t.value, t.rows, t.row_room, data, size, 0)
+    if code != TABLE_OK:
+        return code
+    time = 0
+    if in_.timestamp.array != NULL and not arrow_null(in_.timestamp.array, at):
+        known = True
+        time = (<const int64_t *>in_.timestamp.array.buffers[1])[at + in_.timestamp.array.offset]
+        if in_.timestamp.times > 1 and not -INT64_MAX // in_.timestamp.times <= time <= INT64_MAX // in_.timestamp.times:
+            return contradiction(in_, "timestamp", "seconds beyond what milliseconds can hold")
+        if in_.timestamp.over > 1 and time < 0:
+            time = -((-time + in_.timestamp.over - 1) // in_.timestamp.over)
+        else:
+            time = time * in_.timestamp.times // in_.timestamp.over
+    code = put_timestamp(t, t.rows, time, known)
+    if code != TABLE_OK:
+        return code
+    if in_.partition.array != NULL:
+        if arrow_null(in_.partition.array, at):
+            return contradiction(in_, "partition", "a null")
+        n = at + in_.partition.array.offset
+        time = (<const int32_t *>in_.partition.array.buffers[1])[n] if in_.partition.kind == 4 else (<const int64_t *>in_.partition.array.buffers[1])[n]
+        if not -1 <= time < INT32_MAX:
+            return contradiction(in_, "partition", "a number out of range")
+        t.partition[t.rows] = <int32_t>time
+    if in_.headers != NULL and not arrow_null(in_.headers, at):
+        n = at + in_.headers.offset
+        if in_.headers_large:
+            first, last = (<const int64_t *>in_.headers.buffers[1])[n], (<const int64_t *>in_.headers.buffers[1])[n + 1]
+        else:
+            first, last = (<const int32_t *>in_.headers.buffers[1])[n], (<const int32_t *>in_.headers.buffers[1])[n + 1]
+        if first < 0 or last < first or last > in_.pair.length:
+            return contradiction(in_, "headers", "starts contradict the format")
+        for n in range(first, last):
+            at = n + in_.pair.offset
+            if arrow_null(in_.pair, n):
+                return contradiction(in_, "headers", "a null header")
+            if not arrow_bytes(in_.name.array, in_.name.kind, at, &name, &name_size):
+                return contradiction(in_, "headers", "starts or views of a name contradict the format")
+            if name_size < 0 or not is_utf8(name, name_size):
+                return contradiction(in_, "headers", "a name that is null or no UTF-8")
+            if not arrow_bytes(in_.header_value.array, in_.header_value.kind, at, &data, &size):
+                return contradiction(in_, "headers", "starts or views of a value contradict the format")
+            code = header_push(t, name, name_size, data, size)
+            if code != TABLE_OK:
+                return code
+    end_row(t)
+    return TABLE_OK
+
+
+cdef int take_rows(Incoming *in_, ArrowArray *rows, Table *t) noexcept nogil:
+    cdef int64_t row
+    cdef int code = table_reserve(t, rows.length)
+    for row in range(rows.length):
+        if code != TABLE_OK:
+            return code
+        if arrow_null(rows, row):
+            return contradiction(in_, "row", "a null row")
+        code = take_row(in_, rows, t, row)
+    return code
+
+
+cdef void as_bytes(Field *field, ArrowSchema *schema, ArrowArray *array, str name) except *:
+    field.array = array
+    field.kind = bytes_kind(schema.format)
+    if field.kind == BYTES_NOT or schema.dictionary != NULL:
+        raise ValueUnsupported(f"column {name!r} is {(<bytes>schema.format).decode()!r}; binary or string of any width is needed")
+    if array.n_buffers < (4 if field.kind == BYTES_VIEW else 3) and not (field.kind == BYTES_VIEW and array.n_buffers == 3):
+        raise Malformed(f"column {name!r}: {array.n_buffers} buffers")
+
+
+cdef void as_timestamp(Field *field, ArrowSchema *schema, ArrowArray *array) except *:
+    cdef const char *format = schema.format
+    field.array = array
+    field.times = field.over = 1
+    if strcmp(format, "l") == 0 or strncmp(format, "tsm:", 4) == 0:
+        return
+    if strncmp(format, "tss:", 4) == 0:
+        field.times = 1000
+    elif strncmp(format, "tsu:", 4) == 0:
+        field.over = 1000
+    elif strncmp(format, "tsn:", 4) == 0:
+        field.over = 1000000
+    else:
+        raise ValueUnsupported(f"column 'timestamp' is {(<bytes>format).decode()!r}; a timestamp or int64 milliseconds is needed")
+
+
+cdef void as_headers(Incoming *in_, ArrowSchema *schema, ArrowArray *array) except *:
+    cdef ArrowSchema *pair
+    in_.headers_large = strcmp(schema.format, "+L") == 0
+    if not in_.headers_large and strcmp(schema.format, "+l") != 0 and strcmp(schema.format, "+m") != 0:
+        raise ValueUnsupported(f"column 'headers' is {(<bytes>schema.format).decode()!r}; a list of struct<name, value> or a map is needed")
+    pair = schema.children[0] if schema.n_children == 1 and array.n_children == 1 else NULL
+    if pair == NULL or strcmp(pair.format, "+s") != 0 or pair.n_children != 2 or array.children[0].n_children != 2:
+        raise ValueUnsupported("column 'headers': its items are not struct<name, value>")
+    in_.headers = array
+    in_.pair = array.children[0]
+    as_bytes(&in_.name, pair.children[0], in_.pair.children[0], "headers.name")
+    as_bytes(&in_.header_value, pair.children[1], in_.pair.children[1], "headers.value")
+
+
+cdef void take_batch(ArrowSchema *schema, ArrowArray *array, Table *t) except *:
+    """Append one array's rows."""
+    cdef Incoming in_
+    cdef int64_t n
+    cdef int code
+    cdef ArrowArray values
+    memset(&in_, 0, sizeof(in_))
+    if array.length < 0 or array.offset < 0 or array.length > INT32_MAX:
+        raise Malformed(f"an array of {array.length} rows at {array.offset}")
+    if bytes_kind(schema.format) != BYTES_NOT:           # bare values: as if they were the only field of a struct
+        as_bytes(&in_.value, schema, array, "value")
+        memset(&values, 0, sizeof(values))
+        values.length = array.length
+        array = &values
+    else:
+        if strcmp(schema.format, "+s") != 0 or schema.n_children != array.n_children:
+            raise ValueUnsupported(f"rows to be sent are a struct array or an array of bytes, not {(<bytes>schema.format).decode()!r}")
+        for n in range(schema.n_children):
+            if array.children[n].length < array.offset + array.length:
+                raise Malformed("a column is shorter than its batch")
+            take_field(&in_, schema.children[n], array.children[n])
+        if in_.value.array == NULL:
+            raise ValueUnsupported("there is no column 'value'")
+    if in_.partition.array != NULL and t.partition == NULL:
+        if t.rows:
+            raise ValueUnsupported("partition is given for some rows and not for others")
+        check(table_reserve(t, array.length))
+        check(grow(<void **>&t.partition, t.row_room * 4))
+    with nogil:
+        code = take_rows(&in_, array, t)
+    if code == BATCH_BAD:
+        raise Malformed(f"column {in_.column.decode()!r}: {in_.why.decode()}", offset=t.rows)
+    check(code)
+
+
+cdef void take_field(Incoming *in_, ArrowSchema *schema, ArrowArray *array) except *:
+    name = (<bytes>schema.name).decode("utf-8", "replace") if schema.name != NULL else ""
+    if name == "value":
+        as_bytes(&in_.value, schema, array, name)
+    elif name == "key":
+        if strcmp(schema.format, "n") != 0:              # a column of Arrow's null type is no keys
+            as_bytes(&in_.key, schema, array, name)
+    elif name == "timestamp":
+        if strcmp(schema.format, "n") != 0:
+            as_timestamp(&in_.timestamp, schema, array)
+    elif name == "headers":
+        if strcmp(schema.format, "n") != 0:
+            as_headers(in_, schema, array)
+    elif name == "partition":
+        in_.partition.array = array
+        in_.partition.kind = 4 if strcmp(schema.format, "i") == 0 else 8
+        if in_.partition.kind == 8 and strcmp(schema.format, "l") != 0:
+            raise ValueUnsupported("column 'partition' is not int32 or int64")
+    elif name not in ("offset", "ledger", "entry", "index", "sequence", "topic"):
+        raise ValueUnsupported(f"column {name!r} cannot be sent: value, key, headers, timestamp, partition can")
+
+
+cdef object import_arrow(source):
+    """See `Columns.from_arrow`."""
+    cdef ArrowSchema *schema
+    cdef ArrowArray *array
+    cdef ArrowArrayStream *stream
+    cdef Table *t
+    cdef Columns columns
+    if isinstance(source, Columns):
+        return source
+    t = table_new(POSITION_NONE)
+    if t == NULL:
+        raise MemoryError
+    columns = columns_take(t)
+    if hasattr(source, "__arrow_c_stream__"):
+        capsule = source.__arrow_c_stream__()
+        stream = <ArrowArrayStream *>PyCapsule_GetPointer(capsule, "arrow_array_stream")
+        if stream.release == NULL:
+            raise Malformed("the stream was released already")
+        import_stream(stream, t)
+    elif hasattr(source, "__arrow_c_array__"):
+        schema_capsule_, array_capsule_ = source.__arrow_c_array__()
+        schema = <ArrowSchema *>PyCapsule_GetPointer(schema_capsule_, "arrow_schema")
+        array = <ArrowArray *>PyCapsule_GetPointer(array_capsule_, "arrow_array")
+        if schema.release == NULL or array.release == NULL:
+            raise Malformed("the array was released already")
+        take_batch(schema, array, t)
+    else:
+        raise TypeError(f"{type(source).__name__} has neither __arrow_c_stream__ nor __arrow_c_array__")
+    table_trim(t)
+    columns.stop = t.rows
+    return columns
+
+
+cdef void import_stream(ArrowArrayStream *stream, Table *t) except *:
+    cdef ArrowSchema schema
+    cdef ArrowArray array
+    schema.release = NULL
+    array.release = NULL
+    try:
+        if stream.get_schema(stream, &schema) != 0:
+            raise Malformed(f"the Arrow stream failed: {stream_reason(stream)}")
+        while True:
+            if stream.get_next(stream, &array) != 0:
+                raise Malformed(f"the Arrow stream failed: {stream_reason(stream)}")
+            if array.release == NULL:
+                return
+            take_batch(&schema, &array, t)
+            array.release(&array)
+            array.release = NULL
+    finally:
+        if array.release != NULL:
+            array.release(&array)
+        if schema.release != NULL:
+            schema.release(&schema)
+
+
+cdef str stream_reason(ArrowArrayStream *stream):
+    cdef const char *text = stream.get_last_error(stream)
+    return (<bytes>text).decode("utf-8", "replace") if text != NULL else "no reason given"
