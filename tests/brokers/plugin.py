@@ -19,7 +19,7 @@ import os
 import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -106,12 +106,17 @@ def start(config: pytest.Config, name: str) -> Broker:
     try:
         return pool.get(name)
     except Unavailable as why:
-        _RESULTS.missing[name] = str(why).splitlines()[0]
-        if os.environ.get("CI", "").lower() in ("true", "1"):
-            pytest.fail(f"{name} cannot run here, and CI=true: {why}", pytrace=False)
-        pytest.skip(f"{name} cannot run here: {why}")
+        missing(name, str(why))
     finally:
         _RESULTS.boot_seconds.update(pool.boot_seconds)
+
+
+def missing(name: str, why: str) -> NoReturn:
+    """End the test because its broker is not to be had: skipped, and told at the end; failed when CI=true."""
+    _RESULTS.missing[name] = why.splitlines()[0]
+    if os.environ.get("CI", "").lower() in ("true", "1"):
+        pytest.fail(f"{name} cannot run here, and CI=true: {why}", pytrace=False)
+    pytest.skip(f"{name} cannot run here: {why}")
 
 
 @pytest.fixture(scope="session")

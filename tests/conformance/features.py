@@ -1,0 +1,157 @@
+"""What holds for each protocol: the conformance suite's table. A cell is what the suite proves, not a wish.
+
+For a value a broker either *carries* (it comes back byte for byte) or the client *refuses* it (ValueUnsupported before anything is
+sent). There is no third outcome: no value is ever changed in silence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Fate = Literal["carried", "refused"]
+CARRIED: Fate = "carried"
+REFUSED: Fate = "refused"
+
+
+@dataclass(frozen=True)
+class Features:
+    """One protocol's row.
+
+    Attributes:
+        null_value … repeated_header: fate of that edge of the common record.
+        timestamp: whether the caller's timestamp is carried (else the broker stamps).
+        time_of: what AtTime looks in: "record" or "arrival" (the broker's clock).
+        partitions: whether a topic can have several.
+        consumer, queue, tree: the roles there are.
+        nearest: role without support to the one that the error must name.
+        repeats_after_crash: whether a record acknowledged or in flight when the broker crashed may come twice (never: be lost).
+        keeps_partial_commit: whether a commit inside a batch resumes exactly there (else from the batch's begin: repeats, loses nothing).
+        shares_one_partition: whether two queue consumers of one group can both work on a single partition.
+        releases_at_once: whether a released delivery is handed out again within seconds.
+        counts_attempts: whether a second delivery says attempt ≥ 1.
+    """
+
+    null_value: Fate
+    empty_value: Fate
+    null_key: Fate
+    text_key: Fate
+    empty_key: Fate
+    binary_key: Fate
+    spaced_key: Fate
+    text_header: Fate
+    binary_header: Fate
+    empty_header: Fate
+    null_header: Fate
+    repeated_header: Fate
+    timestamp: bool
+    time_of: Literal["record", "arrival"]
+    partitions: bool
+    consumer: bool
+    queue: bool
+    tree: bool
+    nearest: dict[str, str]
+    repeats_after_crash: bool
+    keeps_partial_commit: bool = True
+    shares_one_partition: bool = True
+    releases_at_once: bool = True
+    counts_attempts: bool = True
+
+    def fate(self, name: str) -> Fate:
+        found: Fate = getattr(self, name)
+        return found
+
+
+FEATURES: dict[str, Features] = {
+    "kafka": Features(
+        null_value=CARRIED,
+        empty_value=CARRIED,
+        null_key=CARRIED,
+        text_key=CARRIED,
+        empty_key=CARRIED,
+        binary_key=CARRIED,
+        spaced_key=CARRIED,
+        text_header=CARRIED,
+        binary_header=CARRIED,
+        empty_header=CARRIED,
+        null_header=CARRIED,
+        repeated_header=CARRIED,
+        timestamp=True,
+        time_of="record",
+        partitions=True,
+        consumer=True,
+        queue=False,
+        tree=False,
+        nearest={"queue": "consumer", "tree": ""},
+        repeats_after_crash=False,
+    ),
+    "pulsar": Features(
+        null_value=CARRIED,
+        empty_value=CARRIED,
+        null_key=CARRIED,
+        text_key=CARRIED,
+        empty_key=CARRIED,
+        binary_key=CARRIED,
+        spaced_key=CARRIED,
+        text_header=CARRIED,
+        binary_header=REFUSED,
+        empty_header=CARRIED,
+        null_header=REFUSED,
+        repeated_header=REFUSED,
+        timestamp=True,
+        time_of="arrival",
+        partitions=True,
+        consumer=True,
+        queue=True,
+        tree=False,
+        nearest={"tree": ""},
+        repeats_after_crash=True,
+    ),
+    "rocketmq": Features(
+        null_value=REFUSED,
+        empty_value=CARRIED,
+        null_key=CARRIED,
+        text_key=CARRIED,
+        empty_key=REFUSED,
+        binary_key=REFUSED,
+        spaced_key=REFUSED,
+        text_header=CARRIED,
+        binary_header=REFUSED,
+        empty_header=REFUSED,
+        null_header=REFUSED,
+        repeated_header=REFUSED,
+        timestamp=True,
+        time_of="arrival",
+        partitions=True,
+        consumer=True,
+        queue=True,
+        tree=False,
+        nearest={"tree": ""},
+        repeats_after_crash=True,
+        shares_one_partition=False,  # a queue of the topic belongs to one member of the group
+        releases_at_once=False,  # send-back waits for the broker's delay level
+    ),
+    "zookeeper": Features(
+        null_value=REFUSED,
+        empty_value=CARRIED,
+        null_key=CARRIED,
+        text_key=REFUSED,
+        empty_key=REFUSED,
+        binary_key=REFUSED,
+        spaced_key=REFUSED,
+        text_header=REFUSED,
+        binary_header=REFUSED,
+        empty_header=REFUSED,
+        null_header=REFUSED,
+        repeated_header=REFUSED,
+        timestamp=False,
+        time_of="arrival",
+        partitions=False,
+        consumer=False,
+        queue=True,
+        tree=True,
+        nearest={"consumer": "queue"},
+        repeats_after_crash=True,
+        counts_attempts=False,  # the recipe has nowhere to count
+    ),
+}

@@ -1,0 +1,103 @@
+"""Where the suite runs: a protocol on one broker, embedded or real, behind one small surface.
+
+A `Seat` gives URLs, takes the broker away and brings it back with its data kept, and names it for reports and for ``--broker``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from brokers import Broker
+
+from .features import FEATURES, Features
+
+
+@dataclass(frozen=True)
+class Place:
+    """A parameter of the suite: which protocol on which broker, with which client options."""
+
+    protocol: str
+    broker_name: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    label: str = ""
+
+    def __str__(self) -> str:
+        return self.label or self.broker_name
+
+
+PLACES = [
+    Place("kafka", "dev-kafka"),
+    Place("kafka", "kafka-3.9.2"),
+    Place("kafka", "kafka-3.9.2-zookeeper"),
+    Place("kafka", "kafka-4.3.1"),
+    Place("pulsar", "dev-pulsar"),
+    Place("pulsar", "pulsar-4.2.4"),
+    Place("rocketmq", "dev-rocketmq"),
+    Place("rocketmq", "rocketmq-4.9.7"),
+    Place("rocketmq", "rocketmq-4.9.7-binary", {"header": "binary"}),
+    Place("rocketmq", "rocketmq-5.5.0"),
+    Place("rocketmq", "rocketmq-5.5.0-binary", {"header": "binary"}),
+    Place("zookeeper", "dev-zookeeper"),
+    Place("zookeeper", "zookeeper-3.9.5"),
+    Place("zookeeper", "zookeeper-3.9.5-ensemble"),
+]
+
+
+class Seat:
+    """A place with its broker running."""
+
+    def __init__(self, place: Place, real: Broker | None = None, dev: Any = None) -> None:
+        self.place, self.real, self.dev = place, real, dev
+        self.protocol = place.protocol
+
+    @property
+    def features(self) -> Features:
+        return FEATURES[self.protocol]
+
+    @property
+    def url(self) -> str:
+        base: str = self.real.url if self.real is not None else self.dev.url(self.protocol)
+        if not self.place.options:
+            return base
+        return base + ("&" if "?" in base else "?") + "&".join(f"{name}={value}" for name, value in self.place.options.items())
+
+    @property
+    def addresses(self) -> list[str]:
+        """Everything that the broker may advertise, for a proxy's address map."""
+        if self.real is not None:
+            return self.real.addresses
+        found = self.dev.listeners(self.protocol)
+        return [address for name, address in found.items() if name not in ("admin", "http")]
+
+    def through(self, proxy: Any) -> tuple[str, dict[str, Any]]:
+        """URL and connect options that lead every connection through the fault proxy."""
+        return proxy.url(self.url), {"address_map": proxy.address_map(self.addresses)}
+
+    def take_away(self) -> None:
+        """As a crash: connections are cut, ports are closed. One node of an ensemble: its leader."""
+        if self.real is None:
+            self.dev.pause(self.protocol)
+        elif self.place.broker_name.endswith("-ensemble"):
+            self._lost: int | None = self.real.leader()  # type: ignore[attr-defined]
+            self.real.kill(self._lost)
+        else:
+            self._lost = None
+            self.real.kill()
+
+    def bring_back(self) -> None:
+        if self.real is None:
+            self.dev.resume(self.protocol)
+        else:
+            self.real.start(self._lost)
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """The broker is gone inside the block, and is back, with its data, after it."""
+        self.take_away()
+        try:
+            yield
+        finally:
+            self.bring_back()

@@ -1,0 +1,171 @@
+"""A broker that goes away and comes back with its data: nothing acknowledged is lost; repeats only where the table allows them."""
+
+from __future__ import annotations
+
+import collections
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from conformance.helpers import poll_until, receive_until, records, values, write
+from conformance.seats import Seat
+from wireproto import LATEST
+from wireproto.errors import TransportError, WireprotoError
+
+SENT = [b"%d" % number for number in range(20)]
+
+
+def check(seat: Seat, expected: list[bytes], got: list[bytes | None]) -> None:
+    """Nothing missing; nothing twice, unless the table says that it may."""
+    assert set(expected) <= set(got), f"lost: {sorted(set(expected) - set(got))[:10]}"
+    if not seat.features.repeats_after_crash:
+        twice = [value for value, count in collections.Counter(got).items() if count > 1]
+        assert not twice, f"repeated: {twice[:10]}"
+
+
+def test_what_was_written_is_there_after_a_crash(seat: Seat, client: Any, topic: str) -> None:
+    write(client, topic, SENT)
+    with seat.away():
+        pass
+    assert values(client, topic) == SENT
+    write(client, topic, [b"after"])
+    assert values(client, topic) == [*SENT, b"after"]
+
+
+def test_a_producer_goes_on_over_an_outage(seat: Seat, client: Any, topic: str) -> None:
+    """Records sent before, during and after; every receipt that gave a position is there."""
+    acknowledged: list[bytes] = []
+    failed: list[bytes] = []
+    stop = threading.Event()
+    with client.producer(topic) as producer:
+
+        def send() -> None:
+            number = 0
+            while not stop.is_set():
+                value = b"%06d" % number
+                number += 1
+                try:
+                    producer.send(value, timeout=60.0).position(60.0)
+                    acknowledged.append(value)
+                except WireprotoError:
+                    failed.append(value)  # unknown outcome: it may be there or not
+                time.sleep(0.005)
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        deadline = time.monotonic() + 60
+        while len(acknowledged) < 20 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        before = len(acknowledged)
+        with seat.away():
+            time.sleep(0.5)
+        while len(acknowledged) < before + 40 and time.monotonic() < deadline + 120:
+            time.sleep(0.01)
+        stop.set()
+        sender.join(90)
+        assert not sender.is_alive()
+    assert len(acknowledged) >= before + 40, "the producer did not go on"
+    got = values(client, topic)
+    check(seat, acknowledged, got)
+    assert set(got) <= {*acknowledged, *failed}
+    firsts = list(dict.fromkeys(value for value in got if value not in failed))
+    assert firsts == sorted(firsts), "order within a partition"
+
+
+def test_records_in_flight_together_survive(seat: Seat, client: Any, topic: str) -> None:
+    """Many unanswered sends when the connection goes: all arrive in order, once where the table says so."""
+    sent = [b"%06d" % number for number in range(2000)]
+    with client.producer(topic) as producer:
+        receipts = [producer.send(value) for value in sent[:1000]]
+        with seat.away():
+            receipts += [producer.send(value, timeout=60.0) for value in sent[1000:]]
+        producer.flush(90.0)
+        for receipt in receipts:
+            receipt.position(1.0)
+    got = values(client, topic)
+    check(seat, sent, got)
+    assert list(dict.fromkeys(got)) == sent
+
+
+def test_a_reader_goes_on_over_an_outage(seat: Seat, client: Any, topic: str) -> None:
+    write(client, topic, SENT)
+    got: list[bytes | None] = []
+    deadline = time.monotonic() + 120
+    with client.reader(topic) as reader:
+        while len(got) < len(SENT):
+            assert time.monotonic() < deadline
+            got += [record.value for record in reader.poll(timeout=1.0) or ()]
+        with seat.away():
+            pass
+        write(client, topic, [b"after"])
+        while len(got) < len(SENT) + 1:
+            assert time.monotonic() < deadline, "the reader did not come back"
+            try:
+                got += [record.value for record in reader.poll(timeout=1.0) or ()]
+            except TransportError:
+                continue  # it may tell of the outage, and goes on when asked again
+    assert got == [*SENT, b"after"], "a reader neither loses nor repeats: it knows its position"
+
+
+def test_a_consumer_goes_on_from_its_commit(seat: Seat, dial: Any, client: Any, topic: str, group: str) -> None:
+    if not seat.features.consumer:
+        pytest.skip("has no log consumer")
+    write(client, topic, SENT)
+    with dial().consumer(topic, group) as consumer:
+        poll_until(consumer, lambda found: len(found) >= len(SENT))
+        consumer.commit()
+        with seat.away():
+            pass
+        write(client, topic, [b"after"])
+        got = [record.value for record in poll_until(consumer, lambda found: any(record.value == b"after" for record in found), limit=120)]
+        check(seat, [b"after"], got)
+        consumer.commit(timeout=60.0)
+    write(client, topic, [b"last"])
+    with dial().consumer(topic, group) as consumer:
+        got = [record.value for record in poll_until(consumer, lambda found: any(record.value == b"last" for record in found), limit=120)]
+        assert got == [b"last"], "what was committed after the crash must not come again"
+
+
+def test_a_queue_goes_on(seat: Seat, dial: Any, client: Any, topic: str, group: str) -> None:
+    if not seat.features.queue:
+        pytest.skip("has no queue consumer")
+    queue = dial().queue(topic, group)
+    with queue:
+        write(client, topic, SENT)
+        got = receive_until(queue, 5)
+        for delivery in got:
+            delivery.ack()
+        with seat.away():
+            pass
+        deadline = time.monotonic() + 120
+        taken = [delivery.value for delivery in got]
+        while set(taken) != set(SENT):
+            assert time.monotonic() < deadline, f"missing: {sorted(set(SENT) - set(taken))}"
+            try:
+                delivery = queue.receive(timeout=1.0)
+                if delivery is not None:
+                    taken.append(delivery.value)
+                    delivery.ack()
+            except WireprotoError:
+                continue  # an ack or receive may fail over the outage; the message comes again
+        if not seat.features.repeats_after_crash:
+            assert len(taken) == len(SENT)
+
+
+def test_a_reset_connection_is_made_again(seat: Seat, dial: Any, client: Any, topic: str, fault_proxy: Any) -> None:
+    url, options = seat.through(fault_proxy)
+    other = dial(url, **options)
+    write(other, topic, SENT[:10])
+    fault_proxy.cut()
+    write(other, topic, SENT[10:])
+    fault_proxy.cut()
+    assert values(other, topic) == SENT
+    with other.reader(topic, stop=LATEST) as reader:
+        got: list[Any] = []
+        for batch in reader:
+            got += batch.values()
+            fault_proxy.cut()
+    assert got == SENT
+    assert [record.value for record in records(client, topic)] == SENT

@@ -1,0 +1,109 @@
+"""The queue consumer: each message acked or given back; nothing acked comes again, nothing unacked is lost."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from conformance.helpers import receive_until, write
+from conformance.seats import Seat
+
+SENT = [b"%02d" % number for number in range(12)]
+
+
+@pytest.fixture(autouse=True)
+def _has_the_role(seat: Seat) -> None:
+    if not seat.features.queue:
+        pytest.skip("has no queue consumer")
+
+
+@pytest.fixture
+def opened(seat: Seat, dial: Any, topic: str, group: str) -> Any:
+    """Opens queue consumers on clients of their own; the group exists before the first record is written."""
+
+    def open_queue() -> Any:
+        return dial().queue(topic, group)
+
+    open_queue().close(10.0)
+    return open_queue
+
+
+def test_each_message_once_and_gone_after_ack(client: Any, topic: str, opened: Any) -> None:
+    write(client, topic, SENT)
+    with opened() as queue:
+        for delivery in receive_until(queue, len(SENT)):
+            assert delivery.attempt == 0
+            delivery.ack()
+        assert queue.receive(timeout=1.0) is None
+    with opened() as queue:
+        assert queue.receive(timeout=3.0) is None
+
+
+def test_values_arrive_unchanged(client: Any, topic: str, opened: Any) -> None:
+    positions = write(client, topic, SENT)
+    with opened() as queue:
+        got = receive_until(queue, len(SENT))
+        assert sorted(delivery.value for delivery in got) == SENT
+        assert sorted(delivery.position for delivery in got) == positions
+        for delivery in got:
+            delivery.ack()
+
+
+def test_a_released_message_is_handed_out_again(seat: Seat, client: Any, topic: str, opened: Any) -> None:
+    write(client, topic, [b"again"])
+    with opened() as queue:
+        (delivery,) = receive_until(queue, 1)
+        delivery.release()
+        (again,) = receive_until(queue, 1, limit=30.0 if seat.features.releases_at_once else 90.0)
+        assert again.value == b"again"
+        if seat.features.counts_attempts:
+            assert again.attempt >= 1
+        again.ack()
+        assert queue.receive(timeout=1.0) is None
+
+
+def test_what_a_closed_consumer_held_goes_to_the_next(client: Any, topic: str, opened: Any) -> None:
+    write(client, topic, SENT)
+    first = opened()
+    held = receive_until(first, 3)
+    held[0].ack()
+    acked = held[0].value
+    first.close(10.0)
+    with opened() as queue:
+        rest = receive_until(queue, len(SENT) - 1, limit=90.0)
+        assert sorted(delivery.value for delivery in rest) == sorted(value for value in SENT if value != acked)
+        for delivery in rest:
+            delivery.ack()
+
+
+def test_two_consumers_share(seat: Seat, client: Any, fresh: Any, dial: Any, group: str) -> None:
+    topic = fresh(partitions=1 if seat.features.shares_one_partition else 4)
+    first, second = dial().queue(topic, group), dial().queue(topic, group)
+    with first, second:
+        taken: dict[str, list[bytes]] = {"first": [], "second": []}
+        deadline = time.monotonic() + 90
+        number = 0
+        while not (taken["first"] and taken["second"] and sum(map(len, taken.values())) == number):
+            assert time.monotonic() < deadline, f"one consumer got nothing: {taken}"
+            if number < 60:
+                write(client, topic, [b"%d" % number])
+                number += 1
+            for name, queue in (("first", first), ("second", second)):
+                delivery = queue.receive(timeout=0.2)
+                if delivery is not None:
+                    taken[name].append(delivery.value)
+                    delivery.ack()
+        everything = taken["first"] + taken["second"]
+        assert sorted(everything) == sorted(b"%d" % sent for sent in range(number)), "each message to exactly one"
+
+
+def test_order_of_acks_does_not_matter(client: Any, topic: str, opened: Any) -> None:
+    write(client, topic, SENT)
+    with opened() as queue:
+        got = receive_until(queue, len(SENT))
+        for delivery in reversed(got):
+            delivery.ack()
+    with opened() as queue:
+        assert queue.receive(timeout=3.0) is None
