@@ -249,5 +249,7 @@ class Listener:
 
     async def close(self) -> None:
         """Stop listening; open connections are the side's."""
+        for _ in range(4):  # what was accepted becomes a connection only some turns later; asyncio leaks it if its server is gone by then
+            await asyncio.sleep(0)
         if self._server is not None:
             self._server.close()
