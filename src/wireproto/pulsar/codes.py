@@ -191,9 +191,15 @@ class ProducerClosed(PulsarError):
     retriable = refresh = True
 
 
-BY_CODE: dict[int, type[PulsarError]] = {
-    kind.code: kind for kind in PulsarError.__subclasses__() if kind.code is not None
-}
+class AdminRefused(PulsarError):
+    """The admin HTTP interface refused; `code` is the HTTP status."""
+
+
+class TopicExists(AdminRefused):
+    """A topic (or subscription) of that name exists."""
+
+
+BY_CODE: dict[int, type[PulsarError]] = {kind.code: kind for kind in PulsarError.__subclasses__() if kind.code is not None}
 
 
 def error_of(code: int, text: str, **context: Any) -> WireprotoError:

@@ -13,15 +13,19 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from wireproto._net import Call, Connection, Mailbox, Push, consumer_channel
+from google.protobuf.message import Message
+
+from wireproto._net import Call, Connection, Mailbox, Push
 from wireproto.errors import TimedOut, WireprotoError
 
-from .frames import command_name, decode
+from . import PulsarApi_pb2 as api
+from .frames import command_name, decode, reply_body, signed
 from .partition_consumer import Lost, PartitionConsumer, Subscription
 
 if TYPE_CHECKING:
     from .client import PulsarClient
 
+Place = tuple[int, int]
 MESSAGE = 9
 GATHER_FRAMES = 256
 GATHER_BYTES = 1 << 20
@@ -58,20 +62,22 @@ class Feed:
         self.parts = [
             PartitionConsumer(client, topic, number, name, subscription, self._box, share, purpose) for topic, number, name in names
         ]
-        self._by_channel = {consumer_channel(part.id): part for part in self.parts}
+        self._by_channel: dict[int, PartitionConsumer] = {}
         self._ready: deque[PartitionConsumer] = deque()
         self._watched: set[Connection] = set()
 
     def open(self, deadline: float) -> None:
         """Subscribe on every partition; retries until `deadline`."""
         for part in self.parts:
-            self._client.retry(lambda part=part: self.attach(part, deadline), deadline)  # type: ignore[misc]
+            self.attached(part, deadline)
 
-    def attach(self, part: PartitionConsumer, deadline: float) -> None:
+    def attach(self, part: PartitionConsumer, deadline: float, *, flow: bool = True) -> None:
         """Subscribe on one partition; one attempt."""
         if self._prepare is not None:
             self._prepare(part)
-        part.attach(deadline)
+        self._by_channel.pop(part.channel, None)
+        part.attach(deadline, flow=flow)
+        self._by_channel[part.channel] = part
         conn = part.conn
         if conn is not None and conn not in self._watched:
             self._watched = {known for known in self._watched if not known.closed} | {conn}
@@ -124,15 +130,16 @@ class Feed:
     def _sort(self, item: Any) -> None:
         """One item of the mailbox: a message to its partition's queue, or news about a partition."""
         if isinstance(item, Lost):
-            for part in self.parts:
-                if part.conn is item.conn:
-                    part.detach()
+            for lost in self.parts:
+                if lost.conn is item.conn:
+                    lost.detach()
             return
         if not isinstance(item, Push):
             return
-        part = self._by_channel.get(item.channel)  # type: ignore[assignment]
-        if part is None or part.conn is not item.conn:
+        found = self._by_channel.get(item.channel)
+        if found is None or found.conn is not item.conn:
             return
+        part = found
         frame = item.frame
         if len(frame) > 5 and frame[4] == 8 and frame[5] == MESSAGE:
             if part not in self._ready:
@@ -156,7 +163,10 @@ class Feed:
             part.detach()
         elif name == "reachedEndOfTopic":
             part.ended = True
-        elif name == "active_consumer_change" and part.active != base.active_consumer_change.is_active:
+        elif name == "active_consumer_change":
+            part.told = True
+            if part.active == base.active_consumer_change.is_active:
+                return
             part.active = base.active_consumer_change.is_active
             if not part.active:
                 part.frames.clear()
@@ -167,7 +177,7 @@ class Feed:
         """Attach what is detached and due; returns when the next attempt is due."""
         due = float("inf")
         for part in self.parts:
-            if part.conn is not None:
+            if part.conn is not None or part.retired:
                 continue
             now = time.monotonic()
             if now < part.retry_at:
@@ -194,8 +204,9 @@ class Feed:
             self._drain()
         return call.result(deadline)
 
-    def attached(self, part: PartitionConsumer, deadline: float) -> PartitionConsumer:
+    def attached(self, part: PartitionConsumer, deadline: float, *, flow: bool = True) -> PartitionConsumer:
         """The partition, attached: waits for that until `deadline`."""
+        part.retired = False
         self._drain()
         while part.conn is None:
             now = time.monotonic()
@@ -207,10 +218,53 @@ class Feed:
                     self._sort(item)
                 continue
             try:
-                self.attach(part, deadline)
+                self.attach(part, deadline, flow=flow)
             except WireprotoError as why:
                 part.failed(why, self._patience)
         return part
+
+    def ask(self, part: PartitionConsumer, command: Message, deadline: float) -> Any:
+        """A request about an attached partition and its typed reply."""
+        call = part.submit(command)
+        return reply_body(self.wait(call, deadline), call.conn.peer, topic=part.topic, partition=part.partition)
+
+    def place(self, part: PartitionConsumer, deadline: float) -> tuple[Place, Place]:
+        """(place of the last message, place before which all is acknowledged), each (ledger, entry), entry -1 for none."""
+        reply = self.ask(part, api.CommandGetLastMessageId(consumer_id=part.id), deadline)
+        last, mark = reply.last_message_id, reply.consumer_mark_delete_position
+        done = (signed(mark.ledgerId), signed(mark.entryId))
+        end = (signed(last.ledgerId), signed(last.entryId))
+        return (end if end[1] >= 0 else done), done
+
+    def rewind(self, part: PartitionConsumer, target: api.CommandSeek, deadline: float) -> None:
+        """SEEK, then subscribe anew: the broker closes the consumer over it. No permits are granted yet."""
+        target.consumer_id = part.id
+        self.ask(part, target, deadline)
+        part.detach()
+        self.attached(part, deadline, flow=False)
+
+    def requeue(self, part: PartitionConsumer) -> None:
+        """Frames were put back to the front of a partition's queue."""
+        if part not in self._ready:
+            self._ready.append(part)
+
+    def settle(self, part: PartitionConsumer, deadline: float) -> None:
+        """Take in what has arrived; a failover consumer that was just attached waits a moment to learn whether it is fed."""
+        self._drain()
+        until = min(deadline, time.monotonic() + 0.5)
+        while not part.told and part.conn is not None and time.monotonic() < until:
+            item = self._box.get(until)
+            if item is not None:
+                self._sort(item)
+
+    def retire(self, part: PartitionConsumer) -> None:
+        """No more of this partition: its consumer is closed at the broker without waiting, and never attached again."""
+        conn, part.conn = part.conn, None
+        part.retired = True
+        part.frames.clear()
+        if conn is not None:
+            conn.route(part.channel, None)
+            part.send_close(conn)
 
     def close(self, deadline: float) -> None:
         """Close every consumer at its broker."""

@@ -20,6 +20,7 @@ from wireproto._net import Call, Connection, Mailbox, consumer_channel
 from wireproto.errors import Disconnected, TimedOut, WireprotoError
 
 from . import PulsarApi_pb2 as api
+from .codes import ConsumerBusy
 from .connection import ask
 from .frames import encode, message_id, reply_body
 
@@ -92,14 +93,16 @@ class PartitionConsumer:
         self.partition = partition
         self.name = name
         self.subscription = subscription
-        self.id = client.next_consumer_id()
+        self.id = 0
         self.conn: Connection | None = None
         self.frames: deque[bytes] = deque()
         self.start: tuple[int, int, int] | None = None
         """Of a subscription that is not durable: begins after (ledger, entry) with index -1, at the entry with another index."""
         self.active = True
+        self.told = True
         self.ended = False
         self.paused = False
+        self.retired = False
         self.retry_at = 0.0
         self._client = client
         self._box = box
@@ -112,28 +115,39 @@ class PartitionConsumer:
 
     # -- attaching ----------------------------------------------------------------------------------------------
 
-    def attach(self, deadline: float) -> None:
-        """Look the partition up and subscribe there; one attempt."""
+    @property
+    def channel(self) -> int:
+        """Where the engine routes this consumer's frames."""
+        return consumer_channel(self.id)
+
+    def attach(self, deadline: float, *, flow: bool = True) -> None:
+        """Look the partition up and subscribe there; one attempt. Each has a consumer id of its own, so that nothing old is taken for new.
+
+        Args:
+            flow: grant permits at once.
+        """
+        self.id = self._client.next_consumer_id()
         client = self._client
         broker = client.lookup.broker(self.name, deadline)
         conn = client.connection(broker, deadline, self._purpose)
-        conn.route(consumer_channel(self.id), self._box)
+        conn.route(self.channel, self._box)
         self.frames.clear()
         self.ended = False
-        self.active = self.subscription.kind != FAILOVER
+        self.active = self.told = self.subscription.kind != FAILOVER
         self.conn = conn
         try:
             ask(conn, self._subscribe(), deadline, topic=self.topic, partition=self.partition)
         except BaseException as why:
             self.conn = None
-            conn.route(consumer_channel(self.id), None)
+            conn.route(self.channel, None)
             if isinstance(why, TimedOut):
-                self._send_close(conn)
+                self.send_close(conn)
             raise
         self._retry_in = RETRY_FIRST
         self._failing_since = None
         self._permits = 0
-        self.grant()
+        if flow:
+            self.grant()
 
     def _subscribe(self) -> api.CommandSubscribe:
         given = self.subscription
@@ -165,7 +179,7 @@ class PartitionConsumer:
     def detach(self, pause: bool = False) -> None:
         """The consumer is gone at the broker: drop what was not handed over, it comes again; attach at the next turn."""
         if self.conn is not None:
-            self.conn.route(consumer_channel(self.id), None)
+            self.conn.route(self.channel, None)
         self.conn = None
         self.frames.clear()
         now = time.monotonic()
@@ -179,7 +193,7 @@ class PartitionConsumer:
         now = time.monotonic()
         if self._failing_since is None:
             self._failing_since = now
-        if not why.retriable and not isinstance(why, TimedOut):
+        if not why.retriable and not isinstance(why, (TimedOut, ConsumerBusy)):
             raise why
         if now - self._failing_since > patience:
             self._failing_since = None
@@ -218,6 +232,12 @@ class PartitionConsumer:
         command.request_id = token  # type: ignore[attr-defined]
         return self.conn.submit(token, encode(command))
 
+    def tell(self, command: Message) -> None:
+        """Send a command that is not answered; lost with the connection."""
+        if self.conn is not None:
+            with suppress(Disconnected):
+                self.conn.send(encode(command))
+
     def reply(self, call: Call, deadline: float) -> Any:
         """The typed reply of `submit`'s call."""
         return reply_body(call.result(deadline), call.conn.peer, topic=self.topic, partition=self.partition)
@@ -242,8 +262,9 @@ class PartitionConsumer:
             return
         with suppress(WireprotoError):  # the connection's end closes it as well
             ask(conn, api.CommandCloseConsumer(consumer_id=self.id), deadline)
-        conn.route(consumer_channel(self.id), None)
+        conn.route(self.channel, None)
 
-    def _send_close(self, conn: Connection) -> None:
+    def send_close(self, conn: Connection) -> None:
+        """CLOSE_CONSUMER without waiting for the answer."""
         with suppress(WireprotoError):
             conn.send(encode(api.CommandCloseConsumer(consumer_id=self.id, request_id=conn.next_token())))

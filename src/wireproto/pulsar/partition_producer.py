@@ -149,8 +149,6 @@ class PartitionProducer:
                 self._fail(why)
                 return
             with self._lock:
-                if self._failed is not None:
-                    return
                 pause, self._retry_in = self._retry_in, min(self._retry_in * 2, RETRY_MOST)
             self._loop.call_at(time.monotonic() + pause, self._loop.background, self._reopen)
 

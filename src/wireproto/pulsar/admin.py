@@ -1,0 +1,209 @@
+"""The Admin role: topics, subscriptions and positions.
+
+What it is: what the binary protocol can tell, through it; what it cannot do, over the admin HTTP interface (option ``admin``).
+
+    binary    list_topics, describe_topic, positions, group_positions
+    HTTP      create_topic, delete_topic, list_groups, describe_group, create_group
+
+Thread-safe. Must not: use HTTP where the binary protocol serves.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from wireproto.errors import OptionError
+from wireproto.position import LATEST, AtTime, Latest, MessageId, TopicPartition, Where
+from wireproto.records import GroupInfo, GroupMember, PartitionInfo, TopicInfo
+
+from . import PulsarApi_pb2 as api
+from .admin_http import AdminHttp
+from .codes import SubscriptionNotFound, TopicNotFound
+from .feed import Feed
+from .frames import signed
+from .partition_consumer import EXCLUSIVE, Subscription
+from .places import FIRST, choose
+from .topics import parse_topic, short
+
+if TYPE_CHECKING:
+    from .client import PulsarClient
+
+DEFAULT_NAMESPACE = "public/default"
+
+
+class PulsarAdmin:
+    """Administration of one cluster; made by `client.admin`."""
+
+    def __init__(self, client: PulsarClient) -> None:
+        self._client = client
+        self._http = AdminHttp(client.options, client.credentials, client.loop)
+
+    # -- topics -------------------------------------------------------------------------------------------------
+
+    def list_topics(self, *, namespace: str = DEFAULT_NAMESPACE, timeout: float = 30.0) -> list[str]:
+        """Topics of a namespace, in the shortest form of their names; a partitioned topic is listed once.
+
+        Over the admin interface, where there is one, partitioned topics are listed although none of their partitions was used yet.
+        """
+        deadline = time.monotonic() + timeout
+        found = set(self._client.retry(lambda: self._client.lookup.topics(namespace, deadline), deadline))
+        if self._http.available:
+            found.update(self._http.get(f"persistent/{namespace}/partitioned", deadline))
+        return sorted(short(name) for name in found if not parse_topic(name).local.startswith("__"))
+
+    def describe_topic(self, topic: str, *, timeout: float = 30.0) -> TopicInfo:
+        """Partitions and the brokers that serve them; raises TopicNotFound."""
+        deadline = time.monotonic() + timeout
+        client = self._client
+        names = client.names(topic, deadline, create=False)
+        if names[0][0] < 0:
+            self._must_exist(topic, deadline)
+        partitions = []
+        for number, name in names:
+            broker = client.retry(lambda name=name: client.lookup.broker(name, deadline), deadline)  # type: ignore[misc]
+            host, port = broker.address
+            partitions.append(PartitionInfo(number, broker.proxied or f"{host}:{port}"))
+        return TopicInfo(topic, tuple(partitions), {"name": str(parse_topic(topic)), "partitioned": names[0][0] >= 0})
+
+    def _must_exist(self, topic: str, deadline: float) -> None:
+        name = parse_topic(topic)
+        command = api.CommandGetTopicsOfNamespace(namespace=name.namespace_name, mode=api.CommandGetTopicsOfNamespace.ALL)
+        reply = self._client.request(command, timeout=deadline - time.monotonic())
+        if str(name) not in reply.topics:
+            raise TopicNotFound("no such topic", topic=topic)
+
+    def create_topic(self, topic: str, *, partitions: int = 1, config: Mapping[str, str] | None = None, timeout: float = 30.0) -> None:
+        """Create a topic; returns when it can be used.
+
+        Args:
+            partitions: 1 and more make a partitioned topic, 0 one without partitions.
+            config: properties of the topic.
+        Raises:
+            TopicExists: it is there already.
+            OptionError: the client has no admin URL.
+        """
+        deadline = time.monotonic() + timeout
+        name = parse_topic(topic)
+        if partitions < 0:
+            raise OptionError("partitions must not be negative")
+        path = f"{name.rest}/partitions" if partitions else name.rest
+        body: Any = partitions or None
+        if config:
+            body = {"partitions": partitions, "properties": dict(config)} if partitions else dict(config)
+        kind = "application/vnd.partitioned-topic-metadata+json" if config and partitions else "application/json"
+        self._http.call("PUT", path, deadline, body, topic=topic, kind=kind)
+        for _, partition in self._client.names(topic, deadline, create=False):
+            self._client.retry(lambda partition=partition: self._client.lookup.broker(partition, deadline), deadline)  # type: ignore[misc]
+
+    def delete_topic(self, topic: str, *, timeout: float = 30.0) -> None:
+        """Delete a topic with its subscriptions and records; raises TopicNotFound."""
+        deadline = time.monotonic() + timeout
+        name = parse_topic(topic)
+        names = self._client.names(topic, deadline, create=False)
+        path = f"{name.rest}/partitions" if names[0][0] >= 0 else name.rest
+        self._http.call("DELETE", f"{path}?force=true", deadline, topic=topic)
+
+    # -- positions ----------------------------------------------------------------------------------------------
+
+    def positions(self, topic: str, at: Where = LATEST, *, timeout: float = 30.0) -> dict[TopicPartition, MessageId]:
+        """Where EARLIEST, LATEST or AtTime lie now in each partition. LATEST is the place after the last record."""
+        deadline = time.monotonic() + timeout
+        names = dict(self._client.names(topic, deadline, create=False))
+        chosen = choose(at, topic, list(names), "at")
+        subscription = Subscription(f"positions-{uuid.uuid4().hex[:12]}", EXCLUSIVE, durable=False, create_topic=False)
+        feed = Feed(self._client, [(topic, number, names[number]) for number in chosen], subscription, window=1 << 16, patience=timeout)
+        found: dict[TopicPartition, MessageId] = {}
+        try:
+            for part in feed.parts:
+                where = chosen[part.partition]
+                if isinstance(where, MessageId):
+                    found[topic, part.partition] = where
+                    continue
+                part.start = FIRST
+                feed.attached(part, deadline, flow=False)
+                if isinstance(where, AtTime):
+                    feed.rewind(part, api.CommandSeek(message_publish_time=where.ms), deadline)
+                (ledger, entry), mark = feed.place(part, deadline)
+                if isinstance(where, Latest) or mark >= (ledger, entry):
+                    found[topic, part.partition] = MessageId(topic, part.partition, ledger, entry, after=True)
+                else:
+                    found[topic, part.partition] = MessageId(topic, part.partition, mark[0], mark[1] + 1)
+        finally:
+            feed.close(min(deadline, time.monotonic() + 5.0))
+        return found
+
+    # -- subscriptions ------------------------------------------------------------------------------------------
+
+    def list_groups(self, *, namespace: str = DEFAULT_NAMESPACE, timeout: float = 30.0) -> list[str]:
+        """Names of the durable subscriptions on any topic of a namespace."""
+        deadline = time.monotonic() + timeout
+        found: set[str] = set()
+        for topic in self.list_topics(namespace=namespace, timeout=timeout):
+            found.update(self._http.get(f"{parse_topic(topic).rest}/subscriptions", deadline, topic=topic))
+        return sorted(found)
+
+    def describe_group(
+        self, group: str, *, topic: str | None = None, namespace: str = DEFAULT_NAMESPACE, timeout: float = 30.0
+    ) -> GroupInfo:
+        """A subscription on one topic, or on all of a namespace: its type, backlog and members; raises SubscriptionNotFound."""
+        deadline = time.monotonic() + timeout
+        members: list[GroupMember] = []
+        kinds: set[str] = set()
+        backlog = 0
+        seen = False
+        for name in [topic] if topic is not None else self.list_topics(namespace=namespace, timeout=timeout):
+            for number, stats in self._stats(name, deadline):
+                found = stats.get("subscriptions", {}).get(group)
+                if found is None:
+                    continue
+                seen = True
+                kinds.add(str(found.get("type") or "none"))
+                backlog += int(found.get("msgBacklog", 0))
+                active = found.get("activeConsumerName")
+                for member in found.get("consumers", []):
+                    fed = found.get("type") != "Failover" or member.get("consumerName") == active
+                    partitions = ((name, number),) if fed else ()
+                    members.append(GroupMember(member.get("consumerName", ""), member.get("address", ""), partitions))
+        if not seen:
+            raise SubscriptionNotFound(f"no subscription {group!r}", topic=topic)
+        state = "Stable" if members else "Empty"
+        return GroupInfo(group, state, tuple(members), {"type": ", ".join(sorted(kinds)), "backlog": backlog})
+
+    def _stats(self, topic: str, deadline: float) -> list[tuple[int, dict[str, Any]]]:
+        found = []
+        for number, name in self._client.names(topic, deadline, create=False):
+            found.append((number, self._http.get(f"{parse_topic(name).rest}/stats", deadline, topic=topic)))
+        return found
+
+    def group_positions(self, group: str, topic: str, *, timeout: float = 30.0) -> dict[TopicPartition, MessageId]:
+        """Where a subscription would resume in each partition; raises SubscriptionNotFound."""
+        deadline = time.monotonic() + timeout
+        found: dict[TopicPartition, MessageId] = {}
+        for number, name in self._client.names(topic, deadline, create=False):
+            stats = self._http.get(f"{parse_topic(name).rest}/internalStats", deadline, topic=topic)
+            cursor = stats.get("cursors", {}).get(group)
+            if cursor is None:
+                raise SubscriptionNotFound(f"no subscription {group!r}", topic=topic, partition=number)
+            ledger, _, entry = str(cursor["markDeletePosition"]).partition(":")
+            found[topic, number] = MessageId(topic, number, signed(int(ledger)), signed(int(entry)), after=True)
+        return found
+
+    def create_group(self, group: str, name: str, position: MessageId, *, timeout: float = 30.0) -> bool:
+        """Create a durable subscription that begins at a position of one topic or partition; False when it exists already."""
+        return self._http.create_subscription(group, parse_topic(name), position, time.monotonic() + timeout)
+
+    # -- ends ---------------------------------------------------------------------------------------------------
+
+    def close(self, timeout: float = 30.0) -> None:
+        """Nothing is held open: requests use the client's connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

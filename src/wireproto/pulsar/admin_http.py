@@ -1,0 +1,190 @@
+"""The admin HTTP interface: the few requests that the binary protocol has no command for.
+
+What it is: one request a connection, under a deadline, with the client's own token or password, certificate and address map; follows the
+redirects to the broker that owns a topic. Raises the same errors as the binary protocol where a status means the same:
+
+    401 AuthenticationError   403 AuthorizationError   404 TopicNotFound   409 TopicExists   other: AdminRefused with the status
+
+May assume: the standard library's http.client. Must not: log or show credentials.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import ssl
+import time
+from base64 import b64encode
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlsplit
+
+from wireproto.errors import ConnectError, Disconnected, Malformed, OptionError, TimedOut, TlsError, WireprotoError
+from wireproto.net import dial
+from wireproto.net.tls import TlsOptions
+from wireproto.position import MessageId
+
+from .codes import AdminRefused, AuthenticationError, AuthorizationError, ServiceNotReady, TopicExists, TopicNotFound
+from .topics import TopicName
+
+if TYPE_CHECKING:
+    from wireproto._net import Loop
+
+    from .connection import Credentials
+    from .options import PulsarOptions
+
+MAX_BODY = 64 << 20
+MAX_REDIRECTS = 5
+READ = 64 << 10
+
+
+class AdminHttp:
+    """Requests to ``options.admin``; thread-safe, holds no connection.
+
+    Args:
+        loop: its timers end a request at its deadline, whatever the peer does.
+    """
+
+    def __init__(self, options: PulsarOptions, credentials: Credentials | None, loop: Loop) -> None:
+        self._options = options
+        self._credentials = credentials
+        self._loop = loop
+        self._tls = options.tls_options()
+
+    @property
+    def available(self) -> bool:
+        """Whether the client was given an admin URL."""
+        return self._options.admin is not None
+
+    def get(self, path: str, deadline: float, *, topic: str | None = None) -> Any:
+        """GET ``/admin/v2/<path>``; the parsed JSON."""
+        return self.call("GET", path, deadline, topic=topic)
+
+    def call(
+        self, method: str, path: str, deadline: float, body: Any = None, *, topic: str | None = None, kind: str = "application/json"
+    ) -> Any:
+        """One request under ``/admin/v2/``; the parsed JSON, None for an empty answer."""
+        if self._options.admin is None:
+            raise OptionError(
+                f"{method} of {path.partition('?')[0]} goes over the admin HTTP interface: give its URL as admin=, like http://host:8080"
+            )
+        url = f"{self._options.admin.rstrip('/')}/admin/v2/{path}"
+        data = None if body is None else json.dumps(body).encode()
+        for _ in range(MAX_REDIRECTS + 1):
+            status, reason, location, answer = self._once(method, url, data, kind, deadline)
+            if status not in (301, 302, 307, 308) or not location:
+                break
+            url = location
+        peer = urlsplit(url).netloc
+        if status >= 300:
+            raise _refused(status, reason, answer, peer, topic)
+        if not answer.strip():
+            return None
+        try:
+            return json.loads(answer)
+        except ValueError as why:
+            raise Malformed(f"the admin interface answered {method} {path} with what is no JSON", peer=peer) from why
+
+    def create_subscription(self, group: str, topic: TopicName, position: MessageId, deadline: float) -> bool:
+        """Create a durable subscription beginning at a position; False when it exists."""
+        index = position.index if position.index >= 0 else -1
+        body = {"ledgerId": position.ledger, "entryId": position.entry, "partitionIndex": -1, "isExcluded": position.after}
+        if index >= 0:
+            body["batchIndex"] = index
+        try:
+            self.call("PUT", f"{topic.rest}/subscription/{quote(group, safe='')}", deadline, body, topic=str(topic))
+        except TopicExists:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    # -- one exchange -------------------------------------------------------------------------------------------
+
+    def _once(self, method: str, url: str, data: bytes | None, kind: str, deadline: float) -> tuple[int, str, str | None, bytes]:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise Malformed(f"the admin interface redirects to {url!r}")
+        secure = parts.scheme == "https"
+        host, port = parts.hostname, parts.port or (443 if secure else 80)
+        peer = dial.peer_name((host, port))
+        sock = self._connect(host, port, secure, deadline)
+        guard = self._loop.call_at(deadline, _cut, sock)
+        try:
+            sock.settimeout(max(0.001, deadline - time.monotonic()))
+            conn = http.client.HTTPConnection(host, port)
+            conn.sock = sock
+            target = parts.path + (f"?{parts.query}" if parts.query else "")
+            conn.request(method, target, body=data, headers=self._headers(kind, data is not None))
+            response = conn.getresponse()
+            body = bytearray()
+            while chunk := response.read(READ):
+                body += chunk
+                if len(body) > MAX_BODY:
+                    raise Malformed(f"the admin interface's answer has more than {MAX_BODY} bytes", peer=peer)
+            return response.status, response.reason, response.getheader("Location"), bytes(body)
+        except (OSError, http.client.HTTPException) as why:
+            if isinstance(why, TimeoutError) or time.monotonic() >= deadline:
+                raise TimedOut("the admin interface did not answer in time", peer=peer) from why
+            if isinstance(why, (http.client.BadStatusLine, http.client.UnknownProtocol)) and not isinstance(why, ConnectionError):
+                raise ConnectError("this is not an HTTP port", peer=peer) from why
+            raise Disconnected(f"the admin interface dropped the connection: {type(why).__name__}", peer=peer) from why
+        finally:
+            guard.cancel()
+            sock.close()
+
+    def _connect(self, host: str, port: int, secure: bool, deadline: float) -> socket.socket:
+        until = min(deadline, time.monotonic() + self._options.connect_timeout)
+        plain = dial.dial((host, port), until, address_map=self._options.address_map)
+        if not isinstance(plain, socket.socket):
+            raise ConnectError("no plain socket", peer=dial.peer_name((host, port)))
+        plain.settimeout(max(0.001, until - time.monotonic()))
+        if not secure:
+            return plain
+        try:
+            return self._context().wrap_socket(plain, server_hostname=self._options.tls_server_name or host)
+        except OSError as why:
+            plain.close()
+            if isinstance(why, TimeoutError):
+                raise TimedOut("the TLS handshake was not over in time", peer=dial.peer_name((host, port))) from why
+            raise TlsError(f"TLS with the admin interface: {why}", peer=dial.peer_name((host, port))) from why
+
+    def _context(self) -> ssl.SSLContext:
+        tls = self._tls or TlsOptions(
+            ca_file=self._options.tls_ca_file,
+            ca_data=self._options.tls_ca_data,
+            verify=self._options.tls_verify,
+            verify_host=self._options.tls_verify_host,
+        )
+        return tls.make_context()
+
+    def _headers(self, kind: str, has_body: bool) -> dict[str, str]:
+        headers = {"Accept": "application/json", "Connection": "close"}
+        if has_body:
+            headers["Content-Type"] = kind
+        if self._credentials is not None and self._credentials.method == "token":
+            headers["Authorization"] = "Bearer " + self._credentials.data().decode()
+        elif self._credentials is not None and self._credentials.method == "basic":
+            headers["Authorization"] = "Basic " + b64encode(self._credentials.data()).decode()
+        return headers
+
+
+def _cut(sock: socket.socket) -> None:
+    """End a request that drags on beyond its deadline."""
+    with suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
+
+
+def _refused(status: int, reason: str, answer: bytes, peer: str, topic: str | None) -> WireprotoError:
+    """The error that a status means, with the broker's own words."""
+    try:
+        text = str(json.loads(answer)["reason"])
+    except (ValueError, KeyError, TypeError):
+        text = answer[:200].decode("utf-8", "replace").strip() or reason
+    kinds = {401: AuthenticationError, 403: AuthorizationError, 404: TopicNotFound, 503: ServiceNotReady}
+    if status in kinds:
+        return kinds[status](text, peer=peer, topic=topic)
+    kind = TopicExists if status == 409 else AdminRefused
+    return kind(text, code=status, name=f"HTTP {status} {reason}".strip(), peer=peer, topic=topic)

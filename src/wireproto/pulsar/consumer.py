@@ -1,0 +1,323 @@
+"""The Consumer role: a member of a durable subscription that reads a log and commits positions.
+
+What it is: a failover (or exclusive) consumer on each partition of each topic. A commit is a cumulative acknowledgement with a reply.
+Within a batch it carries the set of indexes still wanted; a broker that keeps no such sets takes the entry before, and the batch comes
+again after a restart: never lost, perhaps repeated.
+
+    what was handed out is remembered per partition, so that a reconnect repeats nothing that this member has seen;
+    a partition that another member took (ACTIVE_CONSUMER_CHANGE) is forgotten: it comes back with what was not committed.
+
+Belongs to one thread at a time. Must not: acknowledge what was not handed out, or commit by itself unless `auto_commit`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from wireproto.errors import Closed, OptionError, Revoked
+from wireproto.position import LATEST, AtTime, Earliest, Latest, MessageId, Position, TopicPartition, Where
+from wireproto.records import Batch
+
+from . import PulsarApi_pb2 as api
+from .acks import wanted_after
+from .entries import decode_pulsar
+from .feed import Feed
+from .frames import message_id
+from .partition_consumer import EXCLUSIVE, FAILOVER, PartitionConsumer, Subscription
+from .places import Cursor, choose, of_start, unread
+from .topics import parse_topic
+from .turns import OneThread
+
+if TYPE_CHECKING:
+    from .client import PulsarClient
+    from .options import PulsarOptions
+
+NEWEST, OLDEST = 0, 1
+"""CommandSubscribe.InitialPosition."""
+
+
+class PulsarConsumer(OneThread):
+    """A member of a subscription; made by `client.consumer`."""
+
+    def __init__(
+        self, client: PulsarClient, topics: Sequence[str], group: str, start: Where, options: PulsarOptions, deadline: float
+    ) -> None:
+        super().__init__("consumer")
+        if options.mode not in (None, "failover", "exclusive"):
+            raise OptionError(f"a Consumer's mode is failover or exclusive, not {options.mode}; shared ones are queues")
+        if not topics:
+            raise OptionError("a consumer needs a topic")
+        self.group = group
+        self._client = client
+        self._options = options
+        names = [(topic, number, full) for topic in topics for number, full in client.names(topic, deadline, create=options.create_topic)]
+        self._cursors = {(topic, number): Cursor(unread(topic, number)) for topic, number, _ in names}
+        self._batch_sizes: dict[tuple[str, int, int, int], int] = {}
+        self._committed: dict[TopicPartition, MessageId] = {}
+        self._handed: dict[TopicPartition, MessageId] = {}
+        self._revoked: set[TopicPartition] = set()
+        initial, rollback = self._initial(start, names, deadline)
+        subscription = Subscription(
+            group,
+            EXCLUSIVE if options.mode == "exclusive" else FAILOVER,
+            initial=initial,
+            rollback=rollback,
+            consumer_name=options.consumer_name,
+            priority=options.priority,
+            read_compacted=options.read_compacted,
+            create_topic=options.create_topic,
+        )
+        self._feed = Feed(client, names, subscription, window=options.receive_memory, patience=options.timeout, changed=self._changed)
+        self._closed = False
+        try:
+            self._feed.open(deadline)
+        except BaseException:
+            self._feed.close(min(deadline, time.monotonic() + 1.0))
+            raise
+
+    def _initial(self, start: Where, names: Sequence[tuple[str, int, str]], deadline: float) -> tuple[int, int]:
+        """How SUBSCRIBE makes a new subscription begin; explicit positions are set by the admin interface beforehand."""
+        if isinstance(start, Earliest):
+            return OLDEST, 0
+        if isinstance(start, Latest):
+            return NEWEST, 0
+        if isinstance(start, AtTime):
+            # whole seconds, rounded back: a little too much rather than too little
+            return OLDEST, max(1, math.ceil(time.time() - start.ms / 1000))
+        admin = self._client.admin()
+        for topic in dict.fromkeys(topic for topic, _, _ in names):
+            numbers = [number for name, number, _ in names if name == topic]
+            for number, where in choose(start, topic, numbers, "start").items():
+                if isinstance(where, MessageId):
+                    admin.create_group(self.group, parse_topic(topic).of_partition(number), where, timeout=deadline - time.monotonic())
+        return OLDEST, 0
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def poll(self, timeout: float = 1.0) -> Batch | None:
+        """The next batch, or None when none came within `timeout`. Partitions come and go here."""
+        with self.entered():
+            deadline = time.monotonic() + timeout
+            if self._closed:
+                raise Closed("the consumer is closed")
+            if self._options.auto_commit and self._handed:
+                self._commit(dict(self._handed), self._client.deadline())
+            while True:
+                got = self._feed.next(deadline)
+                if got is None:
+                    return None
+                batch = self._decode(*got)
+                if batch is not None:
+                    return batch
+
+    def _decode(self, part: PartitionConsumer, frames: list[bytes]) -> Batch | None:
+        owner = (part.topic, part.partition)
+        cursor = self._cursors[owner]
+        columns, facts = decode_pulsar(
+            frames, topic=part.topic, partition=part.partition, check_crc=self._options.check_crc, after=cursor.after
+        )
+        kept = len(columns)
+        for number, (fact, frame) in enumerate(zip(facts, frames, strict=True)):
+            if fact.error is not None and self._options.on_corrupt == "raise":
+                part.frames.extendleft(reversed(frames[number:]))
+                self._feed.requeue(part)
+                if fact.start:
+                    kept = fact.start  # first what came before it; the entry itself is met again at the next poll
+                    break
+                place = MessageId(part.topic, part.partition, fact.ledger, fact.entry)
+                raise fact.error.with_context(topic=part.topic, partition=part.partition, position=place)
+            part.handed(fact.permits, len(frame))
+            cursor.handed(fact.ledger, fact.entry)
+            if fact.batch_size:
+                self._batch_sizes[(*owner, fact.ledger, fact.entry)] = fact.batch_size
+        if not kept:
+            return None
+        columns = columns[:kept] if kept != len(columns) else columns
+        self._handed[owner] = cursor.next
+        return Batch(part.topic, part.partition, columns, cursor.next)
+
+    def _changed(self, part: PartitionConsumer) -> None:
+        owner = (part.topic, part.partition)
+        if not part.active:
+            self._revoked.add(owner)
+            self._handed.pop(owner, None)
+            self._cursors[owner] = Cursor(unread(*owner))
+        else:
+            self._revoked.discard(owner)
+
+    # -- committing ---------------------------------------------------------------------------------------------
+
+    def commit(self, positions: Mapping[TopicPartition, Position] | None = None, *, timeout: float = 30.0) -> None:
+        """Commit where to resume; None commits what poll has handed out.
+
+        Raises:
+            Revoked: naming the partitions that another member is fed from now; the others are committed.
+        """
+        with self.entered():
+            self._commit(dict(self._handed) if positions is None else dict(positions), time.monotonic() + timeout)
+
+    def _commit(self, positions: dict[TopicPartition, Position], deadline: float) -> None:
+        parts = {(part.topic, part.partition): part for part in self._feed.parts}
+        for owner in positions:
+            if owner not in parts:
+                raise OptionError(f"partition {owner[1]} of {owner[0]!r} is not read by this consumer")
+        lost: list[TopicPartition] = []
+        for owner, position in positions.items():
+            if not isinstance(position, MessageId):
+                raise OptionError(f"a Pulsar position is ledger:entry:index, not {position!r}")
+            part = parts[owner]
+            self._feed.attached(part, deadline)
+            self._feed.settle(part, deadline)
+            if not part.active:
+                lost.append(owner)
+                continue
+            ack = self._acknowledgement(part, position)
+            if ack is not None:
+                self._feed.ask(part, ack, deadline)
+            self._committed[owner] = position
+            if self._handed.get(owner) == position:
+                del self._handed[owner]
+        if lost:
+            raise Revoked("another member is fed from these partitions now", partitions=tuple(lost))
+
+    def _acknowledgement(self, part: PartitionConsumer, position: MessageId) -> api.CommandAck | None:
+        """The cumulative ACK that makes the subscription resume at a position; None when that is its beginning."""
+        ledger, entry, index = position.ledger, position.entry, position.index
+        if ledger < 0 or (entry < 0 and position.after):
+            return None
+        size = self._batch_sizes.get((part.topic, part.partition, ledger, entry), 0)
+        first_wanted = index + 1 if position.after else max(index, 0)
+        command = api.CommandAck(consumer_id=part.id, ack_type=api.CommandAck.Cumulative)
+        if position.after and (index < 0 or first_wanted >= size > 0):
+            command.message_id.append(message_id(ledger, entry))
+            self._forget(part, ledger, entry)
+        elif first_wanted == 0:
+            if entry == 0:
+                return None  # the entry before lies in another ledger: its commit stands
+            command.message_id.append(message_id(ledger, entry - 1))
+        elif size == 0:
+            raise OptionError(f"position {position}: this consumer was not handed that batch, so its size is not known")
+        else:
+            data = message_id(ledger, entry, first_wanted - 1, ack_set=wanted_after(first_wanted, size))
+            data.batch_size = size
+            command.message_id.append(data)
+        return command
+
+    def _forget(self, part: PartitionConsumer, ledger: int, entry: int) -> None:
+        known = self._batch_sizes
+        for key in [key for key in known if key[:2] == (part.topic, part.partition) and key[2:] <= (ledger, entry)]:
+            del known[key]
+
+    def committed(self, *, timeout: float = 30.0) -> Mapping[TopicPartition, MessageId]:
+        """Where each partition would be resumed: this member's last commit, or what the broker keeps, which counts whole entries."""
+        with self.entered():
+            deadline = time.monotonic() + timeout
+            found = {}
+            for part in self._feed.parts:
+                owner = (part.topic, part.partition)
+                _, mark = self._feed.place(self._feed.attached(part, deadline), deadline)
+                kept = MessageId(*owner, *mark, after=True)
+                mine = self._committed.get(owner)
+                found[owner] = mine if mine is not None and mine > kept else kept
+            return found
+
+    def lag(self, *, timeout: float = 30.0) -> Mapping[TopicPartition, int]:
+        """Entries behind the committed position by the broker's statistics; a batch is one entry."""
+        with self.entered():
+            deadline = time.monotonic() + timeout
+            found = {}
+            for part in self._feed.parts:
+                command = api.CommandConsumerStats(consumer_id=self._feed.attached(part, deadline).id)
+                found[part.topic, part.partition] = int(self._feed.ask(part, command, deadline).msgBacklog)
+            return found
+
+    # -- control ------------------------------------------------------------------------------------------------
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hand out nothing of these until `resume`."""
+        self._set_paused(partitions, True)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Go on with these."""
+        self._set_paused(partitions, False)
+
+    def _set_paused(self, partitions: Iterable[TopicPartition], paused: bool) -> None:
+        parts = {(part.topic, part.partition): part for part in self._feed.parts}
+        with self.entered():
+            for owner in partitions:
+                if owner not in parts:
+                    raise OptionError(f"partition {owner[1]} of {owner[0]!r} is not read by this consumer")
+                parts[owner].paused = paused
+                if not paused:
+                    parts[owner].grant()
+
+    def seek(self, where: Where, *, timeout: float = 30.0) -> None:
+        """Move the subscription itself, for all its members; what was fetched ahead is dropped."""
+        with self.entered():
+            deadline = time.monotonic() + timeout
+            topics = dict.fromkeys(part.topic for part in self._feed.parts)
+            for topic in topics:
+                parts = {part.partition: part for part in self._feed.parts if part.topic == topic}
+                if isinstance(where, Mapping):
+                    mine = {key: value for key, value in where.items() if str(parse_topic(key[0])) == str(parse_topic(topic))}
+                    if not mine:
+                        continue
+                    chosen = choose(mine, topic, list(parts), "seek")
+                else:
+                    chosen = choose(where, topic, list(parts), "seek")
+                for number, place in chosen.items():
+                    self._seek(parts[number], of_start(place), deadline)
+
+    def _seek(self, part: PartitionConsumer, place: Earliest | Latest | AtTime | MessageId, deadline: float) -> None:
+        owner = (part.topic, part.partition)
+        self._feed.attached(part, deadline)
+        target = api.CommandSeek()
+        fresh = Cursor(unread(*owner))
+        if isinstance(place, AtTime):
+            target.message_publish_time = place.ms
+        elif isinstance(place, Earliest):
+            target.message_id.CopyFrom(message_id(-1, -1))
+        elif place is LATEST or isinstance(place, Latest):
+            target.message_id.CopyFrom(message_id(2**63 - 1, 2**63 - 1))
+        else:
+            fresh.start_at(place)
+            ledger, entry, index = fresh.begin
+            # SEEK goes to the entry named; "after" a whole entry is the one behind it
+            target.message_id.CopyFrom(message_id(ledger, entry + 1 if index < 0 and ledger >= 0 else entry))
+        self._cursors[owner] = Cursor(unread(*owner))
+        self._feed.rewind(part, target, deadline)
+        self._cursors[owner] = fresh
+        fresh.after = fresh.after if fresh.after is not None and fresh.after[2] >= 0 else None
+        self._handed.pop(owner, None)
+        self._committed.pop(owner, None)
+        part.grant()
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions that this member is fed from."""
+        return frozenset((part.topic, part.partition) for part in self._feed.parts if part.active and part.conn is not None)
+
+    # -- ends ---------------------------------------------------------------------------------------------------
+
+    def close(self, timeout: float = 30.0) -> None:
+        """Leave the subscription; with `auto_commit` what was handed out is committed first."""
+        if self._closed:
+            return
+        deadline = time.monotonic() + timeout
+        try:
+            if self._options.auto_commit and self._handed:
+                self.commit(timeout=timeout)
+        finally:
+            self._closed = True
+            self._feed.close(deadline)
+            self._client.forget(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

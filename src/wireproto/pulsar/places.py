@@ -1,0 +1,149 @@
+"""Starts, stops and positions in one partition.
+
+What it is: sans-IO. A place is (ledger, entry, index); index -1 means the whole entry. From a user's Position to where the broker is to
+begin and what is left out, and the same for a stop.
+
+    start               SUBSCRIBE at            left out
+    at (l, e, i)        entry e, inclusive      rows before i
+    after (l, e, -1)    after entry e           nothing
+    after (l, e, i)     entry e, inclusive      rows up to i
+    stop                rows kept               over once this entry was passed
+    at (l, e, i>0)      before (l, e, i)        (l, e)
+    at (l, e, -1 or 0)  before (l, e)           the entry before it, where it is in the same ledger
+    after (l, e, i)     up to (l, e, i)         (l, e)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from wireproto.errors import OptionError
+from wireproto.position import EARLIEST, AtTime, Earliest, Latest, MessageId, Position, Where
+
+from .topics import parse_topic
+
+Place = tuple[int, int, int]
+FIRST: Place = (-1, -1, -1)
+"""Where SUBSCRIBE begins for EARLIEST."""
+FROM_NOW: Place = (2**63 - 1, 2**63 - 1, -1)
+"""Where SUBSCRIBE begins for LATEST."""
+
+
+@dataclass(slots=True)
+class Cursor:
+    """How far one partition is read, and how far it shall be.
+
+    Attributes:
+        begin: what SUBSCRIBE says the next time.
+        after: rows up to here are left out, or None.
+        before: rows from here on are left out, or None.
+        last: entry with which the reading is over, or None.
+        until: publish time at which it is over, or None.
+        next: where to resume, as the user is told.
+        moved: whether anything was handed out.
+    """
+
+    next: MessageId
+    begin: Place = FIRST
+    after: Place | None = None
+    before: Place | None = None
+    last: tuple[int, int] | None = None
+    until: int | None = None
+    bounded_by_end: bool = False
+    done: bool = False
+    moved: bool = False
+    error: Exception | None = None
+
+    def start_at(self, position: MessageId) -> None:
+        """Begin at a position, or after it when it says so."""
+        self.next = position
+        ledger, entry, index = position.ledger, position.entry, position.index
+        self.after = None
+        if ledger < 0:
+            self.begin = FIRST
+        elif position.after and index < 0:
+            self.begin = (ledger, entry, -1)
+            self.after = (ledger, entry, -1)
+        else:
+            self.begin = (ledger, entry, 0)
+            if position.after:
+                self.after = (ledger, entry, index)
+            elif index > 0:
+                self.after = (ledger, entry, index - 1)
+
+    def stop_at(self, position: MessageId) -> None:
+        """End before a position, or after it when it says so."""
+        ledger, entry, index = position.ledger, position.entry, position.index
+        self.last = (ledger, entry)
+        if position.after:
+            self.before = (ledger, entry, index + 1) if index >= 0 else (ledger, entry + 1, -1)
+        elif index > 0:
+            self.before = (ledger, entry, index)
+        else:
+            self.before = (ledger, entry, -1)
+            if entry > 0:
+                self.last = (ledger, entry - 1)
+
+    def handed(self, ledger: int, entry: int) -> None:
+        """The entry was handed out whole: resume after it, whatever happens to the connection."""
+        self.begin = self.after = (ledger, entry, -1)
+        self.moved = True
+        cut = self.before is not None and self.before[:2] == (ledger, entry)
+        place = self.before if cut and self.before is not None else (ledger, entry, -1)
+        self.next = MessageId(self.next.topic, self.next.partition, ledger, entry, place[2], after=not cut)
+
+    def reached(self, ledger: int, entry: int) -> bool:
+        """Whether the reading is over once this entry was seen."""
+        return self.last is not None and (ledger, entry) >= self.last
+
+    def starts_beyond_stop(self) -> bool:
+        """Whether nothing lies between start and stop, as far as their numbers tell."""
+        if self.before is None or self.begin in (FIRST, FROM_NOW):
+            return False
+        if self.begin[2] < 0:
+            return self.last is not None and self.begin[:2] >= self.last
+        first = (self.begin[0], self.begin[1], (self.after[2] + 1) if self.after is not None and self.after[:2] == self.begin[:2] else 0)
+        return first >= (self.before[0], self.before[1], max(0, self.before[2]))
+
+
+Single = Earliest | Latest | AtTime | MessageId
+
+
+def choose(where: Where | None, topic: str, partitions: Sequence[int], what: str) -> dict[int, Single | None]:
+    """A start or stop, partition by partition; a mapping or a Position picks the partitions that it names.
+
+    Raises:
+        OptionError: a position of another topic, of no such partition, or of another kind of broker.
+    """
+    if where is None or isinstance(where, (Earliest, Latest, AtTime)):
+        return dict.fromkeys(partitions, where)
+    entries: list[tuple[str, int, Any]]
+    if isinstance(where, Position):
+        entries = [(where.topic, where.partition, where)]
+    elif isinstance(where, Mapping):
+        entries = [(name, partition, value) for (name, partition), value in where.items()]
+    else:
+        raise OptionError(f"{what} is EARLIEST, LATEST, AtTime, a position or a mapping of positions, not {where!r}")
+    found: dict[int, Single | None] = {}
+    for name, partition, value in entries:
+        if str(parse_topic(name)) != str(parse_topic(topic)):
+            raise OptionError(f"{what} names {name!r}, but {topic!r} is read")
+        number = -1 if tuple(partitions) == (-1,) and partition == 0 else partition
+        if number not in partitions:
+            raise OptionError(f"{what} names partition {partition}, which {topic!r} does not have")
+        if not isinstance(value, (MessageId, Earliest, Latest, AtTime)):
+            raise OptionError(f"{what} of a Pulsar topic is ledger:entry:index, not {value!r}")
+        found[number] = value
+    return found
+
+
+def unread(topic: str, partition: int) -> MessageId:
+    """The position that stands for EARLIEST while nothing is known of the partition."""
+    return MessageId(topic, partition, -1, -1)
+
+
+def of_start(where: Single | None) -> Single:
+    """A start that was not given is EARLIEST."""
+    return EARLIEST if where is None else where

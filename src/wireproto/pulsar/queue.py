@@ -1,0 +1,220 @@
+"""The QueueConsumer role: a worker on a shared or key-shared subscription; each message is acked or given back.
+
+What it is: entries in hand, message by message. Within a batch one message is acknowledged by the set of those still wanted; when the
+last of an entry is done the entry itself is acknowledged, so that a broker that keeps no such sets gives up whole batches only.
+A release asks for the entry again. What of it is still in this worker's hands is passed over when it comes, and stays in hand.
+
+Belongs to one thread at a time. Must not: acknowledge by itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from wireproto.errors import Closed, OptionError, Revoked
+from wireproto.position import MessageId
+from wireproto.records import Delivery
+
+from . import PulsarApi_pb2 as api
+from .acks import words
+from .entries import decode_pulsar
+from .feed import Feed
+from .frames import message_id
+from .partition_consumer import KEY_SHARED, SHARED, PartitionConsumer, Subscription
+from .turns import OneThread
+
+if TYPE_CHECKING:
+    from .client import PulsarClient
+    from .options import PulsarOptions
+
+Key = tuple[int, int, int]
+"""(partition, ledger, entry)"""
+
+
+@dataclass(slots=True)
+class InHand:
+    """An entry that this worker has messages of.
+
+    Attributes:
+        size: messages in the batch, 0 outside one.
+        wanted: indexes that nobody has acknowledged yet.
+        held: indexes handed to the user and not ended.
+        waiting: indexes decoded and not yet handed out.
+    """
+
+    size: int
+    wanted: set[int] = field(default_factory=set)
+    held: set[int] = field(default_factory=set)
+    waiting: set[int] = field(default_factory=set)
+
+
+class PulsarQueue(OneThread):
+    """A worker on a subscription; made by `client.queue`."""
+
+    def __init__(self, client: PulsarClient, topic: str, group: str, options: PulsarOptions, deadline: float) -> None:
+        super().__init__("queue consumer")
+        if options.mode not in (None, "shared", "key-shared"):
+            raise OptionError(f"a QueueConsumer's mode is shared or key-shared, not {options.mode}; those are Consumers")
+        self.topic = topic
+        self.group = group
+        self._client = client
+        self._options = options
+        names = [(topic, number, full) for number, full in client.names(topic, deadline, create=options.create_topic)]
+        subscription = Subscription(
+            group,
+            KEY_SHARED if options.mode == "key-shared" else SHARED,
+            initial=1,
+            consumer_name=options.consumer_name,
+            priority=options.priority,
+            create_topic=options.create_topic,
+        )
+        self._feed = Feed(client, names, subscription, window=options.receive_memory, patience=options.timeout, prepare=self._prepare)
+        self._parts = {part.partition: part for part in self._feed.parts}
+        self._entries: dict[Key, InHand] = {}
+        self._next: deque[tuple[Any, int, Key, int]] = deque()
+        self._closed = False
+        try:
+            self._feed.open(deadline)
+        except BaseException:
+            self._feed.close(min(deadline, time.monotonic() + 1.0))
+            raise
+
+    def _prepare(self, part: PartitionConsumer) -> None:
+        """Before a partition is attached again: what was not handed out yet comes again."""
+        kept = deque(item for item in self._next if item[2][0] != part.partition)
+        for _, _, key, index in self._next:
+            if key[0] == part.partition:
+                self._entries[key].waiting.discard(index)
+        self._next = kept
+        for key in [key for key, entry in self._entries.items() if key[0] == part.partition and not entry.held and not entry.waiting]:
+            del self._entries[key]
+
+    # -- receiving ----------------------------------------------------------------------------------------------
+
+    def receive(self, timeout: float = 1.0) -> Delivery | None:
+        """The next message, or None when none came within `timeout`."""
+        with self.entered():
+            deadline = time.monotonic() + timeout
+            if self._closed:
+                raise Closed("the queue consumer is closed", topic=self.topic)
+            while True:
+                if self._next:
+                    record, attempt, key, index = self._next.popleft()
+                    entry = self._entries[key]
+                    entry.waiting.discard(index)
+                    entry.held.add(index)
+                    return Delivery(record, attempt, self._end)
+                got = self._feed.next(deadline)
+                if got is None:
+                    return None
+                self._decode(*got)
+
+    def _decode(self, part: PartitionConsumer, frames: list[bytes]) -> None:
+        columns, facts = decode_pulsar(frames, topic=self.topic, partition=part.partition, check_crc=self._options.check_crc)
+        records = list(columns.records(self.topic, part.partition))
+        for number, (fact, frame) in enumerate(zip(facts, frames, strict=True)):
+            if fact.error is not None and self._options.on_corrupt == "raise":
+                rest = frames[number + 1 :]
+                part.frames.extendleft(reversed(rest))
+                self._feed.requeue(part)
+                part.handed(fact.permits, len(frame))
+                place = MessageId(self.topic, part.partition, fact.ledger, fact.entry)
+                raise fact.error.with_context(topic=self.topic, partition=part.partition, position=place)
+            part.handed(fact.permits, len(frame))
+            key = (part.partition, fact.ledger, fact.entry)
+            entry = self._entries.get(key)
+            if entry is None:
+                entry = self._entries[key] = InHand(fact.batch_size)
+            for record in records[fact.start : fact.stop]:
+                index = record.position.index  # type: ignore[attr-defined]
+                if index in entry.held or index in entry.waiting:
+                    continue
+                entry.wanted.add(index)
+                entry.waiting.add(index)
+                self._next.append((record, fact.redelivery_count, key, index))
+            if not entry.wanted:
+                # nothing of it is left for anybody: compacted, or all acknowledged
+                del self._entries[key]
+                if fact.error is None and fact.start == fact.stop:
+                    self._acknowledge(part, key, None, time.monotonic(), wait=False)
+
+    # -- ends of a delivery -------------------------------------------------------------------------------------
+
+    def _end(self, delivery: Delivery, done: bool, timeout: float) -> None:
+        with self.entered():
+            position = delivery.position
+            if not isinstance(position, MessageId):
+                raise OptionError(f"not a delivery of this queue: {delivery!r}")
+            key = (position.partition, position.ledger, position.entry)
+            entry = self._entries.get(key)
+            if self._closed or entry is None or position.index not in entry.held:
+                raise Revoked("the message was ended before", partitions=((self.topic, position.partition),), position=position)
+            deadline = time.monotonic() + timeout
+            part = self._parts[position.partition]
+            if done:
+                self._ack(part, key, entry, position.index, deadline)
+            else:
+                self._release(part, key, entry, position.index, deadline)
+
+    def _ack(self, part: PartitionConsumer, key: Key, entry: InHand, index: int, deadline: float) -> None:
+        left = entry.wanted - {index}
+        self._acknowledge(part, key, words(left, entry.size) if left else None, deadline, index=index if left else -1, size=entry.size)
+        entry.held.discard(index)
+        entry.wanted.discard(index)
+        if not entry.wanted:
+            self._entries.pop(key, None)
+
+    def _acknowledge(
+        self,
+        part: PartitionConsumer,
+        key: Key,
+        wanted: tuple[int, ...] | None,
+        deadline: float,
+        *,
+        index: int = -1,
+        size: int = 0,
+        wait: bool = True,
+    ) -> None:
+        """Individual ACK: of the entry, or with the set of what is still wanted of it."""
+        command = api.CommandAck(consumer_id=part.id, ack_type=api.CommandAck.Individual)
+        data = message_id(key[1], key[2], index, ack_set=wanted or ())
+        if wanted:
+            data.batch_size = size
+        command.message_id.append(data)
+        if not wait:
+            part.tell(command)
+            return
+        command.consumer_id = self._feed.attached(part, deadline).id
+        self._feed.ask(part, command, deadline)
+
+    def _release(self, part: PartitionConsumer, key: Key, entry: InHand, index: int, deadline: float) -> None:
+        entry.held.discard(index)
+        # what of the entry still waits here comes again with it
+        for waiting in [item for item in self._next if item[2] == key]:
+            self._next.remove(waiting)
+        entry.waiting.clear()
+        if not entry.held:
+            self._entries.pop(key, None)
+        command = api.CommandRedeliverUnacknowledgedMessages(consumer_id=self._feed.attached(part, deadline).id)
+        command.message_ids.append(message_id(key[1], key[2]))
+        part.tell(command)
+
+    # -- the end ------------------------------------------------------------------------------------------------
+
+    def close(self, timeout: float = 30.0) -> None:
+        """Leave the subscription: what is in hand and not acked goes to other workers."""
+        if self._closed:
+            return
+        self._closed = True
+        self._feed.close(time.monotonic() + timeout)
+        self._client.forget(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
