@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..url import Url
+    from wireproto.url import Url
+
     from .client import RocketClient
 
 
@@ -22,4 +23,4 @@ def connect(url: Url, options: dict[str, Any]) -> RocketClient:
     from .client import RocketClient
     from .options import RocketOptions
 
-    return RocketClient(RocketOptions.read(url, options), url)
+    return RocketClient(RocketOptions.from_url(url, **options), url.addresses)

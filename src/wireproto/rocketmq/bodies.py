@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from ..errors import Malformed
+from wireproto.errors import Malformed
+
 from . import fastjson
 
 T = TypeVar("T")

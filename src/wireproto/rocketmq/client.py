@@ -13,34 +13,36 @@ import os
 import random
 import threading
 import time
+import weakref
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from ..errors import BrokerError, OptionError, RoleUnsupported, TimedOut, TransportError, UsageError, WireprotoError
-from ..net import retry
-from ..net.pool import pause
-from ..net.runtime import ClientBase
-from ..position import EARLIEST, Where
-from ..url import Address, parse_address
+from wireproto.errors import AuthError, ConnectError, OptionError, RoleUnsupported, TransportError, UsageError, WireprotoError
+from wireproto.net.dial import peer_name
+from wireproto.net.runtime import ClientBase
+from wireproto.position import EARLIEST, Where
+from wireproto.url import Address, parse_address
+
 from . import acl, remoting
-from .bodies import ClusterInfo, TopicRouteData
+from .bodies import ClusterInfo, HeartbeatData, TopicRouteData
 from .codes import TopicNotExist
-from .messages import GetBrokerClusterInfoRequest, GetRouteInfoByTopicRequest
+from .messages import GetBrokerClusterInfoRequest, GetRouteInfoByTopicRequest, HeartBeatRequest
+from .options import RocketOptions
 from .remoting import Command
 from .route import NameServers, Route, RouteCache
 
 if TYPE_CHECKING:
-    from .._codec import ExtMessage
-    from .._net import Call, Connection, Mailbox
-    from ..url import Url
+    from wireproto._codec import ExtMessage
+    from wireproto._net import Call, Connection, Mailbox
+
     from .admin import RocketAdmin
     from .consumer import RocketConsumer
-    from .options import RocketOptions
     from .producer import RocketProducer
     from .queue import RocketQueueConsumer
     from .reader import RocketReader
+
+R = TypeVar("R")
 
 NAME_SERVER_CODES = frozenset({100, 101, 102, 105, 106, 205, 206, 216, 219, 224, 304, 318, 319, 322, 327})
 """Commands that name servers answer; all others are for brokers."""
@@ -64,30 +66,78 @@ class Reply:
     peer: str
 
 
-class RocketClient(ClientBase):
-    """A program's connection to one cluster. Thread-safe."""
+class Watcher(Protocol):
+    """A role that must know when a connection is lost."""
+
+    def lost(self, conn: Connection) -> None:
+        """Called in the client's worker thread."""
+        ...
+
+
+class RocketClient(ClientBase[RocketOptions]):
+    """A program's connection to one cluster. Thread-safe.
+
+    Raises, when made: ConnectError, TlsError, TimedOut, when no name server answers.
+    """
 
     protocol = "rocketmq"
-    options: RocketOptions
+    framing = "rocketmq"
 
-    def __init__(self, options: RocketOptions, url: Url) -> None:
-        super().__init__(options, url, framing="rocketmq", cap=options.max_frame)
-        self.names = NameServers(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in url.addresses)
+    def __init__(self, options: RocketOptions, name_servers: Sequence[Address]) -> None:
+        super().__init__(options)
+        self.frame_cap = options.max_frame
+        self.names = NameServers(peer_name(address) for address in name_servers)
         self.routes = RouteCache(options.route_age)
         self.serializer = remoting.ROCKETMQ if options.header == "binary" else remoting.JSON
         self._route_lock = threading.Lock()
         self._numbers = 0
+        self._watchers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._roles: weakref.WeakSet[Any] = weakref.WeakSet()
         try:
-            self.ask_names(GetBrokerClusterInfoRequest(), deadline=time.monotonic() + options.connect_timeout)
+            self.ask_names(GetBrokerClusterInfoRequest(), deadline=self.deadline(options.connect_timeout))
         except BaseException:
-            self.close(0.0)
+            super().close()
             raise
+
+    def handshake(self, conn: Connection, deadline: float) -> None:
+        """One command that every server of its kind answers: it shows that this is one, which version, and that it takes our signature."""
+        if conn.peer in self.names.all():
+            message, body = GetRouteInfoByTopicRequest(topic="TBW102"), b""
+        else:
+            message, body = HeartBeatRequest(), HeartbeatData(self.options.client_id).encode()
+        call = self.submit(conn, message, body, timeout_at=deadline)
+        frame = call.result(deadline)
+        try:
+            reply = remoting.decode(frame)
+        except WireprotoError as error:
+            raise ConnectError(f"this is not a RocketMQ port: {error.text}", peer=conn.peer) from error
+        conn.context = reply.version
+        problem = remoting.error_of(reply, peer=conn.peer) if reply.code else None
+        if isinstance(problem, AuthError):
+            raise problem
+        conn.on_lost(lambda _: self._lost(conn))
+
+    def _lost(self, conn: Connection) -> None:
+        if not self.loop.closed:
+            for watcher in list(self._watchers):
+                self.loop.background(watcher.lost, conn)
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell this role of every connection that is lost, while it lives."""
+        self._watchers.add(watcher)
+
+    def unwatch(self, watcher: Watcher) -> None:
+        self._watchers.discard(watcher)
 
     # commands ------------------------------------------------------------------------------------------------------------------
 
     def connection(self, address: str, deadline: float, purpose: str = "main") -> Connection:
         """The open connection to ``host:port``, dialled when there is none."""
         return self.pool.get(parse_address(address, 0), purpose, deadline)
+
+    def peek(self, address: str, purpose: str = "main") -> Connection | None:
+        """The open connection, or None; never dials."""
+        return self.pool.peek(parse_address(address, 0), purpose)
 
     def submit(
         self,
@@ -192,13 +242,7 @@ class RocketClient(ClientBase):
             assert problem is not None
             raise problem
 
-        return self.with_retry(attempt, deadline)
-
-    def with_retry(self, attempt: Any, deadline: float, refresh: Any = None) -> Any:
-        """The package's retry policy, with this client's sockets read while it waits."""
-        return retry.run(
-            attempt, deadline, self.options.retry, refresh=refresh, pause=lambda seconds: pause(self.loop, time.monotonic() + seconds)
-        )
+        return self.retry(attempt, deadline)
 
     # routes --------------------------------------------------------------------------------------------------------------------
 
@@ -271,38 +315,38 @@ class RocketClient(ClientBase):
     # roles ---------------------------------------------------------------------------------------------------------------------
 
     def next_id(self) -> str:
-        """A client id that no other member of any group has: ``host@process#number#random``."""
+        """A client id that no other member of any group has: ``name@process#number#random``."""
         self._numbers += 1
-        return f"{self.options.client_id or 'wireproto'}@{os.getpid()}#{self._numbers}#{random.getrandbits(48):012x}"
+        return f"{self.options.client_id}@{os.getpid()}#{self._numbers}#{random.getrandbits(48):012x}"
 
     def producer(self, topic: str, **options: Any) -> RocketProducer:
-        """See `options.ProducerOptions`."""
-        from .options import ProducerOptions
+        """A producer; see `options.RocketOptions` for what it takes."""
         from .producer import RocketProducer
 
-        return RocketProducer(self, topic, ProducerOptions.of(self.options, options))
+        return self._opened(RocketProducer(self, topic, self.options.for_role("producer", options)))
 
     def reader(self, topic: str, *, start: Where = EARLIEST, stop: Where | None = None, **options: Any) -> RocketReader:
-        """See `options.ReaderOptions`."""
-        from .options import ReaderOptions
+        """A reader of queues by offset."""
         from .reader import RocketReader
 
-        return RocketReader(self, topic, start, stop, ReaderOptions.of(self.options, options))
+        return self._opened(RocketReader(self, topic, start, stop, self.options.for_role("reader", options)))
 
     def consumer(self, topics: str | Sequence[str], group: str, *, start: Where = EARLIEST, **options: Any) -> RocketConsumer:
-        """See `options.ConsumerOptions`."""
+        """A member of a group: queues shared out by the members themselves, offsets kept by the brokers."""
         from .consumer import RocketConsumer
-        from .options import ConsumerOptions
 
         names = (topics,) if isinstance(topics, str) else tuple(topics)
-        return RocketConsumer(self, names, group, start, ConsumerOptions.of(self.options, options))
+        return self._opened(RocketConsumer(self, names, group, start, self.options.for_role("consumer", options)))
 
     def queue(self, topic: str, group: str, **options: Any) -> RocketQueueConsumer:
-        """See `options.QueueOptions`."""
-        from .options import QueueOptions
+        """A worker of a group: each message is acked or given back."""
         from .queue import RocketQueueConsumer
 
-        return RocketQueueConsumer(self, topic, group, QueueOptions.of(self.options, options))
+        return self._opened(RocketQueueConsumer(self, topic, group, self.options.for_role("queue", options)))
+
+    def _opened(self, role: R) -> R:
+        self._roles.add(role)
+        return role
 
     def admin(self) -> RocketAdmin:
         from .admin import RocketAdmin
@@ -312,11 +356,23 @@ class RocketClient(ClientBase):
     def tree(self) -> Any:
         raise RoleUnsupported("RocketMQ has no tree", nearest="admin")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+    def close(self, timeout: float = 30.0) -> None:
+        """Close the roles that are open, under `timeout`, then all connections."""
+        if self.loop.closed:
+            return
+        deadline = self.deadline(timeout)
+        problem: WireprotoError | None = None
+        try:
+            if not self.loop.forked:
+                for role in list(self._roles):
+                    try:
+                        role.close(max(0.0, deadline - time.monotonic()))
+                    except WireprotoError as error:
+                        problem = problem or error
+        finally:
+            super().close()
+        if problem is not None:
+            raise problem
 
 
 def _complete(code: int, accept: Collection[int]) -> bool:

@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..errors import Malformed, Truncated
+from wireproto.errors import Malformed, Truncated
 
 DEPTH = 64
 """Nesting that the reader accepts; real bodies nest 6 deep."""

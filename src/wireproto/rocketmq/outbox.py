@@ -1,90 +1,142 @@
-"""What a producer has sent and not yet seen answered: one object a request, and the receipts that wait for it.
+"""What a producer has taken and not yet seen answered: commands, the lanes in which they queue, and receipts.
 
-What it is: `Pending`, a send on its way (one message, or the batch body of several), and `RocketReceipt`, one record's share in it. No
-thread of its own: whoever waits for a receipt reads the reply, decodes it and, when it was a refusal that may pass, hands the send back
-to the producer.
-Must not: choose brokers, or retry.
+What it is:
+
+    Pending         one command: a record, or neighbours of one queue and one timestamp
+    Lane            one queue's commands in order: those on the wire, those that wait; brokers handle the commands of a connection on
+                    several threads, so only a lane with one command on the wire keeps its records in order
+    RocketReceipt   one record's share in a Pending
+
+May assume: the producer's lock around every change. Must not: choose brokers, send, or retry.
 """
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from typing import TYPE_CHECKING
 
-from .._net import Event
-from ..errors import TimedOut, WireprotoError
-from ..position import LogOffset
+from wireproto.position import LogOffset
+
+from . import record
 
 if TYPE_CHECKING:
-    from .._net import Call, Loop
+    from wireproto._net import Call, Event, Timer
+    from wireproto.errors import WireprotoError
+
     from .producer import RocketProducer
     from .route import Queue
 
+SINGLE, BATCH = 310, 320
+OVERHEAD = 256
+"""Bytes of the send buffer that a record is counted for beyond its own."""
+
 
 class Pending:
-    """A send that is not settled.
+    """A command that is not settled.
 
     Attributes:
-        sequence: order of taking; what is sent again goes in this order.
-        queue: where it goes; free tells whether another queue will do when this one's broker refuses.
-        code, sys_flag, born, properties, body: of the command.
-        count: records in it; size: bytes that it holds of the buffer.
-        call: the request on the wire; None while it waits to be sent (again). `moved` is set when that changes.
-        offset: queue offset of its first record, once acknowledged. error: why it failed for good.
+        lane: where it queues. sequence: order of taking.
+        born: its records' timestamp; stamped tells whether the caller gave it (else it is now).
+        entries: body and properties of each record. sys_flag: of a compressed body.
+        size: bytes of the buffer that it holds. sealed: no more records join. free: any queue will do.
+        call: the request on the wire. moved: set when it is sent or settled, for whoever waits.
+        offset: queue offset of the first record, once acknowledged. error: why it failed for good. warning: see `RocketReceipt`.
     """
 
     __slots__ = (
-        "attempts", "body", "born", "call", "code", "count", "deadline", "error", "free", "moved", "not_before", "offset", "properties",
-        "queue", "sequence", "size", "sys_flag", "warning",
+        "born", "call", "count", "deadline", "entries", "error", "free", "lane", "moved", "offset", "sealed", "sequence", "size",
+        "stamped", "sys_flag", "warning",
     )  # fmt: skip
 
-    def __init__(
-        self, sequence: int, queue: Queue, code: int, sys_flag: int, born: int, properties: str, body: bytes, count: int, deadline: float
-    ) -> None:
-        self.sequence, self.queue, self.code, self.sys_flag, self.born = sequence, queue, code, sys_flag, born
-        self.properties, self.body, self.count, self.deadline = properties, body, count, deadline
-        self.size = len(body) + len(properties) + 512
-        self.free = False
-        self.attempts = 0
-        self.not_before = 0.0
+    def __init__(self, lane: Lane, sequence: int, born: int, stamped: bool, deadline: float) -> None:
+        self.lane, self.sequence, self.born, self.stamped, self.deadline = lane, sequence, born, stamped, deadline
+        self.entries: list[tuple[bytes, str]] = []
+        self.count = self.size = self.sys_flag = self.warning = 0
+        self.sealed = False
+        self.free = True
         self.call: Call | None = None
         self.moved: Event | None = None
         self.offset = -1
-        self.warning = 0
         self.error: WireprotoError | None = None
-
-    def __lt__(self, other: Pending) -> bool:
-        return self.sequence < other.sequence
 
     @property
     def settled(self) -> bool:
         return self.offset >= 0 or self.error is not None
 
-    def park(self, loop: Loop) -> None:
-        """It waits to be sent (again)."""
-        self.call = None
-        if self.moved is None or self.moved.done:
-            self.moved = Event(loop)
+    def add(self, body: bytes, properties: str, free: bool) -> int:
+        """Take a record; its index."""
+        self.entries.append((body, properties))
+        self.size += len(body) + len(properties) + OVERHEAD
+        self.free = self.free and free
+        self.count += 1
+        return self.count - 1
+
+    def content(self) -> tuple[int, str, bytes]:
+        """Code, properties and body of the command. An empty body travels as a batch of one: 5.x brokers fail on it otherwise."""
+        if self.count == 1 and self.entries[0][0]:
+            body, properties = self.entries[0]
+            return SINGLE, properties, body
+        return BATCH, "", b"".join(record.batch_entry(body, properties) for body, properties in self.entries)
 
     def launch(self, call: Call) -> None:
-        """It is on the wire."""
-        self.attempts += 1
+        self.sealed = True
         self.call = call
-        if self.moved is not None:
-            self.moved.set()
+        self._tell()
 
     def succeed(self, offset: int, warning: int) -> None:
         self.offset, self.warning = offset, warning
-        self._end()
+        self.entries = []
+        self._tell()
 
     def fail(self, error: WireprotoError) -> None:
         self.error = error
-        self._end()
+        self.entries = []
+        self._tell()
 
-    def _end(self) -> None:
-        self.body, self.properties = b"", ""
+    def _tell(self) -> None:
         if self.moved is not None:
             self.moved.set()
+            self.moved = None
+
+
+class Lane:
+    """One queue's commands in order.
+
+    Attributes:
+        flying: on the wire. waiting: to be sent, oldest first.
+        failures: in a row; retry_at: when to try again; problem: the last one. reviving: the worker is at it.
+    """
+
+    __slots__ = ("failures", "flying", "problem", "queue", "retry_at", "reviving", "timer", "waiting")
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.flying: deque[Pending] = deque()
+        self.waiting: deque[Pending] = deque()
+        self.failures = 0
+        self.retry_at = 0.0
+        self.problem: WireprotoError | None = None
+        self.reviving = False
+        self.timer: Timer | None = None
+
+    @property
+    def healthy(self) -> bool:
+        return not self.failures and self.queue.address is not None
+
+    def give_back(self, pending: Pending) -> None:
+        """To be sent again, before what was taken later."""
+        pending.call = None
+        at = next((at for at, other in enumerate(self.waiting) if other.sequence > pending.sequence), len(self.waiting))
+        self.waiting.insert(at, pending)
+
+    def joinable(self, timestamp: int | None, size: int, limit: int) -> Pending | None:
+        """The newest waiting command, if a record with that timestamp may share it."""
+        if not self.waiting:
+            return None
+        last = self.waiting[-1]
+        same = not last.stamped if timestamp is None else last.stamped and last.born == timestamp
+        return last if same and not last.sealed and not last.sys_flag and last.size + size <= limit else None
 
 
 class RocketReceipt:
@@ -102,7 +154,8 @@ class RocketReceipt:
     @property
     def done(self) -> bool:
         """Whether the outcome is known."""
-        self._producer.look(self._pending)
+        if not self._pending.settled:
+            self._producer.look()
         return self._pending.settled
 
     @property
@@ -124,15 +177,9 @@ class RocketReceipt:
             self._producer.wait(pending, time.monotonic() + limit)
         if pending.error is not None:
             raise pending.error
-        queue = pending.queue
-        return LogOffset(self._producer.topic, queue.partition, pending.offset + self._index)
+        return LogOffset(self._producer.topic, pending.lane.queue.partition, pending.offset + self._index)
 
     def __repr__(self) -> str:
         pending = self._pending
         state = repr(pending.error) if pending.error else "pending" if pending.offset < 0 else str(pending.offset + self._index)
-        return f"<RocketReceipt {self._producer.topic}[{pending.queue.partition}] {state}>"
-
-
-def late(topic: str, pending: Pending) -> TimedOut:
-    """The error of a wait that ran out."""
-    return TimedOut("no acknowledgement in time; the record may still arrive", topic=topic, partition=pending.queue.partition)
+        return f"<RocketReceipt {self._producer.topic}[{pending.lane.queue.partition}] {state}>"

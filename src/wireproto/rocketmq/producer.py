@@ -1,53 +1,58 @@
 """The Producer role: records to the masters of a topic's queues.
 
-What it is: each record is one command 310, sent at once and not waited for; with `linger`, and from `send_batch`, neighbours of one queue
-and one timestamp share a command 320. Where a reply is a refusal that may pass, or the connection was lost, the send goes out again until
-the delivery timeout, in the order of taking, and nothing new of this producer overtakes it.
+What it is: a record goes out at once as command 310 when its queue has nothing on the wire. What is sent meanwhile gathers: neighbours of
+one queue and one timestamp share a command 320, which goes out when the one before is answered (or, with `linger`, when it is full or
+old). One command a queue at a time keeps the records of a queue in order, since brokers handle commands on several threads; the option
+`in_flight` trades that order for more of them.
+Where a reply is a refusal that may pass, or the connection was lost, the command goes out again until the delivery timeout, and nothing
+overtakes it in its queue.
 
-Delivery: acknowledged means stored by the broker (see `RocketReceipt.warning`). A send whose reply was lost is repeated and may then be
+Delivery: acknowledged means stored by the broker (see `RocketReceipt.warning`). A command whose reply was lost is repeated and may then be
 stored twice: RocketMQ has no sequence numbers to tell.
-Partition: the one named; by key, Java's ``hashCode``; else in turn. Only a record in turn may move to another queue when it is sent again.
-Thread-safe. `_lock` is held for moments only, never while waiting.
+Partition: the one named; by key, Java's ``hashCode``; else in turn over the queues whose brokers answer.
+Thread-safe. `_lock` is held for moments only, never while waiting. Nobody's thread is needed: callers that send, wait or flush take the
+replies, and while none does, a timer in the keeper.
 """
 
 from __future__ import annotations
 
-import heapq
+import contextlib
 import itertools
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from ..compression import compress
-from ..errors import BrokerError, BufferFull, Closed, OptionError, TimedOut, TransportError, ValueUnsupported, WireprotoError
-from ..net.retry import Policy
+from wireproto._net import Event, Mailbox
+from wireproto.compression import compress
+from wireproto.errors import BufferFull, Closed, OptionError, TimedOut, TransportError, ValueUnsupported, WireprotoError
+from wireproto.net.retry import Policy
+
 from . import codes, record
-from .linger import Linger
-from .outbox import Pending, RocketReceipt, late
+from .outbox import OVERHEAD, Lane, Pending, RocketReceipt
 from .remoting import SEND_WARNINGS
-from .route import Queue
 
 if TYPE_CHECKING:
-    from .._net import Call, Connection
-    from ..records import Headers
-    from .client import RocketClient
-    from .options import ProducerOptions
+    from wireproto._net import Call, Connection
+    from wireproto.records import Headers
 
-SINGLE, BATCH = 310, 320
+    from .client import RocketClient
+    from .options import RocketOptions
+
 COMPRESSED = {"zlib": 0x301, "lz4": 0x101, "zstd": 0x201}
 """sysFlag of a compressed body: bit 0 and the codec's number."""
 RESEND = Policy(first=0.02, factor=2.0, ceiling=1.0, jitter=0.2)
 PASSING = frozenset({1500, 14, 2, 17, 16})
 """Codes of a send that may pass (as Java's client has it): shutting down, busy, route not there (yet), broker read-only for a while."""
+TICK = 0.005
+"""Seconds between the keeper's looks at the replies while something waits for them and no caller does."""
 
 
 class RocketProducer:
     """Appends records to one topic. Made by `RocketClient.producer`."""
 
-    def __init__(self, client: RocketClient, topic: str, options: ProducerOptions) -> None:
+    def __init__(self, client: RocketClient, topic: str, options: RocketOptions) -> None:
         record.check_topic(topic)
         self.topic = topic
         self.options = options
@@ -57,15 +62,18 @@ class RocketProducer:
         self._sequence = itertools.count()
         self._turn = itertools.count()
         self._ids = record.UniqueIds.of_this_process()
-        self._flying: dict[Connection, deque[Pending]] = {}
-        self._parked: list[Pending] = []
-        self._draining = False
+        self._glance = Mailbox(client.loop)
         self._held = 0
         self._failure: WireprotoError | None = None
+        self._ticking = False
         self._closed = False
-        self._route = client.route(topic, time.monotonic() + options.timeout)
-        self._linger = Linger(self, options.linger, options.batch_size)
-        self._connect()
+        self._route = client.route(topic, client.deadline(options.timeout))
+        self._lanes = [Lane(queue) for queue in self._route.queues]
+        client.watch(self)
+        deadline = client.deadline(min(options.timeout, options.connect_timeout))
+        for address in self._route.masters:
+            with contextlib.suppress(TransportError):  # one that is down is left to the retries
+                client.connection(address, deadline)
 
     # taking records --------------------------------------------------------------------------------------------------------------
 
@@ -85,287 +93,302 @@ class RocketProducer:
             ValueUnsupported: null value; empty key; header that is null, empty, repeated, reserved or not text; too large.
             BufferFull, Closed.
         """
-        if value is None:
-            raise ValueUnsupported("RocketMQ cannot carry a null value", topic=self.topic)
         now_ms = int(time.time() * 1000)
+        body = self._checked(value)
         properties = record.properties(key, headers, self._ids.next(now_ms))
-        body = self._checked(bytes(value), properties)
-        queue, free = self._choose(partition, key)
+        if timestamp is not None:
+            record.check_timestamp(timestamp)
         sys_flag = 0
         if self.options.compression != "none" and len(body) >= self.options.compress_above:
             packed = compress(self.options.compression, body)
             if len(packed) < len(body):
                 body, sys_flag = packed, COMPRESSED[self.options.compression]
-        self._admit(len(body) + len(properties), timeout)
+        self._admit(len(body) + len(properties) + OVERHEAD, timeout)
         with self._lock:
-            if self._closed:
-                raise Closed("the producer was closed")
-            if self._linger.on and not sys_flag:
-                return self._linger.add(queue, body, properties, timestamp, now_ms)
-            self._linger.close_batch(queue.partition)
-            born = now_ms if timestamp is None else timestamp
-            if body:
-                pending = self.make(queue, SINGLE, sys_flag, born, properties, body, 1)
-            else:  # 5.x brokers fail on an empty body; a batch of one carries it on both lines
-                pending = self.make(queue, BATCH, 0, born, "", record.batch_entry(b"", properties), 1)
-            pending.free = free
-            self.dispatch(pending)
-            return RocketReceipt(self, pending, 0)
+            lane, free = self._choose(partition, key)
+            return self._take(lane, free, body, properties, timestamp, now_ms, sys_flag)
 
     def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> Sequence[RocketReceipt]:
-        """Take many records: one command 320 for neighbours of one queue and one timestamp; see `wireproto.roles.Producer.send_batch`."""
+        """Take many records; see `wireproto.roles.Producer.send_batch`. Everything is checked before anything is taken."""
         from .columns import rows_of
 
         deadline = time.monotonic() + timeout
-        groups = Linger(self, float("inf"), self.options.batch_size)
         rows = rows_of(columns)
-        for row in rows:  # everything is checked before anything is taken
-            if row.value is None:
-                raise ValueUnsupported("RocketMQ cannot carry a null value", topic=self.topic)
-            self._checked(row.value, record.properties(row.key, row.headers, "0" * 32))
-        turn = next(self._turn)
+        for row in rows:
+            self._checked(row.value)
+            record.properties(row.key, row.headers, "0" * 32)
+            if row.timestamp is not None:
+                record.check_timestamp(row.timestamp)
+        last: dict[int, RocketReceipt] = {}
         for row in rows:
             now_ms = int(time.time() * 1000)
             properties = record.properties(row.key, row.headers, self._ids.next(now_ms))
-            queue, _ = self._choose(row.partition if partition is None else partition, row.key, turn)
-            self._admit(len(row.value) + len(properties), max(0.0, deadline - time.monotonic()))
+            self._admit(len(row.value) + len(properties) + OVERHEAD, max(0.0, deadline - time.monotonic()))
             with self._lock:
-                if self._closed:
-                    raise Closed("the producer was closed")
-                self._linger.close_batch(queue.partition)
-                groups.add(queue, row.value, properties, row.timestamp, now_ms)
-        with self._lock:
-            groups.close_all()
-        return [RocketReceipt(self, pending, pending.count - 1) for pending in groups.sent]
+                lane, free = self._choose(row.partition if partition is None else partition, row.key)
+                receipt = self._take(lane, free, row.value, properties, row.timestamp, now_ms, 0)
+                last[receipt._pending.sequence] = receipt
+        return list(last.values())
 
-    def _checked(self, body: bytes, properties: str) -> bytes:
-        size = len(body)
-        if size > self.options.max_message_size:
-            raise ValueUnsupported(
-                f"a value of {size} bytes is larger than the broker takes ({self.options.max_message_size})", topic=self.topic
-            )
+    def _checked(self, value: bytes | None) -> bytes:
+        if value is None:
+            raise ValueUnsupported("RocketMQ cannot carry a null value", topic=self.topic)
+        body = bytes(value)
+        limit = self.options.max_message_size
+        if len(body) > limit:
+            raise ValueUnsupported(f"a value of {len(body)} bytes is larger than the broker takes ({limit})", topic=self.topic)
         return body
 
-    def _choose(self, partition: int | None, key: bytes | None, turn: int | None = None) -> tuple[Queue, bool]:
-        """The queue of a record, and whether another one would do as well."""
-        queues = self._route.queues
+    def _choose(self, partition: int | None, key: bytes | None) -> tuple[Lane, bool]:
+        """The lane of a record, and whether another one would do as well."""
+        lanes = self._lanes
         if partition is not None:
-            if not 0 <= partition < len(queues):
-                raise OptionError(f"{self.topic} has no partition {partition}: it has {len(queues)}", topic=self.topic)
-            return queues[partition], False
+            if not 0 <= partition < len(lanes):
+                raise OptionError(f"{self.topic} has no partition {partition}: it has {len(lanes)}", topic=self.topic)
+            return lanes[partition], False
         if key is not None:
-            return queues[self._route.by_key(key)], False
-        able = self._route.writable() or queues
-        return able[(next(self._turn) if turn is None else turn) % len(able)], True
+            return lanes[self._route.by_key(key)], False
+        able = [lane for lane in lanes if lane.queue.writable and lane.healthy] or lanes
+        return able[next(self._turn) % len(able)], True
 
-    # sending ---------------------------------------------------------------------------------------------------------------------
+    def _take(
+        self, lane: Lane, free: bool, body: bytes, properties: str, timestamp: int | None, now_ms: int, sys_flag: int
+    ) -> RocketReceipt:
+        """Queue a record and send what can be sent. Under the lock."""
+        if self._closed:
+            raise Closed("the producer was closed", topic=self.topic)
+        size = len(body) + len(properties) + OVERHEAD
+        if lane.flying:
+            self._sweep(lane)
+        pending = None if sys_flag else lane.joinable(timestamp, size, self.options.batch_size)
+        if pending is None:
+            now = time.monotonic()
+            born = now_ms if timestamp is None else timestamp
+            pending = Pending(lane, next(self._sequence), born, timestamp is not None, now + self.options.delivery_timeout)
+            pending.sys_flag = sys_flag
+            for earlier in lane.waiting:
+                earlier.sealed = True
+            lane.waiting.append(pending)
+        index = pending.add(body, properties, free)
+        self._held += size
+        pending.sealed = bool(sys_flag) or not self.options.linger or pending.size >= self.options.batch_size
+        if pending.sealed or len(lane.waiting) > 1:
+            self._pump(lane)
+            if pending.call is None:
+                pending.sealed = bool(sys_flag) or pending.size >= self.options.batch_size  # others may still join while it waits
+        elif lane.timer is None:
+            lane.timer = self._loop.call_at(time.monotonic() + self.options.linger, self._due, lane)
+        if len(lane.waiting) > 1 and lane.flying:
+            self._glance.get(0.0)  # timestamps differ, so that nothing can join: see whether replies have come
+            self._sweep(lane)
+        return RocketReceipt(self, pending, index)
 
-    def make(self, queue: Queue, code: int, sys_flag: int, born: int, properties: str, body: bytes, count: int) -> Pending:
-        """A new pending send, last in order. Under the lock."""
-        deadline = time.monotonic() + self.options.delivery_timeout
-        return Pending(next(self._sequence), queue, code, sys_flag, born, properties, body, count, deadline)
+    # sending, under the lock -------------------------------------------------------------------------------------------------------
 
-    def dispatch(self, pending: Pending) -> None:
-        """Put it on the wire, or behind what waits to be sent again. Under the lock; never blocks."""
-        self._held += pending.size
-        conn = self._peek(pending.queue)
-        if conn is not None and not self._parked:
-            self._sweep(conn)
-        if conn is None or conn.closed or self._parked or not self._launch(pending, conn):
-            self._park(pending)
-
-    def _peek(self, queue: Queue) -> Connection | None:
-        return self._client.peek(queue.address) if queue.address else None
+    def _pump(self, lane: Lane) -> None:
+        """Send what may be sent of a lane."""
+        now = time.monotonic()
+        while lane.waiting and len(lane.flying) < self.options.in_flight:
+            head = lane.waiting[0]
+            if head.deadline <= now:
+                lane.waiting.popleft()
+                self._failed(head, lane.problem or TimedOut("no acknowledgement in time", topic=self.topic))
+                continue
+            if lane.retry_at > now or lane.reviving:
+                return
+            address = lane.queue.address
+            conn = self._client.peek(address) if address is not None else None
+            if conn is None or not self._launch(head, conn):
+                self._revive_later(lane, now)
+                return
+            lane.waiting.popleft()
+            lane.flying.append(head)
+        if lane.waiting and not self._ticking:
+            self._ticking = True
+            self._loop.call_at(now + TICK, self._tick)
 
     def _launch(self, pending: Pending, conn: Connection) -> bool:
-        timeout_at = min(pending.deadline, time.monotonic() + self.options.request_timeout)
-        try:
-            call = self._client.submit_raw(conn, pending.code, self._fields(pending), pending.body, timeout_at=timeout_at)
-        except (TransportError, BufferFull):
-            return False
-        self._flying.setdefault(conn, deque()).append(pending)
-        pending.launch(call)
-        return True
-
-    def _fields(self, pending: Pending) -> dict[str, str]:
-        """extFields of 310 and 320, which have the same."""
-        return {
-            "a": self.options.group,
+        code, properties, body = pending.content()
+        ext = {
+            "a": self.options.group or "wireproto",
             "b": self.topic,
             "c": "TBW102",
             "d": "4",
-            "e": str(pending.queue.queue_id),
+            "e": str(pending.lane.queue.queue_id),
             "f": str(pending.sys_flag),
             "g": str(pending.born),
             "h": "0",
-            "i": pending.properties,
+            "i": properties,
             "j": "0",
             "k": "false",
-            "m": "true" if pending.code == BATCH else "false",
+            "m": "false" if code == 310 else "true",
         }
+        timeout_at = min(pending.deadline, time.monotonic() + self.options.request_timeout)
+        try:
+            pending.launch(self._client.submit_raw(conn, code, ext, body, timeout_at=timeout_at))
+        except (TransportError, BufferFull):
+            return False
+        return True
 
-    def _park(self, pending: Pending) -> None:
-        pending.park(self._loop)
-        heapq.heappush(self._parked, pending)
-        if not self._draining:
-            self._draining = True
-            self._loop.background(self._drain)
+    def _revive_later(self, lane: Lane, now: float) -> None:
+        """Have the worker find the broker again."""
+        if not lane.reviving:
+            lane.reviving = True
+            self._loop.call_at(max(now, lane.retry_at), self._loop.background, self._revive, lane)
 
-    def _drain(self) -> None:
-        """In the client's worker thread: send what is parked, in order, as far as its brokers can be reached."""
-        while True:
-            with self._lock:
-                if not self._parked:
-                    self._draining = False
-                    return
-                pending = self._parked[0]
-                now = time.monotonic()
-                if pending.not_before > now and not self._closed:
-                    self._loop.call_at(min(pending.not_before, pending.deadline), self._loop.background, self._drain)
-                    return
-            error: WireprotoError | None = None
-            try:
-                conn = self._connection(pending)
-            except (TransportError, BrokerError) as problem:
-                error = problem
-            except WireprotoError as problem:
-                self._abandon(pending, problem)
-                continue
-            with self._lock:
-                if error is None and self._launch(pending, conn):
-                    heapq.heappop(self._parked)
-                    continue
-            if time.monotonic() >= pending.deadline:
-                self._abandon(pending, error or late(self.topic, pending))
-            else:
-                self._delay(pending)
-
-    def _connection(self, pending: Pending) -> Connection:
-        deadline = min(pending.deadline, time.monotonic() + self.options.connect_timeout)
-        route = self._client.route(self.topic, deadline)
-        with self._lock:
-            self._route = route
-            queue = route.queues[pending.queue.partition] if pending.queue.partition < len(route.queues) else pending.queue
-            able = route.writable()
-            if pending.free and pending.attempts and len(route.masters) > 1 and able:
-                queue = able[(queue.partition + 1) % len(able)]
-            pending.queue = queue
-        if queue.address is None:
-            self._client.routes.stale(self.topic)
-            raise codes.BrokerNotExist(f"broker {queue.broker} has no master now", topic=self.topic, partition=queue.partition)
-        return self._client.connection(queue.address, deadline)
-
-    def _abandon(self, pending: Pending, error: WireprotoError) -> None:
-        with self._lock:
-            if self._parked and self._parked[0] is pending:
-                heapq.heappop(self._parked)
-            self._failed(pending, error)
-
-    def _delay(self, pending: Pending) -> None:
-        pending.attempts += 1
-        pending.not_before = time.monotonic() + RESEND.delay(pending.attempts)
-
-    def _connect(self) -> None:
-        """Dial the masters now, so that the first sends go straight out; one that is down is left to the retries."""
-        deadline = time.monotonic() + min(self.options.timeout, self.options.connect_timeout)
+    def _revive(self, lane: Lane) -> None:
+        """In the client's worker: route and connection anew, then go on. The only part of sending that blocks."""
         problem: WireprotoError | None = None
-        masters = self._route.masters
-        for address in masters:
-            try:
-                conn = self._client.connection(address, deadline)
-            except TransportError as error:
-                problem = error
+        try:
+            deadline = self._client.deadline(self.options.connect_timeout)
+            route = self._client.route(self.topic, deadline)
+            if lane.queue.partition < len(route.queues):
+                with self._lock:
+                    self._route = route
+                    lane.queue = route.queues[lane.queue.partition]
+            if lane.queue.address is None:
+                self._client.routes.stale(self.topic)
+                raise codes.BrokerNotExist(f"broker {lane.queue.broker} has no master now", topic=self.topic)
+            self._client.connection(lane.queue.address, deadline)
+        except WireprotoError as error:
+            problem = error
+        with self._lock:
+            lane.reviving = False
+            if problem is None:
+                lane.retry_at = 0.0
             else:
-                self._client.watch(conn, self)
-        if problem is not None and len(masters) == 1 and not isinstance(problem, TransportError):
-            raise problem
+                self._stumble(lane, problem)
+                self._rehome(lane)
+                if lane.waiting:
+                    self._revive_later(lane, time.monotonic())
+            self._expire(lane)
+            self._pump(lane)
+
+    def _stumble(self, lane: Lane, error: WireprotoError) -> None:
+        lane.problem = error
+        lane.failures += 1
+        lane.retry_at = time.monotonic() + RESEND.delay(lane.failures)
+
+    def _rehome(self, lane: Lane) -> None:
+        """Records that may go anywhere go where a broker answers."""
+        healthy = [other for other in self._lanes if other.healthy and other.queue.writable]
+        if lane.failures < 2 or not healthy:
+            return
+        for pending in [pending for pending in lane.waiting if pending.free]:
+            lane.waiting.remove(pending)
+            pending.lane = healthy[next(self._turn) % len(healthy)]
+            pending.lane.give_back(pending)
+            self._pump(pending.lane)
+
+    def _expire(self, lane: Lane) -> None:
+        now = time.monotonic()
+        for pending in [pending for pending in lane.waiting if pending.deadline <= now]:
+            lane.waiting.remove(pending)
+            self._failed(pending, lane.problem or TimedOut("no acknowledgement in time", topic=self.topic))
+
+    def _due(self, lane: Lane) -> None:
+        """The linger of a lane is over. In the keeper."""
+        with self._lock:
+            lane.timer = None
+            self._pump(lane)
+
+    def _tick(self) -> None:
+        """In the keeper, while commands wait for others to be answered."""
+        with self._lock:
+            self._ticking = False
+            self.look()
+            waiting = any(lane.waiting and lane.flying for lane in self._lanes)
+            if waiting and not self._ticking and not self._closed:
+                self._ticking = True
+                self._loop.call_at(time.monotonic() + TICK, self._tick)
 
     # outcomes --------------------------------------------------------------------------------------------------------------------
 
-    def look(self, pending: Pending) -> None:
-        """Settle it if its reply is there."""
-        call = pending.call
-        if call is not None and call.done:
-            self._settle(pending, call)
+    def look(self) -> None:
+        """Take the replies that are there."""
+        with self._lock:
+            for lane in self._lanes:
+                if lane.flying:
+                    self._sweep(lane)
+
+    def lost(self, conn: Connection) -> None:
+        """In the worker, after a connection was lost: what was on it has failed and goes out again."""
+        self.look()
 
     def wait(self, pending: Pending, deadline: float) -> None:
         """Wait until it is settled; TimedOut leaves it on its way."""
-        self._linger.close_holding(pending)
         while not pending.settled:
-            call, moved = pending.call, pending.moved
+            with self._lock:
+                self.look()
+                if pending.settled:
+                    return
+                lane = pending.lane
+                if pending.call is None and not lane.flying:
+                    for earlier in lane.waiting:
+                        earlier.sealed = True
+                    self._pump(lane)
+                call = pending.call or (lane.flying[0].call if lane.flying else None)
+                moved = None
+                if call is None and not pending.settled:
+                    moved = pending.moved = pending.moved or Event(self._loop)
             if call is not None:
                 if not call.wait(deadline):
-                    raise late(self.topic, pending)
-                self._settle(pending, call)
+                    raise self._late(pending)
             elif moved is not None:
                 try:
                     moved.wait(deadline)
                 except TimedOut:
-                    raise late(self.topic, pending) from None
-            else:
-                raise Closed("the producer was closed before this record was sent", topic=self.topic)
+                    raise self._late(pending) from None
 
-    def lost(self, conn: Connection) -> None:
-        """In the worker, after a connection was lost: send again what was on it."""
-        with self._lock:
-            self._sweep(conn)
+    def _late(self, pending: Pending) -> TimedOut:
+        return TimedOut("no acknowledgement in time; the record may still arrive", topic=self.topic, partition=pending.lane.queue.partition)
 
-    def _sweep(self, conn: Connection) -> None:
-        """Settle what has been answered on a connection, oldest first. Under the lock."""
-        flying = self._flying.get(conn)
-        while flying:
-            pending = flying[0]
-            call = pending.call
-            if call is None or pending.settled:
-                flying.popleft()
-            elif call.done:
-                flying.popleft()
-                self._settle(pending, call)
-            else:
-                return
-        if flying is not None and conn.closed:
-            del self._flying[conn]
-
-    def _settle(self, pending: Pending, call: Call) -> None:
-        """Take a finished call's outcome."""
-        with self._lock:
-            if pending.call is not call or pending.settled:
-                return
+    def _sweep(self, lane: Lane) -> None:
+        """Settle what has been answered in a lane, and send what waited for that. Under the lock."""
+        done = [pending for pending in lane.flying if pending.call is not None and pending.call.done]
+        for pending in done:
+            lane.flying.remove(pending)
+            assert pending.call is not None
             try:
-                offset, warning = self._outcome(pending, call)
+                offset, warning = self._outcome(pending, pending.call)
             except WireprotoError as error:
-                self._refused(pending, error)
-                return
-            self._held -= pending.size
-            pending.succeed(offset, warning)
+                self._refused(lane, pending, error)
+            else:
+                lane.failures = 0
+                self._held -= pending.size
+                pending.succeed(offset, warning)
+        if done and lane.waiting:
+            self._pump(lane)
 
     def _outcome(self, pending: Pending, call: Call) -> tuple[int, int]:
+        """Queue offset of the first record, and the warning code or 0."""
         if call.error is not None:
             raise call.error
         frame = call.frame
         assert frame is not None
-        reply = self._client.read(call.conn, frame, SEND_WARNINGS, topic=self.topic, partition=pending.queue.partition)
+        reply = self._client.read(call.conn, frame, SEND_WARNINGS, topic=self.topic, partition=pending.lane.queue.partition)
         text = reply.ext.get("queueOffset", "")
         if not text.isdecimal():
             raise codes.error(reply.code, f"the reply has no queue offset but {text!r}", peer=call.conn.peer)
         return int(text), reply.code
 
-    def _refused(self, pending: Pending, error: WireprotoError) -> None:
-        """Send it again later, if that can help and there is time."""
+    def _refused(self, lane: Lane, pending: Pending, error: WireprotoError) -> None:
+        """Have it sent again later, if that can help and there is time."""
         code = getattr(error, "code", None)
         passing = error.retriable or code in PASSING or isinstance(error, TimedOut)
         if error.refresh or code in PASSING:
             self._client.routes.stale(self.topic)
-        hopeless = code in (16, 17) and pending.attempts > 5
+        hopeless = code in (16, 17) and lane.failures > 3
         if not passing or hopeless or self._closed or time.monotonic() >= pending.deadline:
             self._failed(pending, error)
             return
-        pending.not_before = time.monotonic() + (0.0 if pending.attempts <= 1 else RESEND.delay(pending.attempts))
-        self._park(pending)
+        self._stumble(lane, error)
+        lane.give_back(pending)
+        self._revive_later(lane, time.monotonic())
 
     def _failed(self, pending: Pending, error: WireprotoError) -> None:
         self._held -= pending.size
-        pending.fail(error.with_context(topic=self.topic, partition=pending.queue.partition))
+        pending.fail(error.with_context(topic=self.topic, partition=pending.lane.queue.partition))
         if self._failure is None:
             self._failure = error
 
@@ -376,8 +399,7 @@ class RocketProducer:
         deadline = time.monotonic() + timeout
         while self._held and self._held + size > self.options.buffer_memory:
             with self._lock:
-                self._linger.close_all()
-                oldest = min(self._waiting(), default=None)
+                oldest = min(self._open(), key=lambda pending: pending.sequence, default=None)
             if oldest is None:
                 return
             try:
@@ -385,10 +407,9 @@ class RocketProducer:
             except TimedOut:
                 raise BufferFull(f"{self._held} bytes wait for acknowledgement", topic=self.topic) from None
 
-    def _waiting(self) -> list[Pending]:
+    def _open(self) -> list[Pending]:
         """Everything unsettled. Under the lock."""
-        flying = [pending for sends in self._flying.values() for pending in sends if not pending.settled]
-        return flying + [pending for pending in self._parked if not pending.settled]
+        return [pending for lane in self._lanes for pending in (*lane.flying, *lane.waiting)]
 
     # ends ------------------------------------------------------------------------------------------------------------------------
 
@@ -396,8 +417,9 @@ class RocketProducer:
         """Wait until every record taken so far is acknowledged; raises the first failure, or TimedOut."""
         deadline = time.monotonic() + timeout
         with self._lock:
-            self._linger.close_all()
-            waiting = sorted(self._waiting())
+            waiting = sorted(self._open(), key=lambda pending: pending.sequence)
+            for pending in waiting:
+                pending.sealed = True
         for pending in waiting:
             self.wait(pending, deadline)
         with self._lock:
@@ -414,10 +436,11 @@ class RocketProducer:
         finally:
             with self._lock:
                 self._closed = True
-                for pending in self._waiting():
+                for pending in self._open():
                     pending.fail(Closed("the producer was closed", topic=self.topic))
-                self._parked.clear()
-                self._flying.clear()
+                for lane in self._lanes:
+                    lane.waiting.clear()
+                    lane.flying.clear()
             self._client.unwatch(self)
 
     def __enter__(self) -> Self:
@@ -427,7 +450,5 @@ class RocketProducer:
         if kind is None:
             self.close()
             return
-        try:
+        with contextlib.suppress(WireprotoError):  # the error that ends the block is the one to see
             self.close(min(5.0, self.options.timeout))
-        except WireprotoError:
-            return  # the error that ends the block is the one to see

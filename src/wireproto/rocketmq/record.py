@@ -19,12 +19,13 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from ..errors import ValueUnsupported
-from ..records import Headers
+from wireproto.errors import ValueUnsupported
+from wireproto.records import Headers
 
 KEYS = "KEYS"
 UNIQ_KEY = "UNIQ_KEY"
 MAX_PROPERTIES = 32_767
+_ENTRY = struct.Struct(">iiiii")
 
 # fmt: off
 RESERVED: Final = frozenset((
@@ -51,6 +52,12 @@ def check_topic(topic: str) -> None:
         raise ValueUnsupported(f"a RocketMQ topic name has 1 to 127 bytes, this one {len(topic)}", topic=topic)
     if not all(char.isascii() and (char.isalnum() or char in "%|_-") for char in topic):
         raise ValueUnsupported("a RocketMQ topic name has letters, digits, %, |, _ and - only", topic=topic)
+
+
+def check_timestamp(timestamp: int) -> None:
+    """Raise ValueUnsupported for what is no int64 of milliseconds."""
+    if not isinstance(timestamp, int) or not -(1 << 63) <= timestamp < 1 << 63:
+        raise ValueUnsupported(f"a timestamp is milliseconds since 1970 as a whole number, not {timestamp!r}")
 
 
 def pairs(headers: Headers) -> tuple[tuple[str, bytes | None], ...]:
@@ -112,6 +119,15 @@ def header_value(name: str, value: bytes | None) -> str:
     if not text:
         raise ValueUnsupported(f"RocketMQ cannot carry the header {name!r} with an empty value")
     return text
+
+
+def batch_entry(body: bytes, props: str) -> bytes:
+    """One message of a batch (code 320): size, magic 0, CRC 0, flag 0, body, properties.
+
+    The broker computes magic and CRC itself.
+    """
+    text = props.encode("utf-8")
+    return _ENTRY.pack(22 + len(body) + len(text), 0, 0, 0, len(body)) + body + len(text).to_bytes(2, "big") + text
 
 
 def _text(data: bytes, what: str) -> str:

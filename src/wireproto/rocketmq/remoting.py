@@ -19,7 +19,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from ..errors import AuthError, BrokerError, Malformed, Truncated
+from wireproto.errors import AuthError, BrokerError, Malformed, Truncated
+
 from . import codes
 
 JSON: Final = 0

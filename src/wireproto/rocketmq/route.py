@@ -18,7 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ..errors import OptionError
+from wireproto.errors import OptionError
+
 from .allocate import java_order
 from .bodies import PERM_READ, PERM_WRITE, TopicRouteData, java_hash
 

@@ -1,0 +1,130 @@
+"""Options of the RocketMQ client and its roles.
+
+What it is: one frozen type. Each field may stand in the URL or in `connect`; the fields of a role may also be given where the role is made,
+for that role alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, Self
+
+from wireproto.auth.secrets import Secret
+from wireproto.errors import OptionError
+from wireproto.net.options import CommonOptions, convert, hints
+
+
+@dataclass(frozen=True, kw_only=True)
+class RocketOptions(CommonOptions):
+    """What RocketMQ's client takes beyond the common options.
+
+    Attributes:
+        header: how commands are written: ``json`` or ``binary``; replies are read in whichever type they come.
+        access_key, secret_key, security_token: ACL credentials; `user` and `password` mean the first two.
+        route_age: seconds for which a topic's route is used without asking again.
+        request_timeout: seconds for one command before it is tried again, where the role tries again.
+
+        group: producer: its group's name. reader: the group that pulls are counted for (TOOLS_CONSUMER exists on every broker).
+        compression: ``none``, ``zlib``, ``lz4``, ``zstd``: bodies of at least `compress_above` bytes, in single sends.
+        max_message_size: bytes of a value above which sending is refused here; the brokers' own limit is 4 MiB by default.
+        delivery_timeout: seconds that a record may take to be acknowledged, all attempts together.
+        linger: seconds that a record may wait for others to share a command with; 0 sends each at once.
+        batch_size: bytes of records that share a command.
+        in_flight: commands of one queue on the wire at once; above 1 brokers may store its records out of order.
+
+        pull_ahead: pulls of one queue that may be out or waiting.
+        pull_suspend: seconds that a broker may hold a pull at the end of a queue.
+        batch_bytes: bytes of stored messages that one Batch is made of, at most (and at least one reply).
+        on_moved: what to do when records that should come next are gone (deleted, or lost by the broker): ``error``, ``earliest``, ``latest``.
+        check_crc: check each body's CRC.
+        decompress_limit: bytes one body may unpack to.
+        recovery_timeout: seconds of failures without a success after which reading raises the last one.
+
+        auto_commit: seconds between commits of what `poll` handed out; 0: only `commit` does.
+        rebalance_interval: seconds after which members and routes are looked at even if the broker did not call.
+        heartbeat_interval: seconds; brokers forget a member after 120.
+        max_poll_interval: seconds without `poll` or `receive` after which a member leaves its group.
+        tags: subscription: ``*`` or ``a || b``.
+
+        retry_level: delay level with which a released message comes back (1: 1 s, 2: 5 s, 3: 10 s …; 0: 3 + number of attempts).
+        max_attempts: attempts after which a released message goes to the group's dead letters.
+        max_unacked: messages in hand and not ended, above which `receive` waits.
+    """
+
+    header: Literal["json", "binary"] = "json"
+    access_key: str | None = None
+    secret_key: Secret | None = None
+    security_token: Secret | None = None
+    route_age: float = 30.0
+    request_timeout: float = 10.0
+    max_frame: int = 64 << 20
+
+    group: str | None = None
+    compression: Literal["none", "zlib", "lz4", "zstd"] = "none"
+    compress_above: int = 4096
+    max_message_size: int = 4 << 20
+    delivery_timeout: float = 60.0
+    linger: float = 0.0
+    batch_size: int = 256 << 10
+    in_flight: int = 1
+
+    pull_ahead: int = 8
+    pull_suspend: float = 15.0
+    batch_bytes: int = 1 << 20
+    on_moved: Literal["error", "earliest", "latest"] = "error"
+    check_crc: bool = True
+    decompress_limit: int = 64 << 20
+    recovery_timeout: float = 60.0
+
+    auto_commit: float = 0.0
+    rebalance_interval: float = 20.0
+    heartbeat_interval: float = 30.0
+    max_poll_interval: float = 300.0
+    tags: str = "*"
+
+    retry_level: int = 1
+    max_attempts: int = 16
+    max_unacked: int = 1000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.access_key is None and self.user is not None:
+            object.__setattr__(self, "access_key", self.user)
+            object.__setattr__(self, "secret_key", self.secret_key or self.password)
+        if (self.access_key is None) != (self.secret_key is None):
+            raise OptionError("access_key and secret_key belong together")
+        for name in ("pull_ahead", "batch_bytes", "batch_size", "max_unacked", "max_message_size", "in_flight"):
+            if getattr(self, name) < 1:
+                raise OptionError(f"{name} must be at least 1")
+        for name in ("linger", "auto_commit"):
+            if getattr(self, name) < 0:
+                raise OptionError(f"{name} cannot be negative")
+        if not 1 <= self.pull_suspend <= 60:
+            raise OptionError("pull_suspend is between 1 and 60 seconds")
+
+    def for_role(self, role: str, values: Mapping[str, Any]) -> Self:
+        """These options with a role's own values; raises OptionError for what is no option of that role."""
+        kinds = hints(type(self))
+        known = ROLES[role]
+        for name in values:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 3, 0.6)
+                raise OptionError(f"a {role} has no option {name!r}" + (f"; did you mean {' or '.join(near)}?" if near else ""))
+        return dataclasses.replace(self, **{name: convert(name, value, kinds[name]) for name, value in values.items()})
+
+
+_READING: Final = ("pull_ahead", "pull_suspend", "batch_bytes", "on_moved", "check_crc", "decompress_limit", "recovery_timeout", "timeout")
+_MEMBER: Final = ("rebalance_interval", "heartbeat_interval", "max_poll_interval", "tags")
+ROLES: Final[dict[str, tuple[str, ...]]] = {
+    "producer": (
+        *("group", "compression", "compress_above", "max_message_size", "delivery_timeout", "linger", "batch_size", "in_flight"),
+        *("request_timeout", "buffer_memory", "timeout"),
+    ),
+    "reader": (*_READING, "group"),
+    "consumer": (*_READING, *_MEMBER, "auto_commit"),
+    "queue": (*_READING, *_MEMBER, "retry_level", "max_attempts", "max_unacked"),
+}
+"""Which options a role takes."""
