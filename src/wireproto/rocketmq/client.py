@@ -26,7 +26,7 @@ from wireproto.url import Address, parse_address
 
 from . import acl, remoting
 from .bodies import ClusterInfo, HeartbeatData, TopicRouteData
-from .codes import TopicNotExist
+from .codes import RequestCodeNotSupported, TopicNotExist
 from .messages import GetBrokerClusterInfoRequest, GetRouteInfoByTopicRequest, HeartBeatRequest
 from .options import RocketOptions
 from .remoting import Command
@@ -88,13 +88,16 @@ class RocketClient(ClientBase[RocketOptions]):
         self.frame_cap = options.max_frame
         self.names = NameServers(peer_name(address) for address in name_servers)
         self.routes = RouteCache(options.route_age)
-        self.serializer = remoting.ROCKETMQ if options.header == "binary" else remoting.JSON
+        self.serializer = remoting.BINARY if options.header == "binary" else remoting.JSON
         self._route_lock = threading.Lock()
         self._numbers = 0
         self._watchers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._roles: weakref.WeakSet[Any] = weakref.WeakSet()
         try:
             self.ask_names(GetBrokerClusterInfoRequest(), deadline=self.deadline(options.connect_timeout))
+        except RequestCodeNotSupported as error:
+            super().close()
+            raise ConnectError("this is a broker's port: a RocketMQ URL names the name servers", peer=error.peer) from None
         except BaseException:
             super().close()
             raise
@@ -102,10 +105,9 @@ class RocketClient(ClientBase[RocketOptions]):
     def handshake(self, conn: Connection, deadline: float) -> None:
         """One command that every server of its kind answers: it shows that this is one, which version, and that it takes our signature."""
         if conn.peer in self.names.all():
-            message, body = GetRouteInfoByTopicRequest(topic="TBW102"), b""
+            call = self.submit(conn, GetRouteInfoByTopicRequest(topic="TBW102"), timeout_at=deadline)
         else:
-            message, body = HeartBeatRequest(), HeartbeatData(self.options.client_id).encode()
-        call = self.submit(conn, message, body, timeout_at=deadline)
+            call = self.submit(conn, HeartBeatRequest(), HeartbeatData(self.options.client_id).encode(), timeout_at=deadline)
         frame = call.result(deadline)
         try:
             reply = remoting.decode(frame)
@@ -179,7 +181,7 @@ class RocketClient(ClientBase[RocketOptions]):
         options = self.options
         if options.access_key is None or options.secret_key is None:
             return ext
-        if self.serializer == remoting.ROCKETMQ and code <= 0x7FFF:
+        if self.serializer == remoting.BINARY and code <= 0x7FFF:
             ext = {name: value for name, value in ext.items() if value}
         token = options.security_token.text() if options.security_token else None
         who = acl.Credentials(options.access_key, options.secret_key.text(), token)

@@ -38,7 +38,7 @@ class RocketOptions(CommonOptions):
         pull_ahead: pulls of one queue that may be out or waiting.
         pull_suspend: seconds that a broker may hold a pull at the end of a queue.
         batch_bytes: bytes of stored messages that one Batch is made of, at most (and at least one reply).
-        on_moved: what to do when records that should come next are gone (deleted, or lost by the broker): ``error``, ``earliest``, ``latest``.
+        on_moved: what to do when the records that come next are gone (deleted, or lost by the broker): ``error``, ``earliest``, ``latest``.
         check_crc: check each body's CRC.
         decompress_limit: bytes one body may unpack to.
         recovery_timeout: seconds of failures without a success after which reading raises the last one.

@@ -162,6 +162,11 @@ class RocketReceipt:
     def warning(self) -> int:
         return self._pending.warning
 
+    @property
+    def sequence(self) -> int:
+        """Number of the command that carries the record; records with the same one went out together."""
+        return self._pending.sequence
+
     def position(self, timeout: float | None = None) -> LogOffset:
         """Wait for the acknowledgement; the record's place.
 

@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from wireproto._codec import Columns
 from wireproto._net import Event, Mailbox
 from wireproto.compression import compress
 from wireproto.errors import BufferFull, Closed, OptionError, TimedOut, TransportError, ValueUnsupported, WireprotoError
@@ -110,24 +111,23 @@ class RocketProducer:
 
     def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> Sequence[RocketReceipt]:
         """Take many records; see `wireproto.roles.Producer.send_batch`. Everything is checked before anything is taken."""
-        from .columns import rows_of
-
         deadline = time.monotonic() + timeout
-        rows = rows_of(columns)
-        for row in rows:
-            self._checked(row.value)
-            record.properties(row.key, row.headers, "0" * 32)
-            if row.timestamp is not None:
-                record.check_timestamp(row.timestamp)
+        taken = columns if isinstance(columns, Columns) else Columns.from_arrow(columns)
+        values, keys, headers, stamps = taken.values(), taken.keys(), taken.headers(), taken.timestamps()
+        wanted = taken.partitions() if partition is None else None
+        for value, key, pairs in zip(values, keys, headers, strict=True):
+            self._checked(value)
+            record.properties(key, pairs, "0" * 32)
         last: dict[int, RocketReceipt] = {}
-        for row in rows:
+        for at, (value, key, pairs, stamp) in enumerate(zip(values, keys, headers, stamps, strict=True)):
+            assert value is not None
             now_ms = int(time.time() * 1000)
-            properties = record.properties(row.key, row.headers, self._ids.next(now_ms))
-            self._admit(len(row.value) + len(properties) + OVERHEAD, max(0.0, deadline - time.monotonic()))
+            properties = record.properties(key, pairs, self._ids.next(now_ms))
+            self._admit(len(value) + len(properties) + OVERHEAD, max(0.0, deadline - time.monotonic()))
             with self._lock:
-                lane, free = self._choose(row.partition if partition is None else partition, row.key)
-                receipt = self._take(lane, free, row.value, properties, row.timestamp, now_ms, 0)
-                last[receipt._pending.sequence] = receipt
+                lane, free = self._choose(wanted[at] if wanted is not None else partition, key)
+                receipt = self._take(lane, free, value, properties, stamp, now_ms, 0)
+                last[receipt.sequence] = receipt
         return list(last.values())
 
     def _checked(self, value: bytes | None) -> bytes:

@@ -1,0 +1,221 @@
+"""The Admin role: topics, groups, positions.
+
+What it is: a topic is made on every master of the cluster (code 17) and then waited for at the name servers and brokers; it is deleted on
+the masters that hold it (215) and in every name server (216). Groups are what the brokers list.
+Thread-safe: no state.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from wireproto.errors import OptionError, TimedOut, TransportError
+from wireproto.position import LATEST, LogOffset, Position, TopicPartition, Where
+from wireproto.records import GroupInfo, GroupMember, PartitionInfo, TopicInfo
+
+from . import record
+from .bodies import ConsumerConnection, TopicList, subscription_groups
+from .codes import ConsumerNotOnline, TopicExistAlready, TopicNotExist
+from .groups import GroupOffsets
+from .messages import (
+    DeleteTopicInBrokerRequest,
+    DeleteTopicInNamesrvRequest,
+    GetAllSubscriptionGroupConfigRequest,
+    GetAllTopicListFromNameserverRequest,
+    GetConsumerConnectionListRequest,
+    GetMaxOffsetRequest,
+    UpdateAndCreateTopicRequest,
+)
+from .reader import READERS_GROUP
+from .times import Offsets
+
+if TYPE_CHECKING:
+    from .client import RocketClient
+    from .route import Route
+
+SYSTEM_TOPICS = frozenset(
+    ["TBW102", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRACE_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC", "DefaultCluster", "DefaultCluster_REPLY_TOPIC", "wheel_timer", "rmq_sys_wheel_timer", "CHECKPOINT_TOPIC", "SYNC_BROKER_MEMBER_"]
+)
+SYSTEM_GROUPS = re.compile(
+    r"CID_RMQ_SYS_|CID_ONSAPI_|CID_ONS-HTTP-PROXY$|TOOLS_CONSUMER$|FILTERSRV_CONSUMER$|SELF_TEST_[CP]_GROUP$|__MONITOR_CONSUMER$"
+    r"|CLIENT_INNER_PRODUCER$|SELF_TEST_CONSUMER_GROUP$"
+)
+CONFIG = frozenset({"perm", "order", "attributes"})
+
+
+class RocketAdmin:
+    """Made by `RocketClient.admin`."""
+
+    def __init__(self, client: RocketClient) -> None:
+        self._client = client
+
+    # topics ------------------------------------------------------------------------------------------------------------------------
+
+    def list_topics(self, *, timeout: float = 30.0) -> list[str]:
+        """Names of all topics but the brokers' own (system, retry and dead letter topics)."""
+        deadline = self._client.deadline(timeout)
+        found = TopicList.decode(self._client.ask_names(GetAllTopicListFromNameserverRequest(), deadline=deadline).body).topics
+        cluster = self._client.cluster(deadline)
+        own = SYSTEM_TOPICS | cluster.brokers.keys() | cluster.clusters.keys()
+        own |= {f"{name}_REPLY_TOPIC" for name in cluster.clusters}
+        return sorted(
+            topic for topic in found if topic not in own and not topic.startswith(("%RETRY%", "%DLQ%", "rmq_sys_", "RMQ_SYS_"))
+        )
+
+    def describe_topic(self, topic: str, *, timeout: float = 30.0) -> TopicInfo:
+        """Its queues in order of partition; details name broker, queue id and whether it may be read and written."""
+        route = self._client.route(topic, self._client.deadline(timeout), fresh=True)
+        partitions = tuple(
+            PartitionInfo(
+                queue.partition,
+                queue.address,
+                {"broker": queue.broker, "queue": queue.queue_id, "readable": queue.readable, "writable": queue.writable},
+            )
+            for queue in route.queues
+        )
+        return TopicInfo(topic, partitions, {"brokers": dict(route.brokers)})
+
+    def create_topic(
+        self, topic: str, *, partitions: int = 1, config: Mapping[str, str] | None = None, timeout: float = 30.0
+    ) -> None:
+        """Create it; returns when it can be used.
+
+        Args:
+            partitions: queues in all, shared out evenly over the masters, the first ones getting what is left over.
+            config: ``perm`` (6 read and write, 4, 2), ``order`` (true, false), ``attributes`` (5.x, ``+message.type=FIFO``).
+        Raises:
+            TopicExistAlready: it is there (brokers themselves would change it).
+        """
+        record.check_topic(topic)
+        config = config or {}
+        if unknown := config.keys() - CONFIG:
+            raise OptionError(f"a RocketMQ topic has no setting {min(unknown)!r}; there are {', '.join(sorted(CONFIG))}")
+        if partitions < 1:
+            raise OptionError("a topic has at least one partition")
+        deadline = self._client.deadline(timeout)
+        if self._exists(topic, deadline):
+            raise TopicExistAlready("the topic exists", topic=topic)
+        masters = self._client.masters(deadline)
+        if not masters:
+            raise TransportError("no broker with a master is registered")
+        for place, address in enumerate(masters):
+            queues = partitions // len(masters) + (place < partitions % len(masters))
+            if queues:
+                self._create(address, topic, queues, config, deadline)
+        self._await(lambda: self._usable(topic, partitions, deadline), deadline, f"the topic {topic} did not become usable in time")
+
+    def _create(self, address: str, topic: str, queues: int, config: Mapping[str, str], deadline: float) -> None:
+        message = UpdateAndCreateTopicRequest(
+            topic=topic,
+            default_topic="TBW102",
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=int(config.get("perm", "6")),
+            topic_filter_type="SINGLE_TAG",
+            topic_sys_flag=0,
+            order=config.get("order", "false") == "true",
+            attributes=config.get("attributes"),
+        )
+        self._client.retry(lambda: self._client.invoke(address, message, deadline=deadline), deadline)
+
+    def _exists(self, topic: str, deadline: float) -> bool:
+        try:
+            self._client.route(topic, deadline, fresh=True)
+        except TopicNotExist:
+            return False
+        return True
+
+    def _usable(self, topic: str, partitions: int, deadline: float) -> bool:
+        try:
+            route = self._client.route(topic, deadline, fresh=True)
+        except TopicNotExist:
+            return False
+        if len(route.queues) < partitions:
+            return False
+        for queue in route.queues:
+            if queue.address is None:
+                return False
+            self._client.invoke(queue.address, GetMaxOffsetRequest(topic=topic, queue_id=queue.queue_id), deadline=deadline)
+        return True
+
+    def _await(self, ready: object, deadline: float, text: str) -> None:
+        assert callable(ready)
+        wait = 0.02
+        while not ready():
+            if time.monotonic() + wait >= deadline:
+                raise TimedOut(text)
+            self._client.pause(wait)
+            wait = min(0.5, wait * 1.5)
+
+    def delete_topic(self, topic: str, *, timeout: float = 30.0) -> None:
+        """Delete it with its records, on every master and in every name server. Raises TopicNotExist."""
+        deadline = self._client.deadline(timeout)
+        route = self._client.route(topic, deadline, fresh=True)
+        for address in route.masters:
+            message = DeleteTopicInBrokerRequest(topic=topic)
+            self._client.retry(lambda to=address, what=message: self._client.invoke(to, what, deadline=deadline), deadline)
+        for address in self._client.names.all():
+            self._client.invoke(address, DeleteTopicInNamesrvRequest(topic=topic), deadline=deadline)
+        self._client.routes.forget(topic)
+        self._await(lambda: not self._exists(topic, deadline), deadline, f"the topic {topic} is still there")
+        self._client.routes.forget(topic)
+
+    def positions(self, topic: str, at: Where = LATEST, *, timeout: float = 30.0) -> dict[TopicPartition, Position]:
+        """Where EARLIEST, LATEST or AtTime lie now in each partition. LATEST is the place after the last record."""
+        deadline = self._client.deadline(timeout)
+        route = self._client.route(topic, deadline)
+        found = Offsets(self._client, topic, READERS_GROUP).where(route, at, deadline)
+        return {key: LogOffset(*key, offset) for key, offset in found.items()}
+
+    # groups ------------------------------------------------------------------------------------------------------------------------
+
+    def list_groups(self, *, timeout: float = 30.0) -> list[str]:
+        """Names of the groups that any broker knows, without the brokers' own."""
+        deadline = self._client.deadline(timeout)
+        found: set[str] = set()
+        for address in self._client.masters(deadline):
+            reply = self._client.invoke(address, GetAllSubscriptionGroupConfigRequest(), deadline=deadline)
+            found.update(subscription_groups(reply.body))
+        return sorted(group for group in found if not SYSTEM_GROUPS.match(group))
+
+    def describe_group(self, group: str, *, timeout: float = 30.0) -> GroupInfo:
+        """Its live members. The state is ``ONLINE`` or ``OFFLINE``; brokers do not know who reads which queue."""
+        deadline = self._client.deadline(timeout)
+        members: dict[str, GroupMember] = {}
+        details: dict[str, object] = {}
+        for address in self._client.masters(deadline):
+            try:
+                body = self._client.invoke(address, GetConsumerConnectionListRequest(consumer_group=group), deadline=deadline).body
+            except ConsumerNotOnline:
+                continue
+            found = ConsumerConnection.decode(body)
+            details.update(found.details, topics=found.topics)
+            for one in found.connections:
+                members[one.client_id] = GroupMember(one.client_id, one.address)
+        return GroupInfo(group, "ONLINE" if members else "OFFLINE", tuple(members.values()), details)
+
+    def group_positions(self, group: str, topic: str, *, timeout: float = 30.0) -> dict[TopicPartition, Position]:
+        """Where the group resumes in each partition; partitions without a committed position are left out."""
+        deadline = self._client.deadline(timeout)
+        offsets = GroupOffsets(self._client, group)
+        found: dict[TopicPartition, Position] = {}
+        route: Route = self._client.route(topic, deadline)
+        for queue in route.readable():
+            offset = offsets.committed(topic, queue, deadline)
+            if offset is not None:
+                found[topic, queue.partition] = LogOffset(topic, queue.partition, offset)
+        return found
+
+    def close(self, timeout: float = 30.0) -> None:
+        """Nothing to close: it uses its client's connections."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+

@@ -1,0 +1,122 @@
+"""The Reader role: queues by offset, without a group.
+
+What it is: a `Fetcher` over the queues that the start names, up to the stops fixed when it opens. LATEST as a stop is the queue's max
+offset then. Reading ends when the next offset has reached the stop, whatever was stored there.
+Belongs to one thread at a time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from wireproto.errors import Closed, ConcurrentUse, OptionError
+from wireproto.position import Earliest, LogOffset, Position, TopicPartition, Where
+
+from .fetch import Fetcher
+from .times import Offsets
+
+if TYPE_CHECKING:
+    from wireproto.records import Batch
+
+    from .client import RocketClient
+    from .options import RocketOptions
+
+READERS_GROUP = "TOOLS_CONSUMER"
+"""A group that exists on every broker: readers need one in name only."""
+
+
+class OneThread:
+    """The guard of roles that belong to one thread at a time."""
+
+    def __init__(self, role: str) -> None:
+        self._role = role
+        self._lock = threading.Lock()
+        self.closed = False
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            raise ConcurrentUse(f"this {self._role} is in use by another thread")
+        if self.closed:
+            self._lock.release()
+            raise Closed(f"the {self._role} was closed")
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+class RocketReader:
+    """Reads a topic's queues. Made by `RocketClient.reader`."""
+
+    def __init__(self, client: RocketClient, topic: str, start: Where, stop: Where | None, options: RocketOptions) -> None:
+        self.topic = topic
+        self.options = options
+        self._client = client
+        self._only = OneThread("reader")
+        group = options.group or READERS_GROUP
+        self._offsets = Offsets(client, topic, group)
+        self._fetcher = Fetcher(client, options, group=group, purpose="pull")
+        deadline = client.deadline(options.timeout)
+        route = client.route(topic, deadline)
+        starts = self._offsets.where(route, start, deadline)
+        stops = self._offsets.where(route, stop, deadline) if stop is not None else {}
+        if stop is not None and (missing := starts.keys() - stops.keys()):
+            raise OptionError(f"partition {min(missing)[1]} has a start and no stop", topic=topic)
+        for key, offset in starts.items():
+            self._fetcher.add(topic, route.queues[key[1]], offset, stops.get(key), earliest=isinstance(start, Earliest))
+
+    def poll(self, timeout: float = 1.0) -> Batch | None:
+        """The next batch, or None when none came within `timeout` or the stop is reached (see `done`).
+
+        Raises:
+            PullOffsetMoved: the records that come next are gone (with the option on_moved, reading goes on elsewhere).
+            BrokerError, TransportError: refused for good, or nothing has worked for `recovery_timeout`.
+            ProtocolError: what came cannot be read; names the position.
+        """
+        with self._only:
+            found = self._fetcher.poll(time.monotonic() + timeout)
+            return found.batch if found is not None else None
+
+    def __iter__(self) -> Iterator[Batch]:
+        while not self.done:
+            batch = self.poll(60.0)
+            if batch is not None and len(batch):
+                yield batch
+
+    def seek(self, where: Where) -> None:
+        """Go on from there; drops what was fetched ahead. Queues that `where` does not name stay where they are."""
+        with self._only:
+            deadline = self._client.deadline(self.options.timeout)
+            route = self._client.route(self.topic, deadline)
+            for key, offset in self._offsets.where(route, where, deadline).items():
+                if key in self._fetcher.keys():
+                    self._fetcher.seek(key, offset)
+                elif not isinstance(where, Mapping | Position):
+                    continue
+                else:
+                    raise OptionError(f"this reader does not read partition {key[1]}", topic=self.topic)
+
+    @property
+    def positions(self) -> Mapping[TopicPartition, Position]:
+        """Where each partition is read next."""
+        return {key: LogOffset(*key, offset) for key, offset in self._fetcher.positions().items()}
+
+    @property
+    def done(self) -> bool:
+        """Whether every partition has reached its stop."""
+        return self._fetcher.done
+
+    def close(self, timeout: float = 30.0) -> None:
+        """Drop what was fetched ahead."""
+        if not self._only.closed:
+            self._only.closed = True
+            self._fetcher.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

@@ -1,0 +1,137 @@
+"""Where a queue begins, ends, and stands at a time.
+
+What it is: EARLIEST (31), LATEST (30) and AtTime of one queue, each a few commands to its broker.
+
+AtTime means the first message whose store time is at or after it. Code 29 answers that on 5.x; on 4.9 it answers the *nearest* message,
+which may be an earlier one, any of several with an equal time, and the last one for a time after it. So its answer is only the place from
+where to look: store times never fall along a queue, and a few pulls of one message each find the first that is late enough.
+Must not: read more than the fixed head of a stored message.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from wireproto.errors import OptionError, Truncated
+from wireproto.position import AtTime, Earliest, Latest, LogOffset, Position, TopicPartition, Where
+
+from .codes import BrokerNotExist
+from .messages import GetMaxOffsetRequest, GetMinOffsetRequest, PullMessageRequest, SearchOffsetByTimestampRequest
+from .remoting import PULL_ANSWERS
+
+if TYPE_CHECKING:
+    from .client import Reply, RocketClient
+    from .route import Queue, Route
+
+HEAD = 48
+"""Bytes of a stored message before its born host: size, magic, CRC, queue, flag, two offsets, sysFlag at 36, born time."""
+
+
+def store_time(stored: bytes) -> int:
+    """Store time of the first message of a pull's body, in ms.
+
+    Raises:
+        Truncated: the body is too short for one.
+    """
+    if len(stored) < HEAD + 20 + 8:
+        raise Truncated("a stored message has at least 91 bytes", message="PullMessageResponse", offset=len(stored))
+    (sys_flag,) = struct.unpack_from(">i", stored, 36)
+    return int(struct.unpack_from(">q", stored, HEAD + (20 if sys_flag & 0x10 else 8))[0])
+
+
+class Offsets:
+    """Offsets of a topic's queues, asked of their brokers."""
+
+    def __init__(self, client: RocketClient, topic: str, group: str) -> None:
+        self._client, self._topic, self._group = client, topic, group
+
+    def _ask(self, queue: Queue, message: object, deadline: float) -> Reply:
+        def attempt() -> Reply:
+            address = queue.address
+            if address is None:
+                current = self._client.route(self._topic, deadline).queues
+                address = current[queue.partition].address if queue.partition < len(current) else None
+            if address is None:
+                self._client.routes.stale(self._topic)
+                error = BrokerNotExist(f"broker {queue.broker} has no master now", topic=self._topic)
+                error.retriable = True
+                raise error
+            return self._client.invoke(address, message, deadline=deadline, accept=PULL_ANSWERS)  # type: ignore[arg-type]
+
+        return self._client.retry(attempt, deadline)
+
+    def first(self, queue: Queue, deadline: float) -> int:
+        """The first message that the queue still has."""
+        message = GetMinOffsetRequest(topic=self._topic, queue_id=queue.queue_id)
+        return max(0, int(self._ask(queue, message, deadline).message.offset))
+
+    def end(self, queue: Queue, deadline: float) -> int:
+        """The place after the last message."""
+        message = GetMaxOffsetRequest(topic=self._topic, queue_id=queue.queue_id)
+        return max(0, int(self._ask(queue, message, deadline).message.offset))
+
+    def at_time(self, queue: Queue, ms: int, deadline: float) -> int:
+        """The first message stored at or after a time; the end when there is none yet."""
+        low, high = self.first(queue, deadline), self.end(queue, deadline)
+        message = SearchOffsetByTimestampRequest(topic=self._topic, queue_id=queue.queue_id, timestamp=max(0, ms), boundary_type="LOWER")
+        guess = min(max(int(self._ask(queue, message, deadline).message.offset), low), high)
+        step = 1
+        while low < high:  # everything before low is too early, everything from high on late enough
+            at = min(max(guess, low), high - 1)
+            if self._stored(queue, at, deadline) >= ms:
+                high, guess = at, at - step
+            else:
+                low, guess = at + 1, at + step
+            step *= 2
+            if not low <= guess < high:
+                guess = (low + high) // 2
+        return low
+
+    def _stored(self, queue: Queue, offset: int, deadline: float) -> int:
+        message = PullMessageRequest(
+            consumer_group=self._group,
+            topic=self._topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=1,
+            sys_flag=4,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            subscription="*",
+            sub_version=0,
+            expression_type="TAG",
+        )
+        reply = self._ask(queue, message, deadline)
+        return store_time(reply.body) if reply.code == 0 else -1
+
+    def where(self, route: Route, at: Where, deadline: float) -> dict[TopicPartition, int]:
+        """The offset of each readable queue that `at` means; of a position or mapping, of the queues that it names.
+
+        Raises:
+            OptionError: a position of another topic, or of a queue that is not there.
+        """
+        if isinstance(at, Position):
+            at = {(at.topic, at.partition): at}
+        if isinstance(at, Mapping):
+            return {key: self._given(route, key, position) for key, position in at.items()}
+        found: dict[TopicPartition, int] = {}
+        for queue in route.readable():
+            found[self._topic, queue.partition] = self._of(queue, at, deadline)
+        return found
+
+    def _of(self, queue: Queue, at: Earliest | Latest | AtTime, deadline: float) -> int:
+        if isinstance(at, Earliest):
+            return self.first(queue, deadline)
+        if isinstance(at, Latest):
+            return self.end(queue, deadline)
+        return self.at_time(queue, at.ms, deadline)
+
+    def _given(self, route: Route, key: TopicPartition, position: Position) -> int:
+        topic, partition = key
+        if topic != self._topic or not 0 <= partition < len(route.queues):
+            raise OptionError(f"{self._topic} has {len(route.queues)} partitions; there is no {topic}[{partition}]")
+        if not isinstance(position, LogOffset):
+            raise OptionError(f"{position!r} is no position of RocketMQ: queue offsets are numbers")
+        return position.offset
