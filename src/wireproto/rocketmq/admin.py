@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -37,9 +38,10 @@ if TYPE_CHECKING:
     from .client import RocketClient
     from .route import Route
 
-SYSTEM_TOPICS = frozenset(
-    ["TBW102", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRACE_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC", "DefaultCluster", "DefaultCluster_REPLY_TOPIC", "wheel_timer", "rmq_sys_wheel_timer", "CHECKPOINT_TOPIC", "SYNC_BROKER_MEMBER_"]
-)
+SYSTEM_TOPICS = frozenset({
+    "TBW102", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest", "TRANS_CHECK_MAX_TIME_TOPIC",
+    "wheel_timer", "CHECKPOINT_TOPIC",
+})  # fmt: skip
 SYSTEM_GROUPS = re.compile(
     r"CID_RMQ_SYS_|CID_ONSAPI_|CID_ONS-HTTP-PROXY$|TOOLS_CONSUMER$|FILTERSRV_CONSUMER$|SELF_TEST_[CP]_GROUP$|__MONITOR_CONSUMER$"
     r"|CLIENT_INNER_PRODUCER$|SELF_TEST_CONSUMER_GROUP$"
@@ -156,8 +158,7 @@ class RocketAdmin:
         deadline = self._client.deadline(timeout)
         route = self._client.route(topic, deadline, fresh=True)
         for address in route.masters:
-            message = DeleteTopicInBrokerRequest(topic=topic)
-            self._client.retry(lambda to=address, what=message: self._client.invoke(to, what, deadline=deadline), deadline)
+            self._client.retry(partial(self._client.invoke, address, DeleteTopicInBrokerRequest(topic=topic), deadline=deadline), deadline)
         for address in self._client.names.all():
             self._client.invoke(address, DeleteTopicInNamesrvRequest(topic=topic), deadline=deadline)
         self._client.routes.forget(topic)

@@ -7,7 +7,7 @@ from typing import Any
 
 from wireproto.errors import AuthError, BrokerError
 
-class SystemError(BrokerError):
+class ServerError(BrokerError):
     """Anything: illegal names, unknown members, ACL 1.0 (see the remark)."""
 
     code = 1
@@ -328,7 +328,7 @@ class PolicyNotExist(BrokerError):
 
 
 ERRORS: dict[int, type[BrokerError]] = {
-    1: SystemError,
+    1: ServerError,
     2: SystemBusy,
     3: RequestCodeNotSupported,
     4: TransactionFailed,

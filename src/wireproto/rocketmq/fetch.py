@@ -221,7 +221,8 @@ class Fetcher:
         """Take in one finished pull."""
         if not isinstance(call, Call):
             return
-        item, generation, offset = call.context
+        context: tuple[Fetching, int, int] = call.context
+        item, generation, offset = context
         if self._held.get(item.key) is not item or item.pulls.generation != generation:
             return
         try:
@@ -239,7 +240,7 @@ class Fetcher:
         if reply.code != 21:
             item.lenient = False
         if reply.code == 0:
-            item.pulls.answered(offset, fields.next_begin_offset, fields.max_offset, reply.body)
+            item.pulls.answered(offset, fields.next_begin_offset, fields.max_offset, memoryview(reply.body))
         elif reply.code == 21:
             self._moved(item, offset, fields)
         else:

@@ -13,7 +13,7 @@ from wireproto.errors import WireprotoError
 from . import fastjson
 from .acl import FIRST_5X
 from .bodies import ConsumerIds
-from .codes import BrokerNotExist, QueryNotFound, SystemError
+from .codes import BrokerNotExist, QueryNotFound, ServerError
 from .messages import (
     GetAllConsumerOffsetRequest,
     GetConsumerListByGroupRequest,
@@ -87,5 +87,5 @@ class GroupOffsets:
         message = GetConsumerListByGroupRequest(consumer_group=self._group)
         try:
             return ConsumerIds.decode(self._client.invoke(address, message, deadline=deadline, purpose=purpose).body).members
-        except SystemError:
+        except ServerError:
             return ()

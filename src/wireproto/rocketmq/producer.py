@@ -320,8 +320,6 @@ class RocketProducer:
         while not pending.settled:
             with self._lock:
                 self.look()
-                if pending.settled:
-                    return
                 lane = pending.lane
                 if pending.call is None and not lane.flying:
                     for earlier in lane.waiting:

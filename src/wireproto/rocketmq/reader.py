@@ -91,12 +91,11 @@ class RocketReader:
         with self._only:
             deadline = self._client.deadline(self.options.timeout)
             route = self._client.route(self.topic, deadline)
+            held = self._fetcher.keys()
             for key, offset in self._offsets.where(route, where, deadline).items():
-                if key in self._fetcher.keys():
+                if key in held:
                     self._fetcher.seek(key, offset)
-                elif not isinstance(where, Mapping | Position):
-                    continue
-                else:
+                elif isinstance(where, Mapping | Position):
                     raise OptionError(f"this reader does not read partition {key[1]}", topic=self.topic)
 
     @property
