@@ -117,7 +117,9 @@ cdef class Connection:
     cdef input_t *plain     # where frames are scanned: `input`, or behind TLS its own
     cdef PyObject *big      # the bytes object being filled: owned, not shared yet
     cdef Output out         # plain bytes
-    cdef object tls_read, tls_write, bio_read, bio_write, bio_eof     # TLS: C methods of the SSL object and its two buffers
+    cdef object tls         # net.tls.TlsStream, kept alive, or None
+    cdef object tls_read, tls_write, tls_pending, bio_in, bio_out     # its C methods and buffers
+    cdef unsigned long tls_owner    # the thread that holds tls_lock
     cdef Output cipher      # TLS: encrypted bytes, else None
     cdef PyThread_type_lock tls_lock
     cdef dict calls         # token -> Call
@@ -141,7 +143,9 @@ cdef class Connection:
     cdef int take(self) except -1
     cdef int turned(self, int revents, double clock) except -1
     cdef int take_tls(self, object stream) except -1
-    cdef int own_tls(self) except -1
+    cdef bint own_tls(self) noexcept
+    cdef void disown_tls(self) noexcept
+    cdef Py_ssize_t read_plain(self, uint8_t *p, size_t room) except -2
     cdef int begin_big(self, size_t length) except -1
     cdef int grow_big(self) except -1
     cdef int arrived(self, object frame, const uint8_t *p, size_t n) except -1
@@ -166,6 +170,8 @@ cdef class Loop:
     cdef bint polling       # … and is in poll or recv, or about to be
     cdef bint poked
     cdef Waitable target    # what the reading thread waits for
+    cdef unsigned long leader_id    # its thread
+    cdef object interrupted     # what a signal handler raised inside OpenSSL, to be raised when the role is given away
     cdef bint served        # a reply had a waiting owner
     cdef object followers   # deque of Seats
     cdef long leads
@@ -190,6 +196,7 @@ cdef class Loop:
     cdef object __weakref__
     cdef int start_keeper(self) except -1
     cdef int usable(self) except -1
+    cdef int raise_interrupted(self) except -1
     cdef int wait(self, Waitable w, double deadline) except -1
     cdef int lead(self, Waitable w, double deadline) except -1
     cdef int turn(self, double until) except -1

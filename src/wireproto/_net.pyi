@@ -193,3 +193,5 @@ class Loop:
         """fn(*args) in the client's worker thread, one after the other; it may block and call the client."""
     def close(self) -> None:
         """Close all connections; everything that waits raises Closed within milliseconds."""
+
+def _match(framing: Framing, frame: bytes) -> tuple[str, int | None]: ...

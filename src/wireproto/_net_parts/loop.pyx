@@ -21,9 +21,12 @@ cdef enum:
 cdef double KEEPER_X = 0.005
 
 _loops = weakref.WeakSet()
+cdef unsigned long _main_thread = threading.main_thread().ident
 
 
 def _after_fork_in_child():
+    global _main_thread
+    _main_thread = PyThread_get_thread_ident()
     for loop in list(_loops):
         (<Loop>loop)._forget()
 
@@ -96,6 +99,13 @@ cdef class Loop:
             raise errors.Closed(f"client {self.name!r} is closed")
         return 0
 
+    cdef int raise_interrupted(self) except -1:
+        """What a signal handler raised inside OpenSSL goes on in the thread where signals are handled."""
+        if PyThread_get_thread_ident() == _main_thread:
+            error, self.interrupted = self.interrupted, None
+            raise error
+        return 0
+
     def open(self, stream, str peer, str framing, uint32_t cap):
         cdef Connection conn = Connection.__new__(Connection)
         cdef Room room = Room.__new__(Room)
@@ -153,6 +163,8 @@ cdef class Loop:
             if w.ready:
                 break
             if self.led:
+                if self.leader_id == PyThread_get_thread_ident():
+                    raise RuntimeError("a signal handler called the client inside one of its own reads")
                 rc = self.sit_out(w, deadline)
                 if rc != 3:                      # 3: promoted
                     if rc == 1 or w.ready:
@@ -164,10 +176,13 @@ cdef class Loop:
             else:
                 self.led = True
             self.leads += 1
+            self.leader_id = PyThread_get_thread_ident()
             try:
                 rc = self.lead(w, deadline)
             finally:
                 self.leave()
+            if self.interrupted is not None:
+                self.raise_interrupted()
             if rc == 0 and not w.ready:
                 return 0
             if rc == -2:
@@ -205,7 +220,7 @@ cdef class Loop:
                 rc = self.turn(deadline)
                 if w.ready:
                     break
-                if rc == -2:
+                if rc == -2 or self.interrupted is not None:
                     return -2
                 if rc == 0 or self.clock >= deadline:
                     return 0
@@ -216,6 +231,7 @@ cdef class Loop:
     cdef void leave(self) noexcept:
         """Give the role away: to the first follower that still waits, else to nobody."""
         cdef Seat seat
+        self.leader_id = 0
         for seat in self.followers:
             if not seat.freed:
                 seat.promoted = True
@@ -238,6 +254,7 @@ cdef class Loop:
         cdef input_t **slots
         cdef int rc
         cdef short events
+        cdef bint fresh = False
         if self.slot_room < len(self.conns):
             self.grow_slots(len(self.conns))
         fds = <pollfd *>self.pollfds
@@ -250,6 +267,7 @@ cdef class Loop:
         for conn in self.conns:
             if conn.fresh:
                 until = 0
+                fresh = True
             events = (POLLIN if conn.want_read() else 0) | (POLLOUT if conn.blocked else 0)
             fds[count + 1] = pollfd(fd=conn.input.fd if events else -1, events=events, revents=0)
             conn.input.received = 0
@@ -265,12 +283,14 @@ cdef class Loop:
             self.turning = False
             return 1
         try:
+            if rc == -2:
+                raise OSError("poll failed")
             self.deliver_turn(rc, count)
         finally:
             self.turning = False
             if self.dying:
                 self.reap()
-        return -2 if rc == -1 else rc != 0
+        return -2 if rc == -1 else rc != 0 or fresh
 
     cdef int deliver_turn(self, int rc, Py_ssize_t count) except -1:
         cdef Py_ssize_t i

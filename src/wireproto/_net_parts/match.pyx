@@ -13,6 +13,8 @@ cdef enum:
     ROCKETMQ = 2
     PULSAR = 3
 
+FRAMINGS = {"kafka": KAFKA, "zookeeper": ZOOKEEPER, "rocketmq": ROCKETMQ, "pulsar": PULSAR}
+
 cdef enum:
     REPLY = 0
     PUSH = 1
@@ -220,3 +222,10 @@ cdef int64_t json_integer(const uint8_t *p, const uint8_t *end) noexcept nogil:
         digits += 1
         p += 1
     return -value if minus else value
+
+
+def _match(str framing, bytes frame):
+    """For tests: (what, number) of a frame."""
+    cdef int64_t number = 0
+    cdef int kind = match(FRAMINGS[framing], <const uint8_t *>PyBytes_AS_STRING(frame), len(frame), &number)
+    return ("reply", "push", "drop", "ping", "unreadable")[kind], number if kind == REPLY or kind == PUSH else None

@@ -3,6 +3,7 @@
 # Raw locks and not threading.Lock: waiting for them is interruptible, making one takes 40 ns, and no Python code runs.
 
 import os
+import ssl
 import threading
 import weakref
 from collections import deque
@@ -111,3 +112,8 @@ cdef inline long long microseconds(double seconds) noexcept nogil:
     if seconds > LONGEST:
         seconds = LONGEST
     return <long long>(seconds * 1e6) + 1
+
+
+cdef inline object peek_view(uint8_t *p, size_t n, bint writable):
+    """A memoryview over p[:n], for the C methods of OpenSSL's objects; must not outlive the memory."""
+    return PyMemoryView_FromMemory(<char *>p, n, PyBUF_WRITE if writable else PyBUF_READ)

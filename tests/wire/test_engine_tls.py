@@ -1,0 +1,131 @@
+"""TLS over the engine's loop, against Python's own TLS server in another process."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+
+import certificates
+import pytest
+from certificates import Certificates
+from net_server import running
+
+from wireproto._net import Connection, Loop
+from wireproto.errors import OptionError, TimedOut, TlsError
+from wireproto.net.dial import dial
+from wireproto.net.tls import TlsOptions
+
+
+@pytest.fixture(scope="module")
+def certs(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return certificates.make(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def port(certs: Certificates) -> Iterator[int]:
+    with running(certs.server, certs.server_key) as port:
+        yield port
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    loop = Loop("tls")
+    yield loop
+    loop.close()
+
+
+def soon(seconds: float = 5.0) -> float:
+    return time.monotonic() + seconds
+
+
+def connect(loop: Loop, port: int, options: TlsOptions) -> Connection:
+    return loop.open(dial(("localhost", port), soon(), tls=options), f"localhost:{port}", "kafka", 64 << 20)
+
+
+def ask(conn: Connection, verb: bytes, payload: bytes = b"") -> bytes:
+    token = conn.next_token()
+    return conn.call(token, [struct.pack(">i", token), verb, payload], soon())[4:]
+
+
+@pytest.mark.parametrize("size", [0, 1, 16384, 16385, 100_000, 3_000_000])
+def test_calls_over_tls(loop: Loop, port: int, certs: Certificates, size: int) -> None:
+    conn = connect(loop, port, TlsOptions(ca_file=certs.ca))
+    payload = bytes(range(256)) * (size // 256 + 1)
+    assert ask(conn, b"e", payload[:size]) == payload[:size]
+    assert ask(conn, b"w", b"byte by byte") == b"byte by byte"
+
+
+def test_threads_and_pipelining_over_tls(loop: Loop, port: int, certs: Certificates) -> None:
+    conn = connect(loop, port, TlsOptions(ca_file=certs.ca))
+    wrong: list[object] = []
+
+    def work(name: int) -> None:
+        try:
+            for i in range(0, 200, 10):
+                calls = []
+                for j in range(i, i + 10):
+                    token = conn.next_token()
+                    payload = (b"%d.%d " % (name, j)) * (j * 10)
+                    calls.append((conn.submit(token, [struct.pack(">i", token), b"e", payload]), payload))
+                wrong.extend(payload for call, payload in calls if call.result(soon())[4:] != payload)
+        except Exception as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert wrong == []
+
+
+def test_an_unknown_certificate_authority_is_refused(port: int) -> None:
+    with pytest.raises(TlsError, match="certificate was refused"):
+        dial(("localhost", port), soon(), tls=TlsOptions())
+
+
+def test_a_certificate_for_another_host_is_refused_unless_told(certs: Certificates, loop: Loop) -> None:
+    with running(certs.stranger, certs.stranger_key) as port:
+        with pytest.raises(TlsError, match="[Hh]ostname mismatch|not valid for"):
+            dial(("localhost", port), soon(), tls=TlsOptions(ca_file=certs.ca))
+        assert ask(connect(loop, port, TlsOptions(ca_file=certs.ca, verify_host=False)), b"e", b"x") == b"x"
+        assert ask(connect(loop, port, TlsOptions(ca_file=certs.ca, server_name="elsewhere.example")), b"e", b"x") == b"x"
+
+
+def test_tls_against_a_plain_port_says_so() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        def answer() -> None:
+            peer, _ = server.accept()
+            peer.recv(100)
+            peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            peer.close()
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(TlsError, match="does not speak TLS on this port: an HTTP server"):
+            dial(("127.0.0.1", port), soon(), tls=TlsOptions(verify=False))
+        thread.join()
+
+
+def test_a_port_that_swallows_the_tls_hello_times_out() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        begin = time.monotonic()
+        with pytest.raises(TimedOut, match="without TLS"):
+            dial(("127.0.0.1", server.getsockname()[1]), soon(0.2), tls=TlsOptions(verify=False))
+        assert time.monotonic() - begin < 0.4
+
+
+def test_plain_against_a_tls_port_says_so(loop: Loop, port: int) -> None:
+    conn = loop.open(dial(("localhost", port), soon()), "p", "kafka", 1 << 20)
+    with pytest.raises(Exception, match="speaks TLS|closed by the peer"):
+        ask(conn, b"e", b"not a client hello")
+
+
+def test_missing_files_are_an_option_error() -> None:
+    with pytest.raises(OptionError, match="missing"):
+        TlsOptions(ca_file="/nonexistent/ca.pem").make_context()
