@@ -8,11 +8,11 @@ import threading
 import time
 from collections.abc import Iterator
 
-import certificates
 import pytest
+
+import certificates
 from certificates import Certificates
 from net_server import running
-
 from wireproto._net import Connection, Loop
 from wireproto.errors import OptionError, TimedOut, TlsError
 from wireproto.net.dial import dial
@@ -89,7 +89,7 @@ def test_an_unknown_certificate_authority_is_refused(port: int) -> None:
 
 def test_a_certificate_for_another_host_is_refused_unless_told(certs: Certificates, loop: Loop) -> None:
     with running(certs.stranger, certs.stranger_key) as port:
-        with pytest.raises(TlsError, match="[Hh]ostname mismatch|not valid for"):
+        with pytest.raises(TlsError, match=r"[Hh]ostname mismatch|not valid for"):
             dial(("localhost", port), soon(), tls=TlsOptions(ca_file=certs.ca))
         assert ask(connect(loop, port, TlsOptions(ca_file=certs.ca, verify_host=False)), b"e", b"x") == b"x"
         assert ask(connect(loop, port, TlsOptions(ca_file=certs.ca, server_name="elsewhere.example")), b"e", b"x") == b"x"
@@ -122,7 +122,7 @@ def test_a_port_that_swallows_the_tls_hello_times_out() -> None:
 
 def test_plain_against_a_tls_port_says_so(loop: Loop, port: int) -> None:
     conn = loop.open(dial(("localhost", port), soon()), "p", "kafka", 1 << 20)
-    with pytest.raises(Exception, match="speaks TLS|closed by the peer"):
+    with pytest.raises(Exception, match=r"speaks TLS|closed by the peer"):
         ask(conn, b"e", b"not a client hello")
 
 

@@ -384,10 +384,8 @@ cdef class Connection:
 
     # ---- TLS ----------------------------------------------------------------------------------------------------------------
 
-    # OpenSSL's objects are not safe for two threads at once: tls_lock is held round each call of them. Python's methods run signal handlers
-    # *after* OpenSSL did its work, and then lose its result; `read_plain` and `encrypt` therefore only make calls whose result is known
-    # beforehand or can be told afterwards. What the handler raised is kept and raised when the role was given away.
-
+    # tls_lock is held round each call of OpenSSL's objects. Python's methods run signal handlers *after* OpenSSL did its work, and then lose
+    # its result; only such calls are made here whose result is known beforehand or can be told afterwards. See Loop.raise_interrupted.
     cdef int take_tls(self, object stream) except -1:
         cdef input_t *plain = <input_t *>malloc(sizeof(input_t))
         if plain == NULL:

@@ -67,7 +67,7 @@ cdef int match(int framing, const uint8_t *p, size_t n, int64_t *number) noexcep
 
 cdef int pulsar_reply_field(uint64_t type) noexcept nogil:
     """Field number of request_id in a command that is a reply, or 0."""
-    if type in (13, 14, 17, 26, 33, 35, 40, 51, 53, 55, 57, 59, 61, 63, 65):
+    if type in (13, 14, 17, 26, 33, 35, 40, 51, 53, 55, 57, 59, 61, 63, 65, 74):
         return 1           # SUCCESS ERROR PRODUCER_SUCCESS CONSUMER_STATS, TOPICS_OF_NAMESPACE, GET_SCHEMA, GET_OR_CREATE_SCHEMA, txn …_RESPONSE
     if type == 22 or type == 30:
         return 2           # PARTITIONED_METADATA_RESPONSE, GET_LAST_MESSAGE_ID_RESPONSE
@@ -175,8 +175,8 @@ cdef int match_rocketmq(const uint8_t *p, size_t n, int64_t *number) noexcept no
 
 
 cdef bint json_numbers(const uint8_t *p, const uint8_t *end, int64_t *opaque, int64_t *flag) noexcept nogil:
-    """The numbers named opaque and flag at depth 1 of a JSON object; whether both were there."""
-    cdef int depth = 0, found = 0
+    """The numbers named opaque and flag at depth 1 of a JSON object (0 when absent); whether it is one."""
+    cdef int depth = 0
     cdef const uint8_t *name = NULL
     cdef size_t size = 0
     cdef bint key = False                            # the string just read is a name at depth 1
@@ -196,19 +196,17 @@ cdef bint json_numbers(const uint8_t *p, const uint8_t *end, int64_t *opaque, in
         elif p[0] == c'}' or p[0] == c']':
             depth -= 1
             if depth <= 0:
-                break
+                return depth == 0
         elif p[0] == c',':
             key = False
         elif key and (p[0] == c'-' or c'0' <= p[0] <= c'9'):
             if size == 6 and memcmp(name, b"opaque", 6) == 0:
                 opaque[0] = json_integer(p, end)
-                found |= 1
             elif size == 4 and memcmp(name, b"flag", 4) == 0:
                 flag[0] = json_integer(p, end)
-                found |= 2
             key = False
         p += 1
-    return found == 3
+    return False
 
 
 cdef int64_t json_integer(const uint8_t *p, const uint8_t *end) noexcept nogil:
