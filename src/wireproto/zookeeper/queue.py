@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 MIN_CALL = 5.0
 """Seconds that a claim under way gets beyond the timeout of `receive`: a claim that nobody waits for would stay until the session ends."""
 
+STALE = 1.0
+"""Seconds after which a list that is known to have changed is taken anew, so that urgent and released messages come to their turn."""
+
 
 class QueueWorker:
     """A worker on one queue. `receive` belongs to one thread at a time; a delivery's ends may be called by any.
@@ -51,6 +54,7 @@ class QueueWorker:
         self._busy = threading.Lock()
         self._candidates: deque[Entry] = deque()
         self._watch: Watch | None = None
+        self._looked = 0.0
         self._claims: dict[str, int] = {}
         self._made = False
         self._closed = False
@@ -64,6 +68,8 @@ class QueueWorker:
             raise ConcurrentUse("the queue consumer is in use by another thread", topic=self.topic)
         try:
             while True:
+                if self._watch is not None and self._watch.fired and time.monotonic() - self._looked > STALE:
+                    self._candidates.clear()
                 while self._candidates:
                     delivery = self._claim(self._candidates.popleft(), deadline)
                     if delivery is not None:
@@ -108,7 +114,7 @@ class QueueWorker:
         taken = self._tree.children_async(self._taken, watch=watch, timeout=deadline - time.monotonic())
         names, _ = entries.result(deadline - time.monotonic())
         claimed, _ = taken.result(deadline - time.monotonic())
-        self._watch = watch
+        self._watch, self._looked = watch, time.monotonic()
         held = set(claimed)
         self._candidates.extend(entry for entry in by_priority(names) if entry.name not in held)
         return bool(self._candidates)
@@ -133,7 +139,7 @@ class QueueWorker:
         if session != self._tree.session[0]:
             return None
         self._claims[entry.name] = session
-        builder = ColumnsBuilder("zookeeper")
+        builder = ColumnsBuilder("sequence")
         builder.append(data, timestamp=stat.ctime, position=entry.sequence)
         record = builder.finish().record(0, self.topic, 0)
         name, version = entry.name, stat.version

@@ -141,7 +141,7 @@ class QueueReader:
         """One run of gets. What was not answered in time is asked for again by the next poll."""
         run = [self._found.popleft() for _ in range(min(len(self._found), AHEAD, max(AHEAD_BYTES // max(self._size, 1), 1)))]
         calls = [(entry, self._tree.get_async(join(self._entries, entry.name))) for entry in run]
-        builder = ColumnsBuilder("zookeeper")
+        builder = ColumnsBuilder("sequence")
         size = 0
         try:
             for entry, call in calls:
