@@ -252,4 +252,8 @@ class Listener:
         for _ in range(4):  # what was accepted becomes a connection only some turns later; asyncio leaks it if its server is gone by then
             await asyncio.sleep(0)
         if self._server is not None:
+            for sock in self._server.sockets:
+                asyncio.get_running_loop().remove_reader(sock.fileno())
+            await asyncio.sleep(0)  # what asyncio accepted just now gets its transport first: after the close it would be left open for ever
+            await asyncio.sleep(0)
             self._server.close()
