@@ -254,6 +254,6 @@ class Listener:
         if self._server is not None:
             for sock in self._server.sockets:
                 asyncio.get_running_loop().remove_reader(sock.fileno())
-            await asyncio.sleep(0)  # what asyncio accepted just now gets its transport first: after the close it would be left open for ever
+            await asyncio.sleep(0)  # what was accepted just now gets its transport first: after the close it would stay open for ever
             await asyncio.sleep(0)
             self._server.close()
