@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
@@ -112,6 +115,32 @@ def test_it_goes_away_and_comes_back_on_the_same_port(broker: DevBroker) -> None
 def test_an_unknown_protocol_says_which_there_are() -> None:
     with pytest.raises(OptionError, match="zookeeper"):
         DevBroker(["carrier pigeon"])
+
+
+def test_the_process_ends_with_its_parents_pipe(tmp_path: Path) -> None:
+    where = tmp_path / "ports.json"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "wireproto.devbroker", "--protocols", "zookeeper", "--port-file", str(where), "--until-eof"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        for _ in range(1000):
+            if where.exists() or process.poll() is not None:
+                break
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(0.02)
+        told = json.loads(where.read_text())
+        host, port = told["zookeeper"]["listeners"]["main"].split(":")
+        socket.create_connection((host, int(port)), 5).close()
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(10) == 0
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
 
 
 # -- logs -----------------------------------------------------------------------------------------------------------------

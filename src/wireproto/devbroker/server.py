@@ -56,6 +56,7 @@ class Connection(asyncio.Protocol):
         self._waiting_bytes = 0
         self._paused = False
         self._stalled = False
+        self._greeted = False
         self._waiter: asyncio.Future[None] | None = None
         self._writable = asyncio.Event()
         self._writable.set()
@@ -165,6 +166,13 @@ class Connection(asyncio.Protocol):
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def data_received(self, data: bytes) -> None:
+        if not self._greeted:
+            self._greeted = True
+            word = self.side.word(data)
+            if word is not None:
+                self.write(word)
+                self.close()
+                return
         try:
             self._framer.feed(data)
             while (frame := self._framer.next()) is not None:

@@ -65,6 +65,10 @@ class Side:
         """Speak the protocol on one connection until it ends."""
         raise NotImplementedError
 
+    def word(self, first: bytes) -> bytes | None:
+        """A plain answer to a connection that begins with these bytes, after which it is closed; None: they are frames."""
+        return None
+
     async def stopped(self) -> None:
         """The listeners are closed and the connections gone: write down what shall be kept."""
 

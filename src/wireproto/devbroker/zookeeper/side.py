@@ -1,0 +1,199 @@
+"""The ZooKeeper side: handshake, frames, replies, events, and the clock that ends sessions and reaps nodes.
+
+What it is: everything of the protocol that has to do with connections; what an operation does stands in `requests`.
+
+    first frame   ConnectRequest (44 or 45 bytes) -> ConnectResponse (36 or 37); time-out 0: the session is gone
+    then          RequestHeader, record           -> ReplyHeader, record
+    any time      ReplyHeader (xid -1), WatcherEvent: before the reply of the request that raised it
+
+The answer to a four-letter word (``ruok``, ``srvr``, ``mntr``, ``isro``, ``stat``) is text, then the connection is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ...errors import BrokerError, ProtocolError
+from ...zookeeper.codes import KeeperState
+from ...zookeeper.messages import ConnectRequest, ConnectResponse, ReplyHeader, RequestHeader, WatcherEvent
+from ..side import Side
+from . import keep
+from .nodes import Event, Nodes
+from .requests import NAMES, Requests
+from .sessions import ServerSession, Sessions
+from .watches import Watches
+
+if TYPE_CHECKING:
+    from ...zookeeper.messages import Id
+    from ..server import Connection
+
+EVENT_XID, PING_XID = -1, -2
+CLOSE, AUTH = -11, 100
+MARSHALLING, UNIMPLEMENTED, AUTH_FAILED = -5, -6, -115
+REAP = 0.1
+"""Seconds between looks at the sessions' time and at nodes to reap."""
+
+
+class Client:
+    """What a connection is to the server once its handshake is done."""
+
+    def __init__(self, connection: Connection, session: ServerSession, identities: list[Id]) -> None:
+        self.connection = connection
+        self.session = session
+        self.identities = identities
+
+
+class ZooKeeperSide(Side):
+    """One ZooKeeper server, alone."""
+
+    protocol: ClassVar[str] = "zookeeper"
+    cap: ClassVar[int] = 0xFFFFF
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.nodes = Nodes()
+        self.watches: Watches[Connection] = Watches()
+        self.sessions = Sessions(int(time.time() * 1000) << 16)
+        self.zxid = 0
+        self.requests = Requests(self)
+        self._reaper: asyncio.Task[None] | None = None
+        if self.store.folder is not None:
+            self.zxid = keep.load(self.store.folder, self.nodes)
+
+    async def start(self) -> None:
+        self.sessions.touch_all(time.monotonic())
+        self._reaper = asyncio.get_running_loop().create_task(self._reap())
+        await super().start()
+
+    async def stopped(self) -> None:
+        if self._reaper is not None:
+            self._reaper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._reaper
+            self._reaper = None
+        if self.store.folder is not None:
+            keep.save(self.store.folder, self.nodes, self.zxid)
+
+    # -- connections --------------------------------------------------------------------------------------------------------
+
+    async def serve(self, connection: Connection) -> None:
+        first = await connection.next()
+        if first is None:
+            return
+        client = await self._shake(connection, first)
+        if client is None:
+            return
+        try:
+            async for frame in connection:
+                client.session.heard = time.monotonic()
+                if not await self._answer(client, frame):
+                    return
+        finally:
+            self.watches.drop(connection)
+            if client.session.connection is connection:
+                client.session.connection = None
+
+    async def _shake(self, connection: Connection, frame: bytes) -> Client | None:
+        fault = await connection.fault("createSession")
+        if len(frame) not in (44, 45):
+            raise ProtocolError(f"a ConnectRequest has 44 or 45 bytes, not {len(frame)}", peer=connection.peer)
+        asked = ConnectRequest.decode(frame if len(frame) == 45 else frame + b"\0")
+        if asked.last_zxid_seen > self.zxid:
+            return None  # this client has seen a later state than ours: it must find another server
+        now = time.monotonic()
+        if asked.session_id == 0:
+            session: ServerSession | None = self.sessions.open(asked.time_out / 1000, now)
+            self.zxid += 1
+        else:
+            session = self.sessions.find(asked.session_id, bytes(asked.passwd or b""))
+            if session is not None and session.connection is not None:
+                session.connection.close()
+        if session is None:
+            answer = ConnectResponse(protocol_version=0, time_out=0, session_id=0, passwd=bytes(16), read_only=False)
+        else:
+            session.heard, session.connection = now, connection
+            answer = ConnectResponse(
+                protocol_version=0, time_out=round(session.timeout * 1000), session_id=session.id, passwd=session.password, read_only=False
+            )
+        connection.send(answer.encode()[: len(frame) - 8], fault=fault)
+        if session is None:
+            return None
+        return Client(connection, session, [self.requests.address_identity(connection.peer)])
+
+    async def _answer(self, client: Client, frame: bytes) -> bool:
+        """Serve one request; False ends the connection."""
+        header, at = RequestHeader.decode_from(frame)
+        name = NAMES.get(header.type, "unknown")
+        connection = client.connection
+        fault = await connection.fault(name, xid=header.xid, type=header.type)
+        body, code = b"", 0
+        events: list[Event] = []
+        goes_on = header.type != CLOSE
+        try:
+            if fault is not None and fault.kind == "error":
+                code = fault.code
+            elif header.type == CLOSE:
+                self.zxid += 1
+                self.end_session(client.session.id, keep=connection)
+            else:
+                body, events = self.requests.serve(client, header.type, frame, at)
+        except BrokerError as why:
+            code = why.code or MARSHALLING
+            goes_on = code != AUTH_FAILED and (code != UNIMPLEMENTED or header.type in (21, 16))
+        except ProtocolError:
+            code = MARSHALLING
+        self.tell(events)
+        connection.send(ReplyHeader(xid=header.xid, zxid=self.zxid, err=code).encode(), body, fault=fault)
+        await connection.drain()
+        return goes_on
+
+    def tell(self, events: list[Event], zxid: int | None = None) -> None:
+        """Send the events of a change to whoever watches."""
+        for connection, (kind, path) in self.watches.fired(events):
+            self.send_event(connection, int(kind), path, self.zxid if zxid is None else zxid)
+
+    def send_event(self, connection: Connection, kind: int, path: str, zxid: int) -> None:
+        header = ReplyHeader(xid=EVENT_XID, zxid=zxid, err=0).encode()
+        connection.send(header, WatcherEvent(type=kind, state=int(KeeperState.SYNC_CONNECTED), path=path).encode())
+
+    def word(self, first: bytes) -> bytes | None:
+        """The answer to a four-letter word, or None when these bytes are none."""
+        sessions = len(list(self.sessions))
+        answers = {
+            b"ruok": "imok",
+            b"isro": "rw",
+            b"srvr": f"Zookeeper version: wireproto dev broker\nConnections: {len(self.connections)}\n"
+            f"Zxid: 0x{self.zxid:x}\nMode: standalone\nNode count: {len(self.nodes)}\n",
+            b"stat": f"Zookeeper version: wireproto dev broker\nClients: {sessions}\nMode: standalone\nNode count: {len(self.nodes)}\n",
+            b"mntr": f"zk_version\twireproto dev broker\nzk_server_state\tstandalone\nzk_znode_count\t{len(self.nodes)}\n",
+        }
+        answer = answers.get(first[:4])
+        return None if answer is None else answer.encode()
+
+    # -- sessions and time --------------------------------------------------------------------------------------------------
+
+    def end_session(self, number: int, keep: Connection | None = None) -> bool:
+        """Delete a session's ephemeral nodes and cut its connection (but `keep`); whether there was one. Tests call it to expire one."""
+        session = self.sessions.end(number)
+        if session is None:
+            return False
+        self.zxid += 1
+        for path in sorted(session.ephemerals, key=len, reverse=True):
+            with contextlib.suppress(BrokerError):
+                _, events, _ = self.nodes.delete(path, -1, self.zxid)
+                self.tell(events)
+        if session.connection is not None and session.connection is not keep:
+            session.connection.abort()
+        return True
+
+    expire = end_session
+
+    async def _reap(self) -> None:
+        while True:
+            await asyncio.sleep(REAP)
+            for session in self.sessions.silent(time.monotonic()):
+                self.end_session(session.id)
+            self.requests.reap(int(time.time() * 1000))
