@@ -222,3 +222,30 @@ class KafkaBatchBuilder:
     ) -> bytes: ...
 
 def kafka_partition(key: Buffer, partitions: int) -> int: ...
+
+# --- pulsar_batch.pyx ---
+
+@final
+class PulsarEntry:
+    ledger: Final[int]
+    entry: Final[int]
+    redelivery_count: Final[int]
+    permits: Final[int]
+    batch_size: Final[int]
+    publish_time: Final[int]
+    broker_timestamp: Final[int]
+    broker_index: Final[int]
+    start: Final[int]
+    stop: Final[int]
+    error: Final[ProtocolError | None]
+
+def decode_pulsar(
+    frames: Iterable[Buffer],
+    *,
+    topic: str,
+    partition: int,
+    check_crc: bool = True,
+    limit: int = ...,
+    after: tuple[int, int, int] | None = None,
+    before: tuple[int, int, int] | None = None,
+) -> tuple[Columns, list[PulsarEntry]]: ...

@@ -25,3 +25,4 @@ include "_codec_parts/kafka_legacy.pyx"  # Kafka message sets v0, v1
 include "_codec_parts/kafka_records.pyx" # decode_kafka
 include "_codec_parts/kafka_encode.pyx"  # KafkaBatchBuilder
 include "_codec_parts/arrow_import.pyx"  # Arrow to Columns
+include "_codec_parts/pulsar_batch.pyx"  # decode_pulsar
