@@ -1,0 +1,322 @@
+"""Reading ahead: where each partition is, what to ask of which leader, what an answer brings.
+
+What it is: the plan of a reader or consumer, sans-IO. A cursor per partition knows two places: `position`, behind the last record handed
+out, and `ahead`, behind the last one fetched. Each leader has one Fetch under way at a time, which names every partition of it that has room;
+it leaves as soon as the heads of the last answer's batches are scanned, before anything is decoded.
+
+    due() ──► request() ──► (the leader) ──► answer() ──► chunks, in the order of arrival ──► pop() ──► moved()
+
+May assume: one caller at a time. Must not: send, read a clock, decode records, or know groups.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .._codec import kafka_next_offset
+from ..errors import FrameTooLarge, Malformed, WireprotoError
+from ..position import TopicPartition
+from .codes import error
+from .messages import FetchPartition, FetchPartitionData, FetchRequest, FetchResponse, FetchTopic
+
+_UNKNOWN_TOPIC = 3
+_BY_ID = 13
+
+
+class Cursor:
+    """One partition.
+
+    Attributes:
+        position: next offset to hand out. ahead: next offset to fetch. stop: first offset not wanted, None to follow.
+        turn: counts seeks: what was fetched before the last one is dropped.
+        fetching: a Fetch that names it is under way. held: bytes fetched and not handed out.
+        max_bytes: how much to ask for; doubled when one batch does not fit.
+        end: high watermark, or last stable offset for a reader of committed records, as of the last answer; -1: none yet.
+        retry_at: not to be asked before. troubled_since: when its leader began to refuse, 0.0 while all is well.
+    """
+
+    __slots__ = (
+        "ahead",
+        "end",
+        "fetching",
+        "held",
+        "max_bytes",
+        "partition",
+        "paused",
+        "position",
+        "retry_at",
+        "stop",
+        "topic",
+        "troubled_since",
+        "turn",
+    )
+
+    def __init__(self, topic: str, partition: int, start: int, stop: int | None, max_bytes: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.position = start
+        self.ahead = start
+        self.stop = stop
+        self.turn = 0
+        self.fetching = False
+        self.held = 0
+        self.max_bytes = max_bytes
+        self.end = -1
+        self.paused = False
+        self.retry_at = 0.0
+        self.troubled_since = 0.0
+
+    @property
+    def done(self) -> bool:
+        return self.stop is not None and self.position >= self.stop
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What one answer brought for one partition: records to decode, or the error to raise in their place."""
+
+    cursor: Cursor
+    turn: int
+    start: int
+    next: int
+    records: Any = None
+    aborted: tuple[tuple[int, int], ...] = ()
+    size: int = 0
+    error: WireprotoError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A Fetch under way: its cursors with their turns, and the topic ids in use."""
+
+    cursors: tuple[tuple[Cursor, int], ...]
+    names: dict[bytes, str]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSettings:
+    """Sizes in bytes, times in seconds."""
+
+    committed: bool
+    max_wait: float
+    min_bytes: int
+    max_bytes: int
+    partition_bytes: int
+    largest: int
+    held: int
+    backoff: float
+    patience: float
+    rack: str = ""
+
+
+class FetchPlan:
+    """Cursors, and the chunks that wait to be handed out.
+
+    Attributes:
+        stale: topics whose leaders must be looked up again before the next Fetch.
+    """
+
+    def __init__(self, settings: FetchSettings) -> None:
+        self.settings = settings
+        self.cursors: dict[TopicPartition, Cursor] = {}
+        self.stale: set[str] = set()
+        self._chunks: deque[Chunk] = deque()
+        self._held = 0
+
+    def add(self, topic: str, partition: int, start: int, stop: int | None = None) -> Cursor:
+        cursor = self.cursors[topic, partition] = Cursor(topic, partition, start, stop, self.settings.partition_bytes)
+        return cursor
+
+    def remove(self, key: TopicPartition) -> None:
+        """Stop reading a partition; what was fetched of it is dropped."""
+        cursor = self.cursors.pop(key, None)
+        if cursor is not None:
+            cursor.turn += 1
+            self._drop_stale()
+
+    def seek(self, key: TopicPartition, offset: int) -> None:
+        """Go on from there; what was fetched of this partition is dropped."""
+        cursor = self.cursors[key]
+        cursor.turn += 1
+        cursor.position = cursor.ahead = offset
+        cursor.retry_at = cursor.troubled_since = 0.0
+        self._drop_stale()
+
+    def _drop_stale(self) -> None:
+        kept = [chunk for chunk in self._chunks if chunk.turn == chunk.cursor.turn]
+        for chunk in self._chunks:
+            if chunk.turn != chunk.cursor.turn:
+                self._give_back(chunk)
+        self._chunks = deque(kept)
+
+    def _give_back(self, chunk: Chunk) -> None:
+        chunk.cursor.held -= chunk.size
+        self._held -= chunk.size
+
+    @property
+    def done(self) -> bool:
+        return all(cursor.done for cursor in self.cursors.values())
+
+    def due(self, leader: Callable[[str, int], int | None], busy: Iterable[int], now: float) -> dict[int, list[Cursor]]:
+        """Partitions to ask for now, by leader; those without a known leader make their topic stale."""
+        asked: dict[int, list[Cursor]] = {}
+        occupied = set(busy)
+        if self._held >= self.settings.held:
+            return asked
+        for cursor in self.cursors.values():
+            if cursor.fetching or cursor.paused or now < cursor.retry_at or cursor.held >= cursor.max_bytes:
+                continue
+            if cursor.stop is not None and cursor.ahead >= cursor.stop:
+                continue
+            node = leader(cursor.topic, cursor.partition)
+            if node is None:
+                self.stale.add(cursor.topic)
+            elif node not in occupied:
+                asked.setdefault(node, []).append(cursor)
+        return asked
+
+    def wakeup(self, now: float) -> float:
+        """When a refused partition may be asked for again; infinity when none is."""
+        return min((c.retry_at for c in self.cursors.values() if not c.fetching and not c.paused and c.retry_at > now), default=float("inf"))
+
+    def request(
+        self, cursors: Sequence[Cursor], ids: Callable[[str], bytes], epoch: Callable[[str, int], int], *, crowded: bool
+    ) -> tuple[FetchRequest, Asked]:
+        """The Fetch for these partitions, which count as under way from now on.
+
+        Args:
+            ids, epoch: topic ids (zeros: not known) and leader epochs.
+            crowded: other partitions of the leader wait for room: come back soon rather than wait for news.
+        """
+        settings = self.settings
+        topics: dict[str, list[FetchPartition]] = {}
+        for cursor in cursors:
+            cursor.fetching = True
+            topics.setdefault(cursor.topic, []).append(
+                FetchPartition(
+                    partition=cursor.partition,
+                    current_leader_epoch=epoch(cursor.topic, cursor.partition),
+                    fetch_offset=cursor.ahead,
+                    partition_max_bytes=cursor.max_bytes,
+                )
+            )
+        request = FetchRequest(
+            max_wait_ms=20 if crowded else int(settings.max_wait * 1000),
+            min_bytes=settings.min_bytes,
+            max_bytes=max(settings.max_bytes, *(cursor.max_bytes for cursor in cursors)),
+            isolation_level=int(settings.committed),
+            session_id=0,
+            session_epoch=-1,
+            topics=tuple(FetchTopic(topic=name, topic_id=ids(name), partitions=tuple(parts)) for name, parts in topics.items()),
+            rack_id=settings.rack,
+        )
+        names = {topic.topic_id: topic.topic for topic in request.topics}
+        return request, Asked(tuple((cursor, cursor.turn) for cursor in cursors), names)
+
+    def failed(self, asked: Asked, now: float) -> None:
+        """No answer came: ask again, of whoever leads then."""
+        for cursor, _ in asked.cursors:
+            cursor.fetching = False
+            cursor.retry_at = now + self.settings.backoff
+            self.stale.add(cursor.topic)
+
+    def answer(self, asked: Asked, reply: FetchResponse, version: int, now: float) -> None:
+        """Take in an answer: chunks, positions, and who has to be looked up again."""
+        turns = {(cursor.topic, cursor.partition): (cursor, turn) for cursor, turn in asked.cursors}
+        for cursor, _ in asked.cursors:
+            cursor.fetching = False
+        if reply.error_code:
+            self._refused_all(asked, reply.error_code, now)
+            return
+        for topic in reply.responses:
+            name = topic.topic if version < _BY_ID else asked.names.get(topic.topic_id)
+            for part in topic.partitions:
+                entry = turns.get((name or "", part.partition_index))
+                if entry is not None and entry[0].turn == entry[1]:
+                    alone = len(turns) == 1 and not reply.throttle_time_ms
+                    self._take(entry[0], part, now, alone=alone)
+
+    def _refused_all(self, asked: Asked, code: int, now: float) -> None:
+        for cursor, turn in asked.cursors:
+            if cursor.turn == turn:
+                self._refused(cursor, code, now)
+
+    def _take(self, cursor: Cursor, part: FetchPartitionData, now: float, *, alone: bool) -> None:
+        if part.error_code:
+            self._refused(cursor, part.error_code, now)
+            return
+        cursor.troubled_since = 0.0
+        stable = part.last_stable_offset
+        cursor.end = stable if self.settings.committed and stable >= 0 else part.high_watermark
+        size = len(part.records) if part.records is not None else 0
+        if not size:
+            if alone and cursor.stop is not None and cursor.ahead < cursor.end:
+                # Asked alone and not held back, the leader had nothing up to the end: those offsets hold no record any more.
+                self._push(Chunk(cursor, cursor.turn, cursor.ahead, min(cursor.end, cursor.stop)))
+            return
+        following = kafka_next_offset(part.records)
+        if following < 0:
+            self._too_large(cursor)
+            return
+        if following <= cursor.ahead:
+            problem = Malformed(f"the broker sent records up to offset {following} only when asked for {cursor.ahead}")
+            self._push(Chunk(cursor, cursor.turn, cursor.ahead, cursor.ahead, error=problem))
+            return
+        aborted = tuple((entry.producer_id, entry.first_offset) for entry in part.aborted_transactions or ())
+        self._push(Chunk(cursor, cursor.turn, cursor.ahead, following, part.records, aborted, size))
+
+    def _push(self, chunk: Chunk) -> None:
+        chunk.cursor.ahead = chunk.next
+        chunk.cursor.held += chunk.size
+        self._held += chunk.size
+        self._chunks.append(chunk)
+        if chunk.error is not None:
+            chunk.cursor.retry_at = float("inf")  # until it was raised
+
+    def _too_large(self, cursor: Cursor) -> None:
+        """One batch does not fit into what was asked for (Fetch before v3)."""
+        if cursor.max_bytes >= self.settings.largest:
+            problem = FrameTooLarge(f"a record batch is larger than {self.settings.largest} bytes")
+            self._push(Chunk(cursor, cursor.turn, cursor.ahead, cursor.ahead, error=problem))
+            return
+        cursor.max_bytes = min(cursor.max_bytes * 2, self.settings.largest)
+
+    def _refused(self, cursor: Cursor, code: int, now: float) -> None:
+        problem = error(code, message="FetchResponse", topic=cursor.topic, partition=cursor.partition)
+        cursor.retry_at = now + self.settings.backoff
+        if problem.refresh:
+            self.stale.add(cursor.topic)
+        if not cursor.troubled_since:
+            cursor.troubled_since = now
+        if problem.retriable and not (code == _UNKNOWN_TOPIC and now - cursor.troubled_since > self.settings.patience):
+            return
+        self._push(Chunk(cursor, cursor.turn, cursor.ahead, cursor.ahead, error=problem))
+
+    def pop(self) -> Chunk | None:
+        """The next chunk to hand out, of a partition that is not paused."""
+        for index, chunk in enumerate(self._chunks):
+            if not chunk.cursor.paused:
+                del self._chunks[index]
+                self._give_back(chunk)
+                if chunk.error is not None:
+                    chunk.cursor.retry_at = 0.0
+                return chunk
+        return None
+
+    def put_back(self, chunk: Chunk) -> None:
+        """It could not be handed out after all."""
+        chunk.cursor.held += chunk.size
+        self._held += chunk.size
+        self._chunks.appendleft(chunk)
+
+    def moved(self, chunk: Chunk, position: int) -> None:
+        """Its records were handed out, up to `position`."""
+        if chunk.turn == chunk.cursor.turn:
+            chunk.cursor.position = position
+
+    def leader_changed(self, topics: Iterable[str]) -> None:
+        """Leaders of these topics are known anew: no need to wait before asking them."""
+        self.stale.difference_update(topics)

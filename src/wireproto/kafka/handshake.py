@@ -1,0 +1,99 @@
+"""What happens on a connection before its first request: versions, then authentication.
+
+    ApiVersions (newest; v0 when that is refused or not understood)
+    SaslHandshake v1, SaslAuthenticate …            only when credentials are given
+
+May assume: a fresh connection and a deadline. Must not: reconnect, or show what authenticates.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from ..errors import AuthError, ConnectError, Disconnected, OptionError, ProtocolError
+from . import wire
+from .codes import error
+from .messages import ApiVersionsRequest, SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeRequest, SaslHandshakeResponse
+from .versions import Versions, read_versions
+
+if TYPE_CHECKING:
+    from .._net import Connection
+    from ..auth import Mechanism
+    from .options import KafkaOptions
+
+_NOTHING_KNOWN = Versions({ApiVersionsRequest.API_KEY: (0, ApiVersionsRequest.MAX_VERSION)})
+
+
+def handshake(conn: Connection, deadline: float, options: KafkaOptions) -> None:
+    """Make a fresh connection ready for requests; `conn.context` is then an `Agreed`.
+
+    Raises:
+        ConnectError: what answers does not speak Kafka. AuthError: credentials missing or refused. TimedOut, Disconnected.
+    """
+    agreed = wire.Agreed(_NOTHING_KNOWN, options.client_id.encode())
+    conn.context = agreed
+    agreed.versions = ask_versions(conn, deadline)
+    mechanism = options.mechanism
+    if mechanism is not None:
+        authenticate(conn, mechanism, _mechanism(mechanism, options, conn), deadline)
+
+
+def ask_versions(conn: Connection, deadline: float) -> Versions:
+    """Ask the node what it speaks, in our newest version and then in version 0."""
+    from .. import __version__
+
+    agreed: wire.Agreed = conn.context
+    for version in (ApiVersionsRequest.MAX_VERSION, 0):
+        request = ApiVersionsRequest(client_software_name="wireproto", client_software_version=__version__) if version else ApiVersionsRequest()
+        token = conn.next_token()
+        data = conn.call(token, wire.frame(request, version, token, agreed.client_id), deadline)
+        try:
+            found = read_versions(data, version)
+        except ProtocolError as why:
+            raise ConnectError(f"what answers there does not speak Kafka: {why.text}", peer=conn.peer) from why
+        if found is not None:
+            return found
+    raise ConnectError("the node refuses to tell which versions it speaks", peer=conn.peer)
+
+
+def authenticate(conn: Connection, name: str, mechanism: Mechanism, deadline: float) -> None:
+    """Have the SASL conversation; `conn.context.session_until` is set where the broker limits the session."""
+    try:
+        reply: SaslHandshakeResponse = wire.exchange(conn, SaslHandshakeRequest(mechanism=name), deadline, version=1)
+        if reply.error_code:
+            offered = ", ".join(reply.mechanisms) or "none"
+            raise error(reply.error_code, f"{name}; the broker offers {offered}", message=reply.NAME, peer=conn.peer)
+        token = mechanism.first()
+        while True:
+            answer: SaslAuthenticateResponse = wire.exchange(conn, SaslAuthenticateRequest(auth_bytes=token), deadline, secret=True)
+            if answer.error_code:
+                text = answer.error_message or "the broker refused the credentials"
+                raise error(answer.error_code, text, message=answer.NAME, peer=conn.peer)
+            following = mechanism.step(bytes(answer.auth_bytes))
+            if following is None:
+                break
+            token = following
+    except Disconnected as why:
+        raise AuthError(f"the broker closed the connection during {name}: wrong credentials, or no SASL on this listener", peer=conn.peer) from why
+    if answer.session_lifetime_ms:
+        agreed: wire.Agreed = conn.context
+        agreed.session_until = time.monotonic() + answer.session_lifetime_ms / 1000
+
+
+def _mechanism(name: str, options: KafkaOptions, conn: Connection) -> Mechanism:
+    if name == "OAUTHBEARER":
+        if options.token is None:
+            raise OptionError("OAUTHBEARER needs a token: a value, env:NAME, file:PATH or a callable")
+        from ..auth.oauth import OAuthBearer
+
+        return OAuthBearer(options.token)
+    if options.user is None or options.password is None:
+        raise OptionError(f"{name} needs user and password")
+    if name == "PLAIN":
+        from ..auth.plain import Plain
+
+        return Plain(options.user, options.password)
+    from ..auth.scram import Scram
+
+    return Scram(name, options.user, options.password)

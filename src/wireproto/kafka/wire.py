@@ -1,0 +1,146 @@
+"""One request and its reply on one connection.
+
+What it is: the header in front, the version agreed with this node, the typed reply, for every message alike. `conn.context` holds what the
+handshake agreed (`Agreed`).
+
+    request   RequestHeader (v1; v2 for flexible messages) | body
+    reply     correlation id | tagged fields where the reply's header is v1 | body
+
+May assume: a connection after its handshake. Must not: choose the node, retry, or look at error codes.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from ..errors import ProtocolError
+from .messages import ResponseHeader
+
+if TYPE_CHECKING:
+    from .._net import Call, Connection, Mailbox
+    from .versions import Versions
+
+_HEAD = struct.Struct(">hhih")
+
+
+class Reply(Protocol):
+    """What every generated reply class has."""
+
+    NAME: ClassVar[str]
+
+    @classmethod
+    def header_version(cls, version: int) -> int: ...
+    @classmethod
+    def decode(cls, data: Any, version: int = ..., start: int = ...) -> Any: ...
+
+
+class Request(Protocol):
+    """What every generated request class has."""
+
+    API_KEY: ClassVar[int]
+    NAME: ClassVar[str]
+    MIN_VERSION: ClassVar[int]
+    MAX_VERSION: ClassVar[int]
+    RESPONSE: ClassVar[Any]
+
+    @classmethod
+    def header_version(cls, version: int) -> int: ...
+    def encode_parts(self, version: int) -> list[Any]: ...
+
+
+class Agreed:
+    """What the handshake with a node found out.
+
+    Attributes:
+        versions: what the node offers.
+        client_id: goes into every header.
+        session_until: time.monotonic() before which to authenticate again, 0.0: never.
+    """
+
+    __slots__ = ("client_id", "session_until", "versions")
+
+    def __init__(self, versions: Versions, client_id: bytes) -> None:
+        self.versions = versions
+        self.client_id = client_id
+        self.session_until = 0.0
+
+
+class Sent:
+    """Context of a call under way: which reply to expect in which version, and the caller's own matter."""
+
+    __slots__ = ("matter", "reply", "version")
+
+    def __init__(self, reply: type[Reply], version: int, matter: Any) -> None:
+        self.reply = reply
+        self.version = version
+        self.matter = matter
+
+
+def frame(message: Request, version: int, token: int, client_id: bytes) -> list[Any]:
+    """The request as buffers, without the length in front."""
+    head = _HEAD.pack(message.API_KEY, version, token, len(client_id)) + client_id
+    if message.header_version(version) >= 2:
+        head += b"\0"
+    return [head, *message.encode_parts(version)]
+
+
+def decode(reply: type[Reply], version: int, data: bytes, conn: Connection) -> Any:
+    """The typed reply in a frame. What does not decode ends the connection, since nothing after it can be trusted."""
+    try:
+        start = 4
+        if reply.header_version(version) >= 1:
+            start = 5 if data[4:5] == b"\0" else ResponseHeader.decode_from(data, 1)[1]
+        return reply.decode(data, version, start)
+    except ProtocolError as why:
+        why.with_context(peer=conn.peer, message=reply.NAME, version=version)
+        conn.close(f"an undecodable reply: {why}")
+        raise
+
+
+def version_for(conn: Connection, message: type[Request] | Request, cap: int | None = None) -> int:
+    """The newest version of a message that this node and we speak; raises UnsupportedVersion."""
+    agreed: Agreed = conn.context
+    kind = message if isinstance(message, type) else type(message)
+    return agreed.versions.pick(kind, cap, peer=conn.peer)
+
+
+def exchange(conn: Connection, message: Request, deadline: float, *, version: int | None = None, secret: bool = False) -> Any:
+    """Send a request and wait for its typed reply.
+
+    Args:
+        deadline: time.monotonic() value.
+        version: to speak; None takes the newest agreed one.
+    """
+    agreed: Agreed = conn.context
+    if version is None:
+        version = version_for(conn, message)
+    token = conn.next_token()
+    data = conn.call(token, frame(message, version, token, agreed.client_id), deadline, secret=secret)
+    return decode(message.RESPONSE, version, data, conn)
+
+
+def submit(
+    conn: Connection,
+    message: Request,
+    *,
+    mailbox: Mailbox | None = None,
+    timeout_at: float | None = None,
+    version: int | None = None,
+    matter: Any = None,
+) -> Call:
+    """Send a request without waiting; `result` reads the finished call."""
+    agreed: Agreed = conn.context
+    if version is None:
+        version = version_for(conn, message)
+    token = conn.next_token()
+    parts = frame(message, version, token, agreed.client_id)
+    return conn.submit(token, parts, mailbox, timeout_at, Sent(message.RESPONSE, version, matter))
+
+
+def result(call: Call) -> Any:
+    """The typed reply of a finished call; raises what it failed with."""
+    if call.error is not None:
+        raise call.error
+    sent: Sent = call.context
+    return decode(sent.reply, sent.version, call.frame or b"", call.conn)
