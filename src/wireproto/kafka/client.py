@@ -24,7 +24,8 @@ from ..errors import BrokerError, ConnectError, Disconnected, OptionError, RoleU
 from ..net.runtime import ClientBase
 from ..position import EARLIEST, Where
 from . import wire
-from .cluster import Cluster, Topic
+from .buffer import SendBuffer
+from .cluster import Cluster, Node, Topic
 from .codes import error
 from .handshake import handshake
 from .messages import FindCoordinatorRequest, FindCoordinatorResponse, MetadataRequest, MetadataRequestTopic
@@ -68,6 +69,7 @@ class KafkaClient(ClientBase[KafkaOptions]):
         self.addresses = tuple(addresses)
         self.cluster = Cluster()
         self._lock = threading.Lock()
+        self.send_buffer = SendBuffer(self.loop, options.buffer_memory)
         self._coordinators: dict[tuple[int, str], int] = {}
         self._roles: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -283,6 +285,11 @@ class KafkaClient(ClientBase[KafkaOptions]):
             return entry
 
         return self.retried(look, deadline)
+
+    def hint(self, topic: str, partition: int, node: int, epoch: int, endpoints: Iterable[Node]) -> bool:
+        """A refusal told who leads now; whether that was news."""
+        with self._lock:
+            return self.cluster.hint(topic, partition, node, epoch, endpoints)
 
     # --- doing ---
 

@@ -1,0 +1,509 @@
+"""The Producer: records in, receipts out.
+
+What it is: the accumulator's hands. Whoever fills a batch sends it; the keeper sends when a linger is over or an answer made room, and reads the
+answers; the client's worker thread finds leaders, connections and producer ids. All connections of purpose "produce" are shared by the
+client's producers.
+May assume: the accumulator keeps order and numbers. Must not: block in the keeper, or send two batches of a partition out of order: sending is
+one thread's at a time (`_pump`).
+
+    answer                                              the batch
+    0                                                   is done
+    no answer, or a retriable code                      is sent again in its place, with its numbers
+    OUT_OF_ORDER_SEQUENCE_NUMBER and kin                the same; when it is the oldest, the partition gets a new producer id first
+    any other code, or delivery_timeout                 fails, and its receipts with it
+
+Locks: `_lock` guards the accumulator and is held for moments; nothing is called under it that could wait.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from .._net import Event, Mailbox
+from ..errors import BrokerError, BufferFull, Closed, OptionError, TimedOut, UsageError, WireprotoError
+from ..position import LogOffset
+from ..records import Headers
+from . import outgoing, wire
+from .accumulator import Accumulator, Identity, Outgoing, Pace
+from .cluster import NO_ID, Node
+from .codes import error
+from .messages import InitProducerIdRequest, InitProducerIdResponse, ProduceRequest, ProduceResponse
+from .partitioner import Sticky, partition_for_key
+
+if TYPE_CHECKING:
+    from .._net import Call, Connection, Timer
+    from .client import KafkaClient
+    from .options import KafkaOptions
+
+_ACKS = {"all": -1, "1": 1, "0": 0}
+_DUPLICATE = 46
+_STARTS_OVER = frozenset((45, 47, 49, 59))
+_IN_DOUBT = frozenset((7, 13, 20))
+_UNSENT_LIMIT = 2 << 20
+_PREPARE_TIME = 10.0
+_PREPARE_PAUSE = 0.1
+
+
+class KafkaReceipt:
+    """One record's outcome. See `wireproto.records.Receipt`."""
+
+    __slots__ = ("_batch", "_index", "_producer")
+
+    def __init__(self, producer: KafkaProducer, batch: Outgoing, index: int) -> None:
+        self._producer = producer
+        self._batch = batch
+        self._index = index
+
+    @property
+    def done(self) -> bool:
+        done: bool = self._batch.outcome.done
+        return done
+
+    def position(self, timeout: float | None = None) -> LogOffset:
+        """Wait for the broker's answer and return the record's place; raises what the record failed with, TimedOut, or UsageError
+        with acks=0, which tells no position."""
+        producer, batch = self._producer, self._batch
+        if not batch.outcome.done:
+            producer.hurry(batch)
+        base: int = batch.outcome.wait(time.monotonic() + (producer.options.delivery_timeout if timeout is None else timeout))
+        if base < 0:
+            raise UsageError("the broker tells no position with acks=0", topic=producer.topic, partition=batch.partition)
+        return LogOffset(producer.topic, batch.partition, base + self._index)
+
+    def __repr__(self) -> str:
+        return f"<KafkaReceipt {self._producer.topic}[{self._batch.partition}] {'done' if self.done else 'under way'}>"
+
+
+class KafkaProducer:
+    """Appends records to one topic; may be shared by threads. Made by `KafkaClient.producer`."""
+
+    def __init__(self, client: KafkaClient, topic: str, options: KafkaOptions) -> None:
+        self._client = client
+        self._loop = client.loop
+        self.topic = topic
+        self.options = options
+        self._acks = _ACKS[options.acks]
+        self._lock = threading.Lock()
+        self._pumping = threading.Lock()
+        self._again = False
+        self._preparing = False
+        self._stale = False
+        self._closed = False
+        self._timer: Timer | None = None
+        self._failure: BaseException | None = None
+        self._trouble: WireprotoError | None = None
+        self._links: dict[int, Connection] = {}
+        self._buffer = client.send_buffer
+        self._box = Mailbox(client.loop, self._replied)
+        deadline = client.deadline()
+        client.topic_entry(topic, deadline, create=options.auto_create)
+        self._identity: Identity | None = None
+        self._idempotent = self._decide_idempotence(deadline)
+        self._sticky = Sticky(options.batch_size, random.choice)
+        pace = Pace(
+            linger=options.linger,
+            delivery_timeout=options.delivery_timeout,
+            backoff=0.1,
+            backoff_max=1.0,
+            in_flight=options.max_in_flight,
+            idempotent=self._idempotent,
+        )
+        self._batches = Accumulator(pace, outgoing.builder_factory(options), lambda: Event(client.loop))
+
+    def _decide_idempotence(self, deadline: float) -> bool:
+        wanted = self.options.idempotence
+        if wanted is False or self._acks != -1 or self.options.message_format != 2:
+            return False
+        conn = self._client.retried(lambda: self._client.to_any(deadline), deadline)
+        agreed: wire.Agreed = conn.context
+        if not agreed.versions.has(InitProducerIdRequest):
+            if wanted:
+                raise OptionError("the broker has no idempotent producers (InitProducerId)", peer=conn.peer)
+            return False
+        self._identity = self._new_identity(deadline)
+        return True
+
+    def _new_identity(self, deadline: float) -> Identity:
+        def check(reply: InitProducerIdResponse) -> BrokerError | None:
+            return error(reply.error_code, "asking for a producer id") if reply.error_code else None
+
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+        reply = self._client.ask(request, deadline, check=check)
+        return Identity(reply.producer_id, reply.producer_epoch)
+
+    # --- records in ---
+
+    def send(
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Headers = None,
+        timestamp: int | None = None,
+        partition: int | None = None,
+        timeout: float = 30.0,
+    ) -> KafkaReceipt:
+        """See `wireproto.roles.Producer.send`."""
+        self._loop.check()
+        pairs = outgoing.header_pairs(headers)
+        size = outgoing.record_size(value, key, pairs)
+        outgoing.check_record(self.options, size, pairs, timestamp, self.topic)
+        if timestamp is None:
+            timestamp = time.time_ns() // 1_000_000
+        if partition is None:
+            partition = self._choose(key, size)
+        else:
+            self._check_partition(partition)
+        self._room(size, timeout)
+        batch, index, full, first = self._append(partition, value, key, pairs, timestamp, size)
+        if full or not self.options.linger:
+            self._pump()
+        elif first:
+            self._arm(batch.created + self.options.linger)
+        return KafkaReceipt(self, batch, index)
+
+    def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> list[KafkaReceipt]:
+        """See `wireproto.roles.Producer.send_batch`. Rows of one partition keep their order."""
+        self._loop.check()
+        if partition is not None:
+            self._check_partition(partition)
+        last: dict[int, tuple[Outgoing, int]] = {}
+        deadline = time.monotonic() + timeout
+        now_ms = time.time_ns() // 1_000_000
+        for row in outgoing.rows(columns, partition):
+            number, value, key, pairs, timestamp = row
+            size = outgoing.record_size(value, key, pairs)
+            outgoing.check_record(self.options, size, pairs, timestamp, self.topic)
+            if number is None:
+                number = self._choose(key, size)
+            else:
+                self._check_partition(number)
+            self._room(size, deadline - time.monotonic())
+            batch, index, full, first = self._append(number, value, key, pairs, now_ms if timestamp is None else timestamp, size)
+            last[batch.serial] = batch, index
+            if full:
+                self._pump()
+            elif first:
+                self._arm(batch.created + self.options.linger)
+        if not self.options.linger:
+            self._pump()
+        return [KafkaReceipt(self, batch, index) for _, (batch, index) in sorted(last.items())]
+
+    def _append(
+        self, partition: int, value: Any, key: Any, pairs: tuple[tuple[str, Any], ...], timestamp: int, size: int
+    ) -> tuple[Outgoing, int, bool, bool]:
+        full = False
+        try:
+            with self._lock:
+                if self._closed:
+                    raise Closed("the producer is closed")
+                batch = self._batches.current(partition, time.monotonic())
+                if not batch.builder.append(value, key, pairs, timestamp):
+                    self._batches.close(partition)
+                    full = True
+                    batch = self._batches.current(partition, time.monotonic())
+                    batch.builder.append(value, key, pairs, timestamp)
+                index = batch.count
+                batch.count += 1
+                batch.size += size
+        except BaseException:
+            self._buffer.give(size)
+            raise
+        return batch, index, full, index == 0
+
+    def _room(self, size: int, timeout: float) -> None:
+        if self._buffer.try_take(size):
+            return
+        with self._lock:
+            self._batches.close_all()  # nothing to linger for: the buffer is full
+        self._pump()
+        self._buffer.take(size, max(timeout, 0.0))
+
+    def _choose(self, key: bytes | None, size: int) -> int:
+        entry = self._client.cluster.topics[self.topic]
+        count = len(entry.partitions)
+        if self.options.partitioner is not None:
+            number = int(self.options.partitioner(key, count))
+            self._check_partition(number)
+            return number
+        if key is not None:
+            return partition_for_key(key, count)
+        with self._lock:
+            return self._sticky.pick(size, entry.available or tuple(entry.partitions))
+
+    def _check_partition(self, partition: int) -> None:
+        entry = self._client.cluster.topics.get(self.topic)
+        if entry is not None and partition not in entry.partitions:
+            raise OptionError(f"there is no partition {partition}: the topic has {len(entry.partitions)}", topic=self.topic)
+
+    # --- waiting ---
+
+    def hurry(self, batch: Outgoing) -> None:
+        """Somebody waits for this batch: do not linger."""
+        with self._lock:
+            if self._batches.lane(batch.partition).open is batch:
+                self._batches.close(batch.partition)
+        self._pump()
+
+    def flush(self, timeout: float = 30.0) -> None:
+        """See `wireproto.roles.Producer.flush`."""
+        self._loop.check()
+        deadline = time.monotonic() + timeout
+        with self._lock:
+            self._batches.close_all()
+            left = self._batches.unanswered()
+        self._pump()
+        for batch in left:
+            try:
+                batch.outcome.wait(deadline)
+            except TimedOut:
+                if not batch.outcome.done:
+                    why = f"; last trouble: {self._trouble}" if self._trouble is not None else ""
+                    raise TimedOut(f"not all records were acknowledged within {timeout:g} s{why}", topic=self.topic) from None
+            except BrokerError:
+                continue  # in _failure
+        with self._lock:
+            failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def close(self, timeout: float = 30.0) -> None:
+        """Flush, then take no more; what is not acknowledged in time fails with Closed."""
+        if self._closed:
+            return
+        try:
+            self.flush(timeout)
+        finally:
+            with self._lock:
+                self._closed = True
+                left = self._batches.drain()
+                if self._timer is not None:
+                    self._timer.cancel()
+            for batch in left:
+                self._fail(batch, Closed("the producer was closed before the record was acknowledged", topic=self.topic))
+            self._box.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    # --- sending: one thread at a time ---
+
+    def _pump(self) -> None:
+        self._again = True
+        while self._again and self._pumping.acquire(blocking=False):
+            try:
+                while self._again:
+                    self._again = False
+                    while self._send_some():
+                        pass
+            finally:
+                self._pumping.release()
+
+    def _send_some(self) -> bool:
+        now = time.monotonic()
+        missing: set[int] = set()
+        loads: dict[int, tuple[Connection, list[Outgoing]]] = {}
+        with self._lock:
+            expired = self._batches.expired(now)
+            for partition in self._batches.sendable(now):
+                node = self._client.cluster.leader(self.topic, partition)
+                conn = self._links.get(node.id) if node is not None else None
+                if conn is None or conn.closed:
+                    missing.add(node.id if node is not None else -1)
+                    continue
+                if conn.unsent > _UNSENT_LIMIT:
+                    continue
+                batch = self._batches.take(partition, self._identity, now)
+                if batch is None:
+                    missing.add(-2)
+                    continue
+                loads.setdefault(id(conn), (conn, []))[1].append(batch)
+            wakeup = self._batches.wakeup(now)
+        for batch in expired:
+            self._fail(batch, self._expiry(batch))
+        for conn, batches in loads.values():
+            for part in outgoing.requests(batches, self.options.max_request_size):
+                self._send(conn, part)
+        if missing or self._stale:
+            self._prepare_soon(missing)
+        if wakeup != float("inf"):
+            self._arm(wakeup)
+        return bool(loads)
+
+    def _expiry(self, batch: Outgoing) -> TimedOut:
+        doubt = "; it may still be in the log" if batch.doubtful else ""
+        why = f"; last trouble: {self._trouble}" if self._trouble is not None else ""
+        return TimedOut(
+            f"the record was not acknowledged within {self.options.delivery_timeout:g} s{doubt}{why}",
+            topic=self.topic,
+            partition=batch.partition,
+        )
+
+    def _send(self, conn: Connection, batches: list[Outgoing]) -> None:
+        entry = self._client.cluster.topics.get(self.topic)
+        topic_id = entry.id if entry is not None else NO_ID
+        try:
+            version = wire.version_for(conn, ProduceRequest, outgoing.version_cap(self.options, topic_id))
+            timeout_ms = int(self.options.request_timeout * 1000)
+            request = outgoing.request(self.topic, topic_id, batches, self._acks, timeout_ms)
+            if self._acks:
+                timeout_at = time.monotonic() + self.options.request_timeout + 1.0
+                wire.submit(conn, request, mailbox=self._box, timeout_at=timeout_at, version=version, matter=batches)
+            else:
+                agreed: wire.Agreed = conn.context
+                conn.send(wire.frame(request, version, conn.next_token(), agreed.client_id))
+                self._landed((batch, -1) for batch in batches)
+        except WireprotoError as why:
+            if not why.retriable and not isinstance(why, BufferFull):
+                self._refuse(batches, why)
+                return
+            self._retry(batches, why, doubtful=False)
+        except BaseException:
+            self._retry(batches, None, doubtful=True)
+            raise
+
+    # --- answers: in the keeper ---
+
+    def _replied(self, call: Call) -> None:
+        sent: wire.Sent = call.context
+        batches: list[Outgoing] = sent.matter
+        try:
+            reply: ProduceResponse = wire.result(call)
+        except WireprotoError as why:
+            if isinstance(why, TimedOut):
+                call.conn.close("a Produce was not answered in time")
+            self._retry(batches, why, doubtful=True)
+        else:
+            self._answered(batches, reply, sent.version)
+        self._pump()
+
+    def _answered(self, batches: list[Outgoing], reply: ProduceResponse, version: int) -> None:
+        answers = {part.index: part for topic in reply.responses for part in topic.partition_responses}
+        nodes = [Node(end.node_id, end.host, end.port, end.rack) for end in reply.node_endpoints]
+        landed: list[tuple[Outgoing, int]] = []
+        for batch in batches:
+            answer = answers.get(batch.partition)
+            if answer is None:
+                self._retry([batch], error(13, "the answer leaves the partition out", topic=self.topic), doubtful=True)
+                continue
+            code = answer.error_code
+            if not code:
+                landed.append((batch, answer.base_offset))
+                continue
+            problem = error(code, answer.error_message or "", message="ProduceResponse", version=version, topic=self.topic)
+            problem.with_context(partition=batch.partition)
+            leader = answer.current_leader
+            moved = version >= 10 and self._client.hint(self.topic, batch.partition, leader.leader_id, leader.leader_epoch, nodes)
+            if code in _STARTS_OVER and self._idempotent:
+                self._out_of_order(batch, problem)
+            elif problem.retriable:
+                self._retry([batch], problem, doubtful=code in _IN_DOUBT, at_once=moved)
+            else:
+                if code == _DUPLICATE:
+                    problem.text = "the record was written by an earlier sending; its position is not known"
+                elif answer.record_errors:
+                    problem.text += "".join(f"; record {bad.batch_index}: {bad.batch_index_error_message}" for bad in answer.record_errors)
+                self._refuse([batch], problem)
+        self._landed(landed)
+
+    def _landed(self, batches: Iterable[tuple[Outgoing, int]]) -> None:
+        freed = 0
+        for batch, base in batches:
+            with self._lock:
+                self._batches.landed(batch)
+            freed += batch.size
+            batch.outcome.set(base)
+        if freed:
+            self._buffer.give(freed)
+
+    def _retry(self, batches: list[Outgoing], why: WireprotoError | None, *, doubtful: bool, at_once: bool = False) -> None:
+        now = time.monotonic()
+        with self._lock:
+            self._trouble = why or self._trouble
+            if why is not None and why.refresh and not at_once:
+                self._stale = True
+            for batch in batches:
+                self._batches.retry(batch, now, doubtful=doubtful, at_once=at_once)
+
+    def _out_of_order(self, batch: Outgoing, why: BrokerError) -> None:
+        with self._lock:
+            self._trouble = why
+            if self._batches.out_of_order(batch, time.monotonic()) and self._identity == batch.identity:
+                self._identity = None
+
+    def _refuse(self, batches: list[Outgoing], why: WireprotoError) -> None:
+        for batch in batches:
+            with self._lock:
+                self._batches.refused(batch)
+            self._fail(batch, why)
+
+    def _fail(self, batch: Outgoing, why: WireprotoError) -> None:
+        if batch.outcome.done:
+            return
+        with self._lock:
+            self._failure = self._failure or why
+        batch.outcome.fail(why)
+        self._buffer.give(batch.size)
+
+    # --- leaders, connections and identities: in the worker thread ---
+
+    def _prepare_soon(self, missing: set[int]) -> None:
+        with self._lock:
+            if self._preparing or self._closed:
+                return
+            self._preparing = True
+        self._loop.background(self._prepare, missing)
+
+    def _prepare(self, missing: set[int]) -> None:
+        deadline = time.monotonic() + min(_PREPARE_TIME, self.options.request_timeout)
+        wait = False
+        try:
+            with self._lock:
+                stale, self._stale = self._stale or -1 in missing, False
+            if stale:
+                self._client.refresh((self.topic,), deadline)
+            if self._idempotent and self._identity is None:
+                identity = self._new_identity(deadline)
+                with self._lock:
+                    self._identity = identity
+            for node in missing:
+                if node >= 0 and node in self._client.cluster.nodes:
+                    self._links[node] = self._client.node_connection(node, "produce", deadline)
+            entry = self._client.cluster.topics.get(self.topic)
+            wait = entry is None or len(entry.available) < len(entry.partitions)
+        except WireprotoError as why:
+            wait = True
+            with self._lock:
+                self._trouble = why
+                self._stale = True
+                doomed = [] if why.retriable or isinstance(why, TimedOut) else self._batches.drain()
+            for batch in doomed:
+                self._fail(batch, why)
+        finally:
+            with self._lock:
+                self._preparing = False
+        if wait:
+            self._arm(time.monotonic() + _PREPARE_PAUSE)
+        else:
+            self._pump()
+
+    def _arm(self, when: float) -> None:
+        with self._lock:
+            if self._closed or (self._timer is not None and self._timer.when <= when):
+                return
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_at(when, self._tick)
+
+    def _tick(self) -> None:
+        with self._lock:
+            self._timer = None
+        self._pump()
