@@ -239,6 +239,11 @@ class KafkaClient(ClientBase[KafkaOptions]):
             self.refresh((), deadline)
         return found.node_id
 
+    def known_coordinator(self, name: str, kind: int = GROUP) -> Node | None:
+        """The coordinator as last told; asks nobody."""
+        node = self._coordinators.get((kind, name))
+        return self.cluster.nodes.get(node) if node is not None else None
+
     def lost_coordinator(self, name: str, kind: int = GROUP) -> None:
         """It refused: look it up again next time."""
         with self._lock:
@@ -285,6 +290,13 @@ class KafkaClient(ClientBase[KafkaOptions]):
             return entry
 
         return self.retried(look, deadline)
+
+    def drop_purpose(self, purpose: str) -> None:
+        """Close the connections that a role had for itself."""
+        for node in list(self.cluster.nodes.values()):
+            conn = self.pool.peek(node.address, purpose)
+            if conn is not None:
+                self.pool.drop(conn, "the role was closed")
 
     def hint(self, topic: str, partition: int, node: int, epoch: int, endpoints: Iterable[Node]) -> bool:
         """A refusal told who leads now; whether that was news."""

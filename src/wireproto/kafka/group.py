@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..errors import BrokerError
 from ..position import TopicPartition
 from . import assignor, codes
 from .messages import (
@@ -145,18 +144,36 @@ class Membership:
             group_instance_id=settings.static_name,
         )
 
-    def on_heartbeat(self, reply: HeartbeatResponse, generation: int) -> None:
-        """Take in a beat's answer; one that belongs to an earlier generation says nothing about this one."""
-        if reply.error_code and self.state == STABLE and generation == self.generation:
-            self._refused(reply.error_code, reply.NAME)
+    @property
+    def beating(self) -> bool:
+        """Whether the coordinator expects heartbeats of us: from the sync on, also while a rebalance waits for our next join."""
+        return self.generation >= 0 and bool(self.member) and self.state in (UNJOINED, STABLE)
 
-    def leave_request(self) -> LeaveGroupRequest:
+    def on_heartbeat(self, reply: HeartbeatResponse, generation: int) -> bool:
+        """Take in a beat's answer; one that belongs to an earlier generation says nothing about this one. Whether we have to join again.
+
+        Raises:
+            the broker's error, when it is none that a membership goes on after.
+        """
+        code = reply.error_code
+        if not code or generation != self.generation or not self.beating:
+            return False
+        if code == _REBALANCING:
+            news = self.state == STABLE
+            self.rejoin()
+            return news
+        if code in (_ILLEGAL_GENERATION, _UNKNOWN_MEMBER):
+            self.forget()
+            return True
+        raise codes.error(code, f"group {self.settings.group!r}", message=reply.NAME)
+
+    def leave_request(self, version: int) -> LeaveGroupRequest:
+        """From v3 on members are a list."""
         settings = self.settings
-        return LeaveGroupRequest(
-            group_id=settings.group,
-            member_id=self.member,
-            members=(MemberIdentity(member_id=self.member, group_instance_id=settings.static_name),),
-        )
+        if version < 3:
+            return LeaveGroupRequest(group_id=settings.group, member_id=self.member)
+        identity = MemberIdentity(member_id=self.member, group_instance_id=settings.static_name)
+        return LeaveGroupRequest(group_id=settings.group, members=(identity,))
 
     def rejoin(self) -> None:
         """Start a rebalance of our own accord: the topics have other partitions now, or the coordinator moved."""
@@ -174,10 +191,12 @@ class Membership:
         """For good."""
         self.state = LEFT
 
-    def refused_commit(self, code: int) -> None:
-        """A commit came back with an error that says where we stand."""
-        if code in (_ILLEGAL_GENERATION, _UNKNOWN_MEMBER, _REBALANCING):
-            self._refused(code, "OffsetCommitResponse")
+    def refused_commit(self, code: int) -> bool:
+        """Whether an error of a commit says that what we held is no longer ours; takes it in."""
+        if code not in (_ILLEGAL_GENERATION, _UNKNOWN_MEMBER, _REBALANCING):
+            return False
+        self._refused(code, "OffsetCommitResponse")
+        return True
 
     def _refused(self, code: int, message: str) -> None:
         if code == _REBALANCING:
@@ -185,7 +204,4 @@ class Membership:
         elif code in (_ILLEGAL_GENERATION, _UNKNOWN_MEMBER):
             self.forget()
         else:
-            problem: BrokerError = codes.error(code, f"group {self.settings.group!r}", message=message)
-            if problem.retriable:
-                self.rejoin()
-            raise problem
+            raise codes.error(code, f"group {self.settings.group!r}", message=message)

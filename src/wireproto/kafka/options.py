@@ -48,6 +48,7 @@ class KafkaOptions(CommonOptions):
         session_timeout: a group member that does not beat for so long is out. heartbeat_interval: how often it beats.
         max_poll_interval: a member that does not poll for so long leaves; also how long a rebalance waits for it.
         group_instance_id: static name in the group, so that a restart within the session time-out needs no rebalance.
+        on_assigned, on_revoked: called with a frozenset of (topic, partition) in the polling thread; on_revoked while commits still count.
         auto_commit: commit what earlier polls handed out, every `auto_commit_interval`, at rebalances and on close.
     """
 
@@ -83,6 +84,8 @@ class KafkaOptions(CommonOptions):
     heartbeat_interval: float = 3.0
     max_poll_interval: float = 300.0
     group_instance_id: str | None = None
+    on_assigned: Any = dataclasses.field(default=None, metadata={"text": False})
+    on_revoked: Any = dataclasses.field(default=None, metadata={"text": False})
     auto_commit: bool = False
     auto_commit_interval: float = 5.0
 

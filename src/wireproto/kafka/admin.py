@@ -1,0 +1,203 @@
+"""The Admin: topics, groups, positions.
+
+What it is: requests to the right nodes and their answers as the common types. Each call asks anew; nothing is kept.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from ..errors import BrokerError, WireprotoError
+from ..position import LATEST, Position, TopicPartition, Where
+from ..records import GroupInfo, GroupMember, PartitionInfo, TopicInfo
+from . import assignor, offsets, positions
+from .cluster import NO_ID
+from .codes import error
+from .messages import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListGroupsRequest,
+)
+
+if TYPE_CHECKING:
+    from .client import KafkaClient
+
+_DEFAULT_FACTOR = 4
+_TOPIC_STATES = 6
+_UNKNOWN_TOPIC = 3
+
+
+class KafkaAdmin:
+    """See `wireproto.roles.Admin`. May be shared by threads."""
+
+    def __init__(self, client: KafkaClient) -> None:
+        self._client = client
+
+    def list_topics(self, *, timeout: float = 30.0) -> list[str]:
+        """Names of all topics, without the brokers' own ones, sorted."""
+        deadline = time.monotonic() + timeout
+        self._client.retried(lambda: self._client.refresh(None, deadline), deadline)
+        return sorted(name for name, topic in self._client.cluster.topics.items() if not topic.internal and not topic.error)
+
+    def describe_topic(self, topic: str, *, timeout: float = 30.0) -> TopicInfo:
+        """Partitions with leader, replicas, in-sync and offline ones; details: topic id as hex, whether internal."""
+        client = self._client
+        entry = client.topic_entry(topic, time.monotonic() + timeout)
+        partitions = []
+        for number, leader in entry.partitions.items():
+            node = client.cluster.nodes.get(leader.node)
+            details = {
+                "leader": leader.node,
+                "leader_epoch": leader.epoch,
+                "replicas": leader.replicas,
+                "in_sync": leader.in_sync,
+                "offline": leader.offline,
+            }
+            partitions.append(PartitionInfo(number, f"{node.host}:{node.port}" if node is not None else None, details))
+        details = {"internal": entry.internal, "topic_id": entry.id.hex() if entry.id != NO_ID else None}
+        return TopicInfo(topic, tuple(partitions), details)
+
+    def create_topic(
+        self,
+        topic: str,
+        *,
+        partitions: int = 1,
+        config: Mapping[str, str] | None = None,
+        replication: int | None = None,
+        timeout: float = 30.0,
+    ) -> None:
+        """Create it and wait until every partition has a leader.
+
+        Args:
+            config: settings by their names (``cleanup.policy`` …).
+            replication: copies of each partition; None: as the cluster is set (1 on brokers before 2.4).
+        Raises:
+            TopicAlreadyExists, InvalidTopic, PolicyViolation … as the broker answers.
+        """
+        deadline = time.monotonic() + timeout
+
+        def make(version: int) -> CreateTopicsRequest:
+            factor = replication if replication is not None else (-1 if version >= _DEFAULT_FACTOR else 1)
+            settings = tuple(CreatableTopicConfig(name=name, value=value) for name, value in (config or {}).items())
+            wanted = CreatableTopic(name=topic, num_partitions=partitions, replication_factor=factor, configs=settings)
+            return CreateTopicsRequest(topics=(wanted,), timeout_ms=max(1, int((deadline - time.monotonic()) * 1000)))
+
+        def check(reply: CreateTopicsResponse) -> BrokerError | None:
+            return _first_error(reply.topics, topic)
+
+        self._client.ask(make, deadline, self._client.to_controller, kind=CreateTopicsRequest, check=check)
+        self._client.retried(lambda: self._usable(topic, partitions, deadline), deadline)
+
+    def _usable(self, topic: str, partitions: int, deadline: float) -> None:
+        """Whether every node that we know tells the new topic with all its leaders; raises a retriable error until then."""
+        client = self._client
+        client.refresh((topic,), deadline)
+        entry = client.cluster.topics.get(topic)
+        if entry is None or entry.error or len(entry.available) < partitions:
+            raise error(entry.error if entry is not None and entry.error else 5, "the new topic is not ready yet", topic=topic)
+
+    def delete_topic(self, topic: str, *, timeout: float = 30.0) -> None:
+        """Delete it and wait until the brokers do not list it any more. Raises UnknownTopicOrPartition when there is none."""
+        deadline = time.monotonic() + timeout
+        client = self._client
+
+        def make(version: int) -> DeleteTopicsRequest:
+            timeout_ms = max(1, int((deadline - time.monotonic()) * 1000))
+            if version >= _TOPIC_STATES:
+                return DeleteTopicsRequest(topics=(DeleteTopicState(name=topic),), timeout_ms=timeout_ms)
+            return DeleteTopicsRequest(topic_names=(topic,), timeout_ms=timeout_ms)
+
+        def check(reply: DeleteTopicsResponse) -> BrokerError | None:
+            problem = _first_error(reply.responses, topic)
+            if problem is not None and problem.code == _UNKNOWN_TOPIC:
+                problem.retriable = False
+            return problem
+
+        client.ask(make, deadline, client.to_controller, kind=DeleteTopicsRequest, check=check)
+
+        def gone() -> None:
+            client.refresh((topic,), deadline)
+            entry = client.cluster.topics.get(topic)
+            if entry is not None and not entry.error:
+                raise error(5, "the topic is still being deleted", topic=topic)
+            client.cluster.forget(topic)
+
+        client.retried(gone, deadline)
+
+    def positions(self, topic: str, at: Where = LATEST, *, timeout: float = 30.0) -> dict[TopicPartition, Position]:
+        """Where EARLIEST, LATEST (the high watermark) or AtTime lie now in each partition."""
+        deadline = time.monotonic() + timeout
+        given = positions.named(at)
+        keys = list(given) if given is not None else [(topic, number) for number in self._client.topic_entry(topic, deadline).partitions]
+        return positions.log_positions(positions.find(self._client, keys, at, deadline, committed=False))
+
+    def list_groups(self, *, timeout: float = 30.0) -> list[str]:
+        """Names of all groups, of every kind, sorted: every node is asked for those it coordinates."""
+        client, deadline = self._client, time.monotonic() + timeout
+        client.retried(lambda: client.refresh((), deadline), deadline)
+        names: set[str] = set()
+        for node in list(client.cluster.nodes):
+            reply = client.ask(ListGroupsRequest(), deadline, client.to_node(node), check=_code)
+            names.update(group.group_id for group in reply.groups)
+        return sorted(names)
+
+    def describe_group(self, group: str, *, timeout: float = 30.0) -> GroupInfo:
+        """State and members of a classic group with what each holds. A group that nobody knows has the state ``Dead``."""
+        client, deadline = self._client, time.monotonic() + timeout
+
+        def check(reply: DescribeGroupsResponse) -> BrokerError | None:
+            code = reply.groups[0].error_code if reply.groups else 0
+            return error(code, reply.groups[0].error_message or f"group {group!r}") if code else None
+
+        request = DescribeGroupsRequest(groups=(group,))
+        reply = client.ask(
+            request, deadline, client.to_coordinator(group), check=check, refresh=lambda why: client.lost_coordinator(group)
+        )
+        found = reply.groups[0]
+        members = []
+        for member in found.members:
+            try:
+                held = tuple(sorted(assignor.decode_assignment(bytes(member.member_assignment))))
+            except WireprotoError:
+                held = ()  # another kind of group has its own format there
+            members.append(GroupMember(member.member_id, member.client_id, held))
+        details = {"protocol_type": found.protocol_type, "protocol": found.protocol_data}
+        return GroupInfo(group, found.group_state, tuple(members), details)
+
+    def group_positions(self, group: str, topic: str, *, timeout: float = 30.0) -> dict[TopicPartition, Position]:
+        """Where the group resumes in the topic's partitions; partitions without a commit are left out."""
+        client, deadline = self._client, time.monotonic() + timeout
+        keys = [(topic, number) for number in client.topic_entry(topic, deadline).partitions]
+        return positions.log_positions(offsets.fetch(client, group, keys, deadline, to=client.to_coordinator(group)))
+
+    def close(self, timeout: float = 30.0) -> None:
+        """Nothing is held open."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _first_error(results: Any, topic: str) -> BrokerError | None:
+    for result in results:
+        if result.error_code:
+            return error(result.error_code, getattr(result, "error_message", None) or "", topic=topic)
+    return None
+
+
+def _code(reply: Any) -> BrokerError | None:
+    return error(reply.error_code) if reply.error_code else None
+
+

@@ -1,0 +1,307 @@
+"""The Consumer: a member of a group, its batches and its commits.
+
+What it is: the coordinator says which partitions are ours, the fetcher reads them from where the group resumes, and `poll` is where both go on:
+rebalances, callbacks and automatic commits happen there and nowhere else.
+May assume: one thread at a time. Must not: commit what poll has not handed out, or hand out what is not ours any more.
+
+    at a rebalance, in this order       automatic commit of what was handed out · on_revoked · join, sync · committed offsets of what is ours ·
+                                        `start` where there is none · on_assigned · fetching
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from ..errors import Closed, ConcurrentUse, OptionError, Revoked, TimedOut, TransportError
+from ..position import LogOffset, Position, TopicPartition, Where
+from ..records import Batch
+from . import offsets, positions
+from .coordinator import Coordinator
+from .fetcher import Fetcher
+from .group import STABLE
+
+if TYPE_CHECKING:
+    from .client import KafkaClient
+    from .options import KafkaOptions
+
+_NOT_OURS = (22, 25, 27)
+_SOON = 0.2
+
+
+class KafkaConsumer:
+    """See `wireproto.roles.Consumer`. Made by `KafkaClient.consumer`."""
+
+    def __init__(self, client: KafkaClient, topics: tuple[str, ...], group: str, start: Where, options: KafkaOptions) -> None:
+        if not topics:
+            raise OptionError("a consumer needs at least one topic")
+        if not group:
+            raise OptionError("a consumer needs the name of a group")
+        if positions.named(start) is not None:
+            raise OptionError("a group starts at EARLIEST, LATEST or AtTime where it has no committed position; seek to go elsewhere")
+        self._client = client
+        self._options = options
+        self._start = start
+        self._topics = topics
+        self._committed_only = options.isolation == "committed"
+        self._owner = threading.Lock()
+        self._closed = False
+        deadline = client.deadline()
+        for topic in topics:
+            client.topic_entry(topic, deadline)
+        self._fetcher = Fetcher(client, options, f"bulk {id(self):x}")
+        self._coordinator = Coordinator(client, group, topics, options, self._fetcher.wake)
+        self._settled = -1
+        self._counts: dict[str, int] = {}
+        self._looked_at = time.monotonic()
+        self._saved: dict[TopicPartition, int] = {}
+        self._saved_at = time.monotonic()
+
+    # --- polling ---
+
+    def poll(self, timeout: float = 1.0) -> Batch | None:
+        """See `wireproto.roles.Consumer.poll`.
+
+        Raises:
+            OffsetOutOfRange: the log does not hold the group's position any more; seek to go on. What cannot be decoded, with its place.
+            The group's own errors: GroupAuthorizationFailed, FencedInstanceId, InconsistentGroupProtocol …
+        """
+        with self._entered():
+            deadline = time.monotonic() + timeout
+            self._coordinator.polled_at = time.monotonic()
+            while True:
+                if not self._settle(deadline):
+                    return None
+                self._commit_sometimes(deadline)
+                batch = self._fetcher.poll(deadline)
+                if batch is not None or time.monotonic() >= deadline:
+                    self._coordinator.polled_at = time.monotonic()
+                    return batch
+
+    def _settle(self, deadline: float) -> bool:
+        """Whether we are a settled member that fetches what is its own."""
+        member = self._coordinator.membership
+        self._watch_partitions(deadline)
+        if member.state == STABLE and self._settled == member.generation:
+            return True
+        if self._settled >= 0:
+            self._give_up_partitions(deadline)
+        if not self._coordinator.step(deadline):
+            return False
+        try:
+            self._take_partitions(max(deadline, time.monotonic() + _SOON))
+        except (TimedOut, TransportError):
+            return False
+        return True
+
+    def _give_up_partitions(self, deadline: float) -> None:
+        """Before we join again: what we held goes back."""
+        held = frozenset(self._fetcher.plan.cursors)
+        lost = self._coordinator.membership.lost
+        self._settled = -1
+        if self._options.auto_commit and not lost:
+            self._try_commit(max(deadline, time.monotonic() + _SOON))
+        if held and self._options.on_revoked is not None:
+            self._call_back(self._options.on_revoked, held)
+        for key in held:
+            self._fetcher.plan.remove(key)
+        self._saved.clear()
+
+    def _take_partitions(self, deadline: float) -> None:
+        """Begin to fetch what is ours, from where the group resumes."""
+        member = self._coordinator.membership
+        generation, mine = member.generation, member.assignment
+        client = self._client
+        resume = offsets.fetch(client, self._coordinator.group, mine, deadline, to=self._coordinator.connection) if mine else {}
+        fresh = [key for key in sorted(mine) if key not in resume]
+        begin = positions.find(client, fresh, self._start, deadline, committed=self._committed_only) if fresh else {}
+        self._saved = dict(resume)
+        for key in sorted(mine):
+            self._fetcher.plan.add(*key, resume.get(key, begin.get(key, 0)))
+            self._saved.setdefault(key, begin.get(key, -1))
+        self._counts = self._partition_counts()
+        self._settled = generation
+        if self._options.on_assigned is not None:
+            self._call_back(self._options.on_assigned, mine)
+
+    def _call_back(self, function: object, partitions: frozenset[TopicPartition]) -> None:
+        """User code may commit, seek or pause from within."""
+        self._owner.release()
+        try:
+            function(partitions)  # type: ignore[operator]
+        finally:
+            self._owner.acquire()
+
+    def _partition_counts(self) -> dict[str, int]:
+        known = self._client.cluster.topics
+        return {topic: len(known[topic].partitions) for topic in self._topics if topic in known}
+
+    def _watch_partitions(self, deadline: float) -> None:
+        """Join again when a topic has got more partitions."""
+        now = time.monotonic()
+        if now - self._looked_at < self._options.metadata_max_age or self._settled < 0:
+            return
+        self._looked_at = now
+        try:
+            self._client.refresh(self._topics, max(deadline, now + _SOON))
+        except (TimedOut, TransportError):
+            return
+        if self._partition_counts() != self._counts:
+            self._coordinator.membership.rejoin()
+
+    # --- committing ---
+
+    def commit(self, positions: Mapping[TopicPartition, Position] | None = None, *, timeout: float = 30.0) -> None:
+        """See `wireproto.roles.Consumer.commit`."""
+        with self._entered():
+            self._commit(positions, time.monotonic() + timeout)
+
+    def _commit(self, given: Mapping[TopicPartition, Position] | None, deadline: float) -> None:
+        cursors = self._fetcher.plan.cursors
+        if given is None:
+            wanted = {key: cursor.position for key, cursor in cursors.items() if cursor.position != self._saved.get(key)}
+        else:
+            wanted = {key: positions.offset_of(position, key) for key, position in given.items()}
+        strange = tuple(sorted(key for key in wanted if key not in cursors))
+        ours = {key: offset for key, offset in wanted.items() if key in cursors}
+        gone: tuple[TopicPartition, ...] = ()
+        member = self._coordinator.membership
+        if ours:
+            if member.lost or member.generation < 0:
+                gone = tuple(sorted(ours))
+            else:
+                codes = offsets.commit(
+                    self._client,
+                    self._coordinator.group,
+                    ours,
+                    deadline,
+                    to=self._coordinator.connection,
+                    member=member.member,
+                    generation=member.generation,
+                    static_name=self._options.group_instance_id,
+                    ours=_NOT_OURS,
+                )
+                gone = tuple(sorted(key for key, code in codes.items() if code))
+                if gone:
+                    member.refused_commit(codes[gone[0]])
+                self._saved.update({key: offset for key, offset in ours.items() if key not in gone})
+        self._saved_at = time.monotonic()
+        if strange or gone:
+            lost = tuple(sorted(strange + gone))
+            shown = ", ".join(f"{topic}[{partition}]" for topic, partition in lost)
+            raise Revoked(f"not ours any more, and not committed: {shown}", partitions=lost)
+
+    def _commit_sometimes(self, deadline: float) -> None:
+        if self._options.auto_commit and time.monotonic() - self._saved_at >= self._options.auto_commit_interval:
+            self._try_commit(max(deadline, time.monotonic() + _SOON))
+
+    def _try_commit(self, deadline: float) -> None:
+        """An automatic commit: what fails is read again by whoever goes on."""
+        try:
+            self._commit(None, deadline)
+        except (Revoked, TimedOut, TransportError):
+            self._saved_at = time.monotonic()
+
+    def committed(self, *, timeout: float = 30.0) -> Mapping[TopicPartition, Position]:
+        """Where the group resumes, in the partitions assigned to us (of all its topics while none are); without those never committed."""
+        with self._entered():
+            deadline = time.monotonic() + timeout
+            keys = list(self._fetcher.plan.cursors) or self._all_partitions()
+            found = offsets.fetch(self._client, self._coordinator.group, keys, deadline, to=self._coordinator.connection)
+            return positions.log_positions(found)
+
+    def _all_partitions(self) -> list[TopicPartition]:
+        known = self._client.cluster.topics
+        return [(topic, number) for topic in self._topics if topic in known for number in known[topic].partitions]
+
+    def lag(self, *, timeout: float = 30.0) -> Mapping[TopicPartition, int]:
+        """Offsets between what poll hands out next and the end, of each assigned partition."""
+        with self._entered():
+            deadline = time.monotonic() + timeout
+            cursors = self._fetcher.plan.cursors
+            ends = positions.list_offsets(
+                self._client, list(cursors), positions.LATEST_TIME, deadline, committed=self._committed_only
+            )
+            return {key: max(0, ends[key] - cursor.position) for key, cursor in cursors.items()}
+
+    # --- moving ---
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hand out nothing of these until `resume`; a rebalance ends the pause."""
+        with self._entered():
+            self._set_paused(partitions, True)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        with self._entered():
+            self._set_paused(partitions, False)
+
+    def _set_paused(self, keys: Iterable[TopicPartition], paused: bool) -> None:
+        for key in keys:
+            self._cursor_key(key)
+            self._fetcher.plan.cursors[key].paused = paused
+
+    def seek(self, where: Where, *, timeout: float = 30.0) -> None:
+        """Go on from there in the assigned partitions; a Position or mapping moves only those that it names."""
+        with self._entered():
+            given = positions.named(where)
+            keys = list(self._fetcher.plan.cursors) if given is None else [self._cursor_key(key) for key in given]
+            found = positions.find(self._client, keys, where, time.monotonic() + timeout, committed=self._committed_only)
+            for key, offset in found.items():
+                self._fetcher.plan.seek(key, offset)
+
+    def _cursor_key(self, key: TopicPartition) -> TopicPartition:
+        if key not in self._fetcher.plan.cursors:
+            raise Revoked(f"{key[0]}[{key[1]}] is not assigned to this consumer", partitions=(key,))
+        return key
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """What is ours; changes only in `poll`."""
+        return frozenset(self._fetcher.plan.cursors)
+
+    @property
+    def positions(self) -> Mapping[TopicPartition, Position]:
+        """What poll hands out next."""
+        return {key: LogOffset(*key, cursor.position) for key, cursor in self._fetcher.plan.cursors.items()}
+
+    # --- ending ---
+
+    def close(self, timeout: float = 30.0) -> None:
+        """Commit if that is automatic, leave the group, close our connections."""
+        if self._closed:
+            return
+        deadline = time.monotonic() + timeout
+        if not self._owner.acquire(timeout=timeout):
+            raise TimedOut("another thread is still polling")
+        try:
+            self._closed = True
+            if self._options.auto_commit and self._settled >= 0:
+                self._try_commit(deadline)
+            self._fetcher.close()
+            self._client.drop_purpose(f"bulk {id(self):x}")
+            with suppress(TransportError):  # the coordinator will notice by itself, at the session time-out
+                self._coordinator.close(deadline)
+        finally:
+            self._owner.release()
+
+    @contextmanager
+    def _entered(self) -> Iterator[None]:
+        self._client.loop.check()
+        if not self._owner.acquire(blocking=False):
+            raise ConcurrentUse("a Consumer belongs to one thread at a time")
+        try:
+            if self._closed:
+                raise Closed("the consumer is closed")
+            yield
+        finally:
+            self._owner.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

@@ -1,0 +1,224 @@
+"""Fetches on the wire: the hands of the fetch plan, for readers and consumers.
+
+What it is: connections of its own to each leader (bulk never shares one with calls that must answer), one Fetch under way on each, sent
+ahead; answers wait in the kernel's buffer until the owner's thread comes for the next batch. Decoding happens in that thread, one chunk
+at a time, when it is handed out.
+May assume: one thread at a time. Must not: know groups, or what to start and stop at.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from .._codec import decode_kafka
+from .._net import Mailbox
+from ..errors import AuthError, ProtocolError, TimedOut, TlsError, TransportError, WireprotoError
+from ..position import LogOffset
+from ..records import Batch
+from . import wire
+from .cluster import NO_ID
+from .fetch import Asked, Chunk, Cursor, FetchPlan, FetchSettings
+from .messages import FetchRequest
+
+if TYPE_CHECKING:
+    from .._net import Call
+    from .client import KafkaClient
+    from .options import KafkaOptions
+
+_BY_ID = 13
+_LOOK = 5.0
+WAKE = "wake"
+"""Put into the box by `wake`: the poll returns though nothing came."""
+
+
+class Fetcher:
+    """Batches of the plan's partitions, in the order in which they arrive.
+
+    Attributes:
+        plan: cursors may be added, removed and sought at any time between polls.
+    """
+
+    def __init__(self, client: KafkaClient, options: KafkaOptions, purpose: str) -> None:
+        self._client = client
+        self._options = options
+        self._purpose = purpose
+        self._box = Mailbox(client.loop)
+        self._calls: dict[int, Call] = {}
+        self._down: dict[int, float] = {}
+        self._failing_since = 0.0
+        self._problem: WireprotoError | None = None
+        self.plan = FetchPlan(
+            FetchSettings(
+                committed=options.isolation == "committed",
+                max_wait=options.max_wait,
+                min_bytes=options.min_bytes,
+                max_bytes=options.max_bytes,
+                partition_bytes=options.partition_bytes,
+                largest=min(client.frame_cap - (1 << 16), 0x7FFFFFFF),
+                held=options.fetch_memory,
+                backoff=0.1,
+                patience=options.topic_patience,
+                rack=options.rack,
+            )
+        )
+
+    def poll(self, deadline: float) -> Batch | None:
+        """The next batch that has records; None when none came until `deadline`, or the plan is done.
+
+        Raises:
+            what the partition's leader answered; what cannot be decoded, with topic, partition and position; TransportError when no
+            leader could be reached for `request_timeout` seconds.
+        """
+        while True:
+            chunk = self.plan.pop()
+            if chunk is not None:
+                if chunk.error is not None:
+                    raise chunk.error.with_context(position=chunk.cursor.position)
+                self._send_ahead(deadline, patient=False)
+                batch = self._decode(chunk)
+                if len(batch):
+                    return batch
+                continue
+            if self.plan.done:
+                return None
+            self._send_ahead(deadline, patient=True)
+            until = min(deadline, self.plan.wakeup(time.monotonic()), *self._down.values())
+            item: Any = self._box.get(until)
+            if item is WAKE:
+                return None
+            if item is not None:
+                self._take(item)
+            elif time.monotonic() >= deadline:
+                return None
+
+    def wake(self) -> None:
+        """Make a poll in another thread return now (from the keeper)."""
+        self._box.put(WAKE)
+
+    def _decode(self, chunk: Chunk) -> Batch:
+        """The chunk's records from the cursor on. What the core leaves for a later call (behind it something cannot be read, or its bound on
+        unpacking was reached) goes back to be handed out next."""
+        cursor, options = chunk.cursor, self._options
+        start = max(chunk.start, cursor.position)
+        try:
+            columns, following = decode_kafka(
+                chunk.records,
+                topic=cursor.topic,
+                partition=cursor.partition,
+                fetch_offset=start,
+                aborted=chunk.aborted,
+                isolation_committed=options.isolation == "committed",
+                check_crc=options.check_crc,
+                stop=cursor.stop,
+                on_corrupt=options.on_bad,
+            )
+        except ProtocolError as why:
+            self.plan.seek((cursor.topic, cursor.partition), cursor.position)  # the next poll meets it again, unless the caller seeks on
+            raise why.with_context(topic=cursor.topic, partition=cursor.partition, position=cursor.position)
+        position = following if chunk.records is not None else chunk.next
+        end = chunk.next if cursor.stop is None else min(chunk.next, cursor.stop)
+        if start < position < end:
+            self.plan.put_back(replace(chunk, start=position))
+        else:
+            position = end
+        self.plan.moved(chunk, position)
+        return Batch(cursor.topic, cursor.partition, columns, LogOffset(cursor.topic, cursor.partition, position))
+
+    # --- sending ---
+
+    def _send_ahead(self, deadline: float, *, patient: bool) -> None:
+        """Send what is due; look leaders up and connect only when there is nothing to hand out meanwhile (`patient`)."""
+        if patient and self.plan.stale:
+            self._look_up(deadline)
+        now = time.monotonic()
+        due = self.plan.due(self._leader, self._calls, now)
+        for node, cursors in due.items():
+            if self._down.get(node, 0.0) <= now:
+                self._send(node, cursors, deadline, patient=patient)
+
+    def _leader(self, topic: str, partition: int) -> int | None:
+        node = self._client.cluster.leader(topic, partition)
+        return None if node is None else node.id
+
+    def _look_up(self, deadline: float) -> None:
+        topics = set(self.plan.stale)
+        try:
+            self._client.refresh(topics, min(deadline, time.monotonic() + _LOOK))
+            self.plan.stale -= topics
+        except (TransportError, TimedOut) as why:
+            self._failed(why)
+
+    def _send(self, node: int, cursors: list[Cursor], deadline: float, *, patient: bool) -> None:
+        client = self._client
+        known = client.cluster.nodes[node]
+        try:
+            conn = client.pool.peek(known.address, self._purpose)
+            if conn is None:
+                if not patient:
+                    return
+                conn = client.node_connection(node, self._purpose, min(deadline, time.monotonic() + _LOOK))
+            topics = client.cluster.topics
+            by_id = all(cursor.topic in topics and topics[cursor.topic].id != NO_ID for cursor in cursors)
+            version = wire.version_for(conn, FetchRequest, None if by_id else _BY_ID - 1)
+            theirs = sum(1 for key in self.plan.cursors if self._leader(*key) == node)
+            request, asked = self.plan.request(
+                cursors,
+                lambda name: topics[name].id if name in topics else NO_ID,
+                client.cluster.epoch,
+                crowded=len(cursors) < theirs,
+            )
+        except (TransportError, TimedOut) as why:
+            self._down[node] = time.monotonic() + 0.2
+            self.plan.stale.update(cursor.topic for cursor in cursors)
+            self._failed(why)
+            return
+        try:
+            timeout_at = time.monotonic() + self._options.request_timeout + self._options.max_wait
+            self._calls[node] = wire.submit(
+                conn, request, mailbox=self._box, timeout_at=timeout_at, version=version, matter=(node, asked)
+            )
+        except TransportError as why:
+            self.plan.failed(asked, time.monotonic())
+            self._failed(why)
+
+    def _failed(self, why: WireprotoError) -> None:
+        """No leader within reach: go on trying for a while."""
+        now = time.monotonic()
+        self._problem = why
+        self._failing_since = self._failing_since or now
+        if isinstance(why, AuthError | TlsError) or now - self._failing_since > self._options.request_timeout:
+            self._failing_since = 0.0
+            raise why
+        self._client.pause(0.02)
+
+    # --- answers ---
+
+    def _take(self, call: Call) -> None:
+        node, asked = call.context.matter
+        if self._calls.get(node) is call:
+            del self._calls[node]
+        now = time.monotonic()
+        asked_for: Asked = asked
+        try:
+            reply = wire.result(call)
+        except TransportError as why:
+            if isinstance(why, TimedOut):
+                call.conn.close("a Fetch was not answered in time")
+            self.plan.failed(asked_for, now)
+            self._problem = why
+            return
+        except ProtocolError:
+            self.plan.failed(asked_for, now)
+            raise
+        self._failing_since = 0.0
+        self._down.pop(node, None)
+        self.plan.answer(asked_for, reply, call.context.version, now)
+
+    def close(self) -> None:
+        """Give up what is under way."""
+        for call in self._calls.values():
+            call.cancel()
+        self._calls.clear()
+        self._box.close()

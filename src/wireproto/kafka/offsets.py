@@ -1,0 +1,161 @@
+"""Committed offsets: where a group resumes.
+
+What it is: OffsetCommit and OffsetFetch in every version from 1 on, to the group's coordinator, with retries. Since v10 they name topics by
+id; where an id is not known the newest version that takes names is spoken.
+Must not: keep anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..errors import BrokerError
+from ..position import TopicPartition
+from .cluster import NO_ID
+from .codes import error
+from .messages import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+
+if TYPE_CHECKING:
+    from .client import KafkaClient, Route
+
+_COMMIT_BY_ID = 10
+_FETCH_BY_ID = 10
+_FETCH_GROUPS = 8
+Codes = dict[TopicPartition, int]
+
+
+def _grouped(keys: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(keys):
+        topics.setdefault(topic, []).append(partition)
+    return topics
+
+
+def _ids(client: KafkaClient, topics: Iterable[str]) -> dict[str, bytes]:
+    known = client.cluster.topics
+    return {name: known[name].id if name in known else NO_ID for name in topics}
+
+
+def commit(
+    client: KafkaClient,
+    group: str,
+    offsets: Mapping[TopicPartition, int],
+    deadline: float,
+    *,
+    to: Route,
+    member: str = "",
+    generation: int = -1,
+    static_name: str | None = None,
+    ours: Iterable[int] = (),
+) -> Codes:
+    """Store offsets; the code of each partition, which is 0 or one of `ours`: codes that the caller deals with.
+
+    Raises:
+        the broker's error for any other code, after retries where it is retriable.
+    """
+    known = frozenset(ours)
+    ids = _ids(client, {topic for topic, _ in offsets})
+    cap = None if all(found != NO_ID for found in ids.values()) else _COMMIT_BY_ID - 1
+    codes: Codes = {}
+
+    def topics() -> tuple[OffsetCommitRequestTopic, ...]:
+        return tuple(
+            OffsetCommitRequestTopic(
+                name=topic,
+                topic_id=ids[topic],
+                partitions=tuple(
+                    OffsetCommitRequestPartition(
+                        partition_index=number, committed_offset=offsets[topic, number], committed_metadata="", commit_timestamp=-1
+                    )
+                    for number in numbers
+                ),
+            )
+            for topic, numbers in _grouped(offsets).items()
+        )
+
+    def make(version: int) -> OffsetCommitRequest:
+        return OffsetCommitRequest(
+            group_id=group,
+            generation_id_or_member_epoch=generation,
+            member_id=member,
+            group_instance_id=static_name if version >= 7 else None,
+            topics=topics(),
+        )
+
+    def check(reply: OffsetCommitResponse) -> BrokerError | None:
+        names = {found: name for name, found in ids.items()}
+        problem: BrokerError | None = None
+        for topic in reply.topics:
+            name = topic.name or names.get(topic.topic_id, "")
+            for part in topic.partitions:
+                codes[name, part.partition_index] = part.error_code
+                if part.error_code and part.error_code not in known:
+                    problem = error(part.error_code, f"committing for group {group!r}", topic=name, partition=part.partition_index)
+        return problem
+
+    client.ask(make, deadline, to, kind=OffsetCommitRequest, check=check, refresh=lambda why: client.lost_coordinator(group), cap=cap)
+    return codes
+
+
+def fetch_request(client: KafkaClient, group: str, keys: Iterable[TopicPartition] | None, version: int, stable: bool = True) -> OffsetFetchRequest:
+    """The question for one group; `keys` None asks for every topic (v2 on)."""
+    topics = None if keys is None else _grouped(keys)
+    stable = stable and version >= 7
+    if version < _FETCH_GROUPS:
+        named = None if topics is None else tuple(OffsetFetchRequestTopic(name=n, partition_indexes=tuple(p)) for n, p in topics.items())
+        return OffsetFetchRequest(group_id=group, topics=named, require_stable=stable)
+    ids = _ids(client, topics or ())
+    several = (
+        None
+        if topics is None
+        else tuple(OffsetFetchRequestTopics(name=n, topic_id=ids[n], partition_indexes=tuple(p)) for n, p in topics.items())
+    )
+    return OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=group, topics=several),), require_stable=stable)
+
+
+def fetch_cap(client: KafkaClient, keys: Iterable[TopicPartition] | None) -> int | None:
+    """The newest version of OffsetFetch that can name these topics."""
+    if keys is None:
+        return None
+    return None if all(found != NO_ID for found in _ids(client, {topic for topic, _ in keys}).values()) else _FETCH_BY_ID - 1
+
+
+def read_offsets(client: KafkaClient, group: str, reply: OffsetFetchResponse) -> tuple[dict[TopicPartition, int], BrokerError | None]:
+    """Offsets in an answer (partitions without one are left out), and its first error."""
+    found: dict[TopicPartition, int] = {}
+    entry: Any = reply.groups[0] if reply.groups else reply
+    problem = error(entry.error_code, f"offsets of group {group!r}") if entry.error_code else None
+    for topic in entry.topics:
+        name = getattr(topic, "name", "") or client.cluster.name(getattr(topic, "topic_id", NO_ID)) or ""
+        for part in topic.partitions:
+            if part.error_code:
+                problem = problem or error(part.error_code, f"offsets of group {group!r}", topic=name, partition=part.partition_index)
+            elif part.committed_offset >= 0:
+                found[name, part.partition_index] = part.committed_offset
+    return found, problem
+
+
+def fetch(client: KafkaClient, group: str, keys: Iterable[TopicPartition] | None, deadline: float, *, to: Route) -> dict[TopicPartition, int]:
+    """Committed offsets of a group; partitions without one are left out."""
+    wanted = None if keys is None else tuple(keys)
+    reply = client.ask(
+        lambda version: fetch_request(client, group, wanted, version),
+        deadline,
+        to,
+        kind=OffsetFetchRequest,
+        check=lambda answer: read_offsets(client, group, answer)[1],
+        refresh=lambda why: client.lost_coordinator(group),
+        cap=fetch_cap(client, wanted),
+    )
+    return read_offsets(client, group, reply)[0]

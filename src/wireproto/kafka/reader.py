@@ -1,0 +1,139 @@
+"""The Reader: partitions of a topic from a start to a stop, without a group.
+
+What it is: starts and stops made offsets once, at open; then batches from the fetcher. The stop LATEST is the high watermark, or the last
+stable offset when only committed records are read; a partition ends when its position passes the stop, whether or not a record stood there.
+May assume: one thread at a time. Must not: commit anything.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from ..errors import Closed, ConcurrentUse, OptionError, TimedOut
+from ..position import LogOffset, Position, TopicPartition, Where
+from ..records import Batch
+from . import positions
+from .fetcher import Fetcher
+
+if TYPE_CHECKING:
+    from .client import KafkaClient
+    from .options import KafkaOptions
+
+
+class KafkaReader:
+    """See `wireproto.roles.Reader`. Made by `KafkaClient.reader`.
+
+    A Position or a mapping as start or stop restricts the reader to the partitions named; `partitions=` does so too.
+    """
+
+    def __init__(self, client: KafkaClient, topic: str, start: Where, stop: Where | None, options: KafkaOptions) -> None:
+        self._client = client
+        self.topic = topic
+        self._options = options
+        self._committed = options.isolation == "committed"
+        self._owner = threading.Lock()
+        self._closed = False
+        deadline = client.deadline()
+        entry = client.topic_entry(topic, deadline)
+        keys = _chosen(topic, sorted(entry.partitions), start, stop, options)
+        stops = positions.find(client, keys, stop, deadline, committed=self._committed) if stop is not None else {}
+        starts = positions.find(client, keys, start, deadline, committed=self._committed)
+        self._fetcher = Fetcher(client, options, f"bulk {id(self):x}")
+        for key in keys:
+            self._fetcher.plan.add(*key, starts[key], stops.get(key))
+
+    def __iter__(self) -> Iterator[Batch]:
+        while not self.done:
+            batch = self.poll(3600.0)
+            if batch is not None:
+                yield batch
+
+    def poll(self, timeout: float = 1.0) -> Batch | None:
+        """The next batch with records, or None when none came within `timeout` or the stop is reached.
+
+        Raises:
+            OffsetOutOfRange: the log does not hold the position (any more); seek to go on. ChecksumMismatch, DecompressionError,
+            Malformed: with topic, partition and position (`on_bad="skip"` passes them over). Closed, ConcurrentUse.
+        """
+        self._enter()
+        try:
+            return self._fetcher.poll(time.monotonic() + timeout)
+        finally:
+            self._owner.release()
+
+    def seek(self, where: Where) -> None:
+        """Go on from there; drops what was fetched ahead. A Position or mapping moves only the partitions that it names."""
+        self._enter()
+        try:
+            plan = self._fetcher.plan
+            given = positions.named(where)
+            keys = list(plan.cursors) if given is None else list(given)
+            for key in keys:
+                if key not in plan.cursors:
+                    raise OptionError(f"this reader does not read {key[0]}[{key[1]}]")
+            for key, offset in positions.find(self._client, keys, where, self._client.deadline(), committed=self._committed).items():
+                plan.seek(key, offset)
+        finally:
+            self._owner.release()
+
+    @property
+    def positions(self) -> Mapping[TopicPartition, Position]:
+        return {key: LogOffset(*key, cursor.position) for key, cursor in self._fetcher.plan.cursors.items()}
+
+    @property
+    def stops(self) -> Mapping[TopicPartition, Position]:
+        """Where each partition ends, as fixed at open; empty when the log is followed."""
+        cursors = self._fetcher.plan.cursors
+        return {key: LogOffset(*key, cursor.stop) for key, cursor in cursors.items() if cursor.stop is not None}
+
+    @property
+    def done(self) -> bool:
+        return self._fetcher.plan.done
+
+    def close(self, timeout: float = 30.0) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if not self._owner.acquire(timeout=timeout):
+            raise TimedOut("another thread is still reading")
+        try:
+            self._fetcher.close()
+            self._client.drop_purpose(f"bulk {id(self):x}")
+        finally:
+            self._owner.release()
+
+    def _enter(self) -> None:
+        self._client.loop.check()
+        if not self._owner.acquire(blocking=False):
+            raise ConcurrentUse("a Reader belongs to one thread at a time")
+        if self._closed:
+            self._owner.release()
+            raise Closed("the reader is closed")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _chosen(topic: str, numbers: list[int], start: Where, stop: Where | None, options: KafkaOptions) -> list[TopicPartition]:
+    """The partitions to read."""
+    keys = [(topic, number) for number in numbers]
+    if options.partitions is not None:
+        unknown = [number for number in options.partitions if number not in numbers]
+        if unknown:
+            raise OptionError(f"there is no partition {unknown[0]}: the topic has {len(numbers)}", topic=topic)
+        keys = [(topic, number) for number in options.partitions]
+    for where in (start, stop):
+        given = positions.named(where)
+        if given is not None:
+            strange = [key for key in given if key not in keys]
+            if strange:
+                raise OptionError(f"{strange[0][0]}[{strange[0][1]}] is not among the partitions to read", topic=topic)
+            keys = [key for key in keys if key in given]
+    return keys
