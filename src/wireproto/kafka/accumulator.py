@@ -8,7 +8,8 @@ What it is: what a producer must know of each partition of its topic, sans-IO. T
 
 How a batch is written exactly once. Each partition writes under an identity (producer id, epoch) and numbers its records. Numbers are given
 at the first sending and stay with the batch for every later one, so that a broker which has it already recognises it. A partition
-starts again under a new identity, with new numbers for all that is left, in one case only: the broker says that the *oldest* unanswered batch
+starts again under a new identity, with new numbers for all that is left, in one case only: the broker says that the *oldest*
+unanswered batch
 does not follow what it has (OUT_OF_ORDER_SEQUENCE_NUMBER and its kin). Then neither this batch nor any after it is in the log.
     - After a refusal the partition sends nothing until all that flies has come back; then it goes on from the oldest.
     - Until the first batch of an identity is acknowledged only one flies: a broker takes any number from a producer it does not know.
@@ -78,7 +79,18 @@ class Outgoing:
 class Lane:
     """One partition's batches."""
 
-    __slots__ = ("blocked_until", "failures", "flying", "identity", "next_sequence", "open", "proven", "recovering", "starting_over", "waiting")
+    __slots__ = (
+        "blocked_until",
+        "failures",
+        "flying",
+        "identity",
+        "next_sequence",
+        "open",
+        "proven",
+        "recovering",
+        "starting_over",
+        "waiting",
+    )
 
     def __init__(self) -> None:
         self.open: Outgoing | None = None
@@ -200,7 +212,8 @@ class Accumulator:
             lane.proven = True
 
     def refused(self, batch: Outgoing) -> None:
-        """It failed for good. Batches after it keep their numbers: the broker then says that they do not follow, which starts the lane over."""
+        """It failed for good. Batches after it keep their numbers: the broker then says that they do not follow, which starts the
+        lane over."""
         self._ground(self.lane(batch.partition), batch)
 
     def retry(self, batch: Outgoing, now: float, *, doubtful: bool, at_once: bool = False) -> None:

@@ -160,9 +160,7 @@ class KafkaAdmin:
             return error(code, reply.groups[0].error_message or f"group {group!r}") if code else None
 
         request = DescribeGroupsRequest(groups=(group,))
-        reply = client.ask(
-            request, deadline, client.to_coordinator(group), check=check, refresh=lambda why: client.lost_coordinator(group)
-        )
+        reply = client.ask(request, deadline, client.to_coordinator(group), check=check, refresh=lambda why: client.lost_coordinator(group))
         found = reply.groups[0]
         members = []
         for member in found.members:
@@ -199,5 +197,3 @@ def _first_error(results: Any, topic: str) -> BrokerError | None:
 
 def _code(reply: Any) -> BrokerError | None:
     return error(reply.error_code) if reply.error_code else None
-
-

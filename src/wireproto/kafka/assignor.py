@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 
 from ..errors import Malformed
 from ..position import TopicPartition
-from .messages import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from .messages import ConsumerProtocolAssignment, ConsumerProtocolSubscription, ConsumerProtocolTopicPartition
 
 NAME = "range"
 _VERSION = struct.Struct(">h")
@@ -61,8 +61,7 @@ def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
     by_topic: dict[str, list[int]] = {}
     for topic, partition in partitions:
         by_topic.setdefault(topic, []).append(partition)
-    kind = ConsumerProtocolAssignment.TopicPartition
-    assigned = tuple(kind(topic=topic, partitions=tuple(numbers)) for topic, numbers in by_topic.items())
+    assigned = tuple(ConsumerProtocolTopicPartition(topic=topic, partitions=tuple(numbers)) for topic, numbers in by_topic.items())
     return _VERSION.pack(0) + ConsumerProtocolAssignment(assigned_partitions=assigned).encode(0)
 
 

@@ -1,10 +1,11 @@
 """The Consumer: a member of a group, its batches and its commits.
 
-What it is: the coordinator says which partitions are ours, the fetcher reads them from where the group resumes, and `poll` is where both go on:
-rebalances, callbacks and automatic commits happen there and nowhere else.
+What it is: the coordinator says which partitions are ours, the fetcher reads them from where the group resumes, and `poll` is where
+both go on: rebalances, callbacks and automatic commits happen there and nowhere else.
 May assume: one thread at a time. Must not: commit what poll has not handed out, or hand out what is not ours any more.
 
-    at a rebalance, in this order       automatic commit of what was handed out · on_revoked · join, sync · committed offsets of what is ours ·
+    at a rebalance, in this order       automatic commit of what was handed out · on_revoked · join, sync · committed offsets of what
+    is ours ·
                                         `start` where there is none · on_assigned · fetching
 """
 
@@ -223,9 +224,7 @@ class KafkaConsumer:
         with self._entered():
             deadline = time.monotonic() + timeout
             cursors = self._fetcher.plan.cursors
-            ends = positions.list_offsets(
-                self._client, list(cursors), positions.LATEST_TIME, deadline, committed=self._committed_only
-            )
+            ends = positions.list_offsets(self._client, list(cursors), positions.LATEST_TIME, deadline, committed=self._committed_only)
             return {key: max(0, ends[key] - cursor.position) for key, cursor in cursors.items()}
 
     # --- moving ---

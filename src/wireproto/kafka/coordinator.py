@@ -124,7 +124,9 @@ class Coordinator:
             counts = {name: len(known[name].partitions) for name in topics if name in known}
         conn = self.connection(deadline)
         timeout_at = time.monotonic() + self._options.max_poll_interval + self._options.request_timeout
-        return wire.submit(conn, self.membership.sync_request(counts), timeout_at=timeout_at, version=wire.version_for(conn, SyncGroupRequest))
+        return wire.submit(
+            conn, self.membership.sync_request(counts), timeout_at=timeout_at, version=wire.version_for(conn, SyncGroupRequest)
+        )
 
     def _lost(self, why: WireprotoError, deadline: float) -> None:
         """The coordinator could not be reached or is another one now: go on trying for `request_timeout`."""

@@ -1,8 +1,8 @@
 """Reading ahead: where each partition is, what to ask of which leader, what an answer brings.
 
 What it is: the plan of a reader or consumer, sans-IO. A cursor per partition knows two places: `position`, behind the last record handed
-out, and `ahead`, behind the last one fetched. Each leader has one Fetch under way at a time, which names every partition of it that has room;
-it leaves as soon as the heads of the last answer's batches are scanned, before anything is decoded.
+out, and `ahead`, behind the last one fetched. Each leader has one Fetch under way at a time, which names every partition of it that
+has room; it leaves as soon as the heads of the last answer's batches are scanned, before anything is decoded.
 
     due() ──► request() ──► (the leader) ──► answer() ──► chunks, in the order of arrival ──► pop() ──► moved()
 
@@ -180,7 +180,9 @@ class FetchPlan:
 
     def wakeup(self, now: float) -> float:
         """When a refused partition may be asked for again; infinity when none is."""
-        return min((c.retry_at for c in self.cursors.values() if not c.fetching and not c.paused and c.retry_at > now), default=float("inf"))
+        return min(
+            (c.retry_at for c in self.cursors.values() if not c.fetching and not c.paused and c.retry_at > now), default=float("inf")
+        )
 
     def request(
         self, cursors: Sequence[Cursor], ids: Callable[[str], bytes], epoch: Callable[[str, int], int], *, crowded: bool

@@ -98,8 +98,8 @@ class Fetcher:
         self._box.put(WAKE)
 
     def _decode(self, chunk: Chunk) -> Batch:
-        """The chunk's records from the cursor on. What the core leaves for a later call (behind it something cannot be read, or its bound on
-        unpacking was reached) goes back to be handed out next."""
+        """The chunk's records from the cursor on. What the core leaves for a later call (behind it something cannot be read, or its
+        bound on unpacking was reached) goes back to be handed out next."""
         cursor, options = chunk.cursor, self._options
         start = max(chunk.start, cursor.position)
         try:
@@ -116,7 +116,8 @@ class Fetcher:
             )
         except ProtocolError as why:
             self.plan.seek((cursor.topic, cursor.partition), cursor.position)  # the next poll meets it again, unless the caller seeks on
-            raise why.with_context(topic=cursor.topic, partition=cursor.partition, position=cursor.position)
+            why.with_context(topic=cursor.topic, partition=cursor.partition, position=cursor.position)
+            raise
         position = following if chunk.records is not None else chunk.next
         end = chunk.next if cursor.stop is None else min(chunk.next, cursor.stop)
         if start < position < end:
@@ -176,9 +177,7 @@ class Fetcher:
             return
         try:
             timeout_at = time.monotonic() + self._options.request_timeout + self._options.max_wait
-            self._calls[node] = wire.submit(
-                conn, request, mailbox=self._box, timeout_at=timeout_at, version=version, matter=(node, asked)
-            )
+            self._calls[node] = wire.submit(conn, request, mailbox=self._box, timeout_at=timeout_at, version=version, matter=(node, asked))
         except TransportError as why:
             self.plan.failed(asked, time.monotonic())
             self._failed(why)

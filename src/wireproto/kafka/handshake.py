@@ -45,7 +45,9 @@ def ask_versions(conn: Connection, deadline: float) -> Versions:
 
     agreed: wire.Agreed = conn.context
     for version in (ApiVersionsRequest.MAX_VERSION, 0):
-        request = ApiVersionsRequest(client_software_name="wireproto", client_software_version=__version__) if version else ApiVersionsRequest()
+        request = (
+            ApiVersionsRequest(client_software_name="wireproto", client_software_version=__version__) if version else ApiVersionsRequest()
+        )
         token = conn.next_token()
         data = conn.call(token, wire.frame(request, version, token, agreed.client_id), deadline)
         try:
@@ -75,7 +77,9 @@ def authenticate(conn: Connection, name: str, mechanism: Mechanism, deadline: fl
                 break
             token = following
     except Disconnected as why:
-        raise AuthError(f"the broker closed the connection during {name}: wrong credentials, or no SASL on this listener", peer=conn.peer) from why
+        raise AuthError(
+            f"the broker closed the connection during {name}: wrong credentials, or no SASL on this listener", peer=conn.peer
+        ) from why
     if answer.session_lifetime_ms:
         agreed: wire.Agreed = conn.context
         agreed.session_until = time.monotonic() + answer.session_lifetime_ms / 1000

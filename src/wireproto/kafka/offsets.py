@@ -108,7 +108,9 @@ def commit(
     return codes
 
 
-def fetch_request(client: KafkaClient, group: str, keys: Iterable[TopicPartition] | None, version: int, stable: bool = True) -> OffsetFetchRequest:
+def fetch_request(
+    client: KafkaClient, group: str, keys: Iterable[TopicPartition] | None, version: int, stable: bool = True
+) -> OffsetFetchRequest:
     """The question for one group; `keys` None asks for every topic (v2 on)."""
     topics = None if keys is None else _grouped(keys)
     stable = stable and version >= 7
@@ -146,7 +148,9 @@ def read_offsets(client: KafkaClient, group: str, reply: OffsetFetchResponse) ->
     return found, problem
 
 
-def fetch(client: KafkaClient, group: str, keys: Iterable[TopicPartition] | None, deadline: float, *, to: Route) -> dict[TopicPartition, int]:
+def fetch(
+    client: KafkaClient, group: str, keys: Iterable[TopicPartition] | None, deadline: float, *, to: Route
+) -> dict[TopicPartition, int]:
     """Committed offsets of a group; partitions without one are left out."""
     wanted = None if keys is None else tuple(keys)
     reply = client.ask(

@@ -1,6 +1,7 @@
 """EARLIEST, LATEST, a time or positions, as offsets of partitions.
 
-What it is: ListOffsets for many partitions at once, each sent to its leader, with retries. A pure front (`wanted`) tells what has to be asked.
+What it is: ListOffsets for many partitions at once, each sent to its leader, with retries. A pure front (`wanted`) tells what has to
+be asked.
 
     where                    ListOffsets timestamp
     EARLIEST                 -2
@@ -47,7 +48,9 @@ def offset_of(position: Position, key: TopicPartition) -> int:
     return position.offset
 
 
-def find(client: KafkaClient, keys: Iterable[TopicPartition], where: Where, deadline: float, *, committed: bool) -> dict[TopicPartition, int]:
+def find(
+    client: KafkaClient, keys: Iterable[TopicPartition], where: Where, deadline: float, *, committed: bool
+) -> dict[TopicPartition, int]:
     """Offsets that `where` means now in each of these partitions.
 
     Raises:

@@ -1,10 +1,11 @@
 """The Producer: records in, receipts out.
 
-What it is: the accumulator's hands. Whoever fills a batch sends it; the keeper sends when a linger is over or an answer made room, and reads the
+What it is: the accumulator's hands. Whoever fills a batch sends it; the keeper sends when a linger is over or an answer made room,
+and reads the
 answers; the client's worker thread finds leaders, connections and producer ids. All connections of purpose "produce" are shared by the
 client's producers.
-May assume: the accumulator keeps order and numbers. Must not: block in the keeper, or send two batches of a partition out of order: sending is
-one thread's at a time (`_pump`).
+May assume: the accumulator keeps order and numbers. Must not: block in the keeper, or send two batches of a partition out of order:
+sending is one thread's at a time (`_pump`).
 
     answer                                              the batch
     0                                                   is done
