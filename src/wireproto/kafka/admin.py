@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _DEFAULT_FACTOR = 4
 _TOPIC_STATES = 6
 _UNKNOWN_TOPIC = 3
+_NO_GROUP = 69
 
 
 class KafkaAdmin:
@@ -152,12 +153,14 @@ class KafkaAdmin:
         return sorted(names)
 
     def describe_group(self, group: str, *, timeout: float = 30.0) -> GroupInfo:
-        """State and members of a classic group with what each holds. A group that nobody knows has the state ``Dead``."""
+        """State and members of a classic group with what each holds. Raises GroupIdNotFound for a group that nobody knows, also where the
+        broker (before DescribeGroups v6) calls it ``Dead``."""
         client, deadline = self._client, time.monotonic() + timeout
 
         def check(reply: DescribeGroupsResponse) -> BrokerError | None:
-            code = reply.groups[0].error_code if reply.groups else 0
-            return error(code, reply.groups[0].error_message or f"group {group!r}") if code else None
+            found = reply.groups[0]
+            code = found.error_code or (_NO_GROUP if found.group_state == "Dead" else 0)
+            return error(code, found.error_message or f"group {group!r}") if code else None
 
         request = DescribeGroupsRequest(groups=(group,))
         reply = client.ask(request, deadline, client.to_coordinator(group), check=check, refresh=lambda why: client.lost_coordinator(group))

@@ -355,7 +355,8 @@ def _first_partition(message: Any, cluster: Cluster) -> tuple[str, int] | None:
     """Topic and partition that a request on partitions names first."""
     for topic in getattr(message, "topics", None) or getattr(message, "topic_data", None) or ():
         name = getattr(topic, "name", "") or getattr(topic, "topic", "") or cluster.name(getattr(topic, "topic_id", b"") or b"")
-        numbers: Any = getattr(topic, "partitions", None) or getattr(topic, "partition_data", None) or getattr(topic, "partition_indexes", ())
+        numbers: Any = getattr(topic, "partitions", None) or getattr(topic, "partition_data", None)
+        numbers = numbers or getattr(topic, "partition_indexes", ())
         for entry in numbers:
             if isinstance(entry, int):
                 return (name, entry) if name else None

@@ -76,7 +76,9 @@ class KafkaConsumer:
             self._coordinator.polled_at = time.monotonic()
             while True:
                 if not self._settle(deadline):
-                    return None
+                    if time.monotonic() >= deadline:
+                        return None
+                    continue
                 self._commit_sometimes(deadline)
                 batch = self._fetcher.poll(deadline)
                 if batch is not None or time.monotonic() >= deadline:
