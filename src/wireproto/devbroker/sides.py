@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 SIDES: dict[str, str] = {
     "kafka": "wireproto.devbroker.kafka:KafkaSide",
+    "rocketmq": "wireproto.devbroker.rocketmq:RocketMQSide",
     "zookeeper": "wireproto.devbroker.zookeeper:ZooKeeperSide",
 }
 
