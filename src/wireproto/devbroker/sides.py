@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 SIDES: dict[str, str] = {
     "kafka": "wireproto.devbroker.kafka:KafkaSide",
+    "pulsar": "wireproto.devbroker.pulsar:PulsarSide",
     "rocketmq": "wireproto.devbroker.rocketmq:RocketMQSide",
     "zookeeper": "wireproto.devbroker.zookeeper:ZooKeeperSide",
 }

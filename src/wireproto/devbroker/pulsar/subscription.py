@@ -1,0 +1,230 @@
+"""Subscriptions: a cursor, what is handed out and not yet acknowledged, and who gets the next entry.
+
+    entries   … acked … | mark | acked or pending or waiting to be handed out again … | next | never handed out …
+
+`mark` is the first entry that is not acknowledged, `next` the first that was never handed out. Entries between them are done, pending
+with a consumer, or in `again`. A batch may be acknowledged in parts: its remaining bits are kept and travel with the next delivery.
+
+    | type       | who gets an entry                                                          |
+    |------------|----------------------------------------------------------------------------|
+    | Exclusive  | the one consumer                                                           |
+    | Failover   | the active one: the first by priority, then by when it came                |
+    | Shared     | the next one in turn that has permits                                      |
+    | Key_Shared | the one whose range holds the entry's sticky hash; it waits for its permits |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ...pulsar import PulsarApi_pb2 as api
+
+if TYPE_CHECKING:
+    from .session import Session
+    from .topic import Topic
+
+SubType = api.CommandSubscribe.SubType
+EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED = SubType.Exclusive, SubType.Shared, SubType.Failover, SubType.Key_Shared
+
+
+@dataclass(eq=False, slots=True)
+class Consumer:
+    """One connected consumer."""
+
+    session: Session
+    id: int
+    name: str
+    priority: int = 0
+    permits: int = 0
+    pending: dict[int, int] = field(default_factory=dict)  # entry: permits that it took
+    ended: bool = False
+
+
+class Subscription:
+    """One subscription of one topic.
+
+    Args:
+        start: first entry to hand out.
+        durable: kept when its last consumer leaves.
+    """
+
+    def __init__(self, topic: Topic, name: str, kind: Any, start: int, durable: bool) -> None:
+        self.topic = topic
+        self.name = name
+        self.kind = kind
+        self.durable = durable
+        self.mark = start
+        self.next = start
+        self.done: set[int] = set()  # acknowledged entries at or after mark
+        self.partial: dict[int, list[int]] = {}  # entry: bits still open, 64 to a word
+        self.again: set[int] = set()
+        self.attempts: dict[int, int] = {}
+        self.consumers: list[Consumer] = []
+        self._turn = 0
+
+    # -- consumers --------------------------------------------------------------------------------------------------------
+
+    def add(self, consumer: Consumer) -> None:
+        """A consumer came."""
+        before = self.active
+        self.consumers.append(consumer)
+        if self.kind == FAILOVER:
+            self.consumers.sort(key=lambda each: each.priority)
+            self._tell_active(before, consumer)
+
+    def remove(self, consumer: Consumer) -> None:
+        """A consumer went: what it held is handed out again."""
+        if consumer not in self.consumers:
+            return
+        before = self.active
+        self.consumers.remove(consumer)
+        self._give_back(consumer.pending)
+        consumer.pending = {}
+        if self.kind == FAILOVER:
+            self._tell_active(before, None)
+        self.dispatch()
+
+    @property
+    def active(self) -> Consumer | None:
+        """Who gets everything, in the exclusive and failover types."""
+        return self.consumers[0] if self.consumers and self.kind in (EXCLUSIVE, FAILOVER) else None
+
+    def _tell_active(self, before: Consumer | None, came: Consumer | None) -> None:
+        active = self.active
+        if active is not before:
+            if before is not None and before in self.consumers:
+                self._give_back(before.pending)
+                before.pending = {}
+            told = self.consumers
+        else:
+            told = [came] if came is not None else []
+        for each in told:
+            each.session.send(api.CommandActiveConsumerChange(consumer_id=each.id, is_active=each is active))
+
+    # -- delivery ---------------------------------------------------------------------------------------------------------
+
+    def dispatch(self) -> None:
+        """Hand out all that consumers have permits for."""
+        while self.consumers:
+            number = min(self.again) if self.again else self.next
+            if number >= self.topic.end:
+                break
+            if number in self.done:
+                self._step(number)
+                continue
+            consumer = self._choose(number)
+            if consumer is None or consumer.permits <= 0:
+                return
+            self._step(number)
+            self._deliver(consumer, number)
+        if self.topic.terminated and self.next >= self.topic.end and not self.again:
+            for each in self.consumers:
+                if not each.ended:
+                    each.ended = True
+                    each.session.send(api.CommandReachedEndOfTopic(consumer_id=each.id))
+
+    def _step(self, number: int) -> None:
+        if number in self.again:
+            self.again.discard(number)
+        else:
+            self.next = number + 1
+
+    def _choose(self, number: int) -> Consumer | None:
+        if self.kind in (EXCLUSIVE, FAILOVER):
+            return self.active
+        if self.kind == KEY_SHARED:
+            return self.consumers[self.topic.facts[number].sticky * len(self.consumers) // 65536]
+        for step in range(len(self.consumers)):
+            consumer = self.consumers[(self._turn + step) % len(self.consumers)]
+            if consumer.permits > 0:
+                self._turn = (self._turn + step + 1) % len(self.consumers)
+                return consumer
+        return None
+
+    def _deliver(self, consumer: Consumer, number: int) -> None:
+        entry = self.topic.entry(number)
+        assert entry is not None
+        cost = self.topic.facts[number].messages
+        command = api.CommandMessage(
+            consumer_id=consumer.id,
+            message_id=api.MessageIdData(ledgerId=self.topic.ledger, entryId=number, partition=consumer.session.partition(self.topic)),
+            redelivery_count=self.attempts.get(number, 0) if self.kind in (SHARED, KEY_SHARED) else 0,
+        )
+        if number in self.partial:
+            command.ack_set.extend(_signed(word) for word in self.partial[number])
+            cost = sum(word.bit_count() for word in self.partial[number])
+        consumer.permits -= cost
+        consumer.pending[number] = cost
+        consumer.session.send(command, entry.data)
+
+    # -- acknowledgement --------------------------------------------------------------------------------------------------
+
+    def ack(self, consumer: Consumer, command: Any) -> None:
+        """Take an ACK, individual or cumulative, with or without batch bits."""
+        cumulative = command.ack_type == api.CommandAck.AckType.Cumulative
+        for message_id in command.message_id:
+            number = message_id.entryId
+            if message_id.ledgerId != self.topic.ledger or not self.mark <= number < self.topic.end:
+                continue
+            if cumulative:
+                for each in range(self.mark, number):
+                    self._finish(each)
+            if message_id.ack_set:
+                self._ack_part(number, [word & (2**64 - 1) for word in message_id.ack_set])
+            else:
+                self._finish(number)
+        while self.mark in self.done:
+            self.done.discard(self.mark)
+            self.mark += 1
+        self.next = max(self.next, self.mark)
+        self.dispatch()
+
+    def _ack_part(self, number: int, still_open: list[int]) -> None:
+        size = self.topic.facts[number].messages
+        before = self.partial.get(number) or [(1 << min(64, size - at)) - 1 for at in range(0, size, 64)]
+        now = [have & (still_open[at] if at < len(still_open) else 0) for at, have in enumerate(before)]
+        if any(now):
+            self.partial[number] = now
+        else:
+            self._finish(number)
+
+    def _finish(self, number: int) -> None:
+        self.done.add(number)
+        self.partial.pop(number, None)
+        self.attempts.pop(number, None)
+        self.again.discard(number)
+        for each in self.consumers:
+            each.pending.pop(number, None)
+
+    def redeliver(self, consumer: Consumer, message_ids: Any) -> None:
+        """Hand out again what a consumer holds: the given ids, or everything when none are given."""
+        wanted = [m.entryId for m in message_ids if m.ledgerId == self.topic.ledger] if message_ids else list(consumer.pending)
+        self._give_back({number: consumer.pending.pop(number) for number in wanted if number in consumer.pending})
+        self.dispatch()
+
+    def _give_back(self, numbers: dict[int, int]) -> None:
+        for number in numbers:
+            if number not in self.done and number >= self.mark:
+                self.again.add(number)
+                self.attempts[number] = self.attempts.get(number, 0) + 1
+
+    def reset(self, start: int) -> None:
+        """Go to an entry: everything before it counts as acknowledged, everything from it on as new."""
+        self.mark = self.next = start
+        self.done.clear()
+        self.partial.clear()
+        self.again.clear()
+        self.attempts.clear()
+        for each in self.consumers:
+            each.pending = {}
+            each.ended = False
+
+    @property
+    def backlog(self) -> int:
+        """Messages that are not acknowledged."""
+        return sum(self.topic.facts[n].messages for n in range(self.mark, self.topic.end) if n not in self.done)
+
+
+def _signed(word: int) -> int:
+    return word - 2**64 if word >= 2**63 else word

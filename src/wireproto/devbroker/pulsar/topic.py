@@ -1,0 +1,129 @@
+"""Topics: entries with what dispatch needs to know of them, producers' names, subscriptions.
+
+    stored entry   [0x0e01 u16 · crc32c u32] · u32 metadata size · MessageMetadata · payload
+
+An entry is kept as it came in SEND; the checksum covers metadata size, metadata and payload. A topic is one ledger.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf.message import DecodeError
+
+from ..._codec import crc32c
+from ...errors import ChecksumMismatch, Malformed, Truncated
+from ...pulsar import PulsarApi_pb2 as api
+from ...pulsar.routing import murmur3_hash
+
+if TYPE_CHECKING:
+    from ..log import Entry, PartitionLog
+    from .session import Session
+    from .subscription import Subscription
+
+MAGIC = b"\x0e\x01"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a broker reads of an entry's metadata.
+
+    Attributes:
+        batch: messages in it, 0 when it is not a batch.
+        publish_time: milliseconds.
+        sticky: hash of what decides its consumer in a key-shared subscription, 0 to 65535.
+    """
+
+    batch: int
+    publish_time: int
+    sticky: int
+
+    @property
+    def messages(self) -> int:
+        return self.batch or 1
+
+
+def facts_of(entry: bytes, check: bool = False) -> Facts:
+    """Read a stored entry; `check` verifies its checksum. Raises Truncated, Malformed or ChecksumMismatch."""
+    at = 0
+    if entry[:2] == MAGIC:
+        if check and crc32c(memoryview(entry)[6:]) != int.from_bytes(entry[2:6], "big"):
+            raise ChecksumMismatch("the entry's CRC-32C is wrong", message="SEND", offset=2)
+        at = 6
+    size = int.from_bytes(entry[at : at + 4], "big")
+    if len(entry) < at + 4 + size:
+        raise Truncated("the entry ends inside its metadata", message="MessageMetadata", offset=at)
+    try:
+        metadata = api.MessageMetadata.FromString(entry[at + 4 : at + 4 + size])
+    except (DecodeError, UnicodeDecodeError) as why:
+        raise Malformed("the metadata is not protobuf", message="MessageMetadata", offset=at + 4) from why
+    batch = metadata.num_messages_in_batch if metadata.HasField("num_messages_in_batch") else 0
+    return Facts(batch, metadata.publish_time, _sticky(metadata))
+
+
+def _sticky(metadata: Any) -> int:
+    if metadata.HasField("ordering_key"):
+        text = metadata.ordering_key.decode("utf-8", "replace")
+    elif metadata.HasField("partition_key"):
+        text = metadata.partition_key
+        if metadata.partition_key_b64_encoded:
+            text = base64.b64decode(text).decode("utf-8", "replace")
+    else:
+        text = f"{metadata.producer_name}-{metadata.sequence_id}"
+    return murmur3_hash(text) % 65536
+
+
+class Topic:
+    """One topic or one partition of one.
+
+    Attributes:
+        name: full name.
+        ledger: number of its one ledger.
+        log: its entries; the offset of an entry is its entry id.
+        producers: connected ones by name.
+        subscriptions: by name.
+        terminated: no more messages; readers are told when they reach the end.
+    """
+
+    def __init__(self, name: str, ledger: int, log: PartitionLog) -> None:
+        self.name = name
+        self.ledger = ledger
+        self.log = log
+        self.facts = [facts_of(entry.data) for entry in log]
+        self.producers: dict[str, Session] = {}
+        self.subscriptions: dict[str, Subscription] = {}
+        self.terminated = False
+
+    @property
+    def end(self) -> int:
+        """Entry id that the next message gets."""
+        return self.log.end
+
+    def append(self, data: bytes) -> int:
+        """Store an entry and hand it out; returns its id. Raises when its bytes are wrong."""
+        facts = facts_of(data, check=True)
+        self.facts.append(facts)
+        entry = self.log.append(data, timestamp=facts.publish_time)
+        for subscription in self.subscriptions.values():
+            subscription.dispatch()
+        return entry.base
+
+    def entry(self, number: int) -> Entry | None:
+        """An entry by id."""
+        return self.log.entry(number)
+
+    def first_at(self, publish_time: int) -> int:
+        """The first entry published at or after a time, or the end."""
+        return next((number for number, facts in enumerate(self.facts) if facts.publish_time >= publish_time), self.end)
+
+    def position(self, message_id: Any) -> int:
+        """Entry id that a MessageIdData means as a place to start: earliest, latest, an entry of this ledger, or beyond."""
+        ledger = message_id.ledgerId - 2**64 if message_id.ledgerId >= 2**63 else message_id.ledgerId
+        entry = message_id.entryId - 2**64 if message_id.entryId >= 2**63 else message_id.entryId
+        if ledger < self.ledger:
+            return 0
+        if ledger > self.ledger:
+            return self.end
+        return min(max(entry, 0), self.end)
