@@ -74,6 +74,7 @@ cdef class Call(Waitable):
     cdef void finish(self, object frame, tuple failure)
     cdef void abandon(self)
     cdef void settle(self)
+    cdef void want(self)
     cdef object outcome(self)
 
 

@@ -128,6 +128,12 @@ cdef class Call(Waitable):
     def cancel(self):
         self.abandon()
 
+    cdef void want(self):
+        """A thread waits for this call: its connection is read even when mailboxes hold it back."""
+        self.conn.wanted += 1
+        if self.conn.held > 0 and self.loop.polling:
+            self.loop.poke()
+
     cdef object outcome(self):
         if self.failure is not None:
             raise self.conn.describe(self.failure)
@@ -135,7 +141,7 @@ cdef class Call(Waitable):
 
     def wait(self, double deadline):
         if not self.ready:
-            self.conn.wanted += 1
+            self.want()
             try:
                 self.loop.wait(self, deadline)
             finally:
@@ -147,7 +153,7 @@ cdef class Call(Waitable):
         if not done:
             if self.late:
                 raise errors.TimedOut("the call was given up", peer=self.conn.peer)
-            self.conn.wanted += 1
+            self.want()
             try:
                 done = self.loop.wait(self, deadline)
             except BaseException:

@@ -104,8 +104,10 @@ class Pool:
             mine.set()
 
     def _await_back_off(self, address: Address, deadline: float) -> None:
-        until = min(self._failures.get(address, (0, 0.0))[1], deadline)
-        if until > time.monotonic():
+        """Sit the back-off out, but leave half of the caller's time for the attempt itself."""
+        now = time.monotonic()
+        until = min(self._failures.get(address, (0, 0.0))[1], now + (deadline - now) / 2)
+        if until > now:
             pause(self._loop, until)
 
 

@@ -18,6 +18,7 @@ from wireproto.url import Address
 from . import dial, retry
 from .options import CommonOptions
 from .pool import Pool, pause
+from .tls import TlsStream
 
 if TYPE_CHECKING:
     from wireproto._net import Framing
@@ -54,7 +55,11 @@ class ClientBase(Generic[Options]):
         self.loop.check()
         deadline = min(deadline, time.monotonic() + self.options.connect_timeout)
         stream = dial.dial(address, deadline, address_map=self.options.address_map, tls=self._tls, context=self._context)
-        return self.loop.open(stream, dial.peer_name(address), self.framing, self.frame_cap)
+        try:
+            return self.loop.open(stream, dial.peer_name(address), self.framing, self.frame_cap)
+        except BaseException:
+            (stream.sock if isinstance(stream, TlsStream) else stream).close()
+            raise
 
     def handshake(self, conn: Connection, deadline: float) -> None:
         """The adapter's: versions, authentication, session. Raises to refuse the connection."""

@@ -1,0 +1,321 @@
+"""Look-up, dialling, pool and client base on real sockets: every failure one line, within its time."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from net_server import running
+from wireproto import _net
+from wireproto._net import Connection, Event, Loop, Mailbox
+from wireproto.errors import AuthError, Closed, ConnectError, Disconnected, TimedOut
+from wireproto.net import address as address_module
+from wireproto.net import debug
+from wireproto.net.dial import connect, dial
+from wireproto.net.options import CommonOptions
+from wireproto.net.pool import Pool
+from wireproto.net.runtime import ClientBase
+from wireproto.url import Address
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    with running() as port:
+        yield port
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    loop = Loop("net")
+    yield loop
+    loop.close()
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+
+def soon(seconds: float = 5.0) -> float:
+    return time.monotonic() + seconds
+
+
+def unused_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def ask(conn: Connection, verb: bytes, payload: bytes = b"", timeout: float = 5.0) -> bytes:
+    token = conn.next_token()
+    return conn.call(token, [struct.pack(">i", token), verb, payload], soon(timeout))[4:]
+
+
+def test_refused_is_one_line_naming_the_peer() -> None:
+    port = unused_port()
+    with pytest.raises(ConnectError, match=rf"connection refused: nothing listens there \(peer 127\.0\.0\.1:{port}\)"):
+        dial(("127.0.0.1", port), soon())
+
+
+def test_the_map_is_shown_when_it_was_used() -> None:
+    port = unused_port()
+    with pytest.raises(ConnectError, match=rf"peer broker-1:9092 \(by way of 127\.0\.0\.1:{port}\)"):
+        dial(("broker-1", 9092), soon(), address_map={"broker-1": f"127.0.0.1:{port}"})
+
+
+def test_a_look_up_that_hangs_ends_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = threading.Event()
+    lookups: list[str] = []
+
+    def hang(host: str, *rest: object, **more: object) -> list[object]:
+        lookups.append(host)
+        release.wait(10)
+        raise OSError("released")
+
+    monkeypatch.setattr(address_module.socket, "getaddrinfo", hang)
+    begin = time.monotonic()
+    for _ in range(3):
+        with pytest.raises(TimedOut, match=r"the name slow\.example was not resolved in time"):
+            dial(("slow.example", 1), soon(0.1))
+    assert 0.3 <= time.monotonic() - begin < 0.6
+    assert lookups == ["slow.example"], "one thread for one name, however often it is asked"
+    release.set()
+
+
+def test_a_dead_address_does_not_keep_from_the_next(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
+    dead = ("127.0.0.1", unused_port())
+    found = [(socket.AF_INET, dead), (socket.AF_INET, ("127.0.0.1", port))]
+    monkeypatch.setattr("wireproto.net.dial.resolve", lambda *_: found)
+    connect(("two.example", 1), soon()).close()
+
+
+def test_a_silent_address_does_not_keep_from_the_next(monkeypatch: pytest.MonkeyPatch, port: int, listener: socket.socket) -> None:
+    listener.listen(0)
+    fillers = []
+    for _ in range(3):  # fill its queue: further attempts are not answered
+        filler = socket.socket()
+        filler.setblocking(False)
+        filler.connect_ex(listener.getsockname())
+        fillers.append(filler)
+    silent = listener.getsockname()
+    monkeypatch.setattr("wireproto.net.dial.resolve", lambda *_: [(socket.AF_INET, silent), (socket.AF_INET, ("127.0.0.1", port))])
+    begin = time.monotonic()
+    connect(("two.example", 1), soon()).close()
+    assert time.monotonic() - begin < 1.0
+    monkeypatch.setattr("wireproto.net.dial.resolve", lambda *_: [(socket.AF_INET, silent)])
+    begin = time.monotonic()
+    with pytest.raises(TimedOut, match="no answer to the connection attempt"):
+        connect(("one.example", 1), soon(0.2))
+    assert 0.2 <= time.monotonic() - begin < 0.4
+    for filler in fillers:
+        filler.close()
+
+
+class Dialler:
+    """Counts its work; opens real connections."""
+
+    def __init__(self, loop: Loop, port: int) -> None:
+        self.loop, self.port = loop, port
+        self.dialled: list[Address] = []
+
+    def __call__(self, address: Address, deadline: float) -> Connection:
+        self.dialled.append(address)
+        return self.loop.open(dial(("127.0.0.1", self.port), deadline), f"{address[0]}:{address[1]}", "kafka", 1 << 20)
+
+
+def test_the_pool_keeps_one_connection_for_each_purpose(loop: Loop, port: int) -> None:
+    dialler = Dialler(loop, port)
+    pool = Pool(loop, dialler)
+    one = pool.get(("a", 1), "main", soon())
+    assert pool.get(("a", 1), "main", soon()) is one
+    assert pool.get(("a", 1), "bulk", soon()) is not one
+    assert pool.get(("b", 1), "main", soon()) is not one
+    assert len(dialler.dialled) == 3
+    pool.drop(one)
+    assert one.closed
+    assert pool.peek(("a", 1)) is None
+    assert pool.get(("a", 1), "main", soon()) is not one
+
+
+def test_threads_share_one_dialling(loop: Loop, port: int) -> None:
+    dialler = Dialler(loop, port)
+
+    def handshake(conn: Connection, deadline: float) -> None:
+        assert ask(conn, b"d", struct.pack(">I", 50)) != b""
+
+    pool = Pool(loop, dialler, handshake)
+    got: list[Connection] = []
+    threads = [threading.Thread(target=lambda: got.append(pool.get(("a", 1), "main", soon()))) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(5)
+    assert len(got) == 6
+    assert len(set(map(id, got))) == 1
+    assert len(dialler.dialled) == 1
+
+
+def test_a_refused_handshake_closes_and_is_not_given_out(loop: Loop, port: int) -> None:
+    def handshake(conn: Connection, deadline: float) -> None:
+        raise AuthError("no", code=58, name="SASL_AUTHENTICATION_FAILED")
+
+    pool = Pool(loop, Dialler(loop, port), handshake)
+    with pytest.raises(AuthError):
+        pool.get(("a", 1), "main", soon())
+    assert loop.connections == []
+
+
+def test_the_pool_backs_off_an_address_that_fails(loop: Loop) -> None:
+    pool = Pool(loop, Dialler(loop, unused_port()))
+    begin = time.monotonic()
+    for _ in range(4):
+        with pytest.raises(ConnectError):
+            pool.get(("a", 1), "main", soon())
+    assert time.monotonic() - begin > 0.2
+    begin = time.monotonic()
+    with pytest.raises(ConnectError):
+        pool.get(("a", 1), "main", soon(0.05))
+    assert time.monotonic() - begin < 0.2
+
+
+def test_a_waiter_outlives_the_short_deadline_of_the_dialling_thread(loop: Loop, port: int) -> None:
+    begun = threading.Event()
+
+    def handshake(conn: Connection, deadline: float) -> None:
+        begun.set()
+        ask(conn, b"d", struct.pack(">I", 150), timeout=deadline - time.monotonic())
+
+    pool = Pool(loop, Dialler(loop, port), handshake)
+    failed: list[BaseException] = []
+
+    def impatient() -> None:
+        try:
+            pool.get(("a", 1), "main", soon(0.05))
+        except TimedOut as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=impatient)
+    thread.start()
+    begun.wait(5)
+    assert not pool.get(("a", 1), "main", soon()).closed
+    thread.join(5)
+    assert len(failed) == 1
+
+
+class Client(ClientBase[CommonOptions]):
+    protocol = "kafka"
+    framing = "kafka"
+
+    def handshake(self, conn: Connection, deadline: float) -> None:
+        token = conn.next_token()
+        conn.call(token, struct.pack(">i", token) + b"e", deadline)
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (b"", r"dropped the connection at the first request: is this a kafka port or does it want TLS\?"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "not a kafka port: .*an HTTP server answers"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", "not a kafka port: .*the peer speaks TLS"),
+        (b"SSH-2.0-OpenSSH_9\r\n", "an SSH server answers"),
+    ],
+)
+def test_another_protocols_port_is_named(listener: socket.socket, answer: bytes, text: str) -> None:
+    def serve() -> None:
+        peer, _ = listener.accept()
+        peer.recv(100)
+        peer.sendall(answer)
+        peer.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    with Client(CommonOptions()) as client, pytest.raises(ConnectError, match=text):
+        client.pool.get(listener.getsockname(), "main", soon())
+    thread.join(5)
+
+
+def test_a_port_that_never_answers_is_named_in_time(listener: socket.socket) -> None:
+    with Client(CommonOptions(connect_timeout=0.2)) as client:
+        begin = time.monotonic()
+        with pytest.raises(TimedOut, match="not answered in time: is this a kafka port"):
+            client.pool.get(listener.getsockname(), "main", soon())
+        assert time.monotonic() - begin < 0.4
+
+
+def test_a_client_retries_reads_meanwhile_and_ends_when_closed(port: int) -> None:
+    client = Client(CommonOptions())
+    tries: list[int] = []
+
+    def attempt() -> bytes:
+        tries.append(1)
+        if len(tries) < 3:
+            raise Disconnected("again")
+        return ask(client.pool.get(("127.0.0.1", port), "main", soon()), b"e", b"third")
+
+    assert client.retry(attempt, soon()) == b"third"
+    threading.Timer(0.05, client.close).start()
+    begin = time.monotonic()
+    with pytest.raises(Closed):
+        client.pause(10)
+    assert time.monotonic() - begin < 1.0
+    with pytest.raises(Closed):
+        client.pool.get(("127.0.0.1", port), "main", soon())
+
+
+def test_the_wire_log_shows_frames_and_hides_secrets(loop: Loop, port: int) -> None:
+    lines: list[str] = []
+    done = Event(loop)
+
+    def write(text: str) -> None:
+        lines.append(text)
+        if b"last".hex(" ") in text and " < " in text:
+            done.set()
+
+    debug.watch(loop, write)
+    conn = loop.open(dial(("127.0.0.1", port), soon()), "the-peer", "kafka", 1 << 20)
+    conn.call(1, struct.pack(">i", 1) + b"ehunter2", soon(), secret=True)
+    ask(conn, b"e", b"last")
+    done.wait(soon())
+    assert any("> the-peer 12 bytes, secret" in line for line in lines)
+    assert not any("> " in line and "hunter2" in line for line in lines)
+    assert any("> the-peer" in line and "....elast" in line for line in lines)
+
+
+PING = bytes.fromhex("00000009 00000005 0812 920100")
+PONG = bytes.fromhex("00000009 00000005 0813 9a0100")
+
+
+def test_pulsars_ping_is_answered_while_nobody_calls(loop: Loop, listener: socket.socket) -> None:
+    conn = loop.open(dial(listener.getsockname(), soon()), "p", "pulsar", 1 << 20)
+    peer, _ = listener.accept()
+    peer.settimeout(5)
+    for _ in range(3):
+        peer.sendall(PING)
+        assert peer.recv(100) == PONG
+    box = Mailbox(loop)
+    conn.route(_net.SERVICE, box)
+    command = bytes.fromhex("0803 1a03 0a0178")  # CONNECTED, server_version "x"
+    peer.sendall(struct.pack(">II", 4 + len(command), len(command)) + command + PING)
+    push = box.get(soon())
+    assert push.channel == _net.SERVICE
+    assert push.frame == struct.pack(">I", len(command)) + command
+    assert push.conn is conn
+    assert peer.recv(100) == PONG
+    peer.close()
+
+
+def test_an_unroutable_push_and_an_unreadable_frame(loop: Loop, listener: socket.socket) -> None:
+    conn = loop.open(dial(listener.getsockname(), soon()), "p", "rocketmq", 1 << 20)
+    peer, _ = listener.accept()
+    lost = Event(loop)
+    conn.on_lost(lost.set)
+    header = b'{"code":40,"flag":0,"opaque":1}'
+    peer.sendall(struct.pack(">II", 4 + len(header), len(header)) + header)  # nobody wants it
+    peer.sendall(struct.pack(">II", 4, 99))
+    assert "no message of this protocol" in str(lost.wait(soon()))
+    peer.close()
