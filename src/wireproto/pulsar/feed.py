@@ -251,7 +251,7 @@ class Feed:
     def settle(self, part: PartitionConsumer, deadline: float) -> None:
         """Take in what has arrived; a failover consumer that was just attached waits a moment to learn whether it is fed."""
         self._drain()
-        until = min(deadline, time.monotonic() + 0.5)
+        until = min(deadline, time.monotonic() + 5.0)
         while not part.told and part.conn is not None and time.monotonic() < until:
             item = self._box.get(until)
             if item is not None:
