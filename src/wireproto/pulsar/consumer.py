@@ -18,13 +18,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from wireproto._codec import decode_pulsar
 from wireproto.errors import Closed, OptionError, Revoked
 from wireproto.position import LATEST, AtTime, Earliest, Latest, MessageId, Position, TopicPartition, Where
 from wireproto.records import Batch
 
 from . import PulsarApi_pb2 as api
 from .acks import wanted_after
-from .entries import decode_pulsar
 from .feed import Feed
 from .frames import message_id
 from .partition_consumer import EXCLUSIVE, FAILOVER, PartitionConsumer, Subscription

@@ -32,6 +32,8 @@ def properties(headers: Headers) -> tuple[tuple[str, bytes], ...]:
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     found: dict[str, bytes] = {}
     for name, value in pairs:
+        if not isinstance(name, str) or not isinstance(value, (bytes, bytearray, type(None))):
+            raise ValueUnsupported(f"header {name!r}: a name is text and a value bytes")
         if value is None:
             raise ValueUnsupported(f"header {name!r} is null, which Pulsar's properties cannot be")
         if name in found:
@@ -41,5 +43,14 @@ def properties(headers: Headers) -> tuple[tuple[str, bytes], ...]:
             value.decode("utf-8")
         except UnicodeError:
             raise ValueUnsupported(f"header {name!r} is not UTF-8 text, as Pulsar's properties must be") from None
-        found[name] = value
+        found[name] = bytes(value)
     return tuple(found.items())
+
+
+def as_bytes(what: str, value: bytes | None) -> bytes | None:
+    """A value or key as bytes that stay as they are; raises ValueUnsupported for anything but bytes-like and None."""
+    if value is None or type(value) is bytes:
+        return value
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    raise ValueUnsupported(f"the {what} is {type(value).__name__}; Pulsar carries bytes")

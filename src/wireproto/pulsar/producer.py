@@ -16,6 +16,7 @@ from wireproto._codec import Columns
 from wireproto.errors import Closed, OptionError, ValueUnsupported
 from wireproto.records import Headers
 
+from .keys import as_bytes
 from .keys import properties as to_properties
 from .partition_producer import PartitionProducer
 from .receipts import PulsarReceipt
@@ -80,6 +81,7 @@ class PulsarProducer:
     ) -> PulsarReceipt:
         if self._closed:
             raise Closed("the producer is closed", topic=self.topic)
+        value, key = as_bytes("value", value), as_bytes("key", key)
         if timestamp is not None and not 0 < timestamp < 2**63:
             raise ValueUnsupported(f"an event time of {timestamp}: Pulsar's are milliseconds above 0", topic=self.topic)
         size = RECORD_OVERHEAD + (len(value) if value is not None else 0) + (len(key) if key is not None else 0)

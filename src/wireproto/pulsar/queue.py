@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from wireproto._codec import decode_pulsar
 from wireproto.errors import Closed, OptionError, Revoked
 from wireproto.position import MessageId
 from wireproto.records import Delivery
 
 from . import PulsarApi_pb2 as api
 from .acks import words
-from .entries import decode_pulsar
 from .feed import Feed
 from .frames import message_id
 from .partition_consumer import KEY_SHARED, SHARED, PartitionConsumer, Subscription

@@ -18,12 +18,12 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from wireproto._codec import decode_pulsar
 from wireproto.errors import Closed
 from wireproto.position import AtTime, Latest, MessageId, TopicPartition, Where
 from wireproto.records import Batch
 
 from . import PulsarApi_pb2 as api
-from .entries import decode_pulsar
 from .feed import Feed
 from .frames import message_id
 from .partition_consumer import EXCLUSIVE, PartitionConsumer, Subscription
