@@ -67,6 +67,8 @@ class Fetched:
     batch: Batch
     queue: Queue
     columns: Columns
+    start: int
+    end: int
 
 
 @dataclass(slots=True)
@@ -305,6 +307,7 @@ class Fetcher:
                     limit=self._options.decompress_limit,
                     check_crc=self._options.check_crc,
                 )
-                resume = LogOffset(item.topic, item.queue.partition, item.pulls.next)
-                return Fetched(Batch(item.topic, item.queue.partition, columns, resume), item.queue, columns)
+                end = answers[-1].next_offset
+                batch = Batch(item.topic, item.queue.partition, columns, LogOffset(item.topic, item.queue.partition, end))
+                return Fetched(batch, item.queue, columns, start, end)
         return None

@@ -32,7 +32,7 @@ class GroupOffsets:
     def __init__(self, client: RocketClient, group: str) -> None:
         self._client, self._group = client, group
 
-    def _address(self, topic: str, queue: Queue, deadline: float) -> str:
+    def address(self, topic: str, queue: Queue, deadline: float) -> str:
         """Where the queue's master is now."""
         queues = self._client.route(topic, deadline).queues
         address = queues[queue.partition].address if queue.partition < len(queues) else queue.address
@@ -50,7 +50,7 @@ class GroupOffsets:
         )
 
         def attempt() -> int | None:
-            address = self._address(topic, queue, deadline)
+            address = self.address(topic, queue, deadline)
             try:
                 offset = int(self._client.invoke(address, message, deadline=deadline).message.offset)
             except QueryNotFound:
@@ -75,7 +75,7 @@ class GroupOffsets:
         message = UpdateConsumerOffsetRequest(consumer_group=self._group, topic=topic, queue_id=queue.queue_id, commit_offset=offset)
 
         def attempt() -> None:
-            self._client.invoke(self._address(topic, queue, deadline), message, deadline=deadline, purpose=purpose)
+            self._client.invoke(self.address(topic, queue, deadline), message, deadline=deadline, purpose=purpose)
 
         try:
             self._client.retry(attempt, deadline, refresh=lambda _: self._client.routes.stale(topic))

@@ -118,10 +118,10 @@ class Offsets:
             return {key: self._given(route, key, position) for key, position in at.items()}
         found: dict[TopicPartition, int] = {}
         for queue in route.readable():
-            found[self._topic, queue.partition] = self._of(queue, at, deadline)
+            found[self._topic, queue.partition] = self.of(queue, at, deadline)
         return found
 
-    def _of(self, queue: Queue, at: Earliest | Latest | AtTime, deadline: float) -> int:
+    def of(self, queue: Queue, at: Earliest | Latest | AtTime, deadline: float) -> int:
         if isinstance(at, Earliest):
             return self.first(queue, deadline)
         if isinstance(at, Latest):

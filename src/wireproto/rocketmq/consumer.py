@@ -1,0 +1,293 @@
+"""The Consumer role: a member of a group that reads its share of the queues, with offsets kept at the brokers.
+
+What it is: `Member` says which queues are ours, a `Fetcher` reads them from the committed offsets on, `commit` writes offsets with a reply.
+A queue without a committed offset begins at `start`; where that is not EARLIEST the place is committed at once, so that a member who takes
+the queue over later does not begin later.
+Retry topics are not read here: what a push consumer of the same group sends back is for push consumers and for the QueueConsumer role.
+Belongs to one thread at a time. Rebalances happen in `poll` and `commit`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from wireproto.errors import OptionError, Revoked, TransportError, WireprotoError
+from wireproto.position import Earliest, LogOffset, Position, TopicPartition, Where
+
+from .fetch import Fetched, Fetcher
+from .member import Member
+from .reader import OneThread
+from .times import Offsets
+
+if TYPE_CHECKING:
+    from wireproto.records import Batch
+
+    from .client import RocketClient
+    from .options import RocketOptions
+    from .route import Queue
+
+LEAST = 0.5
+"""Seconds that a rebalance may take beyond a shorter timeout of `poll`."""
+
+
+class Sharing:
+    """What Consumer and QueueConsumer have in common: the share of queues, read from the committed offsets on.
+
+    Args:
+        start: where queues without a committed offset begin.
+    """
+
+    def __init__(
+        self,
+        client: RocketClient,
+        topics: Sequence[str],
+        group: str,
+        start: Where,
+        options: RocketOptions,
+        optional: frozenset[str] = frozenset(),
+    ) -> None:
+        self.client, self.options, self.group, self.topics, self.start = client, options, group, tuple(topics), start
+        self.places = {topic: Offsets(client, topic, group) for topic in topics}
+        self.queues: dict[TopicPartition, Queue] = {}
+        deadline = client.deadline(options.timeout)
+        for topic in self.topics:
+            if topic not in optional:
+                client.route(topic, deadline)
+        self.member = Member(client, options, group, topics, self._wake, optional)
+        self.fetcher = Fetcher(client, options, group=group, purpose=self.member.id, tags=options.tags)
+        try:
+            self.member.join(deadline)
+            self.rebalance(deadline)
+        except BaseException:
+            self.close(time.monotonic() + 1.0)
+            raise
+
+    def _wake(self) -> None:
+        fetcher = getattr(self, "fetcher", None)
+        if fetcher is not None:
+            fetcher.wake()
+
+    def rebalance(self, deadline: float) -> frozenset[TopicPartition]:
+        """Take and give up queues as the lists say now; the ones given up."""
+        if self.member.left:
+            for key in list(self.queues):
+                self._drop(key)
+        share = self.member.share(deadline)
+        lost = frozenset(self.queues.keys() - share.keys())
+        for key in lost:
+            self._drop(key)
+        for key, queue in share.items():
+            if key not in self.queues:
+                offset, earliest = self._begin(key, queue, deadline)
+                self.fetcher.add(key[0], queue, offset, earliest=earliest)
+            self.queues[key] = queue
+        return lost
+
+    def _drop(self, key: TopicPartition) -> None:
+        self.queues.pop(key, None)
+        self.fetcher.remove(key)
+
+    def _begin(self, key: TopicPartition, queue: Queue, deadline: float) -> tuple[int, bool]:
+        topic, offsets = key[0], self.member.offsets
+        committed = offsets.committed(topic, queue, deadline)
+        if committed is not None:
+            return committed, False
+        start = self.start if not topic.startswith("%RETRY%") else Earliest()
+        if isinstance(start, Position):
+            start = {(start.topic, start.partition): start}
+        if isinstance(start, Mapping):
+            given = start.get(key)
+            if given is None:
+                start = Earliest()
+            elif isinstance(given, LogOffset):
+                offset = given.offset
+                offsets.commit(topic, queue, offset, deadline)
+                return offset, False
+            else:
+                raise OptionError(f"{given!r} is no position of RocketMQ", topic=topic)
+        offset = self.places[topic].of(queue, start, deadline)
+        if not isinstance(start, Earliest):
+            offsets.commit(topic, queue, offset, deadline)
+        return offset, isinstance(start, Earliest)
+
+    def settle(self, deadline: float) -> frozenset[TopicPartition]:
+        """Rebalance if it is due."""
+        if not self.member.due:
+            return frozenset()
+        return self.rebalance(max(deadline, time.monotonic() + LEAST))
+
+    def fetch(self, deadline: float) -> Fetched | None:
+        """The next batch of our queues, rebalancing where due; None when none came in time."""
+        self.member.polled()
+        while True:
+            try:
+                self.settle(deadline)
+            except TransportError:
+                if time.monotonic() >= deadline:
+                    return None
+                self.client.pause(min(0.2, max(0.0, deadline - time.monotonic())))
+                continue
+            found = self.fetcher.poll(min(deadline, time.monotonic() + self.options.rebalance_interval))
+            if found is not None or time.monotonic() >= deadline:
+                self.member.polled()
+                return found
+
+    def close(self, deadline: float) -> None:
+        self.member.close(deadline)
+        if hasattr(self, "fetcher"):
+            self.fetcher.close()
+
+
+class RocketConsumer:
+    """Made by `RocketClient.consumer`."""
+
+    def __init__(self, client: RocketClient, topics: Sequence[str], group: str, start: Where, options: RocketOptions) -> None:
+        if not topics:
+            raise OptionError("a consumer needs a topic")
+        self.options = options
+        self._client = client
+        self._only = OneThread("consumer")
+        self._paused: set[TopicPartition] = set()
+        self._handed: dict[TopicPartition, int] = {}
+        self._last_commit = time.monotonic()
+        self._sharing = Sharing(client, topics, group, start, options)
+
+    @property
+    def member_id(self) -> str:
+        """Our client id, as brokers list it."""
+        return self._sharing.member.id
+
+    def poll(self, timeout: float = 1.0) -> Batch | None:
+        """The next batch, or None when none came within `timeout`. Rebalances happen here.
+
+        Raises: as `RocketReader.poll`.
+        """
+        with self._only:
+            if self.options.auto_commit and time.monotonic() - self._last_commit >= self.options.auto_commit:
+                self._commit_handed(time.monotonic() + max(timeout, 1.0))
+            found = self._sharing.fetch(time.monotonic() + timeout)
+            if found is None:
+                return None
+            for key, position in found.batch.next_positions.items():
+                assert isinstance(position, LogOffset)
+                self._handed[key] = position.offset
+            return found.batch
+
+    def _commit_handed(self, deadline: float) -> None:
+        """Auto commit: what was handed out before this poll; of queues that are still ours."""
+        self._last_commit = time.monotonic()
+        for key, offset in list(self._handed.items()):
+            if queue := self._sharing.queues.get(key):
+                self._sharing.member.offsets.commit(key[0], queue, offset, deadline)
+            self._handed.pop(key, None)
+
+    def commit(self, positions: Mapping[TopicPartition, Position] | None = None, *, timeout: float = 30.0) -> None:
+        """Commit where to resume; None commits what poll has handed out.
+
+        Raises:
+            Revoked: naming the partitions that another member owns now; the others are committed.
+        """
+        with self._only:
+            deadline = time.monotonic() + timeout
+            sharing = self._sharing
+            wanted = dict(self._handed) if positions is None else {key: _offset(key, position) for key, position in positions.items()}
+            sharing.settle(deadline)
+            lost: list[TopicPartition] = []
+            for key, offset in wanted.items():
+                queue = sharing.queues.get(key)
+                if queue is None:
+                    lost.append(key)
+                else:
+                    sharing.member.offsets.commit(key[0], queue, offset, deadline)
+                if self._handed.get(key, -1) <= offset or queue is None:
+                    self._handed.pop(key, None)
+            if lost:
+                names = ", ".join(f"{topic}[{partition}]" for topic, partition in sorted(lost))
+                raise Revoked(f"another member owns {names} now; the other positions are committed", partitions=tuple(sorted(lost)))
+
+    def committed(self, *, timeout: float = 30.0) -> Mapping[TopicPartition, Position]:
+        """Where the group resumes in the partitions that are ours; those never committed are left out."""
+        with self._only:
+            deadline = time.monotonic() + timeout
+            found: dict[TopicPartition, Position] = {}
+            for key, queue in self._sharing.queues.items():
+                offset = self._sharing.member.offsets.committed(key[0], queue, deadline)
+                if offset is not None:
+                    found[key] = LogOffset(*key, offset)
+            return found
+
+    def lag(self, *, timeout: float = 30.0) -> Mapping[TopicPartition, int]:
+        """Records that poll has not handed out yet, by partition that is ours."""
+        with self._only:
+            deadline = time.monotonic() + timeout
+            ends = {key: self._sharing.places[key[0]].end(queue, deadline) for key, queue in self._sharing.queues.items()}
+            places = self._sharing.fetcher.positions()
+            return {key: max(0, end - places[key]) for key, end in ends.items()}
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hand out nothing of these until `resume`."""
+        self._pause(partitions, True)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Go on with these."""
+        self._pause(partitions, False)
+
+    def _pause(self, partitions: Iterable[TopicPartition], paused: bool) -> None:
+        with self._only:
+            for key in partitions:
+                if key not in self._sharing.queues:
+                    raise OptionError(f"{key[0]}[{key[1]}] is not assigned to this consumer")
+                self._sharing.fetcher.pause(key, paused)
+
+    def seek(self, where: Where, *, timeout: float = 30.0) -> None:
+        """Go on from there, in the partitions that are ours (and that `where` names)."""
+        with self._only:
+            deadline = time.monotonic() + timeout
+            sharing = self._sharing
+            if isinstance(where, Position):
+                where = {(where.topic, where.partition): where}
+            if isinstance(where, Mapping):
+                if missing := where.keys() - sharing.queues.keys():
+                    raise OptionError(f"not assigned to this consumer: {sorted(missing)}")
+                found = {key: _offset(key, position) for key, position in where.items()}
+            else:
+                found = {key: sharing.places[key[0]].of(queue, where, deadline) for key, queue in sharing.queues.items()}
+            for key, offset in found.items():
+                sharing.fetcher.seek(key, offset)
+                self._handed.pop(key, None)
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions that are ours."""
+        return frozenset(self._sharing.queues)
+
+    def close(self, timeout: float = 30.0) -> None:
+        """Leave the group: its other members take over at once. Commits nothing, unless auto_commit is on."""
+        if self._only.closed:
+            return
+        deadline = time.monotonic() + timeout
+        try:
+            if self.options.auto_commit:
+                self._commit_handed(deadline)
+        finally:
+            self._only.closed = True
+            self._sharing.close(deadline)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            self.close()
+        except WireprotoError:
+            if kind is None:
+                raise
+
+
+def _offset(key: TopicPartition, position: Position) -> int:
+    if not isinstance(position, LogOffset) or (position.topic, position.partition) != key:
+        raise OptionError(f"{position!r} is no position of {key[0]}[{key[1]}]")
+    return position.offset

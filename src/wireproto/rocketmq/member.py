@@ -1,0 +1,238 @@
+"""A member of a group: heartbeats, the list of members, and the share of queues that follows from it.
+
+What it is: brokers know who is in a group, by heartbeats (34) on a connection that is the member's own; they call (40) when somebody
+comes or goes. Who reads which queue each member computes for itself from the same lists, so between two members' looks at them a queue may
+be read twice or not at all for a moment; nothing is lost by that, since only committed offsets count.
+
+    join      heartbeat to every master of the topics, list of members (38), share
+    due       a broker has called, `rebalance_interval` is over, a connection was lost: the owner computes its share anew at its next step
+    leave     unregister (35): the others are called at once. So too when the owner has not polled for `max_poll_interval`
+
+Heartbeats run in the client's worker thread; pushes are read in the keeper, which only notes them. All else is the owner's thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from wireproto._net import REQUESTS, Mailbox, Push
+from wireproto.errors import TransportError, WireprotoError
+
+from . import remoting
+from .allocate import average, java_order
+from .bodies import HeartbeatData, SubscriptionData
+from .codes import TopicNotExist
+from .groups import GroupOffsets
+from .messages import HeartBeatRequest, NotifyConsumerIdsChangedRequest, UnregisterClientRequest
+
+if TYPE_CHECKING:
+    from wireproto._net import Connection
+
+    from .client import RocketClient
+    from .options import RocketOptions
+    from .route import Queue
+
+Key = tuple[str, int]
+SOON = 1.0
+"""Seconds until the next look when a topic of the group is not there yet."""
+
+
+class Member:
+    """Args:
+    topics: subscribed to; those in `optional` may not exist yet (the group's retry topic).
+    wake: called in the keeper when the share may have changed.
+    """
+
+    def __init__(
+        self,
+        client: RocketClient,
+        options: RocketOptions,
+        group: str,
+        topics: Sequence[str],
+        wake: Callable[[], object],
+        optional: frozenset[str] = frozenset(),
+    ) -> None:
+        self._client, self._options, self.group, self._topics = client, options, group, tuple(topics)
+        self._optional, self._wake = optional, wake
+        self.id = client.next_id()
+        self.offsets = GroupOffsets(client, group)
+        self._version = int(time.time() * 1000)
+        self._box = Mailbox(client.loop, handler=self._pushed)
+        self._lock = threading.Lock()
+        self._connections: dict[str, Connection] = {}
+        self._due = True
+        self._next_look = 0.0
+        self._polled = time.monotonic()
+        self.left = False
+        self.closed = False
+        client.watch(self)
+
+    # liveness ----------------------------------------------------------------------------------------------------------------------
+
+    def join(self, deadline: float) -> None:
+        """Be known to every broker of the topics; raises when none of them answers."""
+        self.left = False
+        self._polled = time.monotonic()
+        self.beat(deadline)
+        self._client.loop.call_at(time.monotonic() + self._options.heartbeat_interval, self._beat_later)
+        self._client.loop.call_at(self._polled + self._options.max_poll_interval, self._watch_owner)
+
+    def polled(self) -> None:
+        """The owner is alive."""
+        self._polled = time.monotonic()
+
+    def _masters(self, deadline: float) -> list[str]:
+        found: dict[str, None] = {}
+        for topic in self._topics:
+            try:
+                found.update(dict.fromkeys(self._client.route(topic, deadline).masters))
+            except TopicNotExist:
+                if topic not in self._optional:
+                    raise
+        return list(found)
+
+    def beat(self, deadline: float) -> None:
+        """One heartbeat to each broker; raises when all of them failed."""
+        wanted = [SubscriptionData(topic, self._options.tags, self._version) for topic in self._topics]
+        body = HeartbeatData(self.id, (), {self.group: wanted}).encode()
+        problem: WireprotoError | None = None
+        known = 0
+        for address in self._masters(deadline):
+            try:
+                conn = self._client.connection(address, deadline, self.id)
+                conn.route(REQUESTS, self._box)
+                self._connections[address] = conn
+                self._client.invoke(address, HeartBeatRequest(), body, deadline=deadline, purpose=self.id)
+                known += 1
+            except TransportError as error:
+                problem = error
+        if problem is not None and not known:
+            raise problem
+
+    def _beat_later(self) -> None:
+        if not self.closed and not self.left:
+            self._client.loop.background(self._beat_in_worker)
+            self._client.loop.call_at(time.monotonic() + self._options.heartbeat_interval, self._beat_later)
+
+    def _beat_in_worker(self) -> None:
+        if not self.closed and not self.left:
+            with contextlib.suppress(WireprotoError):  # the next one comes; a broker that stays away is out of the route soon
+                self.beat(self._client.deadline(self._options.connect_timeout))
+
+    def lost(self, conn: Connection) -> None:
+        """In the worker: a connection of the client was lost; if it was ours the broker has forgotten us."""
+        if not self.closed and any(conn is mine for mine in list(self._connections.values())):
+            self._note()
+            self._beat_in_worker()
+            self._note()
+
+    def _watch_owner(self) -> None:
+        """In the keeper: an owner that does not poll holds queues that others could read."""
+        if self.closed or self.left:
+            return
+        until = self._polled + self._options.max_poll_interval
+        if time.monotonic() < until:
+            self._client.loop.call_at(until, self._watch_owner)
+            return
+        self.left = True
+        self._note()
+        self._client.loop.background(self.unregister, self._client.deadline(self._options.connect_timeout))
+
+    def unregister(self, deadline: float) -> None:
+        """Tell the brokers that we go."""
+        message = UnregisterClientRequest(client_id=self.id, consumer_group=self.group)
+        for address, conn in list(self._connections.items()):
+            if not conn.closed:
+                with contextlib.suppress(WireprotoError):
+                    self._client.invoke(address, message, deadline=deadline, purpose=self.id)
+
+    def close(self, deadline: float) -> None:
+        """Leave, and close our connections."""
+        self.closed = True
+        self._client.unwatch(self)
+        if not self.left:
+            self.unregister(deadline)
+        for conn in self._connections.values():
+            self._client.pool.drop(conn, "the consumer was closed")
+        self._box.close()
+
+    # pushes ------------------------------------------------------------------------------------------------------------------------
+
+    def _pushed(self, item: object) -> None:
+        """In the keeper: a request of a broker."""
+        if not isinstance(item, Push):
+            return
+        try:
+            command = remoting.decode(item.frame)
+        except WireprotoError as error:
+            item.conn.close(str(error))
+            return
+        if command.code == NotifyConsumerIdsChangedRequest.CODE:
+            if command.ext.get("consumerGroup") == self.group:
+                self._note()
+        elif not command.is_one_way:
+            with contextlib.suppress(WireprotoError):
+                item.conn.send(remoting.refusal(command))
+
+    def _note(self) -> None:
+        self._due = True
+        self._wake()
+
+    # shares ------------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def due(self) -> bool:
+        """Whether the share must be computed anew."""
+        return self._due or self.left or time.monotonic() >= self._next_look
+
+    def share(self, deadline: float) -> dict[Key, Queue]:
+        """The queues that are ours now.
+
+        Raises:
+            TransportError, BrokerError: the lists could not be had; it stays due.
+        """
+        if self.left:
+            self.join(deadline)
+        self._due = False
+        wait = self._options.rebalance_interval
+        found: dict[Key, Queue] = {}
+        try:
+            for topic in self._topics:
+                try:
+                    route = self._client.route(topic, deadline)
+                except TopicNotExist:
+                    if topic not in self._optional:
+                        raise
+                    wait = min(wait, SOON)
+                    continue
+                if not set(route.masters) <= self._connections.keys():
+                    self.beat(deadline)
+                members = self._members(route.masters, deadline)
+                queues = sorted(route.readable(), key=lambda queue: (java_order(queue.broker), queue.queue_id))
+                found.update(((topic, queue.partition), queue) for queue in average(members, self.id, queues))
+        except BaseException:
+            self._due = True
+            raise
+        self._next_look = time.monotonic() + wait
+        return found
+
+    def _members(self, masters: Sequence[str], deadline: float) -> tuple[str, ...]:
+        """The group's members as the first broker that answers knows them; ourselves among them."""
+        problem: WireprotoError | None = None
+        for address in masters:
+            try:
+                members = self.offsets.members(address, deadline, self.id)
+                if self.id not in members:
+                    self.beat(deadline)
+                    members = self.offsets.members(address, deadline, self.id)
+                if self.id in members:
+                    return members
+            except TransportError as error:
+                problem = error
+        if problem is not None:
+            raise problem
+        return ()

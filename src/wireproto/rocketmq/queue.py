@@ -1,0 +1,200 @@
+"""The QueueConsumer role: each message is acked or given back.
+
+What it is: a member of a group that reads its share of the topic and of the group's retry topic, and hands out one message at a time.
+
+    ack       done: the queue's offset is committed up to the first message that is not done yet
+    release   a copy is stored to come back later by way of %RETRY%group (36), with one more attempt; the message itself is done then.
+              After `max_attempts` it goes to the group's dead letters, %DLQ%group
+
+What was handed out and not ended comes again when this member is gone: nothing is lost; what was acked behind an open message may repeat.
+Belongs to one thread at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from wireproto.errors import Revoked, TransportError, UsageError
+from wireproto.position import EARLIEST, TopicPartition
+from wireproto.records import Delivery
+
+from .consumer import Sharing
+from .messages import ConsumerSendMsgBackRequest
+from .reader import OneThread
+from .stored import facts_of
+
+if TYPE_CHECKING:
+    from .client import RocketClient
+    from .fetch import Fetched
+    from .options import RocketOptions
+    from .route import Queue
+
+
+@dataclass(slots=True, eq=False)
+class Prefix:
+    """Which messages of one queue are in hand, and up to where all are done. Sans-IO.
+
+    `done_to` is the first offset that is not done; everything before is. `fetched` is where the next batch begins, `saved` what the
+    broker has been told.
+    """
+
+    done_to: int
+    fetched: int
+    saved: int
+    done: set[int] = field(default_factory=set)
+
+    def fetch(self, start: int, offsets: Sequence[int], end: int) -> None:
+        """A batch that covers `start` up to `end` and holds these offsets; the others were passed over by the broker."""
+        held = set(offsets)
+        self.done.update(offset for offset in range(start, end) if offset not in held)
+        self.fetched = end
+        self._advance()
+
+    def finish(self, offset: int) -> None:
+        """Mark it done."""
+        if offset >= self.done_to:
+            self.done.add(offset)
+        self._advance()
+
+    def _advance(self) -> None:
+        while self.done_to in self.done:
+            self.done.remove(self.done_to)
+            self.done_to += 1
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """What is needed to end a message in hand."""
+
+    key: TopicPartition
+    queue: Queue
+    prefix: Prefix
+    offset: int
+    commit_log_offset: int
+    unique_id: str | None
+    real_topic: str
+    sent_back: bool = False
+
+
+class RocketQueueConsumer:
+    """Made by `RocketClient.queue`."""
+
+    def __init__(self, client: RocketClient, topic: str, group: str, options: RocketOptions) -> None:
+        self.topic, self.group, self.options = topic, group, options
+        self._client = client
+        self._only = OneThread("queue consumer")
+        self._ready: deque[tuple[Delivery, Held]] = deque()
+        self._prefixes: dict[TopicPartition, Prefix] = {}
+        self._held: dict[int, tuple[Delivery, Held]] = {}
+        retry = f"%RETRY%{group}"
+        self._sharing = Sharing(client, (topic, retry), group, EARLIEST, options, frozenset({retry}))
+
+    def receive(self, timeout: float = 1.0) -> Delivery | None:
+        """The next message, or None when none came within `timeout`, or `max_unacked` are in hand."""
+        with self._only:
+            deadline = time.monotonic() + timeout
+            with contextlib.suppress(TransportError):  # the brokers' turn; what is at hand needs none
+                self._sharing.settle(deadline)
+            self._forget()
+            while len(self._held) < self.options.max_unacked:
+                if self._ready:
+                    self._sharing.member.polled()
+                    delivery, held = self._ready.popleft()
+                    self._held[id(delivery)] = delivery, held
+                    return delivery
+                found = self._sharing.fetch(deadline)
+                self._forget()
+                if found is None:
+                    return None
+                self._unpack(found)
+            self._client.pause(max(0.0, deadline - time.monotonic()))
+            return None
+
+    def _unpack(self, found: Fetched) -> None:
+        batch, facts = found.batch, facts_of(found.columns)
+        key, end = (batch.topic, batch.partition), found.end
+        prefix = self._prefixes.get(key)
+        if prefix is None or prefix.fetched > found.start:  # ours anew, or the group was set back
+            self._ready = deque(item for item in self._ready if item[1].key != key)
+            prefix = self._prefixes[key] = Prefix(found.start, found.start, found.start)
+        records = list(batch)
+        offsets = [record.position.offset for record in records]  # type: ignore[attr-defined]
+        prefix.fetch(prefix.fetched, offsets, end)
+        for at, record in enumerate(records):
+            held = Held(
+                key=key,
+                queue=found.queue,
+                prefix=prefix,
+                offset=offsets[at],
+                commit_log_offset=facts["commit_log_offset"][at],
+                unique_id=facts["unique_id"][at],
+                real_topic=facts["real_topic"][at] or batch.topic,
+            )
+            self._ready.append((Delivery(record, facts["reconsume_times"][at], self._end), held))
+
+    def _forget(self) -> None:
+        """Drop what belongs to queues that are no longer ours."""
+        ours = self._sharing.queues
+        for key in [key for key in self._prefixes if key not in ours]:
+            del self._prefixes[key]
+            self._ready = deque(item for item in self._ready if item[1].key != key)
+
+    def _end(self, delivery: Delivery, acked: bool, timeout: float) -> None:
+        """Ack or release; `Delivery` calls it."""
+        with self._only:
+            deadline = time.monotonic() + timeout
+            self._sharing.member.polled()
+            self._sharing.settle(deadline)
+            self._forget()
+            _, held = self._held.get(id(delivery), (None, None))
+            if held is None:
+                raise UsageError("this message was acked or released before", topic=delivery.record.topic)
+            if self._prefixes.get(held.key) is not held.prefix:
+                del self._held[id(delivery)]
+                raise Revoked("another member owns this message's queue now", partitions=(held.key,))
+            if not acked and not held.sent_back:
+                self._send_back(held, deadline)
+                held.sent_back = True
+            held.prefix.finish(held.offset)
+            if held.prefix.done_to > held.prefix.saved:
+                self._sharing.member.offsets.commit(held.key[0], held.queue, held.prefix.done_to, deadline)
+                held.prefix.saved = held.prefix.done_to
+            del self._held[id(delivery)]
+
+    def _send_back(self, held: Held, deadline: float) -> None:
+        message = ConsumerSendMsgBackRequest(
+            offset=held.commit_log_offset,
+            group=self.group,
+            delay_level=self.options.retry_level,
+            origin_msg_id=held.unique_id,
+            origin_topic=held.real_topic,
+            unit_mode=False,
+            max_reconsume_times=self.options.max_attempts,
+        )
+
+        def attempt() -> Any:
+            address = self._sharing.member.offsets.address(held.key[0], held.queue, deadline)
+            return self._client.invoke(address, message, deadline=deadline)
+
+        self._client.retry(attempt, deadline, refresh=lambda _: self._client.routes.stale(held.key[0]))
+
+    def close(self, timeout: float = 30.0) -> None:
+        """Leave the group. Messages in hand and not ended come again, to whoever reads their queues next."""
+        if self._only.closed:
+            return
+        self._only.closed = True
+        self._ready.clear()
+        self._held.clear()
+        self._sharing.close(time.monotonic() + timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
