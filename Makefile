@@ -1,0 +1,56 @@
+# The verbs that people and CI call. `make` prepares .venv: extensions built in place, development tools, PySpark.
+# Needs CPython 3.11 to 3.13 with headers and venv, a C compiler, make, a JDK 17+; Maven for real brokers. No target needs root.
+
+PYTHON ?= python3
+BROKERS ?= dev
+PARTS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+SOURCES := $(shell find src/wireproto -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi' -o -name 'crc.[ch]') setup.py
+
+.PHONY: all demo test unit wire conformance bench gen lint wheel clean
+all: $(VENV)/ready
+
+# Dependencies: anew when pyproject.toml changes.
+$(VENV)/deps: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 14) else "CPython 3.11 to 3.13 is needed; set PYTHON=")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -q --upgrade 'pip>=25.1' 'setuptools>=77' wheel 'cython>=3.3,<4'
+	@$(BIN)/python -m pip install -q --no-build-isolation --group dev --group demo -e '.[arrow,spark]'
+	@touch $@
+
+# Extensions: in place, anew when a source changes.
+$(VENV)/ready: $(VENV)/deps $(SOURCES)
+	@$(BIN)/python setup.py -q build_ext --inplace
+	@touch $@
+
+demo: $(VENV)/ready
+	@PYTHONPATH=tests:examples $(BIN)/python -m flights --brokers $(BROKERS)
+
+# Everything; `make test PARTS="lint unit wire conformance real integration spark bench"` picks, TABLE=1 writes docs/conformance.md.
+test:
+	@$(PYTHON) tests/run.py $(if $(PARTS),--parts $(PARTS)) $(if $(TABLE),--table)
+
+unit wire conformance lint:
+	@$(PYTHON) tests/run.py --parts $@
+
+bench: $(VENV)/ready
+	@$(BIN)/python -m benchmarks
+
+gen: $(VENV)/ready
+	@$(BIN)/python -m proto.gen
+
+# A wheel, tested in an empty environment: it imports, its command answers, its extensions load.
+wheel: $(VENV)/ready
+	@rm -rf dist build/wheel-test
+	@$(BIN)/python -m build -q --wheel --outdir dist
+	@$(PYTHON) -m venv build/wheel-test
+	@build/wheel-test/bin/python -m pip install -q dist/*.whl
+	@cd build && wheel-test/bin/python -W error -c 'import wireproto._codec, wireproto._net, wireproto; print("wheel", wireproto.__version__, wireproto.__file__)'
+	@cd build && wheel-test/bin/wireproto --help > /dev/null
+	@ls -l dist
+
+clean:
+	rm -rf $(VENV) build dist demo-out bench-out src/wireproto/*.so src/wireproto/_codec.c src/wireproto/_net.c src/*.egg-info

@@ -1,0 +1,86 @@
+"""The shape of the house: small files, a light import, a core that knows nothing above it, generated files that are current."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CLONE = Path(__file__).resolve().parents[2]
+PACKAGE = CLONE / "src" / "wireproto"
+BUDGET = 620  # lines of a file written by hand: "about 600"
+HAND_WRITTEN = ("*.py", "*.pyx", "*.pxd", "*.pyi", "*.c", "*.h", "*.java", "*.wire")
+GENERATED = re.compile(r"/(messages|plans|codes)\.py$|_pb2\.pyi?$|/src/wireproto/_(codec|net)\.c$")
+
+
+def hand_written() -> list[Path]:
+    found = subprocess.run(["git", "ls-files", *HAND_WRITTEN], cwd=CLONE, capture_output=True, text=True, check=False).stdout.split()
+    paths = [CLONE / name for name in found] or [
+        path
+        for folder in ("src", "tests", "proto", "examples", "benchmarks")
+        for shape in HAND_WRITTEN
+        for path in (CLONE / folder).rglob(shape)
+    ]
+    return [path for path in paths if path.exists() and not GENERATED.search(str(path))]
+
+
+def test_files_stay_small() -> None:
+    lengths = {str(path.relative_to(CLONE)): len(path.read_bytes().splitlines()) for path in hand_written()}
+    assert len(lengths) > 50
+    assert {name: length for name, length in lengths.items() if length > BUDGET} == {}
+
+
+def test_package_files_only_gather_names() -> None:
+    """An __init__ says what there is; what it does lies in files of its own."""
+    long = {}
+    for path in PACKAGE.rglob("__init__.py"):
+        length = len(path.read_text().splitlines())
+        if length > 120:
+            long[str(path.relative_to(CLONE))] = length
+    assert long == {}
+
+
+def test_import_is_light() -> None:
+    """`import wireproto` takes under 60 ms beyond the interpreter's own start: CPU time, which a busy machine changes little."""
+    code = "import time; t = time.process_time(); import wireproto; print((time.process_time() - t) * 1000)"
+    environment = dict(os.environ) | {"PYTHONPATH": str(CLONE / "src")}
+
+    def once() -> float:
+        return float(subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True).stdout)
+
+    once()  # writes the byte code
+    assert min(once() for _ in range(7)) < 60.0
+
+
+@pytest.mark.parametrize("heavy", ["numpy", "pyarrow", "pandas", "pyspark", "google.protobuf", "asyncio", "cramjam"])
+def test_import_brings_nothing_heavy(heavy: str) -> None:
+    code = f"import sys, wireproto; sys.exit({heavy!r} in sys.modules)"
+    environment = dict(os.environ) | {"PYTHONPATH": str(CLONE / "src")}
+    assert subprocess.run([sys.executable, "-c", code], env=environment, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("part", ["_codec", "_net"])
+def test_the_extensions_know_nothing_above_them(part: str) -> None:
+    """The core may know errors, positions and record rules, and find codecs; the engine the core's framer and its own Python half."""
+    core = {"errors", "position", "message", "compression", "_codec", "_codec_parts"}
+    allowed = {"_codec": core, "_net": core | {"_net", "_net_parts", "net"}}[part]
+    wrong = []
+    for path in [PACKAGE / f"{part}.pyx", *(PACKAGE / f"{part}_parts").glob("*.p[yx][xd]")]:
+        for line in path.read_text().splitlines():
+            found = re.match(r"\s*(?:from|c?import)\s+(?:wireproto\.|\.)(\w*)", line)
+            if found and found.group(1) and found.group(1) not in allowed:
+                wrong.append(f"{path.name}: {line.strip()}")
+    assert wrong == []
+
+
+def test_every_protocol_has_the_same_file_names() -> None:
+    """The same role lies in a file of the same name, wherever it exists."""
+    roles = {"producer", "reader", "consumer", "queue", "admin", "client", "options"}
+    for protocol in ("kafka", "pulsar", "rocketmq", "zookeeper"):
+        names = {path.stem for path in (PACKAGE / protocol).glob("*.py")}
+        near = {name for name in names for role in roles if name == f"{role}s" or name == f"{protocol}_{role}"}
+        assert near == set()
