@@ -65,11 +65,12 @@ def test_null_texts_and_vectors_are_read_but_not_sent():
 
 
 def test_supplementary_characters_as_java_writes_them():
-    """Java's jute writes an emoji as two surrogates of three bytes each; they are kept and written back."""
-    data = b"\0\0\0\6\xed\xa0\xbd\xed\xb8\x80\0"
-    request = zk.GetDataRequest.decode(data)
-    assert request.path == "\ud83d\ude00"
-    assert request.encode() == data
+    """Java's jute writes an emoji as two surrogates of three bytes each: the character that they stand for; a lone one is kept."""
+    assert zk.GetDataRequest.decode(b"\0\0\0\6\xed\xa0\xbd\xed\xb8\x80\0").path == "\U0001f600"
+    lone = b"\0\0\0\3\xed\xa0\xbd\0"
+    request = zk.GetDataRequest.decode(lone)
+    assert request.path == "\ud83d"
+    assert request.encode() == lone
 
 
 def test_every_cut_and_mutations():

@@ -19,6 +19,7 @@ cimport cython
 from wireproto._codec_parts.endian cimport get_i16, get_i32, get_u32, put_u16, put_u32
 
 import json
+from json.decoder import scanstring
 
 cdef enum:
     HEADER_JSON = 0
@@ -370,7 +371,7 @@ cdef object read_json_text(Head *h):
         h.p += 1
         return text
     try:
-        text = json.loads((<const char *> first)[:q + 1 - first].decode("utf-8", "surrogatepass"), strict=False)
+        text = scanstring((<const char *> first)[:q + 1 - first].decode("utf-8", "surrogatepass"), 1, False)[0]
     except ValueError:
         raise head_error(h, Malformed, "a string that does not read") from None
     h.p = q + 1
