@@ -132,7 +132,7 @@ FEATURES: dict[str, Features] = {
         releases_at_once=False,  # send-back waits for the broker's delay level
     ),
     "zookeeper": Features(
-        null_value=REFUSED,
+        null_value=CARRIED,
         empty_value=CARRIED,
         null_key=CARRIED,
         text_key=REFUSED,
@@ -152,6 +152,5 @@ FEATURES: dict[str, Features] = {
         tree=True,
         nearest={"consumer": "queue"},
         repeats_after_crash=True,
-        counts_attempts=False,  # the recipe has nowhere to count
     ),
 }

@@ -88,8 +88,8 @@ def test_two_consumers_share(seat: Seat, client: Any, fresh: Any, dial: Any, gro
         while not (taken["first"] and taken["second"] and sum(map(len, taken.values())) == number):
             assert time.monotonic() < deadline, f"one consumer got nothing: {taken}"
             if number < 60:
-                write(client, topic, [b"%d" % number])
-                number += 1
+                write(client, topic, [b"%d" % number, b"%d" % (number + 1)])  # one for each, where the broker gives to whoever asks first
+                number += 2
             for name, queue in (("first", first), ("second", second)):
                 delivery = queue.receive(timeout=0.2)
                 if delivery is not None:

@@ -30,14 +30,14 @@ class QueueAdmin:
         self._tree = tree
 
     def list_topics(self, *, timeout: float = 30.0) -> list[str]:
-        """Queues directly below the chroot."""
+        """Paths of the queues directly below the chroot."""
         deadline = time.monotonic() + timeout
         names, _ = self._tree.children("/", timeout=timeout)
         calls = [(name, self._tree.exists_async(f"/{name}/{ENTRIES}"), self._tree.exists_async(f"/{name}/{TAKEN}")) for name in names]
         found = []
         for name, entries, taken in calls:
             if entries.result(deadline - time.monotonic()) is not None and taken.result(deadline - time.monotonic()) is not None:
-                found.append(name)
+                found.append(f"/{name}")
         return sorted(found)
 
     def describe_topic(self, topic: str, *, timeout: float = 30.0) -> TopicInfo:

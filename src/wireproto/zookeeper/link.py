@@ -21,6 +21,7 @@ import contextlib
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -119,6 +120,7 @@ class Link:
         self._last_error: WireprotoError | None = None
         self._closing = threading.Event()
         self._listeners: list[Callable[[State], Any]] = []
+        self._hooks: list[Callable[[], Callable[[], Any] | None]] = []
         self._events = Mailbox(loop, handler=self._deliver)
 
     # -- calls ------------------------------------------------------------------------------------------------------------
@@ -183,6 +185,11 @@ class Link:
             return None  # type: ignore[return-value]
         raise failure(header.err, request, conn.peer)
 
+    def check(self, request: Request[Any]) -> None:
+        """Raise ValueUnsupported for a request that no server would take, Closed on a closed client."""
+        self._loop.check()
+        self._fits(request)
+
     def _fits(self, request: Request[Any]) -> None:
         if len(request.body) > self._max_body:
             raise ValueUnsupported(
@@ -237,6 +244,20 @@ class Link:
         self.dispatcher.prepare()
         with self._lock:
             self._listeners.append(listener)
+
+    def on_ready(self, hook: Callable[[], Any]) -> None:
+        """Have `hook()` called after each reconnect, in the worker thread; it must not block. Held weakly when it is a method."""
+        with self._lock:
+            self._hooks.append(weakref.WeakMethod(hook) if hasattr(hook, "__self__") else lambda: hook)
+
+    def _run_hooks(self) -> None:
+        with self._lock:
+            self._hooks = [reference for reference in self._hooks if reference() is not None]
+            hooks = list(self._hooks)
+        for reference in hooks:
+            hook = reference()
+            if hook is not None:
+                hook()
 
     def identify(self, scheme: str, credential: bytes, deadline: float) -> None:
         """Give an identity now and on every later connection. Raises AuthFailed when the ensemble refuses it."""
@@ -367,6 +388,7 @@ class Link:
             except Exception:
                 log.exception("reconnecting failed")
             else:
+                self._run_hooks()
                 return
             if self._closing.wait(delay):
                 return

@@ -11,6 +11,7 @@ acknowledged message is lost; one that was in flight at that moment may be in th
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
@@ -65,12 +66,15 @@ class QueueProducer:
     """Puts messages into one queue. Thread-safe.
 
     Args:
-        topic: the queue's path below the chroot; made at the first send.
+        topic: the queue's path below the chroot; made when it is not there.
         priority: 0 … 999, lower is taken first.
         buffer_memory: bytes of requests that may be unanswered.
         delivery_timeout: seconds that `Receipt.position` waits by default.
         repeat: send again what a lost connection left unanswered.
         acl: of the nodes; None is open to anyone.
+        timeout: seconds to make the queue's nodes in.
+
+    While there is no connection, messages wait in the buffer; they go out in order with the next one.
     """
 
     def __init__(
@@ -84,6 +88,7 @@ class QueueProducer:
         delivery_timeout: float = 120.0,
         repeat: bool = True,
         acl: Sequence[ACL] | None = None,
+        timeout: float = 30.0,
     ) -> None:
         self.topic = topic
         self.delivery_timeout = delivery_timeout
@@ -99,9 +104,12 @@ class QueueProducer:
         self._unanswered: deque[QueueReceipt] = deque()
         self._bytes = 0
         self._conn: Connection | None = None
-        self._made = False
         self._failed: WireprotoError | None = None
         self._closed = False
+        deadline = time.monotonic() + timeout
+        for part in (ENTRIES, TAKEN):
+            tree.ensure(join(self._path, part), acl=acl, timeout=deadline - time.monotonic())
+        link.on_ready(self._pump)
 
     def send(
         self,
@@ -117,20 +125,16 @@ class QueueProducer:
         self._refuse(key, headers, timestamp, partition)
         deadline = time.monotonic() + timeout
         receipt = QueueReceipt(self, op.create(self._server_prefix, self._prefix, value, sequence=True, acl=self._acl))
+        self._link.check(receipt._request)
         with self._lock:
             if self._closed:
-                raise Closed("the producer is closed")
-            if not self._made:
-                self._tree.ensure(join(self._path, ENTRIES), acl=self._acl, timeout=deadline - time.monotonic())
-                self._tree.ensure(join(self._path, TAKEN), acl=self._acl, timeout=deadline - time.monotonic())
-                self._made = True
+                raise Closed("the producer is closed", topic=self.topic)
             self._collect()
-            while self._unanswered and self._bytes + receipt.size > self._buffer_memory:
-                try:
-                    self._settle(deadline, self._unanswered[0])
-                except TimedOut:
-                    raise BufferFull(f"{self._bytes} bytes are unanswered since {timeout} s", topic=self.topic) from None
-            self._submit(receipt, deadline)
+            full = bool(self._unanswered) and self._bytes + receipt.size > self._buffer_memory
+            if not full:
+                self._take(receipt)
+        if full:
+            self._make_room(receipt, deadline, timeout)
         return receipt
 
     def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> list[QueueReceipt]:
@@ -174,7 +178,7 @@ class QueueProducer:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    # -- inside: all under the lock -----------------------------------------------------------------------------------------
+    # -- inside -----------------------------------------------------------------------------------------------------------
 
     def _refuse(self, key: bytes | None, headers: Any, timestamp: int | None, partition: int | None) -> None:
         if key is not None:
@@ -186,26 +190,43 @@ class QueueProducer:
         if partition not in (None, 0):
             raise ValueUnsupported(f"a ZooKeeper queue has one partition, 0, not {partition}", topic=self.topic)
 
-    def _submit(self, receipt: QueueReceipt, deadline: float) -> None:
-        while True:
-            conn = self._link.connection(deadline)
-            try:
-                if conn is not self._conn:
-                    self._conn = conn
-                    self._send_again(conn)
-                receipt._sent = self._link.submit_on(conn, receipt._request)
-            except Disconnected:
-                continue
-            self._unanswered.append(receipt)
-            self._bytes += receipt.size
+    def _take(self, receipt: QueueReceipt) -> None:
+        self._unanswered.append(receipt)
+        self._bytes += receipt.size
+        conn = self._link.current
+        if conn is None:
             return
+        if conn is not self._conn:
+            self._pump()
+            return
+        with contextlib.suppress(Disconnected):
+            receipt._sent = self._link.submit_on(conn, receipt._request)
 
-    def _send_again(self, conn: Connection) -> None:
-        """What an earlier connection left unanswered goes first, in order."""
-        for receipt in self._unanswered:
-            assert receipt._sent is not None
-            if receipt._sent.done and receipt._sent.frame is None and self._repeat:
-                receipt._sent = self._link.submit_on(conn, receipt._request)
+    def _make_room(self, receipt: QueueReceipt, deadline: float, timeout: float) -> None:
+        while True:
+            with self._lock:
+                self._collect()
+                if not self._unanswered or self._bytes + receipt.size <= self._buffer_memory:
+                    self._take(receipt)
+                    return
+                oldest = self._unanswered[0]
+            try:
+                self._settle(deadline, oldest)
+            except TimedOut:
+                raise BufferFull(f"{self._bytes} bytes are unanswered after {timeout} s", topic=self.topic) from None
+
+    def _pump(self) -> None:
+        """Send, in order, what was not sent yet and what an earlier connection left unanswered; also called after a reconnect."""
+        with self._lock:
+            conn = self._link.current
+            if conn is None:
+                return
+            self._conn = conn
+            with contextlib.suppress(Disconnected):
+                for receipt in self._unanswered:
+                    sent = receipt._sent
+                    if sent is None or (self._repeat and sent.done and sent.frame is None):
+                        receipt._sent = self._link.submit_on(conn, receipt._request)
 
     def _collect(self) -> None:
         """Take the answers that are there already."""
@@ -213,26 +234,23 @@ class QueueProducer:
             self._finish(self._unanswered[0])
 
     def _settle(self, deadline: float, until: QueueReceipt) -> None:
-        """Wait for answers, oldest first, up to and with this one."""
-        if not self._lock.acquire(timeout=max(deadline - time.monotonic(), 0.0)):
-            raise TimedOut("another thread waits for the answers", topic=self.topic)
-        try:
-            while not until.done:
+        """Wait for answers, oldest first, up to and with this one. The lock is free meanwhile."""
+        while True:
+            with self._lock:
+                self._collect()
+                if until.done:
+                    return
                 head = self._unanswered[0]
-                assert head._sent is not None
-                if not head._sent.wait(deadline):
-                    raise TimedOut("the message is not acknowledged yet", topic=self.topic)
-                if head._sent.frame is None and self._repeat:
-                    conn = self._link.connection(deadline)
-                    try:
-                        self._conn = conn
-                        self._send_again(conn)
-                    except Disconnected:
-                        continue
-                else:
+                sent = head._sent
+                if sent is not None and sent.done and not self._repeat:
                     self._finish(head)
-        finally:
-            self._lock.release()
+                    continue
+            if sent is not None and not sent.done:
+                if not sent.wait(deadline):
+                    raise TimedOut("the message is not acknowledged yet", topic=self.topic)
+            else:
+                self._link.connection(deadline)
+                self._pump()
 
     def _finish(self, receipt: QueueReceipt) -> None:
         self._unanswered.popleft()
