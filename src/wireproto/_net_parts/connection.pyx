@@ -327,9 +327,9 @@ cdef class Connection:
     cdef int take(self) except -1:
         """Hand out the frames that are complete."""
         cdef input_t *c = self.plain
-        cdef int64_t length
+        cdef int64_t length = 0
+        cdef int state
         cdef object frame
-        cdef PyObject *big
         if self.frames_read == 0 and c.end > c.start and len(self.first_bytes) < 16:
             self.first_bytes = (<char *>c.buf)[c.start:min(c.end, c.start + 16)]
         while self.failure is None:
@@ -345,12 +345,10 @@ cdef class Connection:
                 c.big = NULL
                 self.arrived(frame, <const uint8_t *>PyBytes_AS_STRING(frame), c.big_size)
                 continue
-            if c.end - c.start < 4:
-                return 0
-            length = get_i32(c.buf + c.start)
-            if length < 0 or length > c.cap:
+            state = frame_state(c.buf + c.start, c.end - c.start, c.cap, &length)
+            if state == FRAME_BAD:
                 self.fail(errors.FrameTooLarge, f"a frame of {length} bytes is announced, the most accepted is {c.cap}")
-            elif <size_t>length <= c.end - c.start - 4:
+            elif state == FRAME_WHOLE:
                 frame = PyBytes_FromStringAndSize(<char *>c.buf + c.start + 4, <Py_ssize_t>length)
                 c.start += 4 + <size_t>length
                 self.arrived(frame, <const uint8_t *>PyBytes_AS_STRING(frame), <size_t>length)

@@ -14,15 +14,12 @@ cdef enum:
 
 cdef inline bint attention(input_t *c) noexcept nogil:
     """Whether the GIL is needed: a whole frame, a bad length, a big frame that starts or is full, an end, an error."""
-    cdef int64_t length
+    cdef int64_t length = 0
     if c.eof or c.error or (c.opaque and c.received):
         return True
     if c.big != NULL:
         return c.big_have == c.big_room
-    if c.end - c.start < 4:
-        return False
-    length = get_i32(c.buf + c.start)
-    return length < 0 or length > c.cap or length >= BIG or <size_t>length <= c.end - c.start - 4
+    return frame_state(c.buf + c.start, c.end - c.start, c.cap, &length) != FRAME_PARTIAL or length >= BIG
 
 
 cdef inline void receive(input_t *c) noexcept nogil:
