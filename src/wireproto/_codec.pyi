@@ -249,3 +249,30 @@ def decode_pulsar(
     after: tuple[int, int, int] | None = None,
     before: tuple[int, int, int] | None = None,
 ) -> tuple[Columns, list[PulsarEntry]]: ...
+
+# --- pulsar_build.pyx ---
+
+@final
+class PulsarBatchBuilder:
+    def __init__(
+        self,
+        producer_name: str,
+        *,
+        compression: str = "none",
+        batched: bool = True,
+        max_size: int = ...,
+        max_records: int = 1000,
+        level: int | None = None,
+    ) -> None: ...
+    def __len__(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    def append(
+        self,
+        value: Buffer | None,
+        key: Buffer | None = None,
+        properties: Mapping[str, Buffer] | Iterable[tuple[str, Buffer]] = (),
+        event_time: int = 0,
+    ) -> bool: ...
+    def append_columns(self, columns: Columns, start: int, stop: int, event_times: Sequence[int | None] | None = None) -> int: ...
+    def finish(self, producer_id: int, sequence_id: int, publish_time: int) -> list[bytes]: ...

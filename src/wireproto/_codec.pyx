@@ -26,3 +26,4 @@ include "_codec_parts/kafka_records.pyx" # decode_kafka
 include "_codec_parts/kafka_encode.pyx"  # KafkaBatchBuilder
 include "_codec_parts/arrow_import.pyx"  # Arrow to Columns
 include "_codec_parts/pulsar_batch.pyx"  # decode_pulsar
+include "_codec_parts/pulsar_build.pyx"  # PulsarBatchBuilder

@@ -1,0 +1,179 @@
+"""PulsarBatchBuilder: frames read by the protobuf runtime, by pulsar-client's batch parser, and by the slow codec."""
+
+from __future__ import annotations
+
+import base64
+import random
+import zlib
+
+import lz4.block
+import pytest
+import snappy
+import zstandard
+
+import pulsar
+from wireproto._codec import Columns, PulsarBatchBuilder, crc32c, decode_pulsar
+from wireproto.errors import OptionError, ValueUnsupported
+from wireproto.pulsar import PulsarApi_pb2 as api
+
+CODECS = ("none", "lz4", "zlib", "zstd", "snappy")
+THEIR_CODECS = {
+    0: lambda data, size: data,
+    1: lambda data, size: lz4.block.decompress(data, uncompressed_size=size),
+    2: lambda data, size: zlib.decompress(data),
+    3: lambda data, size: zstandard.decompress(data),
+    4: lambda data, size: snappy.decompress(data),
+}
+ROWS = [
+    (b"v0", b"k0", (("a", b"1"), ("b", b"")), 1_700_000_000_000),
+    (b"", None, (), 0),
+    (None, b"\xff\x00key", (), 7),
+    (b"x" * 3000, b"", (("ü", "ö".encode() * 100),), 0),
+    (b"last", "kü".encode(), (), 5),
+]
+
+
+def take_apart(frame: bytes) -> tuple:
+    size = int.from_bytes(frame[:4], "big")
+    command = api.BaseCommand.FromString(frame[4 : 4 + size])
+    rest = frame[4 + size :]
+    assert command.type == api.BaseCommand.SEND
+    assert rest[:2] == b"\x0e\x01"
+    assert int.from_bytes(rest[2:6], "big") == crc32c(rest[6:])
+    length = int.from_bytes(rest[6:10], "big")
+    meta = api.MessageMetadata.FromString(rest[10 : 10 + length])
+    assert meta.IsInitialized()
+    assert command.IsInitialized()
+    return command.send, meta, THEIR_CODECS[meta.compression](rest[10 + length :], meta.uncompressed_size)
+
+
+def split(payload: bytes) -> list[tuple]:
+    found, at = [], 0
+    while at < len(payload):
+        size = int.from_bytes(payload[at : at + 4], "big")
+        single = api.SingleMessageMetadata.FromString(payload[at + 4 : at + 4 + size])
+        at += 4 + size
+        found.append((single, payload[at : at + single.payload_size]))
+        at += single.payload_size
+    return found
+
+
+def fields(head: object, value: bytes) -> tuple:
+    key = None
+    if head.HasField("partition_key"):
+        key = base64.b64decode(head.partition_key) if head.partition_key_b64_encoded else head.partition_key.encode()
+    return (None if head.null_value else value, key, tuple((p.key, p.value.encode()) for p in head.properties), head.event_time)
+
+
+def fill(rows: list[tuple], **options: object) -> PulsarBatchBuilder:
+    builder = PulsarBatchBuilder("producer-ü", **options)
+    for row in rows:
+        assert builder.append(*row)
+    return builder
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_batches(codec: str) -> None:
+    builder = fill(ROWS, compression=codec)
+    assert len(builder) == 5
+    send, meta, payload = take_apart(b"".join(builder.finish(9, 100, 1_800_000_000_000)))
+    assert (send.producer_id, send.sequence_id, send.num_messages, send.highest_sequence_id) == (9, 100, 5, 104)
+    assert (meta.producer_name, meta.sequence_id, meta.publish_time) == ("producer-ü", 100, 1_800_000_000_000)
+    assert (meta.num_messages_in_batch, meta.highest_sequence_id, meta.partition_key) == (5, 104, "k0")
+    assert (meta.compression, meta.uncompressed_size) == (CODECS.index(codec), 0 if codec == "none" else len(payload))
+    parts = split(payload)
+    assert [fields(*part) for part in parts] == ROWS
+    assert [part[0].sequence_id for part in parts] == [100, 101, 102, 103, 104]
+    assert (len(builder), builder.size) == (0, 0)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_single_messages(codec: str) -> None:
+    builder = PulsarBatchBuilder("p", compression=codec, batched=False)
+    for n, row in enumerate(ROWS):
+        assert builder.append(*row)
+        assert not builder.append(b"")
+        send, meta, payload = take_apart(b"".join(builder.finish(9, n, 1)))
+        assert (send.sequence_id, send.num_messages, meta.sequence_id) == (n, 1, n)
+        assert not meta.HasField("num_messages_in_batch")
+        assert fields(meta, payload) == row
+
+
+def test_pulsar_client_parses_our_batches() -> None:
+    _, meta, payload = take_apart(b"".join(fill(ROWS).finish(1, 0, 1)))
+    ident = pulsar.MessageId(-1, 5, 6, -1)
+    messages = list(pulsar.MessageBatch().with_message_id(ident).parse_from(payload, meta.num_messages_in_batch))
+    for message, (value, key, properties, event_time) in zip(messages, ROWS, strict=True):
+        assert message.data() == (value or b"")
+        assert message.event_timestamp() == event_time
+        assert message.properties() == {name: text.decode() for name, text in properties}
+        if key == b"\xff\x00key":
+            key = base64.b64encode(key)
+        assert message.partition_key() == (key or b"").decode()
+
+
+def test_we_read_our_own_frames_as_the_slow_codec_does() -> None:
+    from wireproto.pulsar import entries as slow
+
+    rng = random.Random(2)
+    for _ in range(30):
+        rows = [
+            (
+                rng.choice((None, rng.randbytes(rng.randrange(300)))),
+                rng.choice((None, b"key", rng.randbytes(5))),
+                (("a", b"b"),)[: rng.randrange(2)],
+                rng.randrange(3),
+            )
+            for _ in range(rng.randrange(1, 30))
+        ]
+        sent = b"".join(fill(rows, compression=rng.choice(CODECS)).finish(1, 7, 99))
+        message = api.CommandMessage(consumer_id=1, message_id=api.MessageIdData(ledgerId=1, entryId=2))
+        command = api.BaseCommand(type=api.BaseCommand.MESSAGE, message=message).SerializeToString()
+        frame = len(command).to_bytes(4, "big") + command + sent[4 + int.from_bytes(sent[:4], "big") :]
+        ours, _ = decode_pulsar([frame], topic="t", partition=0)
+        assert ours == slow.decode_pulsar([frame], topic="t", partition=0)[0]
+        assert ours.values() == [row[0] for row in rows]
+
+
+def test_columns_encode_as_rows_do() -> None:
+    rows = [row for row in ROWS if row[3]]
+    columns = Columns.from_rows([r[0] for r in rows], [r[1] for r in rows], [r[2] for r in rows], [r[3] for r in rows])
+    builder = PulsarBatchBuilder("producer-ü")
+    assert builder.append_columns(columns[1:], 0, 2) == 2
+    assert builder.finish(1, 2, 3) == fill(rows[1:]).finish(1, 2, 3)
+    small = PulsarBatchBuilder("p", max_records=2)
+    assert small.append_columns(columns, 0, 3) == 2
+
+
+def test_the_limits_hold() -> None:
+    builder = PulsarBatchBuilder("p", max_size=1000)
+    taken = 0
+    while builder.append(b"v" * 90, b"k"):
+        taken += 1
+    assert taken >= 7
+    assert builder.size <= 1000
+    assert len(take_apart(b"".join(builder.finish(1, 2**40, 1)))[2]) <= 1000
+    with pytest.raises(ValueUnsupported, match="2000"):
+        builder.append(b"v" * 2000)
+    with pytest.raises(ValueUnsupported):
+        builder.append(b"v", None, (("p", b"x" * 2000),))
+    counted = PulsarBatchBuilder("p", max_records=3)
+    assert [counted.append(b"v") for _ in range(4)] == [True, True, True, False]
+
+
+def test_what_pulsar_cannot_carry_is_refused_and_leaves_no_trace() -> None:
+    builder = fill(ROWS)
+    for bad, kind in (
+        (("text",), TypeError),
+        ((b"v", None, (("a", None),)), ValueUnsupported),
+        ((b"v", None, (("a", b"1"), ("b", b"\xff"))), ValueUnsupported),
+        ((b"v", None, (), -1), ValueUnsupported),
+        ((b"v", None, (("\ud800", b""),)), UnicodeEncodeError),
+    ):
+        with pytest.raises(kind):
+            builder.append(*bad)
+    assert builder.finish(1, 1, 1) == fill(ROWS).finish(1, 1, 1)
+    with pytest.raises(ValueUnsupported):
+        builder.finish(1, 1, 1)
+    with pytest.raises(OptionError):
+        PulsarBatchBuilder("p", compression="gzip")
