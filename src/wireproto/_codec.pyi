@@ -117,7 +117,7 @@ PositionParts = int | tuple[int, int, int] | None
 
 @final
 class Columns:
-    facts: Final[tuple[dict[str, Any], ...]]
+    facts: Final[Any]
     skipped: Final[tuple[ProtocolError, ...]]
     @property
     def nbytes(self) -> int: ...
@@ -276,3 +276,30 @@ class PulsarBatchBuilder:
     ) -> bool: ...
     def append_columns(self, columns: Columns, start: int, stop: int, event_times: Sequence[int | None] | None = None) -> int: ...
     def finish(self, producer_id: int, sequence_id: int, publish_time: int) -> list[bytes]: ...
+
+# --- rocketmq_message.pyx ---
+
+ROCKETMQ_RESERVED: frozenset[str]
+
+def decode_rocketmq(
+    bodies: Buffer | Sequence[Buffer],
+    *,
+    topic: str,
+    partition: int,
+    start: int = 0,
+    limit: int = ...,
+    check_crc: bool = True,
+    facts: bool = True,
+    on_corrupt: str = "raise",
+) -> tuple[Columns, int]: ...
+def decode_rocketmq_batch(body: Buffer) -> Columns: ...
+@final
+class RocketBatchBuilder:
+    def __init__(self, limit: int = ...) -> None: ...
+    def __len__(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    def append(
+        self, value: Buffer, key: Buffer | None = None, headers: RowHeaders = None, unique_id: str | None = None, flag: int = 0
+    ) -> bool: ...
+    def finish(self) -> bytes: ...

@@ -27,3 +27,4 @@ include "_codec_parts/kafka_encode.pyx"  # KafkaBatchBuilder
 include "_codec_parts/arrow_import.pyx"  # Arrow to Columns
 include "_codec_parts/pulsar_batch.pyx"  # decode_pulsar
 include "_codec_parts/pulsar_build.pyx"  # PulsarBatchBuilder
+include "_codec_parts/rocketmq_message.pyx" # decode_rocketmq, RocketBatchBuilder

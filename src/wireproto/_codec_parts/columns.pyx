@@ -34,7 +34,7 @@ cdef class Columns:
 
     cdef Table *table
     cdef Py_ssize_t start, stop
-    cdef readonly tuple facts       # per-batch facts, when the decoder was asked for them
+    cdef readonly object facts      # per-batch facts, when the decoder was asked for them
     cdef readonly tuple skipped     # errors of the batches that were passed over (on_corrupt="skip")
 
     def __cinit__(self):
@@ -190,7 +190,7 @@ cdef class Columns:
         return export_stream(self, requested_schema)
 
 
-cdef Columns columns_over(Table *table, Py_ssize_t start, Py_ssize_t stop, tuple facts, tuple skipped):
+cdef Columns columns_over(Table *table, Py_ssize_t start, Py_ssize_t stop, object facts, tuple skipped):
     """Another view of a table that stays shared."""
     cdef Columns columns = Columns.__new__(Columns)
     columns.table = table_share(table)
