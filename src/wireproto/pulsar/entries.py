@@ -159,7 +159,7 @@ class PulsarBatchBuilder:
             (record,) = self._records
             self._head(meta, record)
             data = record[0] or b""
-        if self._compression != "none":
+        if self._compression != "none" and data:  # pulsar-client cannot unpack an empty zlib payload
             meta.compression = NUMBERS[self._compression]  # type: ignore[assignment]
             meta.uncompressed_size = len(data)
             data = compress(CODECS[NUMBERS[self._compression]], data)

@@ -1,0 +1,67 @@
+"""What the Pulsar tests share: a client of ours, the official one, a topic of the test's own."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import wireproto
+from brokers.pulsar import Pulsar
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import pulsar
+
+_numbers = itertools.count()
+PREFIX = "persistent://public/default/"
+
+
+@contextmanager
+def ours(broker: Pulsar, **options: Any) -> Iterator[Any]:
+    client = wireproto.connect(broker.url, **options)
+    try:
+        yield client
+    finally:
+        client.close(timeout=10.0)
+
+
+@contextmanager
+def theirs(broker: Pulsar, **options: Any) -> Iterator[Any]:
+    client = pulsar.Client(broker.service, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error), **options)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def new_topic(broker: Pulsar, partitions: int = 0) -> str:
+    """A new topic's short name; 0: without partitions."""
+    name = f"p-{os.getpid()}-{next(_numbers)}"
+    path = f"/admin/v2/persistent/public/default/{name}"
+    broker.call("PUT", path + ("/partitions" if partitions else ""), partitions or None)
+    return name
+
+
+def drain(role: Any, wanted: int, *, seconds: float = 20.0) -> list[Any]:
+    """Records of a reader or consumer until there are `wanted`, or nothing more comes for `seconds`."""
+    found: list[Any] = []
+    while len(found) < wanted:
+        batch = role.poll(seconds)
+        if batch is None:
+            break
+        found += batch
+    return found
+
+
+def read_theirs(client: Any, topic: str) -> list[Any]:
+    """All messages there are, by the official client's reader."""
+    reader = client.create_reader(PREFIX + topic, pulsar.MessageId.earliest)
+    found = []
+    while reader.has_message_available():
+        found.append(reader.read_next(10_000))
+    reader.close()
+    return found

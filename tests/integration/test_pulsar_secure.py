@@ -1,0 +1,131 @@
+"""Pulsar with tokens and TLS: who gets in, who does not, and a token that runs out while we talk."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import wireproto
+from brokers.pulsar import Pulsar
+from integration.pulsar_tools import new_topic
+from wireproto import LATEST
+from wireproto.errors import AuthError, ConnectError, OptionError, TlsError, TransportError
+from wireproto.pulsar.codes import AuthenticationError, AuthorizationError
+
+pytestmark = pytest.mark.parametrize("broker", ["pulsar-4.2.4-secure"], indirect=True)
+
+
+def ca(broker: Pulsar) -> str:
+    assert broker.certificates is not None
+    return str(broker.certificates.ca)
+
+
+def round_trip(client: Any, topic: str) -> list[bytes | None]:
+    with client.producer(topic) as producer:
+        producer.send(b"safe")
+    return [record.value for batch in client.reader(topic, stop=LATEST) for record in batch]
+
+
+@pytest.mark.parametrize("form", ["plain", "tls"])
+def test_a_token_opens_both_ports_and_the_admin_interface(broker: Pulsar, form: str) -> None:
+    topic = new_topic(broker)
+    with wireproto.connect(broker.urls[form], token=broker.token("admin"), tls_ca_file=ca(broker)) as client:
+        assert round_trip(client, topic) == [b"safe"]
+        admin = client.admin()
+        admin.create_topic(topic + "-made", partitions=2)
+        assert len(admin.describe_topic(topic + "-made").partitions) == 2
+        admin.delete_topic(topic + "-made")
+
+
+@pytest.mark.parametrize("what", ["none", "expired", "broken"])
+def test_without_a_good_token_the_broker_says_so_at_once(broker: Pulsar, what: str) -> None:
+    tokens = {"none": {}, "expired": {"token": broker.token("admin", -60.0)}, "broken": {"token": "a.b.c"}}
+    begun = time.monotonic()
+    with pytest.raises(AuthenticationError) as caught:
+        wireproto.connect(broker.urls["plain"], **tokens[what])
+    assert time.monotonic() - begun < 5.0
+    assert isinstance(caught.value, AuthError)
+    assert "a.b.c" not in str(caught.value)
+
+
+def test_a_user_without_rights_is_told(broker: Pulsar) -> None:
+    topic = new_topic(broker)
+    with wireproto.connect(broker.urls["plain"], token=broker.token("stranger")) as client:
+        with pytest.raises(AuthorizationError):
+            client.producer(topic, timeout=5.0)
+        with pytest.raises(AuthorizationError):
+            client.admin().create_topic(topic + "-x")
+
+
+def test_a_token_from_file_environment_and_callable(broker: Pulsar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "token"
+    file.write_text(broker.token("admin") + "\n")
+    monkeypatch.setenv("PULSAR_TOKEN", broker.token("admin"))
+    for source in (f"file:{file}", "env:PULSAR_TOKEN", lambda: broker.token("admin")):
+        with wireproto.connect(broker.urls["plain"], token=source) as client:
+            assert client.broker_info().max_message_size > 0
+            assert broker.token("admin") not in repr(client.options)
+
+
+def test_the_challenge_is_answered_with_a_fresh_token(broker: Pulsar) -> None:
+    """The broker asks again when a token runs out; a callable gives the next, and the same connection goes on."""
+    topic = new_topic(broker)
+    asked: list[float] = []
+
+    def fresh() -> str:
+        asked.append(time.monotonic())
+        return broker.token("admin", 3.0)
+
+    with wireproto.connect(broker.urls["plain"], token=fresh) as client, client.producer(topic) as producer:
+        connections = set(client.loop.connections)
+        until = time.monotonic() + 8.0
+        number = 0
+        while time.monotonic() < until:
+            producer.send(b"%d" % number).position(10)
+            number += 1
+            time.sleep(0.1)
+        assert len(asked) > len(connections)
+        assert connections <= set(client.loop.connections)
+        assert all(not conn.closed for conn in connections)
+        read = [record.value for batch in client.reader(topic, stop=LATEST) for record in batch]
+    assert read == [b"%d" % i for i in range(number)]
+
+
+def test_a_token_that_is_not_renewed_ends_the_connection_with_a_reason(broker: Pulsar) -> None:
+    topic = new_topic(broker)
+    with wireproto.connect(broker.urls["plain"], token=broker.token("admin", 2.0)) as client, pytest.raises(AuthError):
+        producer = client.producer(topic, delivery_timeout=20.0)
+        until = time.monotonic() + 30.0
+        while time.monotonic() < until:
+            producer.send(b"x").position(25)
+            time.sleep(0.1)
+
+
+def test_tls_checks_certificate_and_host_name(broker: Pulsar) -> None:
+    token = broker.token("admin")
+    with pytest.raises(TlsError):
+        wireproto.connect(broker.urls["tls"], token=token)
+    address = broker.urls["tls"].replace("localhost", "127.0.0.2")
+    with pytest.raises((TlsError, ConnectError)):
+        wireproto.connect(address, token=token, tls_ca_file=ca(broker))
+
+
+def test_tls_against_plain_and_plain_against_tls_are_told_apart(broker: Pulsar) -> None:
+    token = broker.token("admin")
+    begun = time.monotonic()
+    with pytest.raises(TransportError):
+        wireproto.connect(f"pulsar+tls://localhost:{broker.binary_port}", token=token, tls_ca_file=ca(broker), timeout=5.0)
+    with pytest.raises(TransportError):
+        wireproto.connect(f"pulsar://localhost:{broker.tls_port}", token=token, timeout=5.0)
+    with pytest.raises(TransportError):
+        wireproto.connect(f"pulsar://localhost:{broker.http_port}", token=token, timeout=5.0)
+    assert time.monotonic() - begun < 20.0
+
+
+def test_without_an_admin_url_the_error_says_what_is_missing(broker: Pulsar) -> None:
+    with wireproto.connect(broker.urls["plain"].partition("?")[0], token=broker.token("admin")) as client:
+        with pytest.raises(OptionError, match="admin="):
+            client.admin().create_topic("anything")
