@@ -94,14 +94,21 @@ def test_the_challenge_is_answered_with_a_fresh_token(broker: Pulsar) -> None:
     assert read == [b"%d" % i for i in range(number)]
 
 
-def test_a_token_that_is_not_renewed_ends_the_connection_with_a_reason(broker: Pulsar) -> None:
+def test_a_token_that_is_not_renewed_ends_the_producer_with_the_reason(broker: Pulsar) -> None:
     topic = new_topic(broker)
-    with wireproto.connect(broker.urls["plain"], token=broker.token("admin", 2.0)) as client, pytest.raises(AuthError):
+
+    def send_for(client: Any, seconds: float) -> None:
         producer = client.producer(topic, delivery_timeout=20.0)
-        until = time.monotonic() + 30.0
+        until = time.monotonic() + seconds
         while time.monotonic() < until:
             producer.send(b"x").position(25)
             time.sleep(0.1)
+
+    client = wireproto.connect(broker.urls["plain"], token=broker.token("admin", 2.0))
+    with pytest.raises(AuthError):
+        send_for(client, 30.0)
+    with pytest.raises(AuthError):
+        client.close()
 
 
 def test_tls_checks_certificate_and_host_name(broker: Pulsar) -> None:
@@ -126,6 +133,6 @@ def test_tls_against_plain_and_plain_against_tls_are_told_apart(broker: Pulsar) 
 
 
 def test_without_an_admin_url_the_error_says_what_is_missing(broker: Pulsar) -> None:
-    with wireproto.connect(broker.urls["plain"].partition("?")[0], token=broker.token("admin")) as client:
-        with pytest.raises(OptionError, match="admin="):
-            client.admin().create_topic("anything")
+    url = broker.urls["plain"].partition("?")[0]
+    with wireproto.connect(url, token=broker.token("admin")) as client, pytest.raises(OptionError, match="admin="):
+        client.admin().create_topic("anything")
