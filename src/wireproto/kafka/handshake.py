@@ -8,6 +8,8 @@ May assume: a fresh connection and a deadline. Must not: reconnect, or show what
 
 from __future__ import annotations
 
+import base64
+import secrets
 import time
 from typing import TYPE_CHECKING
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from ..auth import Mechanism
     from .options import KafkaOptions
 
+_SCRAM = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _NOTHING_KNOWN = Versions({ApiVersionsRequest.API_KEY: (0, ApiVersionsRequest.MAX_VERSION)})
 
 
@@ -36,7 +39,7 @@ def handshake(conn: Connection, deadline: float, options: KafkaOptions) -> None:
     agreed.versions = ask_versions(conn, deadline)
     mechanism = options.mechanism
     if mechanism is not None:
-        authenticate(conn, mechanism, _mechanism(mechanism, options, conn), deadline)
+        authenticate(conn, mechanism, make_mechanism(mechanism, options), deadline)
 
 
 def ask_versions(conn: Connection, deadline: float) -> Versions:
@@ -66,16 +69,18 @@ def authenticate(conn: Connection, name: str, mechanism: Mechanism, deadline: fl
         if reply.error_code:
             offered = ", ".join(reply.mechanisms) or "none"
             raise error(reply.error_code, f"{name}; the broker offers {offered}", message=reply.NAME, peer=conn.peer)
-        token = mechanism.first()
+        token = mechanism.start()
         while True:
             answer: SaslAuthenticateResponse = wire.exchange(conn, SaslAuthenticateRequest(auth_bytes=token), deadline, secret=True)
             if answer.error_code:
                 text = answer.error_message or "the broker refused the credentials"
                 raise error(answer.error_code, text, message=answer.NAME, peer=conn.peer)
-            following = mechanism.step(bytes(answer.auth_bytes))
-            if following is None:
+            challenge = bytes(answer.auth_bytes)
+            if mechanism.done and not challenge:
                 break
-            token = following
+            token = mechanism.step(challenge)
+            if mechanism.done:
+                break
     except Disconnected as why:
         raise AuthError(
             f"the broker closed the connection during {name}: wrong credentials, or no SASL on this listener", peer=conn.peer
@@ -85,13 +90,14 @@ def authenticate(conn: Connection, name: str, mechanism: Mechanism, deadline: fl
         agreed.session_until = time.monotonic() + answer.session_lifetime_ms / 1000
 
 
-def _mechanism(name: str, options: KafkaOptions, conn: Connection) -> Mechanism:
+def make_mechanism(name: str, options: KafkaOptions) -> Mechanism:
+    """Our side of a SASL mechanism; raises OptionError when credentials are missing."""
     if name == "OAUTHBEARER":
         if options.token is None:
             raise OptionError("OAUTHBEARER needs a token: a value, env:NAME, file:PATH or a callable")
         from ..auth.oauth import OAuthBearer
 
-        return OAuthBearer(options.token)
+        return OAuthBearer(options.token, options.sasl_extensions)
     if options.user is None or options.password is None:
         raise OptionError(f"{name} needs user and password")
     if name == "PLAIN":
@@ -100,4 +106,5 @@ def _mechanism(name: str, options: KafkaOptions, conn: Connection) -> Mechanism:
         return Plain(options.user, options.password)
     from ..auth.scram import Scram
 
-    return Scram(name, options.user, options.password)
+    nonce = base64.b64encode(secrets.token_bytes(18)).decode()
+    return Scram(_SCRAM[name], options.user, options.password, nonce)

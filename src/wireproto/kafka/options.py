@@ -22,7 +22,8 @@ class KafkaOptions(CommonOptions):
     """Beside what all clients take:
 
     Attributes:
-        sasl: mechanism; None: none, or by what is given: SCRAM-SHA-512 is never guessed, `user` means PLAIN, `token` OAUTHBEARER.
+        sasl: mechanism; None goes by what is given: `user` means PLAIN, `token` OAUTHBEARER, SCRAM is never guessed.
+        sasl_extensions: OAUTHBEARER: mapping of names and values sent beside the token.
         request_timeout: how long a request of a role in the background may take before its connection is given up.
         topic_patience: how long an unknown topic is looked for, since nodes learn of a new one one after the other.
         auto_create: let the broker create unknown topics that a producer names, if the broker is set so.
