@@ -139,6 +139,11 @@ def test_leaders_that_move_are_followed(broker: Any) -> None:
     assert [row.value for row in confluent_read(bootstrap(broker), topic, 1, 4000)] == sent
 
 
+def fill(producer: Any) -> None:
+    for _ in range(100):
+        producer.send(b"y" * 2000, timeout=0.5)
+
+
 @pytest.mark.parametrize("broker", BROKERS, indirect=True)
 def test_a_full_send_buffer_blocks_then_says_so(broker: Broker, topic: str, fault_proxy: Any) -> None:
     options = {"address_map": fault_proxy.address_map(broker.addresses), "buffer_memory": 1 << 16}
@@ -148,8 +153,7 @@ def test_a_full_send_buffer_blocks_then_says_so(broker: Broker, topic: str, faul
         fault_proxy.stall()
         began = time.monotonic()
         with pytest.raises(BufferFull):
-            for _ in range(100):
-                producer.send(b"y" * 2000, timeout=0.5)
+            fill(producer)
         assert 0.4 < time.monotonic() - began < 5.0
         with pytest.raises(TimedOut):
             producer.flush(0.3)
