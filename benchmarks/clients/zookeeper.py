@@ -81,7 +81,8 @@ def main() -> None:
                 for work, rounds in zip(works, found, strict=True):
                     rounds.append(measure(work, calls))
             cells = [(max(r for r, _ in rounds), statistics.median(r for r, _ in rounds), min(c for _, c in rounds)) for rounds in found]
-            print(f"{name:16} " + "   ".join("{:9.0f} {:9.0f} {:7.1f}".format(*cell) for cell in cells) + f"   {cells[0][1] / cells[1][1]:6.1f}")
+            texts = "   ".join("{:9.0f} {:9.0f} {:7.1f}".format(*cell) for cell in cells)
+            print(f"{name:16} {texts}   {cells[0][1] / cells[1][1]:6.1f}")
         kazoo.stop()
         kazoo.close()
 
