@@ -1,0 +1,163 @@
+"""Kafka record codec beside aiokafka's and kafka-python's: the same bytes, one run, alternating, CPU time of this thread.
+
+Run: ``python benchmarks/codec/records.py [--rounds N]``. Prints minimum and median ns a record, and the ratio of the minima to ours.
+kafka-python uses the `crc32c` package here, aiokafka its Cython module; CRCs are checked by all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from wireproto._codec import Columns, KafkaBatchBuilder, decode_kafka
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import kafka.record.default_records as kafka_python
+    from aiokafka.record._crecords.default_records import DefaultRecordBatchBuilder as AioBuilder
+    from aiokafka.record._crecords.memory_records import MemoryRecords as AioRecords
+    from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
+
+COUNT = 10_000
+KEY, STAMP = b"k" * 16, 1_700_000_000_000
+SCHEMA = pa.schema([("offset", pa.int64()), ("timestamp", pa.timestamp("ms", "UTC")), ("key", pa.binary()), ("value", pa.binary())])
+
+
+def theirs(section: bytes, reader: type) -> object:
+    records = reader(section)
+    while records.has_next():
+        batch = records.next_batch()
+        if not batch.validate_crc():
+            raise ValueError("CRC")
+        yield from batch
+
+
+def to_arrow(section: bytes, reader: type) -> pa.RecordBatch:
+    offsets, stamps, keys, values = [], [], [], []
+    for r in theirs(section, reader):
+        offsets.append(r.offset)
+        stamps.append(r.timestamp)
+        keys.append(r.key)
+        values.append(r.value)
+    return pa.record_batch(
+        [pa.array(offsets), pa.array(stamps, pa.int64()).cast(SCHEMA.field(1).type), pa.array(keys), pa.array(values)], schema=SCHEMA
+    )
+
+
+def ours(section: bytes) -> Columns:
+    return decode_kafka(section, topic="t", partition=0, fetch_offset=0)[0]
+
+
+def our_append(values: list[bytes]) -> bytes:
+    builder = KafkaBatchBuilder(limit=1 << 24)
+    append = builder.append
+    for value in values:
+        append(value, KEY, None, STAMP)
+    return builder.finish()
+
+
+def our_columns(columns: Columns) -> bytes:
+    builder = KafkaBatchBuilder(limit=1 << 24)
+    builder.append_columns(columns, 0, len(columns), 0)
+    return builder.finish()
+
+
+def their_append(values: list[bytes], make: type) -> object:
+    builder = make(2, 0, False, -1, -1, -1, 1 << 24)
+    append = builder.append
+    for n, value in enumerate(values):
+        append(n, STAMP, KEY, value, [])
+    return builder.build()
+
+
+def read_four(records: object) -> None:
+    for r in records:
+        _ = (r.offset, r.timestamp, r.key, r.value)
+
+
+def read_value(records: object) -> None:
+    for r in records:
+        _ = r.value
+
+
+def measure(jobs: dict[str, Callable[[], object]], rounds: int) -> dict[str, tuple[float, float]]:
+    """Minimum and median ns a record of each job; the jobs take turns."""
+    found: dict[str, list[int]] = {name: [] for name in jobs}
+    gc.disable()
+    try:
+        for turn in range(rounds):
+            for name, job in jobs.items():
+                if name == "kafka-python" and turn >= 2:
+                    continue
+                start = time.thread_time_ns()
+                job()
+                found[name].append(time.thread_time_ns() - start)
+    finally:
+        gc.enable()
+    return {name: (min(took) / COUNT, statistics.median(took) / COUNT) for name, took in found.items()}
+
+
+def run(size: int, rounds: int) -> None:
+    """All tasks at one size of value."""
+    kp = kafka_python.DefaultRecordBatchBuilder
+    values = [bytes([n & 255]) * size for n in range(COUNT)]
+    section = bytes(their_append(values, AioBuilder))
+    columns = Columns.from_arrow(
+        pa.record_batch({"key": [KEY] * COUNT, "value": values, "timestamp": pa.array([STAMP] * COUNT, pa.int64())})
+    )
+    tasks: dict[str, dict[str, Callable[[], object]]] = {
+        "decode to pyarrow": {
+            "wireproto": lambda: pa.record_batch(ours(section)),
+            "aiokafka": lambda: to_arrow(section, AioRecords),
+            "kafka-python": lambda: to_arrow(section, KafkaPythonRecords),
+        },
+        "read 4 fields": {
+            "wireproto": lambda: read_four(ours(section).records("t", 0)),
+            "aiokafka": lambda: read_four(theirs(section, AioRecords)),
+            "kafka-python": lambda: read_four(theirs(section, KafkaPythonRecords)),
+        },
+        "read the value": {
+            "wireproto": lambda: read_value(ours(section).records("t", 0)),
+            "aiokafka": lambda: read_value(theirs(section, AioRecords)),
+            "kafka-python": lambda: read_value(theirs(section, KafkaPythonRecords)),
+        },
+        "list of values": {
+            "wireproto": lambda: ours(section).values(),
+            "aiokafka": lambda: [r.value for r in theirs(section, AioRecords)],
+            "kafka-python": lambda: [r.value for r in theirs(section, KafkaPythonRecords)],
+        },
+        "encode by append": {
+            "wireproto": lambda: our_append(values),
+            "aiokafka": lambda: their_append(values, AioBuilder),
+            "kafka-python": lambda: their_append(values, kp),
+        },
+        "encode columns": {
+            "wireproto": lambda: our_columns(columns),
+            "aiokafka": lambda: their_append(values, AioBuilder),
+            "kafka-python": lambda: their_append(values, kp),
+        },
+    }
+    print(f"{COUNT} records of {size} B value and {len(KEY)} B key, CRC checked; ns a record, CPU: min (median)")
+    for task, jobs in tasks.items():
+        took = measure(jobs, rounds)
+        base = took["wireproto"][0]
+        cells = "  ".join(f"{name} {low:8.1f} ({middle:8.1f}) {low / base:6.1f}x" for name, (low, middle) in took.items())
+        print(f"  {task:18} {cells}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=15)
+    rounds = parser.parse_args().rounds
+    for size in (100, 1000):
+        run(size, rounds)
+
+
+if __name__ == "__main__":
+    main()
