@@ -6,6 +6,7 @@ and compares the sum and the count with the same over the source file.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -26,7 +27,8 @@ PLANE = "tailnum string, seats int, manufacturer string"
 
 
 def session() -> SparkSession:
-    """A local session on two cores, without a UI."""
+    """A local session on two cores, without a UI; planners and workers run this very interpreter."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     return (
         SparkSession.builder.master("local[2]")
         .appName("flights")
