@@ -73,7 +73,7 @@ def tree(spark: SparkSession, servers: str) -> DataFrame:
     """The nodes below ``/flights``: folder, name and data as text."""
     nodes = spark.read.format("zookeeper-wire").option("hosts", servers).option("root", "/flights").load()
     parts = F.split("path", "/")
-    return nodes.select(parts[2].alias("folder"), parts[3].alias("name"), F.col("data").cast("string").alias("data"))
+    return nodes.select(F.get(parts, 2).alias("folder"), F.get(parts, 3).alias("name"), F.col("data").cast("string").alias("data"))
 
 
 def delays(flights: DataFrame, nodes: DataFrame) -> DataFrame:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -55,12 +56,10 @@ class LogReader(DataSourceReader):
     """Reads ranges of one or more topics; made on the driver, pickled to the workers."""
 
     def __init__(self, options: SourceOptions, schema: StructType, form: LogFormat) -> None:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
         self.options = options
         self.names = tuple(schema.fieldNames())
         self.form = form
-        self.arrow = to_arrow_schema(schema)
+        self.arrow = arrow_schema(schema)
 
     def partitions(self) -> list[InputPartition]:
         """Ask the cluster where the ranges begin and end now; one range per partition that holds anything."""
@@ -98,6 +97,13 @@ class LogReader(DataSourceReader):
         return pa.RecordBatch.from_arrays(
             [array.cast(field.type) for array, field in zip(arrays, self.arrow, strict=True)], schema=self.arrow
         )
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Spark's schema as the Arrow schema that its workers must yield; timestamps are UTC, whatever the session shows."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(schema, timezone="UTC") if "timezone" in signature(to_arrow_schema).parameters else to_arrow_schema(schema)
 
 
 def resolve(admin: Admin, topic: str, bound: Bound) -> dict[TopicPartition, Position]:

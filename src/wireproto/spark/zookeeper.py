@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from .. import connect
 from ..errors import BrokerError, OptionError
 from . import worker
-from .log import gather
+from .log import arrow_schema, gather
 from .options import SourceOptions, read_options
 
 if TYPE_CHECKING:
@@ -79,15 +79,13 @@ class TreeReader(DataSourceReader):
     """Walks subtrees; made on the driver, pickled to the workers."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
         self.options = options
         self.root = "/" + options.flags.get("root", "/").strip("/")
         depth = options.flags.get("maxdepth", "1000000")
         if not depth.isdecimal():
             raise OptionError(f"option maxDepth is {depth!r}; it takes a number")
         self.depth = int(depth)
-        self.arrow = to_arrow_schema(schema)
+        self.arrow = arrow_schema(schema)
 
     def partitions(self) -> list[InputPartition]:
         """The root alone, and a task for each of its children."""
