@@ -130,7 +130,7 @@ def follow(command: list[str], limit: float) -> tuple[int, collections.Counter[s
             line = raw.decode(errors="replace")
             sys.stdout.write(line)
             sys.stdout.flush()
-            if re.search(r"\b(passed|failed|skipped|errors?|deselected)\b.* in \d", line):
+            if "pytest" in command and re.search(r"\b(passed|failed|skipped|errors?|deselected)\b.* in \d", line):
                 counts = collections.Counter()
                 for number, word in _COUNT.findall(line):
                     counts[{"error": "errors", "warning": "warnings"}.get(word, word)] += int(number)
