@@ -272,3 +272,9 @@ def subscription_groups(body: bytes) -> tuple[str, ...]:
     """Names of the groups in a broker's table (reply of code 201)."""
     table = _want(_object(body, "SubscriptionGroups").get("subscriptionGroupTable"), dict, "subscriptionGroupTable", {})
     return tuple(map(str, table))
+
+
+def runtime_info(body: bytes) -> Mapping[str, str]:
+    """A broker's state as texts (reply of code 28)."""
+    table = _want(_object(body, "RuntimeInfo").get("table"), dict, "table", {})
+    return {str(name): str(value) for name, value in table.items()}

@@ -94,7 +94,7 @@ class RocketClient(ClientBase[RocketOptions]):
         self._watchers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._roles: weakref.WeakSet[Any] = weakref.WeakSet()
         try:
-            self.ask_names(GetBrokerClusterInfoRequest(), deadline=self.deadline(options.connect_timeout))
+            self.ask_names(GetBrokerClusterInfoRequest(), deadline=self.deadline(min(options.timeout, options.connect_timeout)))
         except RequestCodeNotSupported as error:
             super().close()
             raise ConnectError("this is a broker's port: a RocketMQ URL names the name servers", peer=error.peer) from None

@@ -108,6 +108,8 @@ class Sharing:
                 return offset, False
             else:
                 raise OptionError(f"{given!r} is no position of RocketMQ", topic=topic)
+        if not isinstance(start, Earliest) and queue.address is not None:
+            self.places[topic].catch_up(queue.address, deadline)
         offset = self.places[topic].of(queue, start, deadline)
         if not isinstance(start, Earliest):
             offsets.commit(topic, queue, offset, deadline)

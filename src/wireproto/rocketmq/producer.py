@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import random
 import threading
 import time
 from collections.abc import Sequence
@@ -61,7 +62,7 @@ class RocketProducer:
         self._loop = client.loop
         self._lock = threading.RLock()
         self._sequence = itertools.count()
-        self._turn = itertools.count()
+        self._turn = itertools.count(random.getrandbits(16))  # programs that send one record each must not all begin with one queue
         self._ids = record.UniqueIds.of_this_process()
         self._glance = Mailbox(client.loop)
         self._held = 0
