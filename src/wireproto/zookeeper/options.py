@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..errors import OptionError
 from ..net.options import CommonOptions
@@ -23,7 +24,7 @@ class ZooKeeperOptions(CommonOptions):
 
     session_timeout: float = 10.0
     read_only: bool = False
-    session: tuple[int, bytes] | None = field(default=None, metadata={"text": False})
+    session: Any = field(default=None, metadata={"text": False})
     shuffle: bool = True
     max_frame: int = 0xFFFFF
 
@@ -33,5 +34,13 @@ class ZooKeeperOptions(CommonOptions):
             raise OptionError("session_timeout must be above 0 seconds")
         if self.max_frame < 1024:
             raise OptionError("max_frame must be at least 1024 bytes")
+        if self.session is not None:
+            try:
+                session_id, password = self.session
+                fits = -(1 << 63) <= session_id < 1 << 63 and isinstance(password, bytes)
+            except (TypeError, ValueError):
+                fits = False
+            if not fits:
+                raise OptionError("session is a pair of a session's id (int) and password (bytes)")
         if (self.user is None) != (self.password is None):
             raise OptionError("user and password go together")

@@ -19,7 +19,7 @@ from typing import Any, Generic, Self, TypeVar
 from ..errors import Disconnected, ValueUnsupported
 from . import multi as multi_module
 from . import operations as op
-from .codes import AddWatchMode, NodeExists, NoNode, NotEmpty, NoWatcher, WatcherType
+from .codes import AddWatchMode, NoAuth, NodeExists, NoNode, NotEmpty, NoWatcher, WatcherType
 from .link import CHILD, DATA, IF_EXISTS, ConnectionLoss, Link, Watching
 from .messages import ACL, AddWatchRequest, ClientInfo, ReconfigRequest, RemoveWatchesRequest, Stat, WhoAmIResponse
 from .paths import join, parents
@@ -356,17 +356,24 @@ class Tree:
     def _delete_below(self, path: str, deadline: float) -> None:
         """Deepest first; what others delete or add meanwhile is left to the next round."""
         below = [path]
+        closed: dict[str, NoAuth] = {}
         for node in below:
             try:
                 names, _ = self._link.call(op.children(self._root.out(node), node), deadline)
             except NoNode:
                 continue
+            except NoAuth as why:  # it may be deleted all the same, if it has no children
+                closed[node] = why
+                continue
             below += (join(node, name) for name in names)
         calls: list[Call[None]] = [
             self._send(op.delete(self._root.out(node), node), deadline - time.monotonic()) for node in reversed(below[1:])
         ]
-        for call in calls:
+        for node, call in zip(reversed(below[1:]), calls, strict=True):
             try:
                 call.result(deadline - time.monotonic())
-            except (NoNode, NotEmpty):
+            except NoNode:
                 continue
+            except NotEmpty:
+                if node in closed:
+                    raise closed[node] from None
