@@ -107,7 +107,8 @@ class PulsarClient(ClientBase[PulsarOptions]):
         self._producer_ids = itertools.count(1)
         self._consumer_ids = itertools.count(1)
         self._roles_made = itertools.count(1)
-        self._roles: WeakSet[Any] = WeakSet()
+        self._producers: set[PulsarProducer] = set()  # kept, so that a close sends what they still hold
+        self._readers: WeakSet[Any] = WeakSet()
 
     @classmethod
     def connect(cls, url: Url, keywords: dict[str, Any]) -> PulsarClient:
@@ -141,6 +142,11 @@ class PulsarClient(ClientBase[PulsarOptions]):
 
         return shake
 
+    def drop(self, conn: Connection) -> None:
+        """Close a connection that served one role, which is over."""
+        for pool in (self.pool, *self._proxied.values()):
+            pool.drop(conn, "the role was closed")
+
     def next_producer_id(self) -> int:
         return next(self._producer_ids)
 
@@ -160,7 +166,9 @@ class PulsarClient(ClientBase[PulsarOptions]):
         """A producer on all partitions of `topic`; options as in `PulsarOptions`."""
         from .producer import PulsarProducer
 
-        return self._keep(PulsarProducer(self, topic, self.options.with_overrides(options), self.deadline(timeout)))
+        producer = PulsarProducer(self, topic, self.options.with_overrides(options), self.deadline(timeout))
+        self._producers.add(producer)
+        return producer
 
     def reader(
         self, topic: str, *, start: Where = EARLIEST, stop: Where | None = None, timeout: float | None = None, **options: Any
@@ -233,12 +241,13 @@ class PulsarClient(ClientBase[PulsarOptions]):
     # -- ends ---------------------------------------------------------------------------------------------------
 
     def _keep(self, role: Role) -> Role:
-        self._roles.add(role)
+        self._readers.add(role)
         return role
 
     def forget(self, role: Any) -> None:
         """A role was closed by itself."""
-        self._roles.discard(role)
+        self._producers.discard(role)
+        self._readers.discard(role)
 
     def close(self, timeout: float = 30.0) -> None:
         """Close every role (producers flush), then every connection; the first error is raised after all is closed."""
@@ -246,7 +255,7 @@ class PulsarClient(ClientBase[PulsarOptions]):
             return
         deadline = time.monotonic() + timeout
         first: BaseException | None = None
-        for role in list(self._roles):
+        for role in [*self._producers, *self._readers]:
             try:
                 role.close(max(0.0, deadline - time.monotonic()))
             except WireprotoError as why:

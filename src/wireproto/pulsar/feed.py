@@ -270,4 +270,11 @@ class Feed:
         """Close every consumer at its broker."""
         for part in self.parts:
             part.close(deadline)
+        self.hang_up()
         self._box.close()
+
+    def hang_up(self) -> None:
+        """Close the role's own connections; `attached` opens them again."""
+        for conn in self._watched:
+            self._client.drop(conn)
+        self._watched = set()

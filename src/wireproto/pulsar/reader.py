@@ -123,6 +123,8 @@ class PulsarReader(OneThread):
         """The partition is read to its stop."""
         self._cursors[part.partition].done = True
         self._feed.retire(part)
+        if self.done:
+            self._feed.hang_up()
 
     # -- reading ------------------------------------------------------------------------------------------------
 
