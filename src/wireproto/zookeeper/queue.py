@@ -14,6 +14,7 @@ import threading
 import time
 import uuid
 from collections import deque
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -37,6 +38,15 @@ STALE = 1.0
 """Seconds after which a list that is known to have changed is taken anew, so that urgent and released messages come to their turn."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Claim:
+    """What a delivery holds: the message's name, the session that claimed it, the data version that it had."""
+
+    name: str
+    session: int
+    version: int
+
+
 class QueueWorker:
     """A worker on one queue. `receive` belongs to one thread at a time; a delivery's ends may be called by any.
 
@@ -55,7 +65,7 @@ class QueueWorker:
         self._candidates: deque[Entry] = deque()
         self._watch: Watch | None = None
         self._looked = 0.0
-        self._claims: dict[str, int] = {}
+        self._claims: dict[str, Claim] = {}
         self._made = False
         self._closed = False
 
@@ -90,8 +100,8 @@ class QueueWorker:
             return
         self._closed = True
         deadline = time.monotonic() + timeout
-        for name, session in list(self._claims.items()):
-            if session == self._tree.session[0]:
+        for name, claim in list(self._claims.items()):
+            if claim.session == self._tree.session[0]:
                 self._drop(name, deadline)
         self._claims.clear()
 
@@ -138,18 +148,19 @@ class QueueWorker:
             return None
         if session != self._tree.session[0]:
             return None
-        self._claims[entry.name] = session
+        made = self._claims[entry.name] = Claim(entry.name, session, stat.version)
         builder = ColumnsBuilder("sequence")
         builder.append(data, timestamp=stat.ctime, position=entry.sequence)
         record = builder.finish().record(0, self.topic, 0)
-        name, version = entry.name, stat.version
-        return Delivery(record, version, lambda delivery, ack, timeout: self._end(name, version, delivery, ack, timeout))
+        return Delivery(record, stat.version, lambda delivery, ack, timeout: self._end(made, delivery, ack, timeout))
 
-    def _end(self, name: str, version: int, delivery: Delivery, ack: bool, timeout: float) -> None:
+    def _end(self, held: Claim, delivery: Delivery, ack: bool, timeout: float) -> None:
         deadline = time.monotonic() + timeout
-        session = self._claims.get(name)
-        if session is None or session != self._tree.session[0]:
-            self._claims.pop(name, None)
+        name, version, session = held.name, held.version, held.session
+        if self._claims.get(name) is not held:
+            raise self._revoked(delivery, name)
+        if session != self._tree.session[0]:
+            del self._claims[name]
             raise self._revoked(delivery, name)
         entry, claim = join(self._entries, name), join(self._taken, name)
         work: list[Operation] = [Delete(entry), Delete(claim)] if ack else [Delete(claim), Set(entry, delivery.value, version)]

@@ -1,0 +1,211 @@
+"""Our ZooKeeper client against the embedded server misbehaving: lost replies, cut and corrupt frames, refusals."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import wireproto
+from wireproto.devbroker import DevBroker, Faults
+from wireproto.errors import Disconnected, ProtocolError, Revoked, TimedOut, TransportError
+from wireproto.position import LATEST
+from wireproto.zookeeper.codes import Unimplemented
+from wireproto.zookeeper.link import ConnectionLoss
+from wireproto.zookeeper.multi import Create, Delete
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[DevBroker]:
+    with DevBroker(["zookeeper"]) as made:
+        yield made
+
+
+@pytest.fixture
+def faults(broker: DevBroker) -> Iterator[Faults]:
+    given = broker.faults("zookeeper")
+    given.clear()
+    yield given
+    given.clear()
+
+
+@pytest.fixture
+def client(broker: DevBroker, faults: Faults) -> Iterator[Any]:
+    with wireproto.connect(broker.url("zookeeper", f"chroot-{time.monotonic_ns()}"), timeout=10.0) as made:
+        made.tree().ensure("/")
+        yield made
+
+
+@pytest.fixture
+def tree(client: Any) -> Any:
+    return client.tree()
+
+
+def everything(client: Any, topic: str) -> list[bytes | None]:
+    return [value for batch in client.reader(topic, stop=LATEST) for value in batch.values()]
+
+
+def test_a_write_whose_reply_is_lost_is_not_repeated(tree: Any, faults: Faults) -> None:
+    tree.create("/n", b"0")
+    faults.lose_reply("setData")
+    with pytest.raises(ConnectionLoss):
+        tree.set("/n", b"1")
+    assert tree.get("/n")[1].version == 1
+    assert faults.seen("setData") == 1
+
+
+def test_a_read_whose_reply_is_lost_is_repeated(tree: Any, faults: Faults) -> None:
+    tree.create("/n", b"0")
+    faults.lose_reply("getData", times=3)
+    assert tree.get("/n", timeout=10.0)[0] == b"0"
+    assert faults.seen("getData") == 4
+
+
+@pytest.mark.parametrize("fault", [{"at": 15}, {"at": 19, "mask": 0x40}, {"at": 16}], ids=["error code", "length", "negative length"])
+def test_a_corrupt_reply_is_an_error_and_the_next_call_works(tree: Any, faults: Faults, fault: dict[str, int]) -> None:
+    tree.create("/n", b"data")
+    faults.corrupt("getData", **fault)
+    with pytest.raises((ProtocolError, wireproto.WireprotoError)) as refused:
+        tree.get("/n")
+    assert refused.value.peer is not None
+    assert tree.get("/n")[0] == b"data"
+
+
+def test_a_reply_that_ends_early_is_read_again(tree: Any, faults: Faults) -> None:
+    tree.create("/n", b"data")
+    faults.truncate("getData", keep=20)
+    assert tree.get("/n")[0] == b"data"
+
+
+def test_a_reply_that_never_comes_keeps_the_timeout(tree: Any, faults: Faults) -> None:
+    tree.create("/n", b"data")
+    faults.drop("getData")
+    begin = time.monotonic()
+    with pytest.raises(TimedOut):
+        tree.get("/n", timeout=0.3)
+    assert 0.3 <= time.monotonic() - begin < 1.0
+    assert tree.get("/n")[0] == b"data"
+
+
+def test_an_error_code_of_the_server_is_typed(tree: Any, faults: Faults) -> None:
+    faults.error("sync", -6)
+    with pytest.raises(Unimplemented):
+        tree.sync("/")
+    faults.error("sync", -9999)
+    with pytest.raises(wireproto.WireprotoError, match="-9999"):
+        tree.sync("/")
+
+
+def test_a_server_that_hangs_up_is_asked_again(broker: DevBroker, faults: Faults) -> None:
+    faults.disconnect("createSession", times=3)
+    with wireproto.connect(broker.url("zookeeper"), timeout=10.0) as client:
+        assert client.tree().exists("/zookeeper") is not None
+    faults.disconnect("createSession", times=-1)
+    begin = time.monotonic()
+    with pytest.raises(TransportError, match="zookeeper port"):
+        wireproto.connect(broker.url("zookeeper"), timeout=1.0)
+    assert time.monotonic() - begin < 2.0
+
+
+def test_an_expired_session_fails_writes_in_flight_and_a_new_one_serves(broker: DevBroker, tree: Any, faults: Faults) -> None:
+    tree.create("/mine", ephemeral=True)
+    before = tree.session[0]
+    assert broker.call("zookeeper", "expire", before)
+    assert tree.exists("/mine") is None
+    assert tree.session[0] != before
+
+
+def test_a_producer_sends_again_what_was_left_unanswered(client: Any, faults: Faults) -> None:
+    with client.producer("jobs") as out:
+        receipts = [out.send(b"%d" % number) for number in range(5)]
+        out.flush()
+        faults.lose_reply("create")
+        receipts += [out.send(b"%d" % number) for number in range(5, 10)]
+        out.flush()
+        assert [receipt.position().offset for receipt in receipts[:5]] == [0, 1, 2, 3, 4]
+    got = everything(client, "jobs")
+    assert list(dict.fromkeys(got)) == [b"%d" % number for number in range(10)]
+    assert got.count(b"5") == 2  # it took effect and its answer was lost: told in the producer's documentation
+
+
+def test_a_producer_that_must_not_repeat_reports_the_loss(client: Any, faults: Faults) -> None:
+    with client.producer("jobs", repeat=False) as out:
+        faults.lose_reply("create")
+        receipt = out.send(b"perhaps")
+        with pytest.raises(ConnectionLoss):
+            receipt.position()
+        with pytest.raises(ConnectionLoss):
+            out.flush()
+        out.send(b"sure").position()
+    assert everything(client, "jobs") == [b"perhaps", b"sure"]
+
+
+def test_a_claim_and_an_ack_whose_replies_are_lost_hold(client: Any, faults: Faults) -> None:
+    with client.producer("jobs") as out:
+        out.send(b"one")
+    with client.queue("jobs", "g") as queue:
+        faults.lose_reply("create")
+        delivery = queue.receive(5.0)
+        assert delivery.value == b"one"
+        faults.lose_reply("multi")
+        delivery.ack()
+        with pytest.raises(Revoked):
+            delivery.ack()
+    assert everything(client, "jobs") == []
+    assert client.tree().children("/jobs/taken")[0] == []
+
+
+def test_a_lost_session_revokes_what_was_in_hand(broker: DevBroker, client: Any) -> None:
+    with client.producer("jobs") as out:
+        out.send(b"one")
+    with client.queue("jobs", "g") as queue:
+        delivery = queue.receive(5.0)
+        broker.call("zookeeper", "expire", client.tree().session[0])
+        again = queue.receive(5.0)
+        assert again.value == b"one"
+        with pytest.raises(Revoked):
+            delivery.ack()
+        again.ack()
+
+
+def test_a_multi_is_all_or_nothing_on_the_embedded_server(tree: Any) -> None:
+    tree.create("/a", b"")
+    before = tree.get("/a")[1]
+    with pytest.raises(wireproto.WireprotoError):
+        tree.multi([Create("/a/b"), Create("/a/s-", sequence=True, ephemeral=True), Delete("/a/b"), Delete("/nope")])
+    after = tree.get("/a")[1]
+    assert (after.cversion, after.num_children, after.pzxid) == (before.cversion, before.num_children, before.pzxid)
+    assert tree.ephemerals() == []
+    assert tree.create("/a/s-", sequence=True) == "/a/s-0000000000"
+
+
+def test_containers_and_nodes_with_a_time_to_live_are_reaped(tree: Any) -> None:
+    tree.create("/c", container=True)
+    tree.create("/t", ttl=0.05)
+    gone, done = tree.watch(), tree.watch()
+    tree.exists("/t", watch=gone)
+    tree.create("/c/child")
+    tree.exists("/c", watch=done)
+    tree.delete("/c/child")
+    assert gone.wait(5.0) is not None
+    assert done.wait(5.0) is not None
+
+
+def test_the_tree_is_kept_in_a_folder(tmp_path: Any) -> None:
+    with DevBroker(["zookeeper"], data_dir=tmp_path) as broker, wireproto.connect(broker.url("zookeeper")) as client:
+        client.tree().create("/kept/node", b"\x00\xff", parents=True)
+        client.tree().create("/kept/null", None)
+        client.tree().create("/gone", ephemeral=True)
+        before = client.tree().get("/kept/node")
+    with DevBroker(["zookeeper"], data_dir=tmp_path) as broker, wireproto.connect(broker.url("zookeeper")) as client:
+        assert client.tree().get("/kept/node") == before
+        assert client.tree().get("/kept/null")[0] is None
+        assert client.tree().exists("/gone") is None
+        assert client.tree().create("/kept/s-", sequence=True) == "/kept/s-0000000002"
+
+
+def test_disconnected_is_what_a_lost_write_is() -> None:
+    assert issubclass(ConnectionLoss, Disconnected)
+    assert not ConnectionLoss.retriable
