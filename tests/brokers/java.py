@@ -41,13 +41,20 @@ def compiled(pom: str, name: str) -> str:
     return f"{folder}:{path}"
 
 
-def command(pom: str, name: str, arguments: Iterable[str], home: str) -> list[str]:
+def command(pom: str, name: str, arguments: Iterable[str], home: str, flags: Iterable[str] = ()) -> list[str]:
     """The command line that runs a compiled program."""
-    flags = (*_FLAGS, f"-Duser.home={home}", "-Drocketmq.client.logUseSlf4j=false", f"-Drocketmq.client.logRoot={home}")
+    flags = (*_FLAGS, *flags, f"-Duser.home={home}", "-Drocketmq.client.logUseSlf4j=false", f"-Drocketmq.client.logRoot={home}")
     return [tool("java"), *flags, "-cp", compiled(pom, name), name, *arguments]
 
 
-def run(pom: str, name: str, *arguments: str, input: Iterable[Any] = (), timeout: float = 120.0) -> list[dict[str, Any]]:  # noqa: A002
+def run(
+    pom: str,
+    name: str,
+    *arguments: str,
+    input: Iterable[Any] = (),  # noqa: A002
+    timeout: float = 120.0,
+    flags: Iterable[str] = (),
+) -> list[dict[str, Any]]:
     """Run it to the end.
 
     Args:
@@ -56,6 +63,7 @@ def run(pom: str, name: str, *arguments: str, input: Iterable[Any] = (), timeout
         arguments: its arguments.
         input: objects for its standard input, a JSON line each.
         timeout: seconds.
+        flags: more of the JVM's.
     Returns:
         the JSON objects that it printed.
     Raises:
@@ -63,7 +71,7 @@ def run(pom: str, name: str, *arguments: str, input: Iterable[Any] = (), timeout
     """
     text = "".join(json.dumps(item) + "\n" for item in input)
     with tempfile.TemporaryDirectory(prefix="wireproto-java-") as home:
-        done = subprocess.run(command(pom, name, arguments, home), input=text, capture_output=True, text=True, timeout=timeout)
+        done = subprocess.run(command(pom, name, arguments, home, flags), input=text, capture_output=True, text=True, timeout=timeout)
     if done.returncode:
         raise RuntimeError(f"{name} {' '.join(arguments)} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-4000:]}")
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
