@@ -48,6 +48,7 @@ class Sharing:
         start: Where,
         options: RocketOptions,
         optional: frozenset[str] = frozenset(),
+        facts: bool = False,
     ) -> None:
         self.client, self.options, self.group, self.topics, self.start = client, options, group, tuple(topics), start
         self.places = {topic: Offsets(client, topic, group) for topic in topics}
@@ -57,7 +58,7 @@ class Sharing:
             if topic not in optional:
                 client.route(topic, deadline)
         self.member = Member(client, options, group, topics, self._wake, optional)
-        self.fetcher = Fetcher(client, options, group=group, purpose=self.member.id, tags=options.tags)
+        self.fetcher = Fetcher(client, options, group=group, purpose=self.member.id, tags=options.tags, facts=facts)
         try:
             self.member.join(deadline)
             self.rebalance(deadline)

@@ -13,6 +13,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from wireproto._codec import decode_rocketmq
 from wireproto._net import Call, Mailbox
 from wireproto.errors import TimedOut, TransportError, WireprotoError
 from wireproto.net.retry import Policy
@@ -23,7 +24,6 @@ from .codes import PullOffsetMoved, TopicNotExist
 from .messages import PullMessageRequest, PullMessageResponse
 from .pulls import QueuePulls
 from .remoting import PULL_ANSWERS
-from .stored import decode_rocketmq
 
 if TYPE_CHECKING:
     from wireproto._codec import Columns
@@ -84,12 +84,15 @@ class Fetcher:
     group: whom the pulls are counted for.
     purpose: which connections they use.
     tags: subscription expression.
+    facts: whether the batches' columns tell what only brokers and queue consumers care about.
     """
 
-    def __init__(self, client: RocketClient, options: RocketOptions, *, group: str, purpose: str, tags: str = "*") -> None:
+    def __init__(
+        self, client: RocketClient, options: RocketOptions, *, group: str, purpose: str, tags: str = "*", facts: bool = False
+    ) -> None:
         self._client = client
         self._options = options
-        self._group, self._purpose, self._tags = group, purpose, tags
+        self._group, self._purpose, self._tags, self._facts = group, purpose, tags, facts
         self._box = Mailbox(client.loop, limit=options.fetch_memory // 2)
         self._held: dict[Key, Fetching] = {}
         self._turns: deque[Key] = deque()
@@ -306,6 +309,8 @@ class Fetcher:
                     start=start,
                     limit=self._options.decompress_limit,
                     check_crc=self._options.check_crc,
+                    facts=self._facts,
+                    on_corrupt=self._options.on_corrupt,
                 )
                 end = answers[-1].next_offset
                 batch = Batch(item.topic, item.queue.partition, columns, LogOffset(item.topic, item.queue.partition, end))

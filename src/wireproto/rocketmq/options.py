@@ -40,6 +40,7 @@ class RocketOptions(CommonOptions):
         batch_bytes: bytes of stored messages that one Batch is made of, at most (and at least one reply).
         on_moved: what to do when the records that come next are gone (deleted, or lost by the broker): ``error``, ``earliest``, ``latest``.
         check_crc: check each body's CRC.
+        on_corrupt: what to do with a record that cannot be read: ``raise``, or ``skip`` (the batch's ``columns.skipped`` tells).
         decompress_limit: bytes one body may unpack to.
         recovery_timeout: seconds of failures without a success after which reading raises the last one.
 
@@ -76,6 +77,7 @@ class RocketOptions(CommonOptions):
     batch_bytes: int = 1 << 20
     on_moved: Literal["error", "earliest", "latest"] = "error"
     check_crc: bool = True
+    on_corrupt: Literal["raise", "skip"] = "raise"
     decompress_limit: int = 64 << 20
     recovery_timeout: float = 60.0
 
@@ -116,7 +118,10 @@ class RocketOptions(CommonOptions):
         return dataclasses.replace(self, **{name: convert(name, value, kinds[name]) for name, value in values.items()})
 
 
-_READING: Final = ("pull_ahead", "pull_suspend", "batch_bytes", "on_moved", "check_crc", "decompress_limit", "recovery_timeout", "timeout")
+_READING: Final = (
+    *("pull_ahead", "pull_suspend", "batch_bytes", "on_moved", "check_crc", "on_corrupt", "decompress_limit", "recovery_timeout"),
+    "timeout",
+)
 _MEMBER: Final = ("rebalance_interval", "heartbeat_interval", "max_poll_interval", "tags")
 ROLES: Final[dict[str, tuple[str, ...]]] = {
     "producer": (

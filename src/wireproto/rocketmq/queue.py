@@ -27,7 +27,6 @@ from wireproto.records import Delivery
 from .consumer import Sharing
 from .messages import ConsumerSendMsgBackRequest
 from .reader import OneThread
-from .stored import facts_of
 
 if TYPE_CHECKING:
     from .client import RocketClient
@@ -93,7 +92,7 @@ class RocketQueueConsumer:
         self._prefixes: dict[TopicPartition, Prefix] = {}
         self._held: dict[int, tuple[Delivery, Held]] = {}
         retry = f"%RETRY%{group}"
-        self._sharing = Sharing(client, (topic, retry), group, EARLIEST, options, frozenset({retry}))
+        self._sharing = Sharing(client, (topic, retry), group, EARLIEST, options, frozenset({retry}), facts=True)
 
     def receive(self, timeout: float = 1.0) -> Delivery | None:
         """The next message, or None when none came within `timeout`, or `max_unacked` are in hand."""
@@ -117,7 +116,7 @@ class RocketQueueConsumer:
             return None
 
     def _unpack(self, found: Fetched) -> None:
-        batch, facts = found.batch, facts_of(found.columns)
+        batch, facts = found.batch, found.columns.facts
         key, end = (batch.topic, batch.partition), found.end
         prefix = self._prefixes.get(key)
         if prefix is None or prefix.fetched > found.start:  # ours anew, or the group was set back

@@ -19,6 +19,7 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
+from wireproto._codec import ROCKETMQ_RESERVED
 from wireproto.errors import ValueUnsupported
 from wireproto.records import Headers
 
@@ -27,23 +28,9 @@ UNIQ_KEY = "UNIQ_KEY"
 MAX_PROPERTIES = 32_767
 _ENTRY = struct.Struct(">iiiii")
 
-# fmt: off
-RESERVED: Final = frozenset((
-    "KEYS", "WAIT", "DELAY", "RETRY_TOPIC", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "PGROUP", "MIN_OFFSET", "MAX_OFFSET",
-    "BUYER_ID", "ORIGIN_MESSAGE_ID", "TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG", "RECONSUME_TIME", "MSG_REGION",
-    "TRACE_ON", "UNIQ_KEY", "EXTEND_UNIQ_INFO", "MAX_RECONSUME_TIMES", "CONSUME_START_TIME",
-    "TRAN_PREPARED_QUEUE_OFFSET", "TRANSACTION_CHECK_TIMES", "CHECK_IMMUNITY_TIME_IN_SECONDS",
-    "TRANSACTION_PREPARED_QUEUE_OFFSET", "__TRANSACTIONID__", "INSTANCE_ID", "CORRELATION_ID", "REPLY_TO_CLIENT", "TTL",
-    "ARRIVE_TIME", "PUSH_REPLY_TIME", "CLUSTER", "MSG_TYPE", "POP_CK", "POP_CK_OFFSET", "1ST_POP_TIME", "SHARDING_KEY",
-    "__SHARDINGKEY", "INNER_BASE", "INNER_NUM", "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET", "TIMER_DELAY_SEC",
-    "TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_IN_MS", "TIMER_OUT_MS", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS",
-    "TIMER_ROLL_TIMES", "TIMER_DEL_UNIQKEY", "TIMER_DELAY_LEVEL", "TIMER_LOG_ROLL_TIME", "BORN_HOST", "BORN_TIMESTAMP",
-    "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID", "CRC32", "__CRC32#", "TRACE_CONTEXT",
-))
-# fmt: on
+RESERVED: Final = ROCKETMQ_RESERVED
 """Property names that belong to brokers and clients (RocketMQ's MessageConst, without TAGS)."""
 
-SHOWN_RESERVED: Final = frozenset({"TAGS"})
 
 
 def check_topic(topic: str) -> None:
