@@ -13,6 +13,8 @@ unanswered batch
 does not follow what it has (OUT_OF_ORDER_SEQUENCE_NUMBER and its kin). Then neither this batch nor any after it is in the log.
     - After a refusal the partition sends nothing until all that flies has come back; then it goes on from the oldest.
     - Until the first batch of an identity is acknowledged only one flies: a broker takes any number from a producer it does not know.
+    - No batch flies that is five or more behind the oldest unanswered one: brokers recognise a producer's last five batches, so that one
+      which was written, and then refused at its second sending, is still recognised at its third.
     - Without idempotence only one batch flies in a partition at a time, so that order holds whatever happens.
 
 May assume: one caller at a time (the producer's lock). Must not: send, read a clock, compress (builders do when they are finished).
@@ -27,6 +29,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MAX_SEQUENCE = 0x7FFFFFFF
+WINDOW = 5
 _FOREVER = float("inf")
 
 
@@ -50,10 +53,24 @@ class Outgoing:
         size: bytes of the send buffer that it holds.
         identity, sequence: given at the first sending; sequence is that of the first record, -1 while it has none.
         doubtful: an earlier sending got no answer, so that it may be in the log.
+        number: counts the batches of the partition in the order of their first sending, from 1; 0: not sent yet.
         attempts: sendings so far.
     """
 
-    __slots__ = ("attempts", "builder", "count", "created", "doubtful", "identity", "outcome", "partition", "sequence", "serial", "size")
+    __slots__ = (
+        "attempts",
+        "builder",
+        "count",
+        "created",
+        "doubtful",
+        "identity",
+        "number",
+        "outcome",
+        "partition",
+        "sequence",
+        "serial",
+        "size",
+    )
 
     def __init__(self, partition: int, serial: int, builder: Any, outcome: Any, created: float) -> None:
         self.partition = partition
@@ -65,6 +82,7 @@ class Outgoing:
         self.count = 0
         self.identity = NOBODY
         self.sequence = -1
+        self.number = 0
         self.attempts = 0
         self.doubtful = False
 
@@ -89,6 +107,7 @@ class Lane:
         "proven",
         "recovering",
         "starting_over",
+        "taken",
         "waiting",
     )
 
@@ -103,6 +122,7 @@ class Lane:
         self.starting_over = False
         self.blocked_until = 0.0
         self.failures = 0
+        self.taken = 0
 
     def oldest(self) -> Outgoing | None:
         """The batch that everything else in the partition follows."""
@@ -174,7 +194,13 @@ class Accumulator:
         if len(lane.flying) >= (self._pace.in_flight if self._pace.idempotent and lane.proven else 1):
             return None
         if lane.waiting:
-            return lane.waiting[0]
+            batch: Outgoing | None = lane.waiting[0]
+            oldest = lane.oldest()
+            if oldest is not None and oldest.number and (lane.waiting[0].number or lane.taken + 1) - oldest.number >= WINDOW:
+                return None
+            return batch
+        if lane.flying and lane.taken + 1 - lane.flying[0].number >= WINDOW:
+            return None
         batch = lane.open
         return batch if batch is not None and batch.count and now >= batch.created + self._pace.linger else None
 
@@ -198,6 +224,9 @@ class Accumulator:
         if lane.identity is not None and batch.sequence < 0:
             batch.identity, batch.sequence = lane.identity, lane.next_sequence
             lane.next_sequence = (batch.sequence + batch.count) & MAX_SEQUENCE
+        if not batch.number:
+            lane.taken += 1
+            batch.number = lane.taken
         batch.attempts += 1
         lane.flying.append(batch)
         return batch
@@ -227,13 +256,13 @@ class Accumulator:
             lane.blocked_until = now + min(self._pace.backoff * 2 ** min(lane.failures, 10), self._pace.backoff_max)
             lane.failures += 1
 
-    def out_of_order(self, batch: Outgoing, now: float) -> bool:
-        """The broker says that this batch does not follow what it has. Whether the partition starts over under a new identity."""
+    def out_of_order(self, batch: Outgoing, now: float) -> Identity | None:
+        """The broker says that this batch does not follow what it has. The identity that the partition gives up, if it starts over."""
         lane = self.lane(batch.partition)
-        over = lane.oldest() is batch
-        lane.starting_over = lane.starting_over or over
+        given_up = batch.identity if lane.oldest() is batch else None
+        lane.starting_over = lane.starting_over or given_up is not None
         self.retry(batch, now, doubtful=False, at_once=lane.failures < 3)
-        return over
+        return given_up
 
     def _ground(self, lane: Lane, batch: Outgoing) -> None:
         if batch in lane.flying:

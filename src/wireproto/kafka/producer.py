@@ -437,7 +437,8 @@ class KafkaProducer:
     def _out_of_order(self, batch: Outgoing, why: BrokerError) -> None:
         with self._lock:
             self._trouble = why
-            if self._batches.out_of_order(batch, time.monotonic()) and self._identity == batch.identity:
+            given_up = self._batches.out_of_order(batch, time.monotonic())
+            if given_up is not None and self._identity == given_up:
                 self._identity = None
 
     def _refuse(self, batches: list[Outgoing], why: WireprotoError) -> None:

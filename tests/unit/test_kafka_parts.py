@@ -1,0 +1,297 @@
+"""Kafka's sans-IO parts: partitioner and assignor against kafka-python's, versions, metadata cache, membership, fetch plan."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.partitioner.default import murmur2 as their_murmur2
+
+from wireproto._codec import KafkaBatchBuilder, kafka_partition
+from wireproto.errors import BrokerError, FrameTooLarge, Malformed, ProtocolError, UnsupportedVersion
+from wireproto.kafka import assignor, codes
+from wireproto.kafka import messages as m
+from wireproto.kafka.cluster import Cluster
+from wireproto.kafka.fetch import FetchPlan, FetchSettings
+from wireproto.kafka.group import STABLE, SYNCING, UNJOINED, GroupSettings, Membership
+from wireproto.kafka.partitioner import Sticky, partition_for_key
+from wireproto.kafka.versions import Versions, read_versions
+
+
+@given(st.binary(max_size=70), st.integers(1, 1000))
+def test_keys_hash_as_kafka_python_hashes_them(key: bytes, partitions: int) -> None:
+    expected = (their_murmur2(key) & 0x7FFFFFFF) % partitions
+    assert partition_for_key(key, partitions) == expected
+    assert kafka_partition(key, partitions) == expected
+
+
+def test_sticky_stays_for_its_stride_and_moves_on() -> None:
+    sticky = Sticky(100, random.Random(3).choice)
+    picks = [sticky.pick(10, (0, 1, 2)) for _ in range(60)]
+    runs = [picks[start : start + 10] for start in range(0, 60, 10)]
+    assert all(len(set(run)) == 1 for run in runs)
+    assert all(before[0] != after[0] for before, after in itertools.pairwise(runs))
+    assert sticky.pick(1, (5,)) == 5, "a partition without a leader is left at once"
+
+
+@given(
+    st.dictionaries(
+        st.text("abcdef", min_size=1, max_size=4), st.sets(st.sampled_from(["t1", "t2", "t3", "gone"])), min_size=1, max_size=6
+    ),
+    st.fixed_dictionaries({"t1": st.integers(1, 9), "t2": st.integers(1, 9), "t3": st.integers(1, 9)}),
+)
+def test_range_assigns_as_kafka_python_does(members: dict[str, set[str]], counts: dict[str, int]) -> None:
+    class Metadata:
+        def partitions_for_topic(self, topic: str) -> set[int] | None:
+            return set(range(counts[topic])) if topic in counts else None
+
+    from kafka.coordinator.consumer import ConsumerProtocolSubscription as Theirs
+
+    class Member:
+        def __init__(self, name: str, topics: set[str]) -> None:
+            self.member_id, self.group_instance_id = name, None
+            self.metadata = self.subscription = Theirs(3, topics=sorted(topics), user_data=b"")
+
+    theirs = RangePartitionAssignor.assign(Metadata(), [Member(name, topics) for name, topics in members.items()])
+    ours = assignor.range_assign(members, counts)
+    assert {name: sorted(share) for name, share in ours.items()} == {
+        name: sorted((topic, number) for topic, numbers in given.assigned_partitions for number in numbers)
+        for name, given in theirs.items()
+    }
+
+
+def test_subscription_and_assignment_bytes() -> None:
+    assert assignor.encode_subscription(["b", "a"]) == bytes.fromhex("0000 00000002 0001 61 0001 62 ffffffff")
+    assert assignor.decode_subscription(bytes.fromhex("0000 00000001 0001 61 ffffffff")) == ("a",)
+    assert assignor.decode_subscription(bytes.fromhex("0001 00000001 0001 61 ffffffff 00000000")) == ("a",)
+    assert assignor.decode_subscription(bytes.fromhex("0063 00000001 0001 61 ffffffff 00000000 ffffffff ffff aabb")) == ("a",), (
+        "a later version"
+    )
+    data = assignor.encode_assignment([("a", 0), ("a", 2)])
+    assert data == bytes.fromhex("0000 00000001 0001 61 00000002 00000000 00000002 ffffffff")
+    assert assignor.decode_assignment(data) == {("a", 0), ("a", 2)}
+    assert assignor.decode_assignment(b"") == frozenset()
+    for cut in range(1, len(data)):
+        with pytest.raises(ProtocolError):
+            assignor.decode_assignment(data[:cut])
+    with pytest.raises(Malformed):
+        assignor.decode_assignment(b"\xff\xff" + data[2:])
+
+
+def test_versions_fall_back_on_what_does_not_decode() -> None:
+    reply = m.ApiVersionsResponse(
+        api_keys=(m.ApiVersion(api_key=3, min_version=0, max_version=99), m.ApiVersion(api_key=1, min_version=20, max_version=30))
+    )
+    frame = b"\0\0\0\1" + reply.encode(4)
+    found = read_versions(frame, 4)
+    assert found is not None
+    assert found.pick(m.MetadataRequest) == m.MetadataRequest.MAX_VERSION
+    assert found.pick(m.MetadataRequest, 5) == 5
+    for missing in (m.FetchRequest, m.ProduceRequest):
+        with pytest.raises(UnsupportedVersion):
+            found.pick(missing)
+        assert not found.has(missing)
+    assert read_versions(b"\0\0\0\1" + m.ApiVersionsResponse(error_code=35).encode(0), 4) is None, "version 0 with error 35"
+    assert read_versions(b"\0\0\0\1\0\x23", 4) is None, "a malformed refusal"
+    with pytest.raises(ProtocolError):
+        read_versions(b"\0\0\0\1\0\x23", 0)
+    with pytest.raises(BrokerError):
+        read_versions(b"\0\0\0\1" + m.ApiVersionsResponse(error_code=29).encode(0), 0)
+    for cut in range(4, len(frame)):
+        assert read_versions(frame[:cut], 4) is None
+
+
+def metadata(*leaders: tuple[int, int], topic_id: bytes = b"i" * 16, error: int = 0) -> m.MetadataResponse:
+    partitions = tuple(
+        m.MetadataResponsePartition(partition_index=number, leader_id=leader, leader_epoch=epoch, replica_nodes=(1, 2), isr_nodes=(1, 2))
+        for number, (leader, epoch) in enumerate(leaders)
+    )
+    brokers = tuple(m.MetadataResponseBroker(node_id=node, host="h", port=9000 + node) for node in (1, 2))
+    topic = m.MetadataResponseTopic(name="t", topic_id=topic_id, partitions=partitions, error_code=error)
+    return m.MetadataResponse(brokers=brokers, controller_id=1, cluster_id="c", topics=(topic,))
+
+
+def test_an_older_epoch_never_overwrites_a_newer_one_of_the_same_topic() -> None:
+    cluster = Cluster()
+    cluster.apply(metadata((1, 5), (-1, 3)))
+    assert cluster.topics["t"].available == (0,)
+    assert cluster.leader("t", 1) is None
+    cluster.apply(metadata((2, 4), (2, 4)))
+    assert [cluster.leader("t", number).id for number in (0, 1)] == [1, 2]  # type: ignore[union-attr]
+    assert cluster.hint("t", 0, 2, 6)
+    assert not cluster.hint("t", 0, 1, 6), "no news"
+    assert not cluster.hint("t", 0, 77, 9), "an unknown node"
+    assert (cluster.leader("t", 0).id, cluster.epoch("t", 0)) == (2, 6)  # type: ignore[union-attr]
+    cluster.apply(metadata((1, 0), (1, 0), topic_id=b"j" * 16))
+    assert (cluster.epoch("t", 0), cluster.name(b"j" * 16), cluster.name(b"i" * 16)) == (0, "t", None), "made again: epochs begin anew"
+    cluster.apply(metadata(error=3))
+    problem = cluster.problem("t")
+    assert isinstance(problem, codes.UnknownTopicOrPartition)
+
+
+def member() -> Membership:
+    return Membership(GroupSettings("g", ("t",), 10_000, 60_000))
+
+
+def test_a_leader_joins_assigns_and_is_told_to_rejoin() -> None:
+    one = member()
+    one.on_join(m.JoinGroupResponse(error_code=79, member_id="m1"))
+    assert (one.state, one.join_request().member_id) == (UNJOINED, "m1")
+    others = tuple(m.JoinGroupResponseMember(member_id=name, metadata=assignor.encode_subscription(["t"])) for name in ("m1", "m2"))
+    one.on_join(m.JoinGroupResponse(member_id="m1", leader="m1", generation_id=3, members=others))
+    assert (one.state, one.leading, one.wanted_topics()) == (SYNCING, True, ("t",))
+    request = one.sync_request({"t": 3})
+    shares = {entry.member_id: assignor.decode_assignment(bytes(entry.assignment)) for entry in request.assignments}
+    assert shares == {"m1": {("t", 0), ("t", 1)}, "m2": {("t", 2)}}
+    one.on_sync(m.SyncGroupResponse(assignment=assignor.encode_assignment([("t", 0), ("t", 1)])))
+    assert (one.state, one.assignment, one.beating) == (STABLE, {("t", 0), ("t", 1)}, True)
+    assert not one.on_heartbeat(m.HeartbeatResponse(error_code=27), 2), "of an earlier generation"
+    assert one.on_heartbeat(m.HeartbeatResponse(error_code=27), 3)
+    assert (one.state, one.member, one.lost, one.beating) == (UNJOINED, "m1", False, True), "still ours until we join, so we beat on"
+    assert one.on_heartbeat(m.HeartbeatResponse(error_code=25), 3)
+    assert (one.member, one.generation, one.lost, one.beating) == ("", -1, True, False)
+
+
+def test_errors_that_end_a_membership_are_raised() -> None:
+    one = member()
+    with pytest.raises(codes.GroupAuthorizationFailed):
+        one.on_join(m.JoinGroupResponse(error_code=30))
+    with pytest.raises(codes.InconsistentGroupProtocol):
+        one.on_join(m.JoinGroupResponse(error_code=23))
+
+
+@pytest.mark.parametrize("version", range(m.LeaveGroupRequest.MIN_VERSION, m.LeaveGroupRequest.MAX_VERSION + 1))
+def test_a_group_request_encodes_in_every_version(version: int) -> None:
+    one = member()
+    one.member, one.generation = "m", 1
+    assert one.leave_request(version).encode(version)
+    for request in (one.join_request(), one.heartbeat_request(), one.sync_request({})):
+        for each in range(type(request).MIN_VERSION, type(request).MAX_VERSION + 1):
+            assert type(request).decode(request.encode(each), each).group_id == "g"
+
+
+SETTINGS = FetchSettings(
+    committed=True,
+    max_wait=0.5,
+    min_bytes=1,
+    max_bytes=1 << 20,
+    partition_bytes=1000,
+    largest=4000,
+    held=1 << 20,
+    backoff=0.1,
+    patience=2.0,
+)
+
+
+def batch(*values: bytes) -> bytes:
+    builder = KafkaBatchBuilder()
+    for value in values:
+        assert builder.append(value, None, (), 0)
+    return builder.finish()
+
+
+def ask(plan: FetchPlan, now: float = 0.0) -> Any:
+    due = plan.due(lambda topic, partition: 1, (), now)
+    return plan.request(due[1], lambda name: b"i" * 16, lambda topic, partition: 7, crowded=False)
+
+
+def reply(**facts: Any) -> m.FetchResponse:
+    part = m.FetchPartitionData(partition_index=0, **facts)
+    return m.FetchResponse(responses=(m.FetchableTopicResponse(topic="t", topic_id=b"i" * 16, partitions=(part,)),))
+
+
+@pytest.mark.parametrize("version", [12, 17])
+def test_a_fetch_moves_ahead_before_it_is_handed_out(version: int) -> None:
+    plan = FetchPlan(SETTINGS)
+    cursor = plan.add("t", 0, 0, 3)
+    request, asked = ask(plan)
+    assert request.topics[0].partitions[0].current_leader_epoch == 7
+    assert plan.due(lambda topic, partition: 1, (), 0.0) == {}, "one Fetch of a partition at a time"
+    plan.answer(asked, reply(high_watermark=3, last_stable_offset=3, records=batch(b"a", b"b", b"c")), version, 0.0)
+    assert (cursor.ahead, cursor.position, plan.done) == (3, 0, False)
+    assert plan.due(lambda topic, partition: 1, (), 0.0) == {}, "fetched up to the stop"
+    chunk = plan.pop()
+    assert chunk is not None
+    plan.moved(chunk, 3)
+    assert plan.done
+
+
+def test_what_was_fetched_before_a_seek_is_dropped() -> None:
+    plan = FetchPlan(SETTINGS)
+    plan.add("t", 0, 0)
+    _, asked = ask(plan)
+    plan.seek(("t", 0), 1)
+    plan.answer(asked, reply(high_watermark=9, records=batch(b"a")), 12, 0.0)
+    assert plan.pop() is None
+    _, asked = ask(plan)
+    plan.answer(asked, reply(high_watermark=9, records=batch(b"a", b"b")), 12, 0.0)
+    plan.seek(("t", 0), 0)
+    assert plan.pop() is None
+
+
+def test_a_batch_that_does_not_fit_is_asked_for_with_more_room_up_to_the_bound() -> None:
+    plan = FetchPlan(SETTINGS)
+    cursor = plan.add("t", 0, 0)
+    for size in (1000, 2000, 4000):
+        request, asked = ask(plan)
+        assert request.topics[0].partitions[0].partition_max_bytes == size
+        plan.answer(asked, reply(high_watermark=9, records=batch(b"x" * 500)[:300]), 2, 0.0)
+    assert cursor.ahead == 0
+    chunk = plan.pop()
+    assert chunk is not None
+    assert isinstance(chunk.error, FrameTooLarge)
+
+
+def test_refusals_are_retried_looked_up_or_raised() -> None:
+    plan = FetchPlan(SETTINGS)
+    cursor = plan.add("t", 0, 5)
+    _, asked = ask(plan)
+    plan.answer(asked, reply(error_code=6), 12, 10.0)
+    assert (plan.stale, cursor.retry_at, cursor.ahead) == ({"t"}, 10.1, 5)
+    assert plan.due(lambda topic, partition: 1, (), 10.05) == {}
+    _, asked = ask(plan, 10.2)
+    plan.answer(asked, reply(error_code=1), 12, 10.2)
+    chunk = plan.pop()
+    assert chunk is not None
+    assert isinstance(chunk.error, codes.OffsetOutOfRange)
+    _, asked = ask(plan, 10.3)
+    plan.answer(asked, reply(error_code=3), 12, 10.3)
+    assert plan.pop() is None, "a topic may be unknown for a moment"
+    _, asked = ask(plan, 20.0)
+    plan.answer(asked, reply(error_code=3), 12, 20.0)
+    chunk = plan.pop()
+    assert chunk is not None
+    assert isinstance(chunk.error, codes.UnknownTopicOrPartition)
+
+
+def test_an_end_without_records_is_reached() -> None:
+    """The last offsets before the stop were compacted away, or are those of an aborted transaction."""
+    plan = FetchPlan(SETTINGS)
+    cursor = plan.add("t", 0, 5, 9)
+    _, asked = ask(plan)
+    plan.answer(asked, reply(high_watermark=12, last_stable_offset=9), 12, 0.0)
+    chunk = plan.pop()
+    assert chunk is not None
+    assert (chunk.records, chunk.next, cursor.ahead) == (None, 9, 9)
+
+
+def test_paused_partitions_keep_their_chunks_in_order() -> None:
+    plan = FetchPlan(SETTINGS)
+    first = plan.add("t", 0, 0)
+    for start in (0, 1):
+        _, asked = ask(plan)
+        plan.answer(asked, reply(high_watermark=9, records=batch(*[b"x"] * (start + 1))), 12, 0.0)
+    first.paused = True
+    assert plan.pop() is None
+    first.paused = False
+    found = [plan.pop(), plan.pop()]
+    assert [chunk.start for chunk in found if chunk is not None] == [0, 1]
+
+
+def test_versions_know_nothing_by_default() -> None:
+    assert Versions({}).newest(m.MetadataRequest) is None
