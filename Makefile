@@ -4,6 +4,7 @@
 PYTHON ?= python3
 BROKERS ?= dev
 PARTS ?=
+ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -37,7 +38,7 @@ unit wire conformance lint:
 	@$(PYTHON) tests/run.py --parts $@
 
 bench: $(VENV)/ready
-	@$(BIN)/python -m benchmarks
+	@PYTHONPATH=src $(BIN)/python -m benchmarks $(ARGS)
 
 gen: $(VENV)/ready
 	@$(BIN)/python -m proto.gen

@@ -1,17 +1,13 @@
 """What the engine costs: CPU of this process per call, against the least that poll, send and recv themselves take.
 
-    python benchmarks/engine.py [calls]
-
 One connection on the loopback, frames of 69 bytes, an echo server in another process. CPU counts user and system time of this process only,
 so it holds on a busy machine where wall time does not.
 """
 
 from __future__ import annotations
 
-import resource
 import select
 import socket
-import statistics
 import struct
 import subprocess
 import sys
@@ -20,6 +16,8 @@ import time
 from collections.abc import Callable
 
 from wireproto._net import Connection, Loop, Mailbox
+
+from .harness import Bench
 
 ECHO = """
 import socket, threading
@@ -34,28 +32,6 @@ while True:
     threading.Thread(target=serve, args=(server.accept()[0],), daemon=True).start()
 """
 PAYLOAD = b"x" * 61
-
-
-def cpu() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
-
-
-def switches() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
-
-
-def measure(name: str, count: int, work: Callable[[], object]) -> None:
-    work()
-    rounds = []
-    before = switches()
-    for _ in range(5):
-        start, wall = cpu(), time.perf_counter()
-        work()
-        rounds.append(((cpu() - start) / count * 1e6, (time.perf_counter() - wall) / count * 1e6))
-    away = (switches() - before) / (5 * count)
-    used = sorted(r[0] for r in rounds)
-    print(f"{name:46s} {used[0]:7.2f} {statistics.median(used):7.2f} {min(r[1] for r in rounds):8.2f} {away:6.2f}")
 
 
 def connect(port: int) -> socket.socket:
@@ -126,8 +102,8 @@ def big(conn: Connection, calls: int, size: int) -> None:
         conn.call(token, [struct.pack(">i", token), payload], deadline)
 
 
-def main() -> None:
-    calls = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
+def suite(bench: Bench) -> None:
+    calls, rounds = (2000, 3) if bench.quick else (10_000, 5)
     server = subprocess.Popen([sys.executable, "-c", ECHO], stdout=subprocess.PIPE)
     assert server.stdout is not None
     try:
@@ -135,18 +111,17 @@ def main() -> None:
         loop = Loop("bench")
         conn = loop.open(connect(port), "bench", "kafka", 64 << 20)
         raw = connect(port)
-        print(f"{'us per call':46s} {'CPU':>7s} {'median':>7s} {'wall':>8s} {'vcsw':>6s}")
-        measure("floor: send, poll, recv in Python", calls, lambda: floor(raw, calls))
-        measure("sync call, 1 thread", calls, lambda: sync(conn, calls))
-        measure("sync call, 4 threads on one connection", calls, lambda: threads(conn, calls, 4))
-        measure("1000 pipelined, result() of each", calls, lambda: pipelined(conn, calls, 1000))
-        measure("1000 pipelined into a mailbox", calls, lambda: into_mailbox(loop, conn, calls, 1000))
-        measure("1 MB there and back", 50, lambda: big(conn, 50, 1 << 20))
+        jobs: dict[str, Callable[[], object]] = {
+            "wireproto": lambda: sync(conn, calls),
+            "floor: send, poll, recv": lambda: floor(raw, calls),
+            "4 threads, one connection": lambda: threads(conn, calls, 4),
+            "1000 pipelined, result()": lambda: pipelined(conn, calls, 1000),
+            "1000 pipelined, mailbox": lambda: into_mailbox(loop, conn, calls, 1000),
+        }
+        bench.compare("calls of 69 B", calls, jobs, unit="call", rounds=rounds)
+        bench.compare("1 MB there and back", 50, {"wireproto": lambda: big(conn, 50, 1 << 20)}, unit="call", rounds=rounds)
         loop.close()
+        raw.close()
     finally:
         server.kill()
         server.wait()
-
-
-if __name__ == "__main__":
-    main()

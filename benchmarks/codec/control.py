@@ -1,14 +1,9 @@
-"""Control messages: decode and encode against kafka-python and kazoo, in one process, alternating, thread CPU time.
-
-Run: ``python benchmarks/codec/control.py``. Prints nanoseconds a message (median of rounds, collector off) and the peers' ratio.
-"""
+"""Control messages: decode and encode beside kafka-python's and kazoo's, on the same bytes."""
 
 from __future__ import annotations
 
-import gc
-import statistics
-import time
 from collections.abc import Callable
+from functools import partial
 
 from kafka.protocol.metadata import MetadataResponse as TheirMetadata
 from kazoo.protocol import serialization as kazoo
@@ -17,7 +12,7 @@ from kazoo.security import OPEN_ACL_UNSAFE
 from wireproto.kafka import messages as kafka
 from wireproto.zookeeper import messages as zk
 
-ROUNDS = 5
+from ..harness import Bench
 
 
 def metadata(topics: int, partitions: int) -> kafka.MetadataResponse:
@@ -47,28 +42,22 @@ def metadata(topics: int, partitions: int) -> kafka.MetadataResponse:
     )
 
 
-def nanoseconds(run: Callable[[], object], seconds: float = 0.05) -> float:
-    """CPU time of one call, from as many as fit into `seconds`."""
-    count = 1
-    while True:
-        start = time.thread_time()
+def times(count: int, run: Callable[[], object]) -> Callable[[], None]:
+    def repeat() -> None:
         for _ in range(count):
             run()
-        spent = time.thread_time() - start
-        if spent > seconds:
-            return spent / count * 1e9
-        count = max(count * 2, int(count * seconds / max(spent, 1e-6)))
+
+    return repeat
 
 
-def compare(title: str, ours: Callable[[], object], theirs: Callable[[], object]) -> None:
-    pairs = [(nanoseconds(ours), nanoseconds(theirs)) for _ in range(ROUNDS)]
-    mine, peer = (statistics.median(column) for column in zip(*pairs, strict=True))
-    print(f"{title:44} {mine:14,.0f} {peer:14,.0f} {peer / mine:8.1f}x")
+def compare(bench: Bench, title: str, peer: str, size: int, ours: Callable[[], object], theirs: Callable[[], object]) -> None:
+    """`size`: bytes of the message, to choose how many times it is done in a round."""
+    count = max(1, (100_000 if bench.quick else 400_000) // size)
+    jobs = {"wireproto": times(count, ours), peer: times(count, theirs)}
+    bench.compare(title, count, jobs, unit="message", rounds=3 if bench.quick else 7)
 
 
-def main() -> None:
-    gc.disable()
-    print(f"{'':44} {'wireproto ns':>14} {'peer ns':>14} {'ratio':>9}")
+def suite(bench: Bench) -> None:
     for version, topics, partitions in ((1, 3, 3), (12, 3, 3), (1, 1000, 10), (12, 1000, 10)):
         data = metadata(topics, partitions).encode(version)
         ours = kafka.MetadataResponse.decode(data, version)
@@ -76,28 +65,38 @@ def main() -> None:
         theirs._header = None
         assert theirs.encode(version) == data
         label = f"Metadata v{version} {topics}x{partitions} ({len(data):,} B)"
-        decode, their_decode = kafka.MetadataResponse.decode, TheirMetadata.decode
-        compare(f"{label} decode", lambda f=decode, d=data, v=version: f(d, v), lambda f=their_decode, d=data, v=version: f(d, v))
-        compare(f"{label} encode", lambda m=ours, v=version: m.encode(v), lambda m=theirs, v=version: m.encode(v))
-    zookeeper()
+        mine, peers = kafka.MetadataResponse.decode, TheirMetadata.decode
+        size = len(data)
+        compare(bench, f"{label} decode", "kafka-python", size, partial(mine, data, version), partial(peers, data, version))
+        compare(bench, f"{label} encode", "kafka-python", size, partial(ours.encode, version), partial(theirs.encode, version))
+    zookeeper(bench)
 
 
-def zookeeper() -> None:
+def zookeeper(bench: Bench) -> None:
     stat = zk.Stat(czxid=1 << 40, mzxid=1 << 41, ctime=1 << 40, mtime=1 << 40, version=3, data_length=100)
     reply = zk.GetDataResponse(data=b"x" * 100, stat=stat).encode()
-    compare("ZooKeeper GetData reply decode", lambda: zk.GetDataResponse.decode(reply), lambda: kazoo.GetData.deserialize(reply, 0))
     compare(
+        bench,
+        "ZooKeeper GetData reply decode",
+        "kazoo",
+        300,
+        lambda: zk.GetDataResponse.decode(reply),
+        lambda: kazoo.GetData.deserialize(reply, 0),
+    )
+    compare(
+        bench,
         "ZooKeeper GetData request make and encode",
+        "kazoo",
+        300,
         lambda: zk.GetDataRequest(path="/flights/airlines/UA", watch=False).encode(),
         lambda: kazoo.GetData("/flights/airlines/UA", None).serialize(),
     )
     acl = [zk.ACL(perms=31, id=zk.Id(scheme="world", id="anyone"))]
     compare(
+        bench,
         "ZooKeeper Create request make and encode",
+        "kazoo",
+        300,
         lambda: zk.CreateRequest(path="/flights/airlines/UA", data=b"x" * 100, acl=acl, flags=0).encode(),
         lambda: kazoo.Create("/flights/airlines/UA", b"x" * 100, OPEN_ACL_UNSAFE, 0).serialize(),
     )
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,74 @@
+"""The one runner: `python -m benchmarks [suite …] [--quick] [--out DIR]`.
+
+Suites: codec (kafka, control), clients (kafka, pulsar, rocketmq, zookeeper), engine, memory, startup; or one part, as ``clients.kafka``.
+Writes results.json, results.txt and results.svg to bench-out/.
+Exit code 1 when a gate's bar is missed by more than noise, or a suite fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+import time
+import traceback
+import warnings
+from pathlib import Path
+
+from . import picture, report
+from .harness import Bench
+
+CLONE = Path(__file__).resolve().parents[1]
+SUITES = (
+    *("startup", "codec.records", "codec.control", "codec.logs", "engine", "memory"),
+    *("clients.zookeeper", "clients.kafka", "clients.pulsar", "clients.rocketmq"),
+)
+
+
+def chosen(names: list[str]) -> list[str]:
+    """Suites by name or by family; all without a name. Raises SystemExit for a name that is none."""
+    for name in names:
+        if not any(suite == name or suite.startswith(f"{name}.") for suite in SUITES):
+            raise SystemExit(f"no suite {name!r}; there are {', '.join(SUITES)}")
+    return [suite for suite in SUITES if not names or any(suite == name or suite.startswith(f"{name}.") for name in names)]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("suites", nargs="*", help="which; all without one")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds and records: minutes instead of half an hour")
+    parser.add_argument("--out", type=Path, default=CLONE / "bench-out", help="folder for the results (default: bench-out)")
+    given = parser.parse_args()
+    sys.path.insert(0, str(CLONE / "tests"))  # brokers
+    warnings.simplefilter("ignore")  # the peers' own
+    bench = Bench(quick=given.quick, show=lambda row: print(report.table(row), flush=True))
+    command = " ".join(["python -m benchmarks", *given.suites, *(["--quick"] if given.quick else [])])
+    print(report.heading(report.document(bench, command)), flush=True)
+    broken: list[str] = []
+    for name in chosen(given.suites):
+        bench.suite = name.replace("clients.", "").replace("codec.", "codec ")
+        began = time.monotonic()
+        try:
+            importlib.import_module(f"benchmarks.{name}").suite(bench)
+        except Exception as why:
+            traceback.print_exc()
+            broken.append(f"{name}: {type(why).__name__}: {why}")
+        print(f"--- {name}: {time.monotonic() - began:.0f} s", flush=True)
+    facts = report.document(bench, command)
+    given.out.mkdir(parents=True, exist_ok=True)
+    (given.out / "results.json").write_text(json.dumps(facts, indent=1) + "\n")
+    (given.out / "results.txt").write_text(report.heading(facts) + "\n\n" + "\n\n".join(report.table(row) for row in bench.rows) + "\n")
+    (given.out / "results.svg").write_text(picture.draw(facts))
+    missed = [line for row in bench.rows for line in row.misses()]
+    gates = [line for row in bench.rows if row.gate for line in row.misses()]
+    for line in missed:
+        print(f"bar missed{' (GATE)' if line in gates else ''}: {line}")
+    for line in broken:
+        print(f"suite failed: {line}")
+    print(f"results in {given.out}")
+    return 1 if gates or broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

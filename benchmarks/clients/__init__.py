@@ -1,0 +1,1 @@
+"""Benchmarks of whole clients on real brokers from Maven Central (tests/brokers)."""

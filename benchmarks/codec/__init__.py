@@ -1,0 +1,1 @@
+"""Benchmarks of the codec core alone: no sockets."""

@@ -1,0 +1,172 @@
+"""The bench: takes contenders in turns, keeps CPU and wall time of every round, compares with bars.
+
+What it is: timing and results only. A job is called once a round and is measured whole, or measures the stretch of it that counts
+and returns that (`with Stretch() as stretch: …; return stretch`): opening and closing a client is no part of sending a record.
+May assume: one process, whose CPU time is the contenders' (brokers are other processes). Must not: know a contender.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
+
+OURS = "wireproto"
+TOLERANCE = 0.85  # a bar less 15 %: what noise may take
+
+
+class Stretch:
+    """CPU seconds of this process (all threads) and wall seconds between enter and exit."""
+
+    cpu = wall = 0.0
+
+    def __enter__(self) -> Self:
+        self._cpu, self._wall = time.process_time(), time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cpu, self.wall = time.process_time() - self._cpu, time.perf_counter() - self._wall
+
+
+Job = Callable[[], "Stretch | object"]
+
+
+@dataclass
+class Contender:
+    """Microseconds per unit, a round each."""
+
+    cpu: list[float] = field(default_factory=list)
+    wall: list[float] = field(default_factory=list)
+    note: str = ""
+
+    def facts(self) -> dict[str, Any]:
+        if not self.cpu:
+            return {"note": self.note}
+        return {
+            "cpu_us_min": min(self.cpu),
+            "cpu_us_median": statistics.median(self.cpu),
+            "wall_us_min": min(self.wall),
+            "wall_us_median": statistics.median(self.wall),
+            "rounds": len(self.cpu),
+        }
+
+
+@dataclass
+class Row:
+    """One task and its contenders. `bars`: by peer, how many times our cost theirs must be at least; `gate`: a miss fails the run."""
+
+    suite: str
+    task: str
+    unit: str
+    count: int
+    contenders: dict[str, Contender]
+    ours: str
+    bars: Mapping[str, float]
+    by: Literal["cpu", "wall"]
+    gate: bool
+    fails_below: float
+
+    def ratio(self, peer: str, by: str = "cpu") -> float | None:
+        """How many times our cost theirs is, by the best round of each."""
+        mine, theirs = getattr(self.contenders[self.ours], by), getattr(self.contenders[peer], by)
+        return min(theirs) / max(min(mine), 1e-9) if mine and theirs else None
+
+    def misses(self) -> list[str]:
+        """Bars missed by more than the tolerance of a gate."""
+        missed = []
+        for peer, bar in self.bars.items():
+            ratio = self.ratio(peer, self.by) if peer in self.contenders else None
+            if ratio is not None and ratio < bar * self.fails_below:
+                missed.append(f"{self.suite}: {self.task}: {ratio:.1f}x {peer}, the bar is {bar:g}x")
+        return missed
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "suite": self.suite,
+            "task": self.task,
+            "unit": self.unit,
+            "count": self.count,
+            "ours": self.ours,
+            "by": self.by,
+            "gate": self.gate,
+            "bars": dict(self.bars),
+            "contenders": {name: contender.facts() for name, contender in self.contenders.items()},
+            "ratios": {p: {"cpu": self.ratio(p), "wall": self.ratio(p, "wall")} for p in self.contenders if p != self.ours},
+        }
+
+
+@dataclass
+class Bench:
+    """Runs comparisons and keeps their rows.
+
+    Attributes:
+        quick: fewer rounds and records.
+        suite: name of the suite that runs now.
+        show: called with each finished row, so that a long run talks.
+    """
+
+    quick: bool = False
+    suite: str = ""
+    show: Callable[[Row], None] = lambda row: None
+    rows: list[Row] = field(default_factory=list)
+    brokers: dict[str, str] = field(default_factory=dict)
+
+    def compare(
+        self,
+        task: str,
+        count: int,
+        jobs: Mapping[str, Job],
+        *,
+        unit: str = "record",
+        rounds: int = 5,
+        few: Mapping[str, int] | None = None,
+        ours: str = OURS,
+        bars: Mapping[str, float] | None = None,
+        by: Literal["cpu", "wall"] = "cpu",
+        gate: bool = False,
+        fails_below: float = TOLERANCE,
+        warm: bool = True,
+    ) -> Row:
+        """Time the jobs by turns.
+
+        Args:
+            count: units that one call of a job does.
+            jobs: by contender. One that fails is left out from there on, with its error as its note; ours may not fail.
+            few: contenders that get fewer rounds than the others, being slow.
+            bars: by peer, least ratio of its cost to ours; `by` says which cost.
+            warm: call each once before, untimed.
+        """
+        row = Row(self.suite, task, unit, count, {name: Contender() for name in jobs}, ours, bars or {}, by, gate, fails_below)
+        for turn in range(-1 if warm else 0, rounds):
+            for name, job in jobs.items():
+                into = row.contenders[name]
+                if into.note or len(into.cpu) >= (few or {}).get(name, rounds):
+                    continue
+                try:
+                    took = timed(job)
+                except Exception as why:
+                    if name.startswith(OURS):
+                        raise
+                    into.note = f"{type(why).__name__}: {why}"
+                    continue
+                if turn >= 0:
+                    into.cpu.append(took.cpu / count * 1e6)
+                    into.wall.append(took.wall / count * 1e6)
+        self.rows.append(row)
+        self.show(row)
+        return row
+
+
+def timed(job: Job) -> Stretch:
+    """One call, with the collector off unless the job times itself (clients keep it on, as their users do)."""
+    gc.collect()
+    gc.disable()
+    try:
+        with Stretch() as whole:
+            inner = job()
+    finally:
+        gc.enable()
+    return inner if isinstance(inner, Stretch) else whole
