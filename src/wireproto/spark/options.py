@@ -78,7 +78,7 @@ def read_options(
     hosts = flags.pop(servers.lower(), "")
     if not hosts:
         raise OptionError(f"option {servers} is missing: host:port[,host:port]")
-    url = hosts if "://" in hosts else f"{scheme}://{hosts}"
+    url = hosts if hosts.partition("://")[0].partition("+")[0].startswith(scheme) else f"{scheme}://{hosts}"
     topics: tuple[str, ...] = ()
     if topic:
         topics = tuple(name.strip() for name in flags.pop(topic.lower(), "").split(",") if name.strip())
