@@ -113,6 +113,7 @@ class Fetcher:
                 check_crc=options.check_crc,
                 stop=cursor.stop,
                 on_corrupt=options.on_bad,
+                facts=options.facts,
             )
         except ProtocolError as why:
             self.plan.seek((cursor.topic, cursor.partition), cursor.position)  # the next poll meets it again, unless the caller seeks on

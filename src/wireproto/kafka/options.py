@@ -43,6 +43,7 @@ class KafkaOptions(CommonOptions):
         max_wait: how long the broker waits for records. min_bytes: how many bytes it waits for.
         max_bytes, partition_bytes: how much to ask for at a time, of a leader and of a partition.
         check_crc: verify checksums. on_bad: raise, or skip batches that cannot be read.
+        facts: keep what each batch's head says (`batch.columns.facts`): timestamp type, producer, codec …
         partitions: read only these.
         rack: name of our rack, to read from a replica near by where the cluster offers it.
 
@@ -78,6 +79,7 @@ class KafkaOptions(CommonOptions):
     partition_bytes: int = 2 << 20
     check_crc: bool = True
     on_bad: Literal["raise", "skip"] = "raise"
+    facts: bool = False
     partitions: tuple[int, ...] | None = None
     rack: str = ""
 

@@ -8,11 +8,12 @@ May assume: batches export Arrow columns named as the core names them. Must not:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from .. import connect
@@ -42,10 +43,11 @@ class Range(InputPartition):
 
 @dataclass(frozen=True)
 class LogFormat:
-    """What differs between the logs: Spark type text and a maker for each column."""
+    """What differs between the logs: Spark type text and a maker for each column, and options that the Reader needs for a column."""
 
     columns: Mapping[str, tuple[str, Column]]
     default: tuple[str, ...]
+    needs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def ddl(self, extra: tuple[str, ...] = ()) -> str:
         """The schema as DDL, default columns first."""
@@ -84,7 +86,8 @@ class LogReader(DataSourceReader):
         start, stop = (parse_position(text, *key) for text in (partition.start, partition.stop))
         client = worker.client(self.options.url, self.options.client)
         try:
-            with client.reader(topic, start={key: start}, stop={key: stop}) as reader:
+            extra = {name: value for column in self.names for name, value in self.form.needs.get(column, {}).items()}
+            with client.reader(topic, start={key: start}, stop={key: stop}, **extra) as reader:
                 yield from gather(self.convert(batch) for batch in reader)
         except WireprotoError:
             worker.forget(self.options.url, self.options.client)
@@ -155,7 +158,18 @@ def constant(value: Callable[[Batch], Any], kind: pa.DataType) -> Column:
 
 def headers(batch: Batch, columns: pa.RecordBatch) -> pa.Array:
     """Headers under the JVM connector's field names; null where a record has none."""
-    return columns.column("headers")
+    lists = columns.column("headers")
+    pairs = lists.flatten()
+    renamed = pa.StructArray.from_arrays(pairs.flatten(), names=["key", "value"])
+    lengths = lists.value_lengths()
+    whole = pa.ListArray.from_arrays(offsets_of(lengths), renamed)
+    return pc.if_else(pc.greater(lengths, 0), whole, pa.scalar(None, whole.type))
+
+
+def offsets_of(lengths: pa.Array) -> pa.Array:
+    """List offsets from list lengths."""
+    sums = pc.cumulative_sum(pc.fill_null(lengths, 0)).cast(pa.int32())
+    return pa.concat_arrays([pa.array([0], pa.int32()), sums])
 
 
 COMMON: dict[str, tuple[str, Column]] = {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from .kafka import FORM
+from .kafka import OFFSET_FORM as FORM
 from .log import LogReader
 from .options import SourceOptions, read_options
 
