@@ -9,7 +9,9 @@ sees of a lost connection:
     | not sent yet            | waits for the next connection, within its timeout                                                  |
     | a read, in flight       | is sent again on the next connection, within its timeout                                           |
     | a write, in flight      | ConnectionLoss: it may have taken effect (the official client reports the same); nothing is repeated |
-    | the session expired     | the same; then a new session is opened, ephemeral nodes and watches of the old one are gone        |
+    | any, answered with      | (throttled, session moved) is sent again after a pause, within its timeout                         |
+    | "not now"               |                                                                                                    |
+    | the session expired     | as above; then a new session is opened, ephemeral nodes and watches of the old one are gone        |
 
 Threads: any thread calls; `_lost`, `_tick` and `_deliver` run in the keeper, `_reconnect` in the client's worker thread. One lock guards
 the session, the table of watches and which connection is the current one; it is never held while waiting.
@@ -38,6 +40,8 @@ from ..errors import (
     ValueUnsupported,
     WireprotoError,
 )
+from ..net import retry
+from ..net.pool import pause
 from .codes import EventType, KeeperState, error
 from .messages import AuthPacket, ReplyHeader, RequestHeader, SetWatches, WatcherEvent
 from .operations import HEADER, NO_NODE, Request, failure
@@ -127,25 +131,31 @@ class Link:
 
     def call(self, request: Request[T], deadline: float, watching: Watching | None = None) -> T:
         """Send one request and read its reply; see the module's table for what a lost connection does."""
-        if request.repeats and watching is None:
-            while True:
-                conn = self._conn or self.connection(deadline)
-                xid = conn.next_token()
-                self._fits(request)
-                try:
-                    frame = conn.call(xid, (RequestHeader(xid=xid, type=request.code).encode(), request.body), deadline)
-                except Disconnected as why:
-                    self._lost(conn, why)
-                    continue
-                return self.read(request, frame, conn)
+        failures = 0
         while True:
-            sent = self.submit(request, deadline, watching)
             try:
-                return self.read(request, sent.result(deadline), sent.conn)
+                if request.repeats and watching is None:
+                    conn = self._conn or self.connection(deadline)
+                    xid = conn.next_token()
+                    self._fits(request)
+                    frame = conn.call(xid, (RequestHeader(xid=xid, type=request.code).encode(), request.body), deadline)
+                else:
+                    sent = self.submit(request, deadline, watching)
+                    conn = sent.conn
+                    frame = sent.result(deadline)
+                return self.read(request, frame, conn)
             except Disconnected as why:
-                self._lost(sent.conn, why)
+                self._lost(conn, why)
                 if not request.repeats:
-                    raise ConnectionLoss(f"{request.path}: {why.text}", peer=sent.conn.peer) from why
+                    raise ConnectionLoss(f"{request.path}: {why.text}", peer=conn.peer) from why
+            except BrokerError as why:  # a server that says "throttled" or "session moved" has done nothing
+                if not why.retriable:
+                    raise
+                if time.monotonic() + retry.DEFAULT.delay(failures + 1) >= deadline:
+                    raise
+            failures += 1
+            if failures > 1:  # a request that costs a connection each time must not cost them as fast as they can be made
+                pause(self._loop, min(time.monotonic() + retry.DEFAULT.delay(failures), deadline))
 
     def submit(self, request: Request[Any], deadline: float, watching: Watching | None = None) -> Call:
         """Send one request without waiting for the reply; waits for a connection until `deadline` where there is none."""
@@ -262,8 +272,14 @@ class Link:
     def identify(self, scheme: str, credential: bytes, deadline: float) -> None:
         """Give an identity now and on every later connection. Raises AuthFailed when the ensemble refuses it."""
         with self._auth_lock:
-            conn = self.connection(deadline)
-            self._authenticate(conn, scheme, credential, deadline)
+            while True:
+                conn = self.connection(deadline)
+                try:
+                    self._authenticate(conn, scheme, credential, deadline)
+                except Disconnected as why:
+                    self._lost(conn, why)
+                else:
+                    break
             self._identities.append((scheme, credential))
 
     def close(self, deadline: float) -> None:
@@ -338,6 +354,8 @@ class Link:
                 reply = conn.call(_SET_WATCHES, (RequestHeader(xid=_SET_WATCHES, type=code).encode(), packet.encode()), deadline)
                 self._check(reply, "the watches could not be set again")
             with self._lock:
+                if self._closing.is_set():
+                    raise Closed("the client is closed")
                 self._conn = conn
                 self._last_error = None
                 self._set_state(State.CONNECTED)
