@@ -168,7 +168,7 @@ class RocketClient(ClientBase[RocketOptions]):
         """The same from bare fields, which are signed here when there are credentials."""
         token = conn.next_token()
         buffers = remoting.encode(code, token, self._signed(conn, code, ext, body), body, serializer=self.serializer)
-        return conn.submit(token, buffers, mailbox, timeout_at, context)
+        return conn.submit(token, buffers, mailbox, timeout_at, context, secret=self.options.security_token is not None)
 
     def send_one_way(self, conn: Connection, message: ExtMessage, body: bytes = b"") -> None:
         """Send a command that gets no reply."""

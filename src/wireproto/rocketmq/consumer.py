@@ -58,7 +58,7 @@ class Sharing:
             if topic not in optional:
                 client.route(topic, deadline)
         self.member = Member(client, options, group, topics, self._wake, optional)
-        self.fetcher = Fetcher(client, options, group=group, purpose=self.member.id, tags=options.tags, facts=facts)
+        self.fetcher = Fetcher(client, options, group=group, purpose=self.member.id, facts=facts)
         try:
             self.member.join(deadline)
             self.rebalance(deadline)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .options import RocketOptions
     from .route import Queue
 
+EVERYTHING = "*"
 SUSPEND, SUBSCRIPTION = 2, 4
 """sysFlag of a pull: hold it at the end of the queue; the subscription is in the request."""
 GRACE = 15.0
@@ -83,16 +84,15 @@ class Fetcher:
     """Args:
     group: whom the pulls are counted for.
     purpose: which connections they use.
-    tags: subscription expression.
     facts: whether the batches' columns tell what only brokers and queue consumers care about.
     """
 
     def __init__(
-        self, client: RocketClient, options: RocketOptions, *, group: str, purpose: str, tags: str = "*", facts: bool = False
+        self, client: RocketClient, options: RocketOptions, *, group: str, purpose: str, facts: bool = False
     ) -> None:
         self._client = client
         self._options = options
-        self._group, self._purpose, self._tags, self._facts = group, purpose, tags, facts
+        self._group, self._purpose, self._facts = group, purpose, facts
         self._box = Mailbox(client.loop, limit=options.fetch_memory // 2)
         self._held: dict[Key, Fetching] = {}
         self._turns: deque[Key] = deque()
@@ -124,12 +124,6 @@ class Fetcher:
 
     def pause(self, key: Key, paused: bool = True) -> None:
         self._held[key].paused = paused
-
-    def update(self, topic: str, queues: tuple[Queue, ...]) -> None:
-        """A new route: the same queues, perhaps elsewhere."""
-        for key, item in self._held.items():
-            if key[0] == topic and key[1] < len(queues):
-                item.queue = queues[key[1]]
 
     @property
     def done(self) -> bool:
@@ -214,7 +208,7 @@ class Fetcher:
             sys_flag=SUBSCRIPTION | (SUSPEND if suspend else 0),
             commit_offset=0,
             suspend_timeout_millis=int(hold * 1000),
-            subscription=self._tags,
+            subscription=EVERYTHING,
             sub_version=0,
             expression_type="TAG",
         )
@@ -302,17 +296,25 @@ class Fetcher:
                 bodies = [answer.body for answer in answers if len(answer.body)]
                 if not bodies:
                     continue
-                columns, _ = decode_rocketmq(
-                    bodies,
-                    topic=item.topic,
-                    partition=item.queue.partition,
-                    start=start,
-                    limit=self._options.decompress_limit,
-                    check_crc=self._options.check_crc,
-                    facts=self._facts,
-                    on_corrupt=self._options.on_corrupt,
-                )
+                try:
+                    columns = self._decode(item, bodies, start)
+                except WireprotoError:
+                    item.pulls.seek(start)  # what cannot be read is not passed over in silence: it is the next to be read again
+                    raise
                 end = answers[-1].next_offset
                 batch = Batch(item.topic, item.queue.partition, columns, LogOffset(item.topic, item.queue.partition, end))
                 return Fetched(batch, item.queue, columns, start, end)
         return None
+
+    def _decode(self, item: Fetching, bodies: list[bytes | memoryview], start: int) -> Columns:
+        columns, _ = decode_rocketmq(
+            bodies,
+            topic=item.topic,
+            partition=item.queue.partition,
+            start=start,
+            limit=self._options.decompress_limit,
+            check_crc=self._options.check_crc,
+            facts=self._facts,
+            on_corrupt=self._options.on_corrupt,
+        )
+        return columns

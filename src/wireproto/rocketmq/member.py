@@ -97,7 +97,7 @@ class Member:
 
     def beat(self, deadline: float) -> None:
         """One heartbeat to each broker; raises when all of them failed."""
-        wanted = [SubscriptionData(topic, self._options.tags, self._version) for topic in self._topics]
+        wanted = [SubscriptionData(topic, version=self._version) for topic in self._topics]
         body = HeartbeatData(self.id, (), {self.group: wanted}).encode()
         problem: WireprotoError | None = None
         known = 0

@@ -48,7 +48,6 @@ class RocketOptions(CommonOptions):
         rebalance_interval: seconds after which members and routes are looked at even if the broker did not call.
         heartbeat_interval: seconds; brokers forget a member after 120.
         max_poll_interval: seconds without `poll` or `receive` after which a member leaves its group.
-        tags: subscription: ``*`` or ``a || b``.
 
         retry_level: delay level with which a released message comes back (1: 1 s, 2: 5 s, 3: 10 s …; 0: 3 + number of attempts).
         max_attempts: attempts after which a released message goes to the group's dead letters.
@@ -85,7 +84,6 @@ class RocketOptions(CommonOptions):
     rebalance_interval: float = 20.0
     heartbeat_interval: float = 30.0
     max_poll_interval: float = 300.0
-    tags: str = "*"
 
     retry_level: int = 1
     max_attempts: int = 16
@@ -122,7 +120,7 @@ _READING: Final = (
     *("pull_ahead", "pull_suspend", "batch_bytes", "on_moved", "check_crc", "on_corrupt", "decompress_limit", "recovery_timeout"),
     "timeout",
 )
-_MEMBER: Final = ("rebalance_interval", "heartbeat_interval", "max_poll_interval", "tags")
+_MEMBER: Final = ("rebalance_interval", "heartbeat_interval", "max_poll_interval")
 ROLES: Final[dict[str, tuple[str, ...]]] = {
     "producer": (
         *("group", "compression", "compress_above", "max_message_size", "delivery_timeout", "linger", "batch_size", "in_flight"),

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from .route import Queue
 
 SINGLE, BATCH = 310, 320
+REPENT = 5.0
+"""Seconds after which a lane that failed, and from which all was moved away, is tried again."""
 OVERHEAD = 256
 """Bytes of the send buffer that a record is counted for beyond its own."""
 
@@ -120,9 +122,11 @@ class Lane:
         self.reviving = False
         self.timer: Timer | None = None
 
-    @property
-    def healthy(self) -> bool:
-        return not self.failures and self.queue.address is not None
+    def healthy(self, now: float) -> bool:
+        """Whether its broker answers, or deserves another try."""
+        if self.failures:
+            return not self.waiting and not self.reviving and now > self.retry_at + REPENT
+        return self.queue.address is not None
 
     def give_back(self, pending: Pending) -> None:
         """To be sent again, before what was taken later."""

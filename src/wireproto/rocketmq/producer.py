@@ -47,6 +47,8 @@ COMPRESSED = {"zlib": 0x301, "lz4": 0x101, "zstd": 0x201}
 RESEND = Policy(first=0.02, factor=2.0, ceiling=1.0, jitter=0.2)
 PASSING = frozenset({1500, 14, 2, 17, 16})
 """Codes of a send that may pass (as Java's client has it): shutting down, busy, route not there (yet), broker read-only for a while."""
+GLANCE = 0.0002
+"""Seconds between a sender's looks at the socket while its records wait for replies."""
 TICK = 0.005
 """Seconds between the keeper's looks at the replies while something waits for them and no caller does."""
 
@@ -65,12 +67,15 @@ class RocketProducer:
         self._turn = itertools.count(random.getrandbits(16))  # programs that send one record each must not all begin with one queue
         self._ids = record.UniqueIds.of_this_process()
         self._glance = Mailbox(client.loop)
+        self._next_glance = 0.0
         self._held = 0
         self._failure: WireprotoError | None = None
         self._ticking = False
         self._closed = False
         self._route = client.route(topic, client.deadline(options.timeout))
         self._lanes = [Lane(queue) for queue in self._route.queues]
+        if not self._lanes:
+            raise codes.NoPermission("the topic has no queue", topic=topic)
         client.watch(self)
         deadline = client.deadline(min(options.timeout, options.connect_timeout))
         for address in self._route.masters:
@@ -149,7 +154,8 @@ class RocketProducer:
             return lanes[partition], False
         if key is not None:
             return lanes[self._route.by_key(key)], False
-        able = [lane for lane in lanes if lane.queue.writable and lane.healthy] or lanes
+        now = time.monotonic()
+        able = [lane for lane in lanes if lane.queue.writable and lane.healthy(now)] or lanes
         return able[next(self._turn) % len(able)], True
 
     def _take(
@@ -167,8 +173,8 @@ class RocketProducer:
             born = now_ms if timestamp is None else timestamp
             pending = Pending(lane, next(self._sequence), born, timestamp is not None, now + self.options.delivery_timeout)
             pending.sys_flag = sys_flag
-            for earlier in lane.waiting:
-                earlier.sealed = True
+            if lane.waiting:
+                lane.waiting[-1].sealed = True
             lane.waiting.append(pending)
         index = pending.add(body, properties, free)
         self._held += size
@@ -179,9 +185,10 @@ class RocketProducer:
                 pending.sealed = bool(sys_flag) or pending.size >= self.options.batch_size  # others may still join while it waits
         elif lane.timer is None:
             lane.timer = self._loop.call_at(time.monotonic() + self.options.linger, self._due, lane)
-        if len(lane.waiting) > 1 and lane.flying:
+        if len(lane.waiting) > 1 and lane.flying and (now := time.monotonic()) >= self._next_glance:
+            self._next_glance = now + GLANCE
             self._glance.get(0.0)  # timestamps differ, so that nothing can join: see whether replies have come
-            self._sweep(lane)
+            self.look()
         return RocketReceipt(self, pending, index)
 
     # sending, under the lock -------------------------------------------------------------------------------------------------------
@@ -272,7 +279,8 @@ class RocketProducer:
 
     def _rehome(self, lane: Lane) -> None:
         """Records that may go anywhere go where a broker answers."""
-        healthy = [other for other in self._lanes if other.healthy and other.queue.writable]
+        now = time.monotonic()
+        healthy = [other for other in self._lanes if other is not lane and other.queue.writable and other.healthy(now)]
         if lane.failures < 2 or not healthy:
             return
         for pending in [pending for pending in lane.waiting if pending.free]:
@@ -323,8 +331,8 @@ class RocketProducer:
                 self.look()
                 lane = pending.lane
                 if pending.call is None and not lane.flying:
-                    for earlier in lane.waiting:
-                        earlier.sealed = True
+                    if lane.waiting:
+                        lane.waiting[-1].sealed = True
                     self._pump(lane)
                 call = pending.call or (lane.flying[0].call if lane.flying else None)
                 moved = None
@@ -398,7 +406,8 @@ class RocketProducer:
         deadline = time.monotonic() + timeout
         while self._held and self._held + size > self.options.buffer_memory:
             with self._lock:
-                oldest = min(self._open(), key=lambda pending: pending.sequence, default=None)
+                heads = [(lane.flying or lane.waiting)[0] for lane in self._lanes if lane.flying or lane.waiting]
+                oldest = min(heads, key=lambda pending: pending.sequence, default=None)
             if oldest is None:
                 return
             try:

@@ -47,12 +47,14 @@ class Route:
         queues: index = partition.
         brokers: name and known number of queues, in order of numbering (kept for later merges).
         masters: addresses of all masters of the topic.
+        keyed: partitions that keys are spread over.
     """
 
     topic: str
     queues: tuple[Queue, ...]
     brokers: tuple[tuple[str, int], ...]
     masters: tuple[str, ...]
+    keyed: tuple[int, ...]
 
     @classmethod
     def build(cls, topic: str, data: TopicRouteData, before: Route | None = None) -> Route:
@@ -85,7 +87,8 @@ class Route:
                 for queue_id in range(count)
             )
         addresses = tuple(dict.fromkeys(address for name in names if (address := masters.get(name))))
-        return cls(topic, tuple(queues), tuple(brokers), addresses)
+        keyed = tuple(queue.partition for queue in queues if queue.writable) or tuple(range(len(queues)))
+        return cls(topic, tuple(queues), tuple(brokers), addresses, keyed)
 
     def readable(self) -> tuple[Queue, ...]:
         """The queues that may be read."""
@@ -107,10 +110,9 @@ class Route:
 
         Over all of them, also those without a master now: a key must not move to another queue because a broker is down for a while.
         """
-        numbered = [queue.partition for queue in self.queues if queue.writable] or [queue.partition for queue in self.queues]
         code = java_hash(key.decode("utf-8", "surrogateescape"))
         magnitude = 0 if code == -(1 << 31) else abs(code)
-        return numbered[magnitude % len(numbered)]
+        return self.keyed[magnitude % len(self.keyed)]
 
 
 class RouteCache:
