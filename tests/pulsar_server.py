@@ -1,0 +1,123 @@
+"""A broker on a string: answers CONNECT, PARTITIONED_METADATA, LOOKUP and PRODUCER, and whatever a test tells it to."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Self
+
+from wireproto.pulsar import PulsarApi_pb2 as api
+from wireproto.pulsar.frames import body, command_name, decode, encode
+
+Answer = Callable[["Link", Any], Any]
+
+
+class Link:
+    """One connection, as the server sees it."""
+
+    def __init__(self, server: PulsarServer, sock: socket.socket) -> None:
+        self.server = server
+        self.sock = sock
+        self.connect: Any = None
+        self.alive = True
+
+    def send(self, command: Any) -> None:
+        frame = encode(command)
+        self.sock.sendall(len(frame).to_bytes(4, "big") + frame)
+
+    def close(self) -> None:
+        self.alive = False
+        with suppress(OSError):
+            self.sock.shutdown(socket.SHUT_RDWR)
+
+    def run(self) -> None:
+        with suppress(OSError, EOFError):
+            while self.alive:
+                size = int.from_bytes(self._read(4), "big")
+                base = decode(self._read(size))
+                name, command = command_name(base), body(base)
+                self.server.seen.append((name, command))
+                answer = self.server.answers.get(str(name))
+                if answer is not None:
+                    reply = answer(self, command)
+                    for one in reply if isinstance(reply, list) else [reply]:
+                        if one is not None:
+                            self.send(one)
+        self.sock.close()
+
+    def _read(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            more = self.sock.recv(size - len(data))
+            if not more:
+                raise EOFError
+            data += more
+        return data
+
+
+class PulsarServer:
+    """Listens on a free port; `answers` maps a command's field name to what is sent back (a command, a list of them, or None)."""
+
+    def __init__(self, **answers: Answer) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.seen: list[tuple[str | None, Any]] = []
+        self.links: list[Link] = []
+        self.answers: dict[str, Answer] = {
+            "connect": self._connected,
+            "partitionMetadata": lambda link, ask: api.CommandPartitionedTopicMetadataResponse(
+                request_id=ask.request_id, partitions=0, response="Success"
+            ),
+            "lookupTopic": lambda link, ask: self.here(ask),
+            "producer": lambda link, ask: api.CommandProducerSuccess(request_id=ask.request_id, producer_name="p-1"),
+            "close_producer": lambda link, ask: api.CommandSuccess(request_id=ask.request_id),
+            "close_consumer": lambda link, ask: api.CommandSuccess(request_id=ask.request_id),
+            "send": lambda link, send: receipt(send, self.count("send")),
+        } | answers
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"pulsar://127.0.0.1:{self.port}"
+
+    def here(self, ask: Any, **fields: Any) -> Any:
+        """A LOOKUP_RESPONSE that names this server."""
+        given = {"brokerServiceUrl": self.url, "response": "Connect", "authoritative": True} | fields
+        return api.CommandLookupTopicResponse(request_id=ask.request_id, **given)
+
+    def count(self, name: str) -> int:
+        return sum(1 for seen, _ in self.seen if seen == name)
+
+    def commands(self, name: str) -> list[Any]:
+        return [command for seen, command in self.seen if seen == name]
+
+    @staticmethod
+    def _connected(link: Link, ask: Any) -> Any:
+        link.connect = ask
+        return api.CommandConnected(server_version="a string", protocol_version=21, max_message_size=1 << 20)
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                sock, _ = self.listener.accept()
+                link = Link(self, sock)
+                self.links.append(link)
+                threading.Thread(target=link.run, daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        for link in self.links:
+            link.close()
+
+
+def receipt(send: Any, entry: int, ledger: int = 7) -> Any:
+    """SEND_RECEIPT for a SEND."""
+    place = api.MessageIdData(ledgerId=ledger, entryId=entry)
+    return api.CommandSendReceipt(producer_id=send.producer_id, sequence_id=send.sequence_id, message_id=place)

@@ -1,0 +1,220 @@
+"""Pulsar's client against a scripted broker: redirects, proxies, refusals, receipts out of order, silence."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+import wireproto
+from pulsar_server import Link, PulsarServer, receipt
+from wireproto.errors import AuthError, BufferFull, Closed, ConnectError, OptionError, RoleUnsupported, TimedOut, ValueUnsupported
+from wireproto.pulsar import PulsarApi_pb2 as api
+from wireproto.pulsar.codes import ProducerFenced, ServiceNotReady, TopicNotFound, TopicTerminatedError
+
+
+def test_a_redirect_is_followed_with_its_authority() -> None:
+    with PulsarServer() as owner:
+        ask_there = {"brokerServiceUrl": owner.url, "response": "Redirect", "authoritative": True}
+        with (
+            PulsarServer(lookupTopic=lambda link, ask: link.server.here(ask, **ask_there)) as first,
+            wireproto.connect(first.url) as client,
+            client.producer("t") as producer,
+        ):
+            producer.send(b"x").position(5)
+        assert [ask.authoritative for ask in first.commands("lookupTopic")] == [False]
+        assert [ask.authoritative for ask in owner.commands("lookupTopic")] == [True]
+        assert owner.count("send") == 1
+        assert first.count("send") == 0
+
+
+def test_redirects_in_a_circle_end() -> None:
+    answers: Any = {"lookupTopic": lambda link, ask: link.server.here(ask, response="Redirect")}
+    with PulsarServer(**answers) as server, wireproto.connect(server.url) as client:
+        with pytest.raises(ServiceNotReady, match="redirects"):
+            client.lookup.broker("persistent://public/default/t", time.monotonic() + 5.0)
+        assert server.count("lookupTopic") == 20
+
+
+def test_behind_a_proxy_the_broker_is_named_in_connect() -> None:
+    hidden = {"brokerServiceUrl": "pulsar://hidden.example:6650", "proxy_through_service_url": True}
+    with (
+        PulsarServer(lookupTopic=lambda link, ask: link.server.here(ask, **hidden)) as proxy,
+        wireproto.connect(proxy.url) as client,
+        client.producer("t") as producer,
+    ):
+        producer.send(b"x").position(5)
+        assert [link.connect.proxy_to_broker_url for link in proxy.links] == ["", "hidden.example:6650"]
+
+
+def test_refused_credentials_are_told_at_once_and_not_shown() -> None:
+    def refuse(link: Link, ask: Any) -> Any:
+        assert ask.auth_method_name == "token"
+        assert ask.auth_data == b"s3cret"
+        return api.CommandError(request_id=2**64 - 1, error="AuthenticationError", message="expired")
+
+    with PulsarServer(connect=refuse) as server, pytest.raises(AuthError, match="expired") as caught:
+        wireproto.connect(server.url, token="s3cret")
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_challenge_during_connect_is_answered() -> None:
+    challenge = api.CommandAuthChallenge(challenge=api.AuthData(auth_method_name="token", auth_data=b"again"))
+    answers: Any = {"connect": lambda link, ask: challenge, "authResponse": PulsarServer._connected}
+    tokens = iter([b"first", b"second"])
+    with PulsarServer(**answers) as server, wireproto.connect(server.url, token=lambda: next(tokens)):
+        assert server.commands("authResponse")[0].response.auth_data == b"second"
+
+
+def test_a_broker_that_never_answers_holds_nobody_beyond_the_timeout() -> None:
+    with PulsarServer(connect=lambda link, ask: None) as server:
+        begun = time.monotonic()
+        with pytest.raises(TimedOut):
+            wireproto.connect(server.url, timeout=0.3)
+        assert time.monotonic() - begun < 2.0
+    with PulsarServer(producer=lambda link, ask: None) as server, wireproto.connect(server.url) as client:
+        begun = time.monotonic()
+        with pytest.raises(TimedOut):
+            client.producer("t", timeout=0.3)
+        assert time.monotonic() - begun < 2.0
+        until = time.monotonic() + 5.0
+        while not server.count("close_producer"):  # the producer may exist by now
+            assert time.monotonic() < until
+            time.sleep(0.01)
+
+
+def test_receipts_are_matched_in_order_and_repeats_ignored() -> None:
+    def twice(link: Link, send: Any) -> Any:
+        return [receipt(send, send.sequence_id), receipt(send, 99)]
+
+    with PulsarServer(send=twice) as server, wireproto.connect(server.url) as client:
+        with client.producer("t", batching=False) as producer:
+            places = [producer.send(b"%d" % number) for number in range(5)]
+            assert [place.position(5).entry for place in places] == [0, 1, 2, 3, 4]
+
+
+def test_a_receipt_for_something_later_drops_the_connection_and_all_is_sent_again() -> None:
+    def astray(link: Link, send: Any) -> Any:
+        if len(link.server.commands("producer")) == 1:
+            return receipt(send, 5) if send.sequence_id == 2 else None
+        return receipt(send, send.sequence_id)
+
+    with PulsarServer(send=astray) as server, wireproto.connect(server.url) as client:
+        with client.producer("t", batching=False) as producer:
+            places = [producer.send(b"%d" % number) for number in range(3)]
+            assert [place.position(10).entry for place in places] == [0, 1, 2]
+        first, again = server.commands("producer")
+        assert (again.producer_name, again.producer_id, again.epoch) == ("p-1", first.producer_id, 1)
+        assert [send.sequence_id for send in server.commands("send")] == [0, 1, 2, 0, 1, 2]
+
+
+def test_a_closed_producer_comes_back_and_sends_what_is_pending_in_order() -> None:
+    def close_once(link: Link, send: Any) -> Any:
+        if len(link.server.commands("producer")) == 1:
+            return api.CommandCloseProducer(producer_id=send.producer_id, request_id=2**64 - 1) if send.sequence_id == 4 else None
+        return receipt(send, send.sequence_id)
+
+    with PulsarServer(send=close_once) as server, wireproto.connect(server.url) as client:
+        with client.producer("t", batching=False) as producer:
+            places = [producer.send(b"%d" % number) for number in range(5)]
+            assert [place.position(10).entry for place in places] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("name", "kind"), [("TopicTerminatedError", TopicTerminatedError), ("ProducerFenced", ProducerFenced)])
+def test_a_producer_that_cannot_go_on_fails_everything(name: str, kind: type[Exception]) -> None:
+    def refuse(link: Link, send: Any) -> Any:
+        return api.CommandSendError(producer_id=send.producer_id, sequence_id=send.sequence_id, error=name, message="no more")
+
+    with PulsarServer(send=refuse) as server, wireproto.connect(server.url) as client:
+        producer = client.producer("t", batching=False)
+        one, two = producer.send(b"1"), producer.send(b"2")
+        for lost in (one, two):
+            with pytest.raises(kind, match="no more"):
+                lost.position(5)
+        with pytest.raises(kind):
+            producer.send(b"3")
+        with pytest.raises(kind):
+            producer.close()
+        assert client.budget.used == 0
+
+
+def test_the_send_buffer_is_bounded() -> None:
+    with PulsarServer(send=lambda link, send: None) as server, wireproto.connect(server.url, buffer_memory=1 << 16) as client:
+        producer = client.producer("t", delivery_timeout=1.0)
+        producer.send(b"x" * 60_000)
+        begun = time.monotonic()
+        with pytest.raises(BufferFull):
+            producer.send(b"x" * 60_000, timeout=0.2)
+        assert time.monotonic() - begun < 1.0
+        with pytest.raises(TimedOut):
+            producer.flush(5.0)
+        producer.send(b"y", timeout=0.2)
+        with pytest.raises(TimedOut):
+            producer.close(3.0)
+        assert client.budget.used == 0
+
+
+def test_what_cannot_be_carried_is_refused_before_anything_is_sent() -> None:
+    with PulsarServer() as server, wireproto.connect(server.url) as client, client.producer("t") as producer:
+        for wrong in (
+            {"value": b"x" * ((1 << 20) + 1)},
+            {"value": b"", "headers": {"a": None}},
+            {"value": b"", "headers": [("a", b"1"), ("a", b"1")]},
+            {"value": b"", "headers": {"a": b"\xff"}},
+            {"value": b"", "timestamp": 0},
+            {"value": "text"},
+        ):
+            with pytest.raises(ValueUnsupported):
+                producer.send(**wrong)
+        with pytest.raises(OptionError):
+            producer.send(b"", partition=3)
+        producer.flush()
+        assert server.count("send") == 0
+        assert client.budget.used == 0
+
+
+def test_an_unknown_topic_and_a_role_that_is_not_there() -> None:
+    def missing(link: Link, ask: Any) -> Any:
+        return api.CommandPartitionedTopicMetadataResponse(request_id=ask.request_id, response="Failed", error="TopicNotFound")
+
+    with PulsarServer(partitionMetadata=missing) as server, wireproto.connect(server.url) as client:
+        with pytest.raises(TopicNotFound):
+            client.reader("t")
+        with pytest.raises(RoleUnsupported) as caught:
+            client.tree()
+        assert caught.value.nearest == "admin"
+
+
+def test_another_protocol_behind_the_port_is_told() -> None:
+    import socket
+    import threading
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def web() -> None:
+            sock, _ = listener.accept()
+            with sock:
+                sock.recv(4096)
+                sock.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        threading.Thread(target=web, daemon=True).start()
+        with pytest.raises(ConnectError):
+            wireproto.connect(f"pulsar://127.0.0.1:{listener.getsockname()[1]}", timeout=3.0)
+
+
+def test_any_command_can_be_requested() -> None:
+    def topics(link: Link, ask: Any) -> Any:
+        return api.CommandGetTopicsOfNamespaceResponse(request_id=ask.request_id, topics=["persistent://a/b/c"])
+
+    with PulsarServer(getTopicsOfNamespace=topics) as server:
+        client = wireproto.connect(server.url)
+        reply = client.request(api.CommandGetTopicsOfNamespace(namespace="a/b"))
+        assert list(reply.topics) == ["persistent://a/b/c"]
+        with pytest.raises(OptionError):
+            client.request(api.CommandPing())
+        with pytest.raises(OptionError, match="namespace"):
+            client.request(api.CommandGetTopicsOfNamespace())
+        client.close()
+        with pytest.raises(Closed):
+            client.request(api.CommandGetTopicsOfNamespace(namespace="a/b"))
