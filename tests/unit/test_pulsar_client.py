@@ -88,10 +88,13 @@ def test_receipts_are_matched_in_order_and_repeats_ignored() -> None:
     def twice(link: Link, send: Any) -> Any:
         return [receipt(send, send.sequence_id), receipt(send, 99)]
 
-    with PulsarServer(send=twice) as server, wireproto.connect(server.url) as client:
-        with client.producer("t", batching=False) as producer:
-            places = [producer.send(b"%d" % number) for number in range(5)]
-            assert [place.position(5).entry for place in places] == [0, 1, 2, 3, 4]
+    with (
+        PulsarServer(send=twice) as server,
+        wireproto.connect(server.url) as client,
+        client.producer("t", batching=False) as producer,
+    ):
+        places = [producer.send(b"%d" % number) for number in range(5)]
+        assert [place.position(5).entry for place in places] == [0, 1, 2, 3, 4]
 
 
 def test_a_receipt_for_something_later_drops_the_connection_and_all_is_sent_again() -> None:
@@ -115,10 +118,13 @@ def test_a_closed_producer_comes_back_and_sends_what_is_pending_in_order() -> No
             return api.CommandCloseProducer(producer_id=send.producer_id, request_id=2**64 - 1) if send.sequence_id == 4 else None
         return receipt(send, send.sequence_id)
 
-    with PulsarServer(send=close_once) as server, wireproto.connect(server.url) as client:
-        with client.producer("t", batching=False) as producer:
-            places = [producer.send(b"%d" % number) for number in range(5)]
-            assert [place.position(10).entry for place in places] == [0, 1, 2, 3, 4]
+    with (
+        PulsarServer(send=close_once) as server,
+        wireproto.connect(server.url) as client,
+        client.producer("t", batching=False) as producer,
+    ):
+        places = [producer.send(b"%d" % number) for number in range(5)]
+        assert [place.position(10).entry for place in places] == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(("name", "kind"), [("TopicTerminatedError", TopicTerminatedError), ("ProducerFenced", ProducerFenced)])

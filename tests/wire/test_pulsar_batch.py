@@ -265,7 +265,7 @@ def test_cuts_and_changes_never_get_past_the_types(codec: int) -> None:
 
 
 def test_equal_to_the_slow_codec() -> None:
-    from wireproto.pulsar import entries as slow
+    import pulsar_slow as slow
 
     rng = random.Random(8)
     for _ in range(40):

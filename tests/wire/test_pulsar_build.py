@@ -113,7 +113,7 @@ def test_pulsar_client_parses_our_batches() -> None:
 
 
 def test_we_read_our_own_frames_as_the_slow_codec_does() -> None:
-    from wireproto.pulsar import entries as slow
+    import pulsar_slow as slow
 
     rng = random.Random(2)
     for _ in range(30):

@@ -223,7 +223,7 @@ cdef class PulsarBatchBuilder:
             raise ValueUnsupported("a frame without records cannot be sent")
         payload = self.batch_payload(sequence_id) if self.batched else self.single_payload()
         plain = PyBytes_GET_SIZE(payload)
-        if self.codec:
+        if self.codec and plain:         # Pulsar's C++ client cannot unpack a packed nothing
             from wireproto.compression import compress
             payload = compress(self.codec_name, payload, self.level)
         head = self.frame_head(producer_id, sequence_id, publish_time, plain, payload)
@@ -286,7 +286,7 @@ cdef class PulsarBatchBuilder:
             to = put_text(to, 6, <uint8_t *>PyBytes_AS_STRING(self.first_key), PyBytes_GET_SIZE(self.first_key))
             if self.first_key_encoded:
                 to = put_number(to, 17, 1)
-        if self.codec:
+        if self.codec and plain:
             to = put_number(put_number(to, 8, self.codec), 9, plain)
         if self.batched:
             to = put_number(put_number(to, 11, self.count), 24, sequence_id + self.count - 1)

@@ -20,13 +20,13 @@ from copy import copy
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from wireproto._codec import PulsarBatchBuilder
 from wireproto._net import Connection, Event, Mailbox, Push, Timer, producer_channel
 from wireproto.errors import BufferFull, Closed, Disconnected, TimedOut, TransportError, ValueUnsupported, WireprotoError
 
 from . import PulsarApi_pb2 as api
 from .codes import ChecksumError, ProducerBusy, error_of
 from .connection import FRAME_PADDING, BrokerInfo, ask
-from .entries import PulsarBatchBuilder
 from .frames import command_name, decode, encode, signed
 from .receipts import Entry, PulsarReceipt
 

@@ -12,9 +12,8 @@ from typing import Any
 from wireproto._codec import Columns, ColumnsBuilder, crc32c
 from wireproto.compression import compress, decompress
 from wireproto.errors import ChecksumMismatch, Malformed, ProtocolError, Truncated, ValueUnsupported
-
-from . import PulsarApi_pb2 as api
-from .keys import wire_key
+from wireproto.pulsar import PulsarApi_pb2 as api
+from wireproto.pulsar.keys import wire_key
 
 CODECS = {0: "none", 1: "lz4-block", 2: "zlib", 3: "zstd", 4: "snappy-raw"}
 NUMBERS = {"none": 0, "lz4": 1, "zlib": 2, "zstd": 3, "snappy": 4}
