@@ -31,9 +31,7 @@ def run(options: argparse.Namespace) -> int:
     with wireproto.connect(options.url, timeout=options.timeout) as client, client.producer(topic_of(options.url)) as out:
         for row in rows(options, template):
             partition = options.partition if options.partition is not None else row.partition
-            out.send(
-                row.value, key=row.key, headers=row.headers, timestamp=row.timestamp, partition=partition, timeout=options.timeout
-            )
+            out.send(row.value, key=row.key, headers=row.headers, timestamp=row.timestamp, partition=partition, timeout=options.timeout)
             count += 1
         out.flush(timeout=options.timeout)
     print(f"{count} records acknowledged", file=sys.stderr)

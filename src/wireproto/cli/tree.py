@@ -38,11 +38,7 @@ def run(options: argparse.Namespace) -> int:
         elif options.action == "set":
             tree.set(path, data, timeout=wait)
         elif options.action == "create":
-            print(
-                tree.create(
-                    path, data, ephemeral=options.ephemeral, sequence=options.sequence, parents=options.parents, timeout=wait
-                )
-            )
+            print(tree.create(path, data, ephemeral=options.ephemeral, sequence=options.sequence, parents=options.parents, timeout=wait))
         elif options.action == "delete":
             tree.delete(path, recursive=options.recursive, timeout=wait)
         else:

@@ -1,6 +1,7 @@
 """What the bytes say: the wire log behind ``--debug``, and a guess at who answers on a port.
 
-What it is: `watch` prints every frame of a loop with its direction and peer; frames marked secret show their length alone.
+What it is: `watch` prints every frame of a loop with its direction and peer, `show_wire` those of all clients opened
+later; frames marked secret show their length alone.
 Must not: decode a message, or show what was marked secret.
 """
 
@@ -9,12 +10,26 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TextIO
 
 from wireproto._net import Loop, Mailbox
 
 SHOWN = 256
 """Bytes of a frame that are shown."""
+
+_stream: TextIO | None = None
+
+
+def show_wire(stream: TextIO | None) -> None:
+    """Write the frames of every client that is opened from now on to `stream`; None ends that."""
+    global _stream
+    _stream = stream
+
+
+def attach(loop: Loop) -> None:
+    """Watch a new client's loop if `show_wire` asked for it."""
+    if _stream is not None:
+        watch(loop, _stream.write)
 
 
 def describe_first_bytes(data: bytes) -> str:

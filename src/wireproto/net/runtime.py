@@ -15,7 +15,7 @@ from wireproto._net import Connection, Loop
 from wireproto.errors import ConnectError, Disconnected, FrameTooLarge, TimedOut, WireprotoError
 from wireproto.url import Address
 
-from . import dial, retry
+from . import debug, dial, retry
 from .options import CommonOptions
 from .pool import Pool, pause
 from .tls import TlsStream
@@ -46,6 +46,7 @@ class ClientBase(Generic[Options]):
     def __init__(self, options: Options, *, name: str = "") -> None:
         self.options = options
         self.loop = Loop(name or options.client_id, options.fetch_memory)
+        debug.attach(self.loop)
         self._tls = options.tls_options()
         self._context = self._tls.make_context() if self._tls is not None else None
         self.pool = Pool(self.loop, self.dial, self._shake)

@@ -1,0 +1,69 @@
+"""The line protocol of ``decode --jsonl`` and ``encode --jsonl``: one request a line, one answer a line, in order.
+
+    {"protocol": "kafka", "message": "FetchResponse", "version": 4, "hex": "…"}         {"message": {…}}
+    {"protocol": "kafka", "message": "FetchResponse", "version": 4, "fields": {…}}      {"hex": "…"}
+                                                                          or, either     {"error": "…", "kind": "Truncated"}
+
+``kind`` is the name of an error class of `wireproto.errors`. Answers are ASCII, so that any text survives, and leave at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from wireproto import wire
+from wireproto.errors import OptionError, WireprotoError
+
+Request = dict[str, Any]
+T = TypeVar("T")
+
+
+def answer_lines(answer: Callable[[Request], dict[str, Any]]) -> int:
+    """Answer standard input line by line until it ends; blank lines are passed over."""
+    out = sys.stdout
+    for number, line in enumerate(sys.stdin.buffer, 1):
+        if line.strip():
+            out.write(json.dumps(reply(answer, line, number), allow_nan=False) + "\n")
+            out.flush()
+    return 0
+
+
+def reply(answer: Callable[[Request], dict[str, Any]], line: bytes, number: int) -> dict[str, Any]:
+    """The answer to one line, an error included."""
+    try:
+        try:
+            request = json.loads(line)
+        except (ValueError, RecursionError) as why:
+            raise OptionError(f"line {number} is not JSON: {why}") from None
+        if not isinstance(request, dict):
+            raise OptionError(f"line {number} is not a JSON object")
+        return answer(request)
+    except WireprotoError as error:
+        return {"error": str(error), "kind": type(error).__name__}
+    except Exception as error:  # a defect of ours must not cost the lines that follow
+        return {"error": f"{type(error).__name__}: {error}", "kind": WireprotoError.__name__}
+
+
+def member(request: Request, name: str, kind: type[T]) -> T:
+    """A member of a request that must be there; raises OptionError."""
+    value = request.get(name)
+    if not isinstance(value, kind):
+        wanted = "a text" if kind is str else "an object"
+        raise OptionError(f"{name} must be {wanted}" if name in request else f"{name} is missing")
+    return value
+
+
+def version_of(options: argparse.Namespace) -> int:
+    """The version asked for, or the only one; raises OptionError."""
+    if not options.protocol or not options.message:
+        raise OptionError("which message? PROTOCOL MESSAGE [VERSION], or --jsonl; wireproto messages lists all")
+    first, last = wire.versions(options.protocol, options.message)
+    if options.version is None:
+        if first != last:
+            raise OptionError(f"which version of {options.message}? {first} to {last}")
+        return first
+    return int(options.version)

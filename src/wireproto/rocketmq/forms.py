@@ -1,0 +1,323 @@
+"""RocketMQ's frames and stored messages for `wireproto.wire`.
+
+    Frame           int32 length · int32 header type and length · header, JSON or binary · body
+    StoredMessage   as brokers keep it and pulls bring it: the table stands in the core's decoder
+    SendMessageRequest …    a Frame whose extFields are shown with the types of that command
+
+As JSON a frame has the names of RemotingCommand. ``body`` is base64; where it is text, ``bodyText`` shows it too, and is used for encoding
+when there is no body. Of a stored message ``storeSize`` is computed when encoding, and so is a ``bodyCRC`` that is not given.
+Must not: know connections, or what a code means.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from typing import Any, Final
+
+from wireproto._codec import ExtMessage, RemotingCommand, crc32
+from wireproto.errors import ChecksumMismatch, Malformed, ProtocolError, Truncated, ValueUnsupported
+from wireproto.forms import Bytes, Form, Line, base64_of, bytes_of, whole_frame
+from wireproto.message import fields_of, messages
+
+# fmt: off
+LANGUAGES: Final = ("JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS", "RUST", "NODE_JS")
+# fmt: on
+SERIALIZERS: Final = ("JSON", "ROCKETMQ")
+MAGIC_V1: Final = 0xDAA320A7 - (1 << 32)
+MAGIC_V2: Final = 0xDAA320AB - (1 << 32)
+
+
+def forms() -> dict[str, Form]:
+    """Frame, StoredMessage, and a frame for each command and reply of the schema."""
+    found: dict[str, Form] = {"Frame": Frame("Frame", None), "StoredMessage": StoredMessage()}
+    for name, cls in messages("rocketmq").items():
+        if issubclass(cls, ExtMessage):
+            found[name] = Frame(name, cls)
+    return found
+
+
+class Frame:
+    """A whole frame, its length included; with a class, extFields have that command's types."""
+
+    versions = (0, 0)
+    _NAMES = ("code", "language", "version", "opaque", "flag", "remark", "extFields", "serializeTypeCurrentRPC", "body", "bodyText")
+
+    def __init__(self, name: str, cls: type[ExtMessage] | None) -> None:
+        self.name, self.cls = name, cls
+
+    def decode(self, version: int, data: bytes) -> dict[str, Any]:
+        frame = whole_frame(data, self.name)
+        try:
+            found = RemotingCommand.decode(frame)
+        except ProtocolError as error:
+            error.message, error.offset = self.name, None if error.offset is None else error.offset + 4
+            if isinstance(error, Truncated):  # the frame is whole, so its header contradicts itself
+                raise Malformed(error.text, message=self.name, offset=error.offset) from None
+            raise
+        shown: dict[str, Any] = {
+            "code": found.code,
+            "language": LANGUAGES[found.language] if 0 <= found.language < len(LANGUAGES) else found.language,
+            "version": found.version,
+            "opaque": found.opaque,
+            "flag": found.flag,
+        }
+        if found.remark is not None:
+            shown["remark"] = found.remark
+        shown["extFields"] = self._typed(found.ext)
+        shown["serializeTypeCurrentRPC"] = SERIALIZERS[found.serializer]
+        shown.update(_body(bytes(found.body)))
+        return shown
+
+    def encode(self, version: int, fields: Mapping[str, Any]) -> bytes:
+        if strange := sorted(set(fields) - set(self._NAMES)):
+            raise Malformed(f"no field {strange[0]!r}", message=self.name, path=strange[0])
+        if "code" not in fields and not hasattr(self.cls, "CODE"):
+            raise Malformed("code is missing", message=self.name, path="code")
+        language = fields.get("language", "PYTHON")
+        serializer = fields.get("serializeTypeCurrentRPC", "JSON")
+        if language not in LANGUAGES and not (isinstance(language, int) and 0 <= language <= 255):
+            raise Malformed(f"no language {language!r}", message=self.name, path="language")
+        if serializer not in SERIALIZERS:
+            raise Malformed(f"no header type {serializer!r}", message=self.name, path="serializeTypeCurrentRPC")
+        ext = {} if fields.get("extFields") is None else fields["extFields"]
+        remark = fields.get("remark")
+        if not isinstance(ext, dict) or not (remark is None or isinstance(remark, str)):
+            raise Malformed("extFields is an object, remark a text", message=self.name, path="extFields")
+        command = RemotingCommand(
+            _int32(fields.get("code", getattr(self.cls, "CODE", 0)), "code", self.name),
+            _int32(fields.get("opaque", 0), "opaque", self.name),
+            flag=_int32(fields.get("flag", 0), "flag", self.name),
+            remark=remark,
+            ext={name: _ext_text(value, name, self.name) for name, value in ext.items()},
+            body=_body_bytes(fields, self.name),
+            version=_int32(fields.get("version", 409), "version", self.name),
+            language=language if isinstance(language, int) else LANGUAGES.index(language),
+            serializer=SERIALIZERS.index(serializer),
+        )
+        body = b"".join(bytes(part) for part in command.encode())
+        return len(body).to_bytes(4, "big") + body
+
+    def explain(self, version: int, data: bytes) -> list[Line]:
+        source = Bytes(data, self.name)
+        size = source.note(0, "length", source.number(4))
+        kind = source.number(1, "serializeTypeCurrentRPC")
+        source.note(4, "serializeTypeCurrentRPC", SERIALIZERS[kind] if kind in (0, 1) else kind)
+        head = source.note(5, "headerLength", source.number(3, signed=False))
+        start = source.at
+        if kind == 1:
+            _binary_header(source)
+        else:
+            source.note(start, "header", source.take(head, "header").decode(errors="backslashreplace"))
+        if source.at != start + head:
+            raise source.error(Malformed, f"a header of {head} bytes has {source.at - start}", "header")
+        start = source.at
+        if start < source.stop:
+            raw = source.take(source.stop - start)
+            shown = _body(raw)
+            source.note(start, "body", shown.get("bodyText", shown["body"]))
+        if source.at != size + 4:
+            raise source.error(Truncated if source.at < size + 4 else Malformed, f"a frame of {size} bytes has {source.at - 4}")
+        return source.lines
+
+    def _typed(self, ext: dict[str, str]) -> dict[str, Any]:
+        """extFields with numbers and booleans where the command has them and their text says the same."""
+        if self.cls is None:
+            return dict(ext)
+        kinds = {field.vendor: field.type for field in fields_of(self.cls)}
+        shown: dict[str, Any] = {}
+        for name, text in ext.items():
+            kind = kinds.get(name, "string")
+            shown[name] = text
+            if kind == "bool" and text in ("true", "false"):
+                shown[name] = text == "true"
+            elif kind.startswith("int") and text.lstrip("-").isascii() and text.lstrip("-").isdecimal() and str(int(text)) == text:
+                shown[name] = int(text)
+        return shown
+
+
+def _binary_header(source: Bytes) -> None:
+    for path, size in (("code", 2), ("language", 1), ("version", 2), ("opaque", 4), ("flag", 4)):
+        source.note(source.at, path, source.number(size, path))
+    start = source.at
+    source.note(start, "remark", source.take(source.number(4, "remark"), "remark").decode(errors="backslashreplace") or None)
+    start = source.at
+    stop = source.note(start, "extFields", source.number(4, "extFields")) + source.at
+    while source.at < stop:
+        start = source.at
+        name = source.take(source.number(2, "extFields"), "extFields").decode(errors="backslashreplace")
+        path = f"extFields.{name}"
+        source.note(start, path, source.take(source.number(4, path), path).decode(errors="backslashreplace"))
+
+
+def _body(data: bytes) -> dict[str, Any]:
+    shown: dict[str, Any] = {"body": base64_of(data)}
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return shown
+    if text and all(char >= " " or char in "\t\r\n" for char in text):
+        shown["bodyText"] = text
+    return shown
+
+
+def _body_bytes(fields: Mapping[str, Any], message: str) -> bytes:
+    if fields.get("body") is not None:
+        return bytes_of(fields["body"], "body", message)
+    text = fields.get("bodyText", "")
+    if not isinstance(text, str):
+        raise Malformed("a text expected", message=message, path="bodyText")
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _int32(value: Any, path: str, message: str, bits: int = 32) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise Malformed("a whole number expected", message=message, path=path)
+    if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
+        raise ValueUnsupported(f"{value} does not fit {bits} bits", message=message, path=path)
+    return value
+
+
+def _ext_text(value: Any, name: str, message: str) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(value)
+    if not isinstance(value, str):
+        raise Malformed("a text expected", message=message, path=f"extFields.{name}")
+    return value
+
+
+class StoredMessage:
+    """One message as brokers store it, v1 or v2, hosts v4 or v6."""
+
+    versions = (0, 0)
+
+    def decode(self, version: int, data: bytes) -> dict[str, Any]:
+        fields, _ = self._read(data)
+        body = bytes_of(fields["body"], "body", "StoredMessage")
+        found = crc32(body) & 0x7FFFFFFF
+        if body and found != fields["bodyCRC"]:
+            text = f"CRC-32 {fields['bodyCRC']:#x} stored, {found:#x} found"
+            raise ChecksumMismatch(text, message="StoredMessage", path="bodyCRC", offset=8)
+        return fields
+
+    def explain(self, version: int, data: bytes) -> list[Line]:
+        return self._read(data)[1]
+
+    def encode(self, version: int, fields: Mapping[str, Any]) -> bytes:
+        body = _body_bytes(fields, "StoredMessage")
+        magic = fields.get("magicCode", MAGIC_V1)
+        if magic not in (MAGIC_V1, MAGIC_V2):
+            raise Malformed(f"magic {magic!r} is no message", message="StoredMessage", path="magicCode")
+        values = {"magicCode": magic, "bodyCRC": crc32(body) & 0x7FFFFFFF, **fields}
+        topic = _text_bytes(values.get("topic", ""), "topic")
+        properties = _properties_bytes(values.get("properties") or {})
+        width = 1 if magic == MAGIC_V1 else 2
+        if len(topic) >= 1 << (8 * width - 1) or len(properties) > 32767:
+            raise ValueUnsupported("the topic or the properties are too long", message="StoredMessage", path="topic")
+
+        def number(path: str, size: int) -> bytes:
+            return _int32(values.get(path, 0), path, "StoredMessage", 8 * size).to_bytes(size, "big", signed=True)
+
+        sys_flag = _int32(values.get("sysFlag", 0), "sysFlag", "StoredMessage")
+        rest = b"".join((
+            *(number(path, size) for path, size in _HEAD),
+            _host_bytes(values.get("bornHost"), bool(sys_flag & 0x10), "bornHost"),
+            number("storeTimestamp", 8),
+            _host_bytes(values.get("storeHost"), bool(sys_flag & 0x20), "storeHost"),
+            number("reconsumeTimes", 4),
+            number("preparedTransactionOffset", 8),
+            len(body).to_bytes(4, "big"),
+            body,
+            len(topic).to_bytes(width, "big"),
+            topic,
+            len(properties).to_bytes(2, "big"),
+            properties,
+        ))  # fmt: skip
+        return (len(rest) + 4).to_bytes(4, "big") + rest
+
+    @staticmethod
+    def _read(data: bytes) -> tuple[dict[str, Any], list[Line]]:
+        source = Bytes(data, "StoredMessage")
+        shown: dict[str, Any] = {}
+
+        def number(path: str, size: int) -> int:
+            shown[path] = source.note(source.at, path, source.number(size, path))
+            return int(shown[path])
+
+        def text(path: str, size: int) -> str:
+            start, length = source.at, source.number(size, path)
+            raw = source.take(length, path)
+            try:
+                return str(source.note(start, path, raw.decode("utf-8", "surrogatepass")))
+            except UnicodeDecodeError:
+                raise source.error(Malformed, "text that is not UTF-8", path) from None
+
+        size = number("storeSize", 4)
+        if size > len(data):
+            raise source.error(Truncated, f"{size} bytes announced, there are {len(data)}", "storeSize")
+        for path, width in _HEAD:
+            number(path, width)
+            if path == "magicCode" and shown[path] not in (MAGIC_V1, MAGIC_V2):
+                raise source.error(Malformed, f"magic {shown[path] & 0xFFFFFFFF:#x} is no message", path)
+        shown["bornHost"] = _host(source, bool(shown["sysFlag"] & 0x10), "bornHost")
+        number("storeTimestamp", 8)
+        shown["storeHost"] = _host(source, bool(shown["sysFlag"] & 0x20), "storeHost")
+        number("reconsumeTimes", 4)
+        number("preparedTransactionOffset", 8)
+        start = source.at
+        raw = source.take(source.number(4, "body"), "body")
+        shown.update(_body(raw))
+        source.note(start, "body", shown.get("bodyText", shown["body"]))
+        shown["topic"] = text("topic", 1 if shown["magicCode"] == MAGIC_V1 else 2)
+        shown["properties"] = _properties(text("properties", 2))
+        if source.at != size or size != len(data):
+            raise source.error(Malformed, f"a message of {size} bytes ends at {source.at}, there are {len(data)}")
+        return shown, source.lines
+
+
+def _text_bytes(value: Any, path: str) -> bytes:
+    if not isinstance(value, str):
+        raise Malformed("a text expected", message="StoredMessage", path=path)
+    return value.encode("utf-8", "surrogatepass")
+
+
+_HEAD: Final = (
+    ("magicCode", 4), ("bodyCRC", 4), ("queueId", 4), ("flag", 4), ("queueOffset", 8), ("commitLogOffset", 8), ("sysFlag", 4),
+    ("bornTimestamp", 8),
+)  # fmt: skip
+
+
+def _host(source: Bytes, v6: bool, path: str) -> str:
+    start = source.at
+    address = ipaddress.ip_address(source.take(16 if v6 else 4, path))
+    port = source.number(4, path)
+    return str(source.note(start, path, f"[{address}]:{port}" if v6 else f"{address}:{port}"))
+
+
+def _host_bytes(text: Any, v6: bool, path: str) -> bytes:
+    address, _, port = str(text if text is not None else ("[::]:0" if v6 else "0.0.0.0:0")).rpartition(":")
+    try:
+        packed = (ipaddress.IPv6Address(address.strip("[]")) if v6 else ipaddress.IPv4Address(address)).packed
+        return packed + int(port).to_bytes(4, "big", signed=True)
+    except (ValueError, OverflowError):
+        raise Malformed(f"{text!r} is no host:port of this kind", message="StoredMessage", path=path) from None
+
+
+def _properties(text: str) -> Any:
+    """An object where that says all, else the text itself."""
+    pairs = [item.split("\x01") for item in text.removesuffix("\x02").split("\x02")] if text else []
+    if all(len(pair) == 2 for pair in pairs):
+        found = {name: value for name, value in pairs}  # noqa: C416
+        if _properties_bytes(found) == text.encode("utf-8", "surrogatepass"):
+            return found
+    return text
+
+
+def _properties_bytes(value: Any) -> bytes:
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass")
+    if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
+        raise Malformed("an object of texts, or a text, expected", message="StoredMessage", path="properties")
+    return "".join(f"{name}\x01{text}\x02" for name, text in value.items()).encode("utf-8", "surrogatepass")

@@ -1,0 +1,95 @@
+"""Every message of the four protocols, by name, to plain JSON values and back.
+
+    >>> decode("kafka", "MetadataRequest", 1, bytes.fromhex("00000001000174"))
+    {'topics': [{'name': 't'}]}
+    >>> encode("kafka", "MetadataRequest", 1, {"topics": [{"name": "t"}]}).hex()
+    '00000001000174'
+
+What it is: a door to each protocol's ``forms`` module, which lists its forms. Field names are the vendor's; whole numbers of any size are
+numbers, bytes are base64, not-a-number and infinities are their names as text. What `decode` gives, `encode` takes back to the same
+bytes. Protocols without versions have version 0.
+Must not: import an adapter before it is asked for.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, cast
+
+from .errors import Malformed, UnknownMessage, UnsupportedVersion
+from .forms import Form, Line
+
+PROTOCOLS = ("kafka", "pulsar", "rocketmq", "zookeeper")
+
+__all__ = ["PROTOCOLS", "decode", "encode", "explain", "names", "versions"]
+
+
+def names(protocol: str) -> dict[str, tuple[int, int]]:
+    """Every message of a protocol: name to first and last version. Raises UnknownMessage for an unknown protocol."""
+    return {name: form.versions for name, form in sorted(_forms(protocol).items())}
+
+
+def decode(protocol: str, message: str, version: int, data: bytes) -> dict[str, Any]:
+    """The fields of a message.
+
+    Args:
+        protocol: ``kafka``, ``pulsar``, ``rocketmq`` or ``zookeeper``.
+        message: a name of `names`.
+        version: its version, 0 where there are none.
+        data: the whole message; for a ``Frame`` its length too.
+    Raises:
+        Truncated: the bytes end before the message does.
+        Malformed, ChecksumMismatch, FrameTooLarge: they are not what the format says, or go on behind the message.
+        UnknownMessage, UnsupportedVersion: there is no such message, or not in this version.
+    """
+    return _form(protocol, message, version).decode(version, data)
+
+
+def encode(protocol: str, message: str, version: int, fields: Mapping[str, Any]) -> bytes:
+    """The bytes of a message; absent fields take their default.
+
+    Raises:
+        Malformed: a name that the version does not have, or a value of the wrong kind; `path` says where.
+        ValueUnsupported: a value that the version cannot carry.
+        UnknownMessage, UnsupportedVersion: there is no such message, or not in this version.
+    """
+    if not isinstance(fields, dict):
+        raise Malformed("the fields are no object", message=message, version=version)
+    return _form(protocol, message, version).encode(version, fields)
+
+
+def explain(protocol: str, message: str, version: int, data: bytes) -> list[Line]:
+    """The message value by value, with the bytes of each; errors have what was read before in their attribute `lines`."""
+    return _form(protocol, message, version).explain(version, data)
+
+
+def versions(protocol: str, message: str) -> tuple[int, int]:
+    """First and last version of a message; raises UnknownMessage."""
+    return _named(protocol, message).versions
+
+
+@cache
+def _forms(protocol: str) -> dict[str, Form]:
+    if protocol not in PROTOCOLS:
+        raise UnknownMessage(f"no protocol {protocol!r}; there are {', '.join(PROTOCOLS)}")
+    return cast("dict[str, Form]", importlib.import_module(f"wireproto.{protocol}.forms").forms())
+
+
+def _named(protocol: str, message: str) -> Form:
+    found = _forms(protocol)
+    if message not in found:
+        near = difflib.get_close_matches(str(message), found, 3)
+        raise UnknownMessage(f"no {protocol} message {message!r}" + (f"; did you mean {', '.join(near)}?" if near else ""), message=message)
+    return found[message]
+
+
+def _form(protocol: str, message: str, version: int) -> Form:
+    form = _named(protocol, message)
+    if not isinstance(version, int) or isinstance(version, bool):
+        raise UnsupportedVersion(f"version {version!r} is no whole number", message=message)
+    if form.versions == (0, 0) and version != 0:
+        raise UnsupportedVersion("there is version 0 only", message=message, version=version)
+    return form

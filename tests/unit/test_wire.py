@@ -1,0 +1,324 @@
+"""Every message by name to JSON and back to the same bytes; a cut one is Truncated; a walker of its own kind agrees with the core."""
+
+import contextlib
+import json
+import math
+import random
+import struct
+
+import pytest
+from google.protobuf import json_format
+
+from wireproto import wire
+from wireproto._codec import message_spec
+from wireproto.errors import (
+    ChecksumMismatch,
+    FrameTooLarge,
+    Malformed,
+    ProtocolError,
+    Truncated,
+    UnknownMessage,
+    UnsupportedVersion,
+    ValueUnsupported,
+    WireprotoError,
+)
+from wireproto.explain import explain
+from wireproto.message import message_class
+from wireproto.pulsar import PulsarApi_pb2 as api
+
+TEXTS = ["", "t", "Grüße 🛫", "a\ud800b", "\x00", "x" * 130]
+BINARY = {"serializeTypeCurrentRPC": "ROCKETMQ"}
+INTS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64, "varint": 32, "varlong": 64}
+
+
+def filled(cls, version, rng):
+    """Random values in every field of the version, NaN and lone surrogates among them."""
+    flexible = 0 <= message_spec(cls)[3] <= version
+    values = {}
+    for field in cls.FIELDS:
+        if field.versions[0] <= version <= field.versions[1]:
+            if field.nullable[0] <= version <= field.nullable[1] and rng.random() < 0.25:
+                values[field.name] = None
+            elif field.type.startswith("["):
+                values[field.name] = tuple(value(cls, field.type[1:-1], version, rng) for _ in range(rng.choice([0, 1, 3])))
+            else:
+                values[field.name] = value(cls, field.type, version, rng)
+    if flexible and rng.random() < 0.3:
+        values["unknown_tags"] = ((100, rng.randbytes(3)), (101, b""))
+    return cls(**values)
+
+
+def value(cls, kind, version, rng):
+    if kind in INTS:
+        return rng.choice([0, 1, -1, -(1 << (INTS[kind] - 1)), (1 << (INTS[kind] - 1)) - 1])
+    if kind in ("uint8", "uint16", "uint32", "uvarint"):
+        return rng.choice([0, 1, 255])
+    if kind == "bool":
+        return rng.random() < 0.5
+    if kind == "string":
+        return rng.choice(TEXTS)
+    if kind == "uuid":
+        return rng.randbytes(16)
+    if kind == "float64":
+        return rng.choice([0.0, -1.5, math.nan, math.inf, -math.inf])
+    if kind in ("bytes", "records", "blob"):
+        return rng.randbytes(rng.choice([0, 5, 200]))
+    protocol = cls.__module__.split(".")[1]
+    return filled(message_class(protocol, kind), version, rng)
+
+
+@pytest.mark.parametrize("protocol", ["kafka", "zookeeper"])
+def test_every_message_and_version_goes_to_json_and_back_and_is_explained_alike(protocol):
+    rng = random.Random(7)
+    count = 0
+    for name, (first, last) in wire.names(protocol).items():
+        if name.startswith("Multi") and name != "MultiTxn" and name != "MultiHeader":
+            continue
+        cls = message_class(protocol, name)
+        for version in range(first, last + 1):
+            data = filled(cls, version, rng).encode(version)
+            fields = wire.decode(protocol, name, version, data)
+            again = json.loads(json.dumps(fields, allow_nan=False))
+            assert wire.encode(protocol, name, version, again) == data, (name, version)
+            walked, lines = explain(cls, version, data)
+            assert walked == {key: fields[key] for key in walked}, (name, version)
+            assert sorted(set(fields) - set(walked)) == [] or protocol == "kafka"
+            assert [line.offset for line in lines] == sorted(line.offset for line in lines)
+            assert b"".join(data[line.offset : line.stop] for line in lines) == data  # every byte once
+            count += 1
+            for cut in {0, 1, len(data) // 2, len(data) - 1} - {len(data)}:
+                if 0 <= cut < len(data):
+                    with pytest.raises(Truncated):
+                        wire.decode(protocol, name, version, data[:cut])
+                    with pytest.raises(Truncated):
+                        explain(cls, version, data[:cut])
+            with pytest.raises(Malformed):
+                wire.decode(protocol, name, version, data + b"\0")
+    assert count > {"kafka": 700, "zookeeper": 60}[protocol]
+
+
+def test_zookeeper_multi_holds_any_operation_and_failed_results():
+    request = {
+        "operations": [
+            {"header": {"type": 1, "done": False, "err": -1}, "record": {"path": "/a", "data": "AA==", "acl": None, "flags": 0}},
+            {"header": {"type": 2, "done": False, "err": -1}, "record": {"path": "/b", "version": -1}},
+        ],
+        "end": {"type": -1, "done": True, "err": -1},
+    }
+    data = wire.encode("zookeeper", "MultiRequest", 0, request)
+    assert data.hex() == (
+        "0000000100ffffffff" "000000022f61" "0000000100" "ffffffff" "00000000"  # noqa: ISC001
+        "0000000200ffffffff" "000000022f62" "ffffffff" "ffffffff01ffffffff"  # noqa: ISC001
+    )  # fmt: skip
+    assert wire.decode("zookeeper", "MultiRequest", 0, data) == request
+    reply = bytes.fromhex("ffffffff00ffffff9b" "ffffff9b" "0000000200" "00000000" "ffffffff01ffffffff")  # noqa: ISC001  # fmt: skip
+    fields = wire.decode("zookeeper", "MultiResponse", 0, reply)
+    assert [item.get("record") for item in fields["results"]] == [{"err": -101}, None]
+    assert wire.encode("zookeeper", "MultiResponse", 0, fields) == reply
+    for cut in range(len(data)):
+        with pytest.raises(Truncated):
+            wire.decode("zookeeper", "MultiRequest", 0, data[:cut])
+        with pytest.raises(Truncated):
+            wire.explain("zookeeper", "MultiRequest", 0, data[:cut])
+
+
+def proto_filled(descriptor, rng, depth=0):
+    """A protobuf message with every scalar and, to some depth, every message field."""
+    found = getattr(api, descriptor.name)()
+    for field in descriptor.fields:
+        if field.message_type is not None and depth >= 2 and not field.is_required:
+            continue
+        target = getattr(found, field.name)
+        for _ in range(2 if field.is_repeated else 1):
+            inner = proto_filled(field.message_type, rng, depth + 1) if field.message_type is not None else proto_value(field, rng)
+            if field.is_repeated:
+                target.append(inner)
+            elif field.message_type is not None:
+                target.CopyFrom(inner)
+            else:
+                setattr(found, field.name, inner)
+    return found
+
+
+def proto_value(field, rng):
+    if field.enum_type is not None:
+        return rng.choice(field.enum_type.values).number
+    if field.type == field.TYPE_STRING:
+        return rng.choice(["", "t", "Grüße 🛫"])
+    if field.type == field.TYPE_BYTES:
+        return rng.randbytes(5)
+    if field.type == field.TYPE_BOOL:
+        return rng.random() < 0.5
+    if field.type == field.TYPE_DOUBLE:
+        return rng.choice([0.5, math.inf])
+    top = {field.TYPE_UINT64: 2**64 - 1, field.TYPE_INT64: 2**63 - 1, field.TYPE_UINT32: 2**32 - 1, field.TYPE_INT32: 2**31 - 1}[field.type]
+    return rng.choice([0, 1, top] + ([-1] if field.type in (field.TYPE_INT32, field.TYPE_INT64) else []))
+
+
+def test_every_message_of_pulsars_proto_goes_to_json_and_back():
+    rng = random.Random(3)
+    names = [name for name in wire.names("pulsar") if name != "Frame"]
+    assert len(names) > 90
+    for name in names:
+        message = proto_filled(api.DESCRIPTOR.message_types_by_name[name], rng)
+        data = message.SerializeToString(deterministic=True)
+        fields = wire.decode("pulsar", name, 0, data)
+        assert wire.encode("pulsar", name, 0, json.loads(json.dumps(fields, allow_nan=False))) == data, name
+        theirs = json_format.MessageToDict(message, preserving_proto_field_name=True)
+        assert set(fields) == set(theirs), name
+        lines = wire.explain("pulsar", name, 0, data)
+        assert b"".join(data[line.offset : line.stop] for line in lines) == data
+        for cut in range(0, len(data), max(1, len(data) // 10)):
+            try:
+                wire.decode("pulsar", name, 0, data[:cut])  # protobuf cannot tell a cut between optional fields
+            except Truncated:
+                pass
+
+
+def test_a_pulsar_frame_shows_its_batch_and_checks_its_crc():
+    from wireproto._codec import PulsarBatchBuilder
+
+    for codec in ("none", "lz4", "zlib", "zstd", "snappy"):
+        builder = PulsarBatchBuilder("p", compression=codec)
+        builder.append(b"one", key=b"k", properties=(("a", b"b"),))
+        builder.append(None)
+        body = b"".join(bytes(part) for part in builder.finish(1, 2, 3))
+        data = len(body).to_bytes(4, "big") + body
+        fields = wire.decode("pulsar", "Frame", 0, data)
+        assert fields["command"]["type"] == "SEND"
+        assert [item["payload"] for item in fields["messages"]] == ["b25l", ""]
+        assert fields["messages"][0]["metadata"]["partition_key"] == "k"
+        assert wire.encode("pulsar", "Frame", 0, fields) == data
+        if codec == "none":
+            assert wire.encode("pulsar", "Frame", 0, {key: fields[key] for key in fields if key != "payload"}) == data
+        lines = wire.explain("pulsar", "Frame", 0, data)
+        assert b"".join(data[line.offset : line.stop] for line in lines) == data
+        for cut in range(len(data)):
+            with pytest.raises(Truncated):
+                wire.decode("pulsar", "Frame", 0, data[:cut])
+            with pytest.raises(Truncated):
+                wire.explain("pulsar", "Frame", 0, data[:cut])
+        broken = bytearray(data)
+        broken[-1] ^= 1
+        with pytest.raises(ChecksumMismatch):
+            wire.decode("pulsar", "Frame", 0, bytes(broken))
+
+
+def test_unknown_pulsar_commands_and_fields_pass_unharmed():
+    command = bytes.fromhex("0863" "9a0603616263" "a80601" "b5060a000000" "b9060b00000000000000")  # noqa: ISC001  # fmt: skip
+    data = struct.pack(">ii", len(command) + 4, len(command)) + command
+    fields = wire.decode("pulsar", "Frame", 0, data)
+    assert [item["number"] for item in fields["command"]["unknown_fields"]] == [1, 99, 101, 102, 103]
+    assert wire.encode("pulsar", "Frame", 0, fields) == data
+
+
+@pytest.mark.parametrize("serializer", ["JSON", "ROCKETMQ"])
+def test_rocketmq_frames_go_both_ways(serializer):
+    fields = {
+        "code": 310, "language": "JAVA", "version": 475, "opaque": 2**31 - 1, "flag": -1, "remark": "Grüße \"🛫\"",
+        "extFields": {"b": "topic", "e": "3"}, "serializeTypeCurrentRPC": serializer, "body": "AP8=",
+    }  # fmt: skip
+    data = wire.encode("rocketmq", "Frame", 0, fields)
+    assert wire.decode("rocketmq", "Frame", 0, data) == fields
+    lines = wire.explain("rocketmq", "Frame", 0, data)
+    assert b"".join(data[line.offset : line.stop] for line in lines) == data
+    for cut in range(len(data)):
+        with pytest.raises(Truncated):
+            wire.decode("rocketmq", "Frame", 0, data[:cut])
+    typed = wire.decode("rocketmq", "SendMessageV2Request", 0, data)
+    assert typed["extFields"] == {"b": "topic", "e": 3}
+    assert wire.encode("rocketmq", "SendMessageV2Request", 0, typed) == data
+    with pytest.raises(FrameTooLarge):
+        wire.decode("rocketmq", "Frame", 0, b"\xff" + data[1:])
+    for wrong in ({"code": 2**31}, {"code": 1, "opaque": "x"}, {"code": 1, "language": "COBOL"}, {"code": 1, "extFields": []}, {}):
+        with pytest.raises((Malformed, ValueUnsupported)):
+            wire.encode("rocketmq", "Frame", 0, wrong)
+
+
+@pytest.mark.parametrize(("magic", "flags", "host"), [(-626843481, 0, "10.1.2.3:10911"), (-626843477, 0x30, "[2001:db8::1]:10911")])
+def test_stored_rocketmq_messages_go_both_ways(magic, flags, host):
+    from wireproto._codec import decode_rocketmq
+
+    fields = {
+        "magicCode": magic, "queueId": 3, "queueOffset": 2**40, "commitLogOffset": 2**41, "sysFlag": flags, "bornTimestamp": 1357034400000,
+        "bornHost": host, "storeHost": host, "storeTimestamp": 5, "bodyText": "hello", "topic": "t", "properties": {"KEYS": "k", "a": "b"},
+    }  # fmt: skip
+    data = wire.encode("rocketmq", "StoredMessage", 0, fields)
+    columns, _ = decode_rocketmq(data, topic="t", partition=0)  # the core reads what we wrote
+    assert (columns.values(), columns.keys(), columns.timestamps()) == ([b"hello"], [b"k"], [1357034400000])
+    shown = wire.decode("rocketmq", "StoredMessage", 0, data)
+    assert {key: shown[key] for key in fields} == fields
+    assert wire.encode("rocketmq", "StoredMessage", 0, shown) == data
+    for cut in range(len(data)):
+        with pytest.raises(Truncated):
+            wire.decode("rocketmq", "StoredMessage", 0, data[:cut])
+    with pytest.raises(ChecksumMismatch):
+        wire.decode("rocketmq", "StoredMessage", 0, data.replace(b"hello", b"jello"))
+
+
+def test_wrong_bytes_are_typed_errors_whatever_they_are():
+    rng = random.Random(5)
+    seeds = [
+        ("kafka", "FetchResponse", 12, filled(message_class("kafka", "FetchResponse"), 12, rng).encode(12)),
+        ("kafka", "MetadataResponse", 12, filled(message_class("kafka", "MetadataResponse"), 12, rng).encode(12)),
+        ("zookeeper", "GetChildren2Response", 0, filled(message_class("zookeeper", "GetChildren2Response"), 0, rng).encode()),
+        ("rocketmq", "Frame", 0, wire.encode("rocketmq", "Frame", 0, {"code": 1, "extFields": {"a": "b"}, "remark": "r"})),
+        ("rocketmq", "Frame", 0, wire.encode("rocketmq", "Frame", 0, {"code": 1, "extFields": {"a": "b"}, **BINARY})),
+        ("rocketmq", "StoredMessage", 0, wire.encode("rocketmq", "StoredMessage", 0, {"topic": "t", "bodyText": "x"})),
+        ("pulsar", "Frame", 0, wire.encode("pulsar", "Frame", 0, {"command": {"type": "PING", "ping": {}}})),
+        ("pulsar", "CommandSubscribe", 0, proto_filled(api.CommandSubscribe.DESCRIPTOR, rng).SerializeToString()),
+    ]
+    for protocol, name, version, data in seeds:
+        for _ in range(150):
+            wrong = bytearray(data)
+            for _ in range(rng.choice([1, 2, 5])):
+                wrong[rng.randrange(len(wrong))] = rng.choice([0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)])
+            for act in (wire.decode, wire.explain):
+                with contextlib.suppress(ProtocolError):
+                    act(protocol, name, version, bytes(wrong))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [
+        (("smtp", "Helo", 0), UnknownMessage),
+        (("kafka", "Metadata", 0), UnknownMessage),
+        (("kafka", "MetadataRequest", 99), UnsupportedVersion),
+        (("kafka", "MetadataRequest", "1"), UnsupportedVersion),
+        (("zookeeper", "Stat", 1), UnsupportedVersion),
+        (("pulsar", "Frame", 1), UnsupportedVersion),
+    ],
+)
+def test_what_there_is_not_is_refused_both_ways(arguments, kind):
+    for act, last in ((wire.decode, b""), (wire.encode, {}), (wire.explain, b"")):
+        with pytest.raises(kind):
+            act(*arguments, last)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "message", "fields"),
+    [
+        ("kafka", "MetadataRequest", {"topics": [{"nam": "t"}]}),
+        ("kafka", "MetadataRequest", {"topics": 5}),
+        ("kafka", "MetadataRequest", []),
+        ("pulsar", "CommandConnect", {"client_version": 5}),
+        ("pulsar", "CommandConnect", {}),
+        ("pulsar", "CommandConnect", {"client_version": "x", "nothing": 1}),
+        ("pulsar", "BaseCommand", {"type": "NO_SUCH"}),
+        ("pulsar", "BaseCommand", {"type": []}),
+        ("pulsar", "BaseCommand", {"type": "PING", "unknown_fields": 7}),
+        ("pulsar", "Frame", {"command": 5}),
+        ("pulsar", "Frame", {"command": {"type": "PING"}, "payload": 5}),
+        ("zookeeper", "MultiRequest", {"operations": [{"header": {"type": 77}}]}),
+        ("zookeeper", "MultiRequest", {"operations": [5]}),
+        ("zookeeper", "MultiRequest", {"operations": [{"header": {"type": 2}, "record": 5}]}),
+        ("rocketmq", "StoredMessage", {"bornHost": "x"}),
+        ("rocketmq", "StoredMessage", {"queueId": 2**31}),
+        ("rocketmq", "StoredMessage", {"sysFlag": "x"}),
+        ("rocketmq", "StoredMessage", {"topic": 5, "properties": []}),
+    ],
+)
+def test_wrong_fields_are_typed_errors(protocol, message, fields):
+    with pytest.raises((Malformed, ValueUnsupported)) as caught:
+        wire.encode(protocol, message, 0, fields)
+    assert isinstance(caught.value, WireprotoError)
