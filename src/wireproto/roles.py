@@ -160,15 +160,15 @@ class Admin(Closing, Protocol):
 
 
 class Tree(Closing, Protocol):
-    """ZooKeeper's tree of nodes. `stat` values are the wire's Stat records."""
+    """ZooKeeper's tree of nodes. `stat` values are the wire's Stat records; data may be null, which is not the same as empty."""
 
-    def get(self, path: str, *, watch: Callable[[Any], None] | None = None, timeout: float = 30.0) -> tuple[bytes, Any]: ...
-    def set(self, path: str, data: bytes, *, version: int = -1, timeout: float = 30.0) -> Any: ...
+    def get(self, path: str, *, watch: Callable[[Any], None] | None = None, timeout: float = 30.0) -> tuple[bytes | None, Any]: ...
+    def set(self, path: str, data: bytes | None, *, version: int = -1, timeout: float = 30.0) -> Any: ...
 
     def create(
         self,
         path: str,
-        data: bytes = b"",
+        data: bytes | None = b"",
         *,
         ephemeral: bool = False,
         sequence: bool = False,

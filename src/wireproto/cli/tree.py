@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
         if options.action == "show":
             show(tree, path, options.depth, "", wait)
         elif options.action == "get":
-            sys.stdout.buffer.write(tree.get(path, timeout=wait)[0])
+            sys.stdout.buffer.write(tree.get(path, timeout=wait)[0] or b"")
         elif options.action == "set":
             tree.set(path, data, timeout=wait)
         elif options.action == "create":
@@ -50,7 +50,7 @@ def show(tree: Tree, path: str, depth: int, indent: str, wait: float) -> None:
     """Draw a node and what lies below it; long data is cut."""
     data, _ = tree.get(path, timeout=wait)
     name = path if not indent else path.rpartition("/")[2]
-    text = data.decode(errors="replace").replace("\n", "⏎")
+    text = (data or b"").decode(errors="replace").replace("\n", "⏎")
     print(f"{indent}{name}" + (f"  {text[:60]}{'…' if len(text) > 60 else ''}" if text else ""))
     if depth <= 0:
         return

@@ -24,6 +24,8 @@ from .faults import Fault
 if TYPE_CHECKING:
     import ssl
 
+    from typing_extensions import Buffer
+
     from .side import Side, Streams
 
 DEFAULT_CAP = 128 << 20
@@ -111,17 +113,17 @@ class Connection(asyncio.Protocol):
             await asyncio.get_running_loop().create_future()  # until the connection's task is cancelled
         return fault
 
-    def send(self, *parts: bytes | bytearray | memoryview, fault: Fault | None = None) -> None:
+    def send(self, *parts: Buffer, fault: Fault | None = None) -> None:
         """Write one frame made of `parts`, length prefix added; `fault` may drop, corrupt or cut it."""
-        size = sum(len(part) for part in parts)
+        size = sum(memoryview(part).nbytes for part in parts)
         self.write(size.to_bytes(4, "big"), *parts, fault=fault)
 
-    def write(self, *parts: bytes | bytearray | memoryview, fault: Fault | None = None) -> None:
+    def write(self, *parts: Buffer, fault: Fault | None = None) -> None:
         """Write bytes as they are (a frame with its prefix)."""
         if self._transport is None or self._transport.is_closing():
             return
         if fault is None or fault.kind not in {"drop", "lose_reply", "corrupt", "truncate"}:
-            self._transport.writelines(parts)
+            self._transport.write(b"".join(parts))
         elif fault.kind == "lose_reply":
             self.abort()
         elif fault.kind != "drop":

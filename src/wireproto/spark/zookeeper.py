@@ -100,9 +100,9 @@ class TreeReader(DataSourceReader):
         tree = worker.client(self.options.url, self.options.client).tree()
         yield from gather(self.batches(walk(tree, partition.path, partition.depth)))
 
-    def batches(self, nodes: Iterator[tuple[str, bytes, Any]]) -> Iterator[pa.RecordBatch]:
+    def batches(self, nodes: Iterator[tuple[str, bytes | None, Any]]) -> Iterator[pa.RecordBatch]:
         """Nodes to batches of the requested schema."""
-        rows: list[tuple[str, bytes, Any]] = []
+        rows: list[tuple[str, bytes | None, Any]] = []
         for node in nodes:
             rows.append(node)
             if len(rows) == CHUNK:
@@ -111,7 +111,7 @@ class TreeReader(DataSourceReader):
         if rows:
             yield self.batch(rows)
 
-    def batch(self, rows: list[tuple[str, bytes, Any]]) -> pa.RecordBatch:
+    def batch(self, rows: list[tuple[str, bytes | None, Any]]) -> pa.RecordBatch:
         """One batch: path and data from the row, the rest from its Stat (times there are milliseconds)."""
         arrays = []
         for field in self.arrow:
@@ -126,7 +126,7 @@ class TreeReader(DataSourceReader):
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
 
 
-def walk(tree: Tree, path: str, depth: int) -> Iterator[tuple[str, bytes, Any]]:
+def walk(tree: Tree, path: str, depth: int) -> Iterator[tuple[str, bytes | None, Any]]:
     """Every node from `path` down to `depth` levels below, parents before children; vanished nodes are left out."""
     waiting = [(path, depth)]
     while waiting:
