@@ -209,3 +209,35 @@ def test_the_tree_is_kept_in_a_folder(tmp_path: Any) -> None:
 def test_disconnected_is_what_a_lost_write_is() -> None:
     assert issubclass(ConnectionLoss, Disconnected)
     assert not ConnectionLoss.retriable
+
+
+def test_a_chroot_that_is_not_there_is_made(broker: DevBroker, faults: Faults) -> None:
+    with wireproto.connect(broker.url("zookeeper", f"deep-{time.monotonic_ns()}/er/est")) as client:
+        assert client.tree().create("/a/b", b"1", parents=True) == "/a/b"
+        assert client.tree().get("/a/b")[0] == b"1"
+        assert not client.tree().ensure("/a/b")
+        assert client.tree().ensure("/c")
+
+
+def test_a_claim_that_is_answered_late_is_gone_on_with(client: Any, faults: Faults) -> None:
+    with client.producer("jobs") as out:
+        out.send(b"one")
+    with client.queue("jobs", "g") as queue:
+        faults.delay("create", 0.5)
+        begin = time.monotonic()
+        assert queue.receive(0.2) is None
+        assert time.monotonic() - begin < 0.45
+        delivery = queue.receive(5.0)
+        assert delivery.value == b"one"
+        delivery.ack()
+        assert client.tree().children("/jobs/taken")[0] == []
+
+
+def test_a_consumer_closed_with_a_claim_under_way_leaves_none(client: Any, faults: Faults) -> None:
+    with client.producer("jobs") as out:
+        out.send(b"one")
+    queue = client.queue("jobs", "g")
+    faults.delay("create", 0.4)
+    assert queue.receive(0.1) is None
+    queue.close()
+    assert client.tree().children("/jobs/taken")[0] == []

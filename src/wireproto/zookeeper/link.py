@@ -310,10 +310,11 @@ class Link:
             now = time.monotonic()
             if now >= deadline:
                 break
+            share = max(self.session.timeout / len(self._servers), 1.0)  # so that the others are reached before the session is over
             address = self._servers[self._next_server % len(self._servers)]
             self._next_server += 1
             try:
-                self._join(address, min(deadline, now + self._server_timeout))
+                self._join(address, min(deadline, now + min(self._server_timeout, share)))
             except AuthError as why:
                 self._give_up(why)
                 raise

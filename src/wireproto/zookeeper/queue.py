@@ -28,11 +28,9 @@ from .multi import Delete, Operation, Set
 from .paths import join
 
 if TYPE_CHECKING:
-    from .tree import Tree
+    from .tree import Call, Tree
     from .watch import Watch
 
-MIN_CALL = 5.0
-"""Seconds that a claim under way gets beyond the timeout of `receive`: a claim that nobody waits for would stay until the session ends."""
 
 STALE = 1.0
 """Seconds after which a list that is known to have changed is taken anew, so that urgent and released messages come to their turn."""
@@ -66,6 +64,7 @@ class QueueWorker:
         self._watch: Watch | None = None
         self._looked = 0.0
         self._claims: dict[str, Claim] = {}
+        self._claiming: tuple[Entry, Call[str], int] | None = None
         self._made = False
         self._closed = False
 
@@ -80,8 +79,8 @@ class QueueWorker:
             while True:
                 if self._watch is not None and self._watch.fired and time.monotonic() - self._looked > STALE:
                     self._candidates.clear()
-                while self._candidates:
-                    delivery = self._claim(self._candidates.popleft(), deadline)
+                while self._candidates or self._claiming is not None:
+                    delivery = self._claim(deadline)
                     if delivery is not None:
                         return delivery
                 if (self._watch is None or self._watch.fired) and self._look(max(deadline, time.monotonic() + 0.1)):
@@ -104,6 +103,8 @@ class QueueWorker:
             if claim.session == self._tree.session[0]:
                 self._drop(name, deadline)
         self._claims.clear()
+        if self._claiming is not None:
+            self._drop(self._claiming[0].name, deadline, only_ours=True)
 
     def __enter__(self) -> Self:
         return self
@@ -129,23 +130,36 @@ class QueueWorker:
         self._candidates.extend(entry for entry in by_priority(names) if entry.name not in held)
         return bool(self._candidates)
 
-    def _claim(self, entry: Entry, deadline: float) -> Delivery | None:
-        deadline = max(deadline, time.monotonic() + MIN_CALL)
-        claim = join(self._taken, entry.name)
-        session = self._tree.session[0]
+    def _claim(self, deadline: float) -> Delivery | None:
+        """Go on with the claim under way, or begin the next one; None when somebody else was first.
+
+        When time runs out (TimedOut) the claim stays under way and the next call goes on with it: nobody may forget that it is ours.
+        """
+        if self._claiming is None:
+            claim = join(self._taken, self._candidates[0].name)
+            session = self._tree.session[0]
+            call = self._tree.create_async(claim, self._id, ephemeral=True, timeout=max(deadline - time.monotonic(), 0.0))
+            self._claiming = self._candidates.popleft(), call, session
+        entry, call, session = self._claiming
+        if not call.wait(max(deadline - time.monotonic(), 0.0)):
+            raise TimedOut("the claim is not answered yet", topic=self.topic)
         try:
-            self._tree.create(claim, self._id, ephemeral=True, timeout=deadline - time.monotonic())
+            call.result(0.0)
         except NodeExists:
+            self._claiming = None
             return None
         except ConnectionLoss:
-            if not self._ours(claim, deadline):
+            if not self._ours(join(self._taken, entry.name), deadline):
+                self._claiming = None
                 return None
             session = self._tree.session[0]
         try:
             data, stat = self._tree.get(join(self._entries, entry.name), timeout=deadline - time.monotonic())
         except NoNode:  # finished by its worker between our look and our claim
             self._drop(entry.name, deadline)
+            self._claiming = None
             return None
+        self._claiming = None
         if session != self._tree.session[0]:
             return None
         made = self._claims[entry.name] = Claim(entry.name, session, stat.version)
@@ -198,8 +212,10 @@ class QueueWorker:
             return False
         return data == self._id
 
-    def _drop(self, name: str, deadline: float) -> None:
+    def _drop(self, name: str, deadline: float, *, only_ours: bool = False) -> None:
         try:
+            if only_ours and not self._ours(join(self._taken, name), deadline):
+                return
             self._tree.delete(join(self._taken, name), timeout=deadline - time.monotonic())
         except (NoNode, ConnectionLoss):
             return  # gone, or it goes with the session

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from .._codec import ColumnsBuilder
-from ..errors import Closed, ConcurrentUse
+from ..errors import Closed, ConcurrentUse, TimedOut
 from ..position import EARLIEST, AtTime, Position, TopicPartition, Where
 from ..records import Batch
 from .codes import NoNode
@@ -30,6 +30,8 @@ AHEAD_BYTES = 4 << 20
 """Bytes of data to ask for at once."""
 AHEAD = 512
 """Messages to ask for at once, at most."""
+LEAST = 0.1
+"""Seconds that an answer gets however short the timeout of `poll` is, so that polling without waiting gets on."""
 FOLLOW = 1.0
 """Seconds that iterating a reader without a stop waits for more before it looks again."""
 
@@ -67,7 +69,7 @@ class QueueReader:
         try:
             while not self.done:
                 if not self._found:
-                    self._list(max(deadline, time.monotonic() + 0.001))
+                    self._list(max(deadline, time.monotonic() + LEAST))
                 if not self._found:
                     if self.done or self._watch is None or not self._watch.wait(deadline - time.monotonic()):
                         return None
@@ -76,6 +78,8 @@ class QueueReader:
                 if batch is not None:
                     return batch
             return None
+        except TimedOut:
+            return None  # no server answered in time; the session goes on in the background
         finally:
             self._busy.release()
 
@@ -146,7 +150,7 @@ class QueueReader:
         try:
             for entry, call in calls:
                 try:
-                    data, stat = call.result(max(deadline, time.monotonic() + 5.0) - time.monotonic())
+                    data, stat = call.result(max(deadline, time.monotonic() + LEAST) - time.monotonic())
                 except NoNode:
                     continue
                 size += stat.data_length

@@ -22,7 +22,8 @@ from . import operations as op
 from .codes import AddWatchMode, NoAuth, NodeExists, NoNode, NotEmpty, NoWatcher, WatcherType
 from .link import CHILD, DATA, IF_EXISTS, ConnectionLoss, Link, Watching
 from .messages import ACL, AddWatchRequest, ClientInfo, ReconfigRequest, RemoveWatchesRequest, Stat, WhoAmIResponse
-from .paths import join, parents
+from .paths import join
+from .paths import parents as parents_of
 from .session import State
 from .watch import EXIST, PERSISTENT, RECURSIVE, Callback, Watch
 
@@ -162,7 +163,7 @@ class Tree:
         except NoNode:
             if not parents:
                 raise
-            self._ensure_parents(path, acl, deadline)
+            self._ensure((parents_of(path) or ["/"])[-1], acl, deadline)
             made = self._link.call(request, deadline)
         return self._root.back(made)
 
@@ -179,11 +180,7 @@ class Tree:
 
     def ensure(self, path: str, *, acl: Sequence[ACL] | None = None, timeout: float = 30.0) -> bool:
         """See that a node and those above it exist; whether it had to be created."""
-        deadline = time.monotonic() + timeout
-        if self._link.call(op.exists(self._root.out(path), path), deadline) is not None:
-            return False
-        self._ensure_parents(path, acl, deadline)
-        return self._ensure_one(path, acl, deadline)
+        return self._ensure(path, acl, time.monotonic() + timeout)
 
     def set(self, path: str, data: bytes | None, *, version: int = -1, timeout: float = 30.0) -> Stat:
         """Write a node's data; `version` demands that it has this data version (-1: any). Returns the new stat."""
@@ -338,14 +335,21 @@ class Tree:
             self._link.dispatcher.prepare()
         return kind, path, callback
 
-    def _ensure_parents(self, path: str, acl: Sequence[ACL] | None, deadline: float) -> None:
-        for above in parents(path):
-            self._ensure_one(above, acl, deadline)
+    def _ensure(self, path: str, acl: Sequence[ACL] | None, deadline: float) -> bool:
+        """Look upwards for what exists, then create downwards: nobody needs the right to create where nothing is missing."""
+        missing: list[str] = []
+        server_path = self._root.out(path)
+        for node in (server_path, *reversed(parents_of(server_path))):  # the chroot's own nodes too
+            if self._link.call(op.exists(node, self._root.back(node)), deadline) is not None:
+                break
+            missing.append(node)
+        made = [self._ensure_one(node, acl, deadline) for node in reversed(missing)]
+        return bool(made) and made[-1]
 
-    def _ensure_one(self, path: str, acl: Sequence[ACL] | None, deadline: float) -> bool:
+    def _ensure_one(self, server_path: str, acl: Sequence[ACL] | None, deadline: float) -> bool:
         while True:
             try:
-                self._link.call(op.create(self._root.out(path), path, b"", acl=acl), deadline)
+                self._link.call(op.create(server_path, self._root.back(server_path), b"", acl=acl), deadline)
             except NodeExists:
                 return False
             except ConnectionLoss:
