@@ -165,3 +165,30 @@ def test_old_message_sets_are_written_and_read(broker: Broker, client: Any, topi
     if stamp is not None:
         assert {row.timestamp for row in rows} == {stamp}
     assert [row.value for row in kafka_python_read(bootstrap(broker), topic, 1, 50)] == values
+
+
+@pytest.mark.parametrize("broker", ["kafka-4.3.1"], indirect=True)
+def test_columns_are_spread_by_key_and_checked(broker: Broker, client: Any, topic: str) -> None:
+    keys = [b"k%d" % (number % 50) for number in range(2000)]
+    values = [b"%d" % number for number in range(2000)]
+    table = pa.record_batch({"value": pa.array(values, pa.binary()), "key": pa.array(keys, pa.binary())})
+    with client.producer(topic) as producer:
+        receipts = producer.send_batch(table)
+        assert {receipt.position(10.0).partition for receipt in receipts} == {0, 1, 2}
+        for key in set(keys):
+            producer.send(b"single", key=key)
+        with pytest.raises(ValueUnsupported, match="larger than"):
+            producer.send_batch(pa.record_batch({"value": pa.array([b"small", b"x" * (2 << 20)], pa.binary())}))
+        with pytest.raises(ValueUnsupported, match="1970"):
+            producer.send_batch(pa.record_batch({"value": pa.array([b"v"], pa.binary()), "timestamp": pa.array([-1], pa.timestamp("ms"))}))
+        producer.send_batch(pa.record_batch({"value": pa.array([b"anywhere"] * 10, pa.binary())}))
+        numbered = pa.record_batch({"value": pa.array([b"there"], pa.binary()), "partition": pa.array([2], pa.int32())})
+        assert producer.send_batch(numbered)[0].position(10.0).partition == 2
+    rows = confluent_read(bootstrap(broker), topic, PARTITIONS, 2062)
+    assert len(rows) == 2062
+    for key in set(keys):
+        mine = [row for row in rows if row.key == key]
+        assert len({row.partition for row in mine}) == 1, "columns and single records agree on the partition"
+        numbers = [int(row.value or b"") for row in sorted(mine, key=lambda row: row.offset) if row.value != b"single"]
+        assert numbers == sorted(numbers)
+        assert len(numbers) == 40

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.partitioner.default import murmur2 as their_murmur2
 
-from wireproto._codec import KafkaBatchBuilder, kafka_partition
+from wireproto._codec import KafkaBatchBuilder
 from wireproto.errors import BrokerError, FrameTooLarge, Malformed, ProtocolError, UnsupportedVersion
 from wireproto.kafka import assignor, codes
 from wireproto.kafka import messages as m
@@ -27,7 +27,6 @@ from wireproto.kafka.versions import Versions, read_versions
 def test_keys_hash_as_kafka_python_hashes_them(key: bytes, partitions: int) -> None:
     expected = (their_murmur2(key) & 0x7FFFFFFF) % partitions
     assert partition_for_key(key, partitions) == expected
-    assert kafka_partition(key, partitions) == expected
 
 
 def test_sticky_stays_for_its_stride_and_moves_on() -> None:

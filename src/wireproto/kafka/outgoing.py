@@ -19,7 +19,6 @@ from .messages import PartitionProduceData, ProduceRequest, TopicProduceData
 from .options import KafkaOptions
 
 Pairs = tuple[tuple[str, Any], ...]
-Row = tuple[int | None, Any, Any, Pairs, int | None]
 
 _RECORD_OVERHEAD = 36
 _HEADER_OVERHEAD = 10
@@ -54,15 +53,50 @@ def check_record(options: KafkaOptions, size: int, pairs: Pairs, timestamp: int 
         raise ValueUnsupported("message sets of format 0 have no timestamps", topic=topic)
 
 
-def rows(columns: Any, partition: int | None) -> Iterator[Row]:
-    """Rows of anything with an Arrow interface, or of Columns: partition or None, value, key, headers, timestamp or None."""
+def shares(columns: Any, partition: int | None, choose: Callable[[Any], int], *, every: bool) -> Iterator[tuple[int | None, Columns]]:
+    """The rows of anything with an Arrow interface, or of Columns, by partition; in their order within each.
+
+    Args:
+        partition: where all go. choose: partition of a key, or None where records without a key may go anywhere.
+    Returns:
+        pairs of partition and rows; partition None: rows without a key and without a partition of their own.
+    """
     table = columns if isinstance(columns, Columns) else Columns.from_arrow(columns)
-    count = len(table)
-    numbers: Sequence[int | None] | None = None if partition is not None else table.partitions()
-    headers = table.headers()
-    for index, (value, key, timestamp) in enumerate(zip(table.values(), table.keys(), table.timestamps(), strict=True)):
-        number = numbers[index] if numbers is not None else partition
-        yield number, value, key, headers[index] if index < count else (), timestamp
+    if partition is not None:
+        yield partition, table
+        return
+    numbers: Sequence[int | None] | None = table.partitions()
+    keys = table.keys()
+    if numbers is None:
+        if not every and all(key is None for key in keys):
+            yield None, table
+            return
+        numbers = [choose(key) if every or key is not None else None for key in keys]
+    places: dict[int | None, list[int]] = {}
+    for index, number in enumerate(numbers):
+        places.setdefault(number, []).append(index)
+    if len(places) == 1:
+        yield numbers[0], table
+        return
+    values, headers, stamps = table.values(), table.headers(), table.timestamps()
+    for number, indexes in places.items():
+        rows = Columns.from_rows(
+            [values[index] for index in indexes],
+            [keys[index] for index in indexes],
+            [headers[index] for index in indexes],
+            [stamps[index] for index in indexes],
+        )
+        yield number, rows
+
+
+def check_columns(options: KafkaOptions, table: Columns, topic: str) -> None:
+    """Refuse what message sets cannot carry; raises ValueUnsupported."""
+    if options.message_format == 2:
+        if any(stamp is not None and stamp < 0 for stamp in table.timestamps()):
+            raise ValueUnsupported("Kafka refuses timestamps before 1970", topic=topic)
+        return
+    for pairs, stamp in zip(table.headers(), table.timestamps(), strict=True):
+        check_record(options, 0, pairs, stamp, topic)
 
 
 def builder_factory(options: KafkaOptions) -> Callable[[], KafkaBatchBuilder]:

@@ -6,37 +6,16 @@ to another: full batches at an even spread.
 May assume: the number of partitions, and which of them have a leader. Must not: read a clock, or hold randomness of its own; the
 caller passes a source of it.
 
-    murmur2, 32 bit, seed 0x9747b28c, little-endian 4-byte blocks, m = 0x5bd1e995, r = 24
-    partition = (hash & 0x7fffffff) % partitions
+    partition_for_key(key, partitions)      (murmur2(key) & 0x7fffffff) % partitions, in the core
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-_MASK = 0xFFFFFFFF
-_M = 0x5BD1E995
-_SEED = 0x9747B28C
+from .._codec import kafka_partition as partition_for_key
 
-
-def murmur2(data: bytes) -> int:
-    """Murmur2 of `data` as an unsigned 32-bit number, with the seed that the Java client uses."""
-    length = len(data)
-    h = _SEED ^ length
-    whole = length & ~3
-    for start in range(0, whole, 4):
-        k = int.from_bytes(data[start : start + 4], "little") * _M & _MASK
-        k = (k ^ (k >> 24)) * _M & _MASK
-        h = (h * _M & _MASK) ^ k
-    if length != whole:
-        h = (h ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
-    h = (h ^ (h >> 13)) * _M & _MASK
-    return h ^ (h >> 15)
-
-
-def partition_for_key(key: bytes, partitions: int) -> int:
-    """The partition of `key` among `partitions`, the same for every client that follows the Java one."""
-    return (murmur2(key) & 0x7FFFFFFF) % partitions
+__all__ = ["Sticky", "partition_for_key"]
 
 
 class Sticky:

@@ -25,8 +25,9 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from .._codec import Columns
 from .._net import Event, Mailbox
-from ..errors import BrokerError, BufferFull, Closed, OptionError, TimedOut, UsageError, WireprotoError
+from ..errors import BrokerError, BufferFull, Closed, OptionError, TimedOut, UsageError, ValueUnsupported, WireprotoError
 from ..position import LogOffset
 from ..records import Headers
 from . import outgoing, wire
@@ -175,25 +176,56 @@ class KafkaProducer:
             self._check_partition(partition)
         last: dict[int, tuple[Outgoing, int]] = {}
         deadline = time.monotonic() + timeout
-        now_ms = time.time_ns() // 1_000_000
-        for row in outgoing.rows(columns, partition):
-            number, value, key, pairs, timestamp = row
-            size = outgoing.record_size(value, key, pairs)
-            outgoing.check_record(self.options, size, pairs, timestamp, self.topic)
-            if number is None:
-                number = self._choose(key, size)
-            else:
+        every = self.options.partitioner is not None
+        for number, rows in outgoing.shares(columns, partition, lambda key: self._choose(key, 0), every=every):
+            outgoing.check_columns(self.options, rows, self.topic)
+            if number is not None:
                 self._check_partition(number)
-            self._room(size, deadline - time.monotonic())
-            batch, index, full, first = self._append(number, value, key, pairs, now_ms if timestamp is None else timestamp, size)
-            last[batch.serial] = batch, index
-            if full:
-                self._pump()
-            elif first:
-                self._arm(batch.created + self.options.linger)
+            self._send_rows(number, rows, deadline, last)
         if not self.options.linger:
             self._pump()
         return [KafkaReceipt(self, batch, index) for _, (batch, index) in sorted(last.items())]
+
+    def _send_rows(self, partition: int | None, rows: Columns, deadline: float, last: dict[int, tuple[Outgoing, int]]) -> None:
+        """Rows for one partition; None: whichever is sticky when a batch begins."""
+        now_ms = time.time_ns() // 1_000_000
+        start, stop = 0, len(rows)
+        share = self.options.batch_size
+        while start < stop:
+            self._room(share, deadline - time.monotonic())
+            number = self._choose(None, share) if partition is None else partition
+            used = 0
+            try:
+                with self._lock:
+                    if self._closed:
+                        raise Closed("the producer is closed")
+                    batch = self._batches.current(number, time.monotonic())
+                    before = batch.builder.size if batch.count else 0
+                    taken = batch.builder.append_columns(rows, start, stop, now_ms)
+                    if taken:
+                        used = batch.builder.size - before
+                        self._refuse_larger(batch, used, taken, number)
+                        batch.count += taken
+                        batch.size += used
+                        last[batch.serial] = batch, batch.count - 1
+                    full = start + taken < stop
+                    if full:
+                        self._batches.close(number)
+            finally:
+                self._buffer.give(share - used)
+            start += taken
+            if full:
+                self._pump()
+            elif batch.count == taken:
+                self._arm(batch.created + self.options.linger)
+
+    def _refuse_larger(self, batch: Outgoing, used: int, taken: int, partition: int) -> None:
+        """A record larger than a batch has one of its own: take that back when the record is larger than allowed."""
+        if taken == 1 and not batch.count and used > self.options.max_request_size:
+            self._batches.lane(partition).open = None
+            raise ValueUnsupported(
+                f"a record of {used} bytes is larger than max_request_size ({self.options.max_request_size})", topic=self.topic
+            )
 
     def _append(
         self, partition: int, value: Any, key: Any, pairs: tuple[tuple[str, Any], ...], timestamp: int, size: int
