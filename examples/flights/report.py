@@ -7,6 +7,7 @@ and compares the sum and the count with the same over the source file.
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -45,6 +46,21 @@ def session() -> SparkSession:
         .config("spark.pyspark.driver.python", sys.executable)
         .getOrCreate()
     )
+
+
+def close(spark: SparkSession) -> None:
+    """Stop Spark. After an interrupted call the connection to its JVM is out of step: then the JVM is ended by ending its input."""
+    gateway: Any = spark.sparkContext._gateway
+    try:
+        spark.stop()
+    except Exception:
+        pass
+    finally:
+        gateway.proc.stdin.close()
+        try:
+            gateway.proc.wait(10)
+        except subprocess.TimeoutExpired:
+            gateway.proc.kill()
 
 
 def log(spark: SparkSession, protocol: str, servers: str) -> DataFrame:

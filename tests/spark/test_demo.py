@@ -1,0 +1,71 @@
+"""The demo as a person runs it: to its end, and stopped by Ctrl-C at several points."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+CLONE = Path(__file__).parents[2]
+MARK = "WIREPROTO_DEMO_MARK"
+
+
+def start(out: Path, mark: str) -> subprocess.Popen[str]:
+    """The demo on the dev broker with some of the flights; `mark` is in the environment of everything that it starts."""
+    command = [sys.executable, "-m", "flights", "--limit", "4000", "--out", str(out), "--cache", str(CLONE / ".cache")]
+    environment = {**os.environ, "PYTHONPATH": f"{CLONE / 'src'}:{CLONE / 'examples'}", "PYTHONUNBUFFERED": "1", MARK: mark}
+    return subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def left_behind(mark: str) -> list[str]:
+    """Command lines of living processes that carry the mark."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"{MARK}={mark}".encode() in (folder / "environ").read_bytes():
+                found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:200])
+        except OSError:
+            continue  # it ended meanwhile
+    return found
+
+
+def wait_until_alone(mark: str) -> None:
+    deadline = time.monotonic() + 30
+    while (left := left_behind(mark)) and time.monotonic() < deadline:
+        os.sched_yield()
+    assert not left
+
+
+def test_it_proves_the_logs_equal_and_writes_its_report(tmp_path: Path) -> None:
+    mark = uuid.uuid4().hex
+    process = start(tmp_path, mark)
+    said, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, said[-3000:]
+    assert said.count(": equal") == 4
+    assert (tmp_path / "delay-by-hour.svg").stat().st_size > 10_000
+    assert list((tmp_path / "delays.parquet").glob("*.parquet"))
+    wait_until_alone(mark)
+
+
+@pytest.mark.parametrize("point", ["data set:", "load pulsar", "proof kafka"])
+def test_ctrl_c_leaves_no_process_behind(tmp_path: Path, point: str) -> None:
+    mark = uuid.uuid4().hex
+    process = start(tmp_path, mark)
+    assert process.stdout is not None
+    said = ""
+    while point not in said:
+        chunk = process.stdout.read(1)
+        assert chunk, said[-3000:]
+        said += chunk
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode != 0
+    wait_until_alone(mark)
