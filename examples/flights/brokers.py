@@ -33,10 +33,7 @@ def dev(stack: ExitStack) -> Urls:
     if not line:
         raise SystemExit("the dev broker did not start")
     told = json.loads(line)
-    urls = {protocol: facts["url"] for protocol, facts in told.items()}
-    if "admin" in told["pulsar"]["listeners"]:
-        urls["pulsar"] += f"?admin=http://{told['pulsar']['listeners']['admin']}"
-    return urls
+    return {protocol: facts["url"] for protocol, facts in told.items()}
 
 
 def stop(process: subprocess.Popen[str]) -> None:

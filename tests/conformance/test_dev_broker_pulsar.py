@@ -24,7 +24,7 @@ def broker() -> Iterator[DevBroker]:
 @pytest.fixture(scope="module")
 def client(broker: DevBroker) -> Iterator[Any]:
     logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-    made = pulsar.Client(broker.url("pulsar"), logger=logger, operation_timeout_seconds=20)
+    made = pulsar.Client(f"pulsar://{broker.address('pulsar')}", logger=logger, operation_timeout_seconds=20)
     yield made
     made.close()
 

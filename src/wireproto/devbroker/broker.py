@@ -102,8 +102,14 @@ class DevBroker:
         return self._side(protocol).address(listener)
 
     def url(self, protocol: str, path: str = "") -> str:
-        """What `wireproto.connect` takes; `path` is a topic or a ZooKeeper path, and may carry ``?options``."""
+        """What `wireproto.connect` takes; `path` is a topic or a ZooKeeper path, and may carry ``?options``. Pulsar's names its admin HTTP.
+
+        Other clients take `address`.
+        """
         tail = path if path.startswith(("?", "/")) or not path else f"/{path}"
+        query = self._side(protocol).query()
+        if query:
+            tail += ("&" if "?" in tail else "?") + query
         return f"{protocol}{'+tls' if self._tls else ''}://{self.address(protocol)}{tail}"
 
     def listeners(self, protocol: str) -> dict[str, str]:

@@ -90,6 +90,12 @@ class Side:
         """``host:port`` of a listener."""
         return f"{self.host}:{self._ports[name]}"
 
+    def query(self) -> str:
+        """Options that a URL of this side needs to be of full use, as ``name=value&…``."""
+        return ""
+
+    # -- what the frame calls ---------------------------------------------------------------------------------------------
+
     # -- what the frame calls ---------------------------------------------------------------------------------------------
 
     async def up(self) -> None:

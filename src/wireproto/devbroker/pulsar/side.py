@@ -50,6 +50,9 @@ class PulsarSide(Side):
         await self.listen("main")
         await self.listen("admin", streams=AdminHttp(self).serve)
 
+    def query(self) -> str:
+        return f"admin=http{'s' if self.tls else ''}://{self.address('admin')}"
+
     async def serve(self, connection: Connection) -> None:
         """One client's session."""
         session = Session(self, connection)
