@@ -11,7 +11,7 @@ from brokers.pulsar import Pulsar
 from integration.pulsar_tools import PREFIX, drain, new_topic, ours, pulsar, read_theirs, theirs
 from wireproto import EARLIEST, LATEST
 
-pytestmark = pytest.mark.parametrize("broker", ["pulsar-4.2.4"], indirect=True)
+real = pytest.mark.parametrize("broker", ["pulsar-4.2.4"], indirect=True)
 
 CODECS = ["none", "lz4", "zlib", "zstd", "snappy"]
 ROWS: list[tuple[bytes, bytes | None, dict[str, bytes], int]] = [
@@ -23,6 +23,7 @@ ROWS: list[tuple[bytes, bytes | None, dict[str, bytes], int]] = [
 ]
 
 
+@real
 @pytest.mark.parametrize("batching", [False, True], ids=["single", "batched"])
 @pytest.mark.parametrize("codec", CODECS)
 def test_what_we_write_the_official_client_reads(broker: Pulsar, codec: str, batching: bool) -> None:
@@ -51,6 +52,7 @@ def _key_text(key: bytes | None) -> str:
         return base64.b64encode(key).decode()
 
 
+@real
 @pytest.mark.parametrize("batching", [False, True], ids=["single", "batched"])
 @pytest.mark.parametrize("codec", CODECS)
 def test_what_the_official_client_writes_we_read(broker: Pulsar, codec: str, batching: bool) -> None:
@@ -82,6 +84,7 @@ def test_what_the_official_client_writes_we_read(broker: Pulsar, codec: str, bat
     assert (max(record.position.index for record in records) > 0) is batching
 
 
+@real
 def test_null_and_empty_values_stay_apart(broker: Pulsar) -> None:
     topic = new_topic(broker)
     for batching in (False, True):
@@ -93,6 +96,7 @@ def test_null_and_empty_values_stay_apart(broker: Pulsar) -> None:
     assert [(record.value, record.key) for record in records] == [(None, b""), (b"", None)] * 2
 
 
+@real
 def test_a_subscription_is_shared_with_the_official_client(broker: Pulsar) -> None:
     """What the one commits the other goes on from: whole entries and within a batch."""
     topic = new_topic(broker)
@@ -110,6 +114,7 @@ def test_a_subscription_is_shared_with_the_official_client(broker: Pulsar) -> No
         consumer.close()
 
 
+@real
 def test_a_batch_larger_than_the_link_takes_is_refused_before_sending(broker: Pulsar) -> None:
     from wireproto.errors import ValueUnsupported
 
@@ -121,3 +126,14 @@ def test_a_batch_larger_than_the_link_takes_is_refused_before_sending(broker: Pu
         with client.reader(topic, stop=LATEST) as reader:
             (batch,) = list(reader)
     assert (len(batch), len(batch.values()[0] or b""), place.entry) == (1, (5 << 20) - 200, 0)
+
+
+@pytest.mark.parametrize("broker", ["pulsar-4.2.4-entry-metadata"], indirect=True)
+def test_entries_behind_the_brokers_own_metadata(broker: Pulsar) -> None:
+    topic = new_topic(broker)
+    with ours(broker) as client, client.producer(topic, compression="zstd", linger=0.2) as producer:
+        for value, key, headers, when in ROWS:
+            producer.send(value, key=key, headers=headers, timestamp=when)
+        producer.flush()
+        records = [record for batch in client.reader(topic, stop=LATEST) for record in batch]
+    assert [(record.value, record.key, dict(record.headers), record.timestamp) for record in records] == ROWS

@@ -11,6 +11,7 @@ import pytest
 from brokers.pulsar import Pulsar
 from integration.pulsar_tools import drain, new_topic, ours
 from wireproto import EARLIEST, LATEST, AtTime
+from wireproto.pulsar.codes import TopicTerminatedError
 
 pytestmark = pytest.mark.parametrize("broker", ["pulsar-4.2.4"], indirect=True)
 
@@ -189,3 +190,28 @@ def test_start_and_stop_by_time(broker: Pulsar) -> None:
     assert early == [b"early%d" % number for number in range(5)]
     assert nothing == []
     assert followed[-5:] == late  # whole seconds: perhaps some early ones before
+
+
+def test_a_new_subscription_begins_at_a_position(broker: Pulsar) -> None:
+    topic = new_topic(broker)
+    with ours(broker) as client:
+        with client.producer(topic, batching=False) as producer:
+            places = [producer.send(b"%d" % number).position(10) for number in range(10)]
+        for name, where, first in (("at", places[4], 4), ("mapping", {(topic, -1): places[7]}, 7)):
+            with client.consumer(topic, name, start=where, mode="exclusive") as consumer:
+                assert values(consumer, 10 - first) == [b"%d" % number for number in range(first, 10)]
+                consumer.commit()
+            with client.consumer(topic, name, start=EARLIEST, mode="exclusive") as consumer:
+                assert consumer.poll(0.5) is None  # the group's own position goes before `start`
+
+
+def test_a_terminated_topic_is_read_to_its_end(broker: Pulsar) -> None:
+    topic = new_topic(broker)
+    with ours(broker) as client:
+        with client.producer(topic) as producer:
+            producer.send(b"last")
+        broker.call("POST", f"/admin/v2/persistent/public/default/{topic}/terminate", {})
+        read = [record.value for batch in client.reader(topic, start=EARLIEST) for record in batch]
+        with pytest.raises(TopicTerminatedError):
+            client.producer(topic, timeout=5.0)
+    assert read == [b"last"]

@@ -9,9 +9,22 @@ import pytest
 
 import wireproto
 from pulsar_server import Link, PulsarServer, receipt
-from wireproto.errors import AuthError, BufferFull, Closed, ConnectError, OptionError, RoleUnsupported, TimedOut, ValueUnsupported
+from wireproto import LATEST
+from wireproto._codec import PulsarBatchBuilder
+from wireproto.errors import (
+    AuthError,
+    BufferFull,
+    ChecksumMismatch,
+    Closed,
+    ConnectError,
+    OptionError,
+    RoleUnsupported,
+    TimedOut,
+    ValueUnsupported,
+)
 from wireproto.pulsar import PulsarApi_pb2 as api
-from wireproto.pulsar.codes import ProducerFenced, ServiceNotReady, TopicNotFound, TopicTerminatedError
+from wireproto.pulsar.codes import ConsumerBusy, ProducerFenced, ServiceNotReady, TopicNotFound, TopicTerminatedError
+from wireproto.pulsar.frames import encode
 
 
 def test_a_redirect_is_followed_with_its_authority() -> None:
@@ -224,3 +237,72 @@ def test_any_command_can_be_requested() -> None:
         client.close()
         with pytest.raises(Closed):
             client.request(api.CommandGetTopicsOfNamespace(namespace="a/b"))
+
+
+def entries(link: Link, flow: Any, broken: int) -> None:
+    """MESSAGE frames 0, 1 and 2; in the broken one a bit of the payload is flipped."""
+    for number in range(3):
+        builder = PulsarBatchBuilder("p", batched=False)
+        builder.append(b"value %d" % number)
+        send = b"".join(builder.finish(1, number, 1000 + number))
+        stored = bytearray(send[4 + int.from_bytes(send[:4], "big") :])
+        if number == broken:
+            stored[-1] ^= 1
+        place = api.MessageIdData(ledgerId=7, entryId=number)
+        frame = encode(api.CommandMessage(consumer_id=flow.consumer_id, message_id=place)) + bytes(stored)
+        link.sock.sendall(len(frame).to_bytes(4, "big") + frame)
+
+
+READING: Any = {
+    "subscribe": lambda link, ask: api.CommandSuccess(request_id=ask.request_id),
+    "getLastMessageId": lambda link, ask: api.CommandGetLastMessageIdResponse(
+        request_id=ask.request_id,
+        last_message_id=api.MessageIdData(ledgerId=7, entryId=2),
+        consumer_mark_delete_position=api.MessageIdData(ledgerId=7, entryId=2**64 - 1),
+    ),
+}
+
+
+def read_on(reader: Any, read: list[bytes | None]) -> None:
+    for batch in reader:
+        read += batch.values()
+
+
+@pytest.mark.parametrize("broken", [0, 1, 2])
+def test_a_broken_entry_is_raised_with_its_place_or_skipped(broken: int) -> None:
+    good = [b"value %d" % number for number in range(3)]
+    with PulsarServer(**READING, flow=lambda link, flow: entries(link, flow, broken)) as server, wireproto.connect(server.url) as client:
+        reader = client.reader("t", stop=LATEST)
+        read: list[bytes | None] = []
+        with pytest.raises(ChecksumMismatch, match=f"7:{broken}"):
+            read_on(reader, read)
+        assert read == good[:broken]
+        with pytest.raises(ChecksumMismatch):
+            reader.poll(0.1)
+        read = [value for batch in client.reader("t", stop=LATEST, on_corrupt="skip") for value in batch.values()]
+        assert read == good[:broken] + good[broken + 1 :]
+
+
+def test_a_terminated_topic_ends_a_reader_that_follows() -> None:
+    def all_there_is(link: Link, flow: Any) -> Any:
+        entries(link, flow, -1)
+        return api.CommandReachedEndOfTopic(consumer_id=flow.consumer_id)
+
+    with PulsarServer(**READING, flow=all_there_is) as server, wireproto.connect(server.url) as client:
+        reader = client.reader("t")
+        read: list[bytes | None] = []
+        while not reader.done:
+            batch = reader.poll(0.1)
+            read += batch.values() if batch is not None else []
+        assert len(read) == 3
+
+
+def test_an_exclusive_subscription_in_use_is_told_at_once() -> None:
+    def busy(link: Link, ask: Any) -> Any:
+        return api.CommandError(request_id=ask.request_id, error="ConsumerBusy", message="Exclusive consumer is already connected")
+
+    with PulsarServer(subscribe=busy) as server, wireproto.connect(server.url) as client:
+        begun = time.monotonic()
+        with pytest.raises(ConsumerBusy):
+            client.consumer("t", "g", mode="exclusive")
+        assert time.monotonic() - begun < 5.0

@@ -211,6 +211,8 @@ class Feed:
         while part.conn is None:
             now = time.monotonic()
             if now >= deadline:
+                if part.trouble is not None:
+                    raise part.trouble
                 raise TimedOut("the partition is not back yet", topic=part.topic, partition=part.partition)
             if now < part.retry_at:
                 item = self._box.get(min(part.retry_at, deadline))

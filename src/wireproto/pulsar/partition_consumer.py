@@ -112,6 +112,9 @@ class PartitionConsumer:
         self._size = 0.0
         self._retry_in = RETRY_FIRST
         self._failing_since: float | None = None
+        self._known = False
+        self.trouble: WireprotoError | None = None
+        """Why the last attempt to attach failed."""
 
     # -- attaching ----------------------------------------------------------------------------------------------
 
@@ -145,6 +148,7 @@ class PartitionConsumer:
             raise
         self._retry_in = RETRY_FIRST
         self._failing_since = None
+        self._known = True
         self._permits = 0
         if flow:
             self.grant()
@@ -193,7 +197,10 @@ class PartitionConsumer:
         now = time.monotonic()
         if self._failing_since is None:
             self._failing_since = now
-        if not why.retriable and not isinstance(why, (TimedOut, ConsumerBusy)):
+        self.trouble = why
+        # somebody else has the subscription; once it was ours, that may be this very consumer, not yet gone at the broker
+        busy = isinstance(why, ConsumerBusy) and self._known
+        if not why.retriable and not busy and not isinstance(why, TimedOut):
             raise why
         if now - self._failing_since > patience:
             self._failing_since = None

@@ -43,6 +43,7 @@ class Cursor:
         until: publish time at which it is over, or None.
         next: where to resume, as the user is told.
         moved: whether anything was handed out.
+        acknowledged: what the broker was told was handed out.
     """
 
     next: MessageId
@@ -54,6 +55,7 @@ class Cursor:
     bounded_by_end: bool = False
     done: bool = False
     moved: bool = False
+    acknowledged: Place | None = None
     error: Exception | None = None
 
     def start_at(self, position: MessageId) -> None:

@@ -5,7 +5,8 @@ on behind it: nothing is skipped and nothing repeated.
 
     AtTime as a start    SEEK by publish time, then the place that the broker's cursor took is the start
     LATEST as a stop     GET_LAST_MESSAGE_ID when the reader opens, inclusive
-    the end              the entry at the stop was seen, or the broker has no more before it: the last ones may be gone, or markers
+    the end              the entry at the stop was seen, or the broker has no more before it: the last ones may be gone, or markers;
+                         or the topic is terminated and read through
 
 Belongs to one thread at a time. Must not: acknowledge for anybody.
 """
@@ -146,12 +147,18 @@ class PulsarReader(OneThread):
                 if cursor.error is not None:
                     raise cursor.error
             waiting = any(cursor.bounded_by_end and not cursor.done for cursor in self._cursors.values())
-            until = min(deadline, self._checked + IDLE_CHECK) if waiting else deadline
+            until = min(deadline, self._checked + IDLE_CHECK)
             got = self._feed.next(until)
             now = time.monotonic()
             if got is None:
-                if waiting and now >= self._checked + IDLE_CHECK:
-                    self._check_ends(max(deadline, now + 1.0))
+                for part in self._feed.parts:
+                    if part.ended and not part.frames and not self._cursors[part.partition].done:
+                        self._retire(part)  # the topic is terminated: there will never be more
+                if now >= self._checked + IDLE_CHECK:
+                    self._acknowledge()
+                    if waiting:
+                        self._check_ends(max(deadline, now + 1.0))
+                    self._checked = time.monotonic()
                 if time.monotonic() >= deadline:
                     return None
                 continue
@@ -194,9 +201,18 @@ class PulsarReader(OneThread):
             columns = columns[:kept]
         return Batch(self.topic, part.partition, columns, cursor.next) if kept else None
 
+    def _acknowledge(self) -> None:
+        """While nothing comes: acknowledge what was handed out; without that the broker does not tell of a terminated topic's end."""
+        for part in self._feed.parts:
+            cursor = self._cursors[part.partition]
+            if cursor.moved and not cursor.done and cursor.acknowledged != cursor.begin:
+                cursor.acknowledged = cursor.begin
+                ack = api.CommandAck(consumer_id=part.id, ack_type=api.CommandAck.Cumulative)
+                ack.message_id.append(message_id(cursor.begin[0], cursor.begin[1]))
+                part.tell(ack)
+
     def _check_ends(self, deadline: float) -> None:
         """Nothing came for a while: partitions whose stop lies behind all that the broker still has are done."""
-        self._checked = time.monotonic()
         for part in self._feed.parts:
             cursor = self._cursors[part.partition]
             if cursor.done or not cursor.bounded_by_end or part.conn is None or part.frames:
