@@ -241,3 +241,10 @@ def test_a_consumer_closed_with_a_claim_under_way_leaves_none(client: Any, fault
     assert queue.receive(0.1) is None
     queue.close()
     assert client.tree().children("/jobs/taken")[0] == []
+
+
+def test_deleting_a_subtree_gets_over_lost_replies(tree: Any, faults: Faults) -> None:
+    tree.create("/a/b/c", b"", parents=True)
+    faults.lose_reply("delete", times=2)
+    tree.delete("/a", recursive=True)
+    assert tree.exists("/a") is None

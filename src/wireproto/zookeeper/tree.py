@@ -196,11 +196,18 @@ class Tree:
         if not recursive:
             self._link.call(request, deadline)
             return
+        uncertain = False
         while True:
             try:
                 self._link.call(request, deadline)
             except NotEmpty:
                 self._delete_below(path, deadline)
+            except ConnectionLoss:
+                uncertain = True  # asking again tells
+            except NoNode:
+                if not uncertain:
+                    raise
+                return
             else:
                 return
 
@@ -376,7 +383,7 @@ class Tree:
         for node, call in zip(reversed(below[1:]), calls, strict=True):
             try:
                 call.result(deadline - time.monotonic())
-            except NoNode:
+            except (NoNode, ConnectionLoss):
                 continue
             except NotEmpty:
                 if node in closed:
