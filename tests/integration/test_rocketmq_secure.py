@@ -38,7 +38,8 @@ def roles(client: Any, topic: str) -> None:
             assert batch is not None
             seen += batch.values()
         consumer.commit()
-    assert client.admin().group_positions(f"g-{topic}", topic) == client.admin().positions(topic)
+    ends = {key: end for key, end in client.admin().positions(topic).items() if end.offset}
+    assert client.admin().group_positions(f"g-{topic}", topic) == ends, "nothing is committed where nothing was read"
 
 
 def test_right_credentials(broker: RocketMQ, header: str) -> None:
