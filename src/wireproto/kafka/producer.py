@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from .options import KafkaOptions
 
 _ACKS = {"all": -1, "1": 1, "0": 0}
+_UNKNOWN_TOPIC = 3
 _DUPLICATE = 46
 _STARTS_OVER = frozenset((45, 47, 49, 59))
 _IN_DOUBT = frozenset((7, 13, 20))
@@ -95,6 +96,7 @@ class KafkaProducer:
         self._again = False
         self._preparing = False
         self._stale = False
+        self._looked_at = time.monotonic()
         self._closed = False
         self._timer: Timer | None = None
         self._failure: BaseException | None = None
@@ -258,7 +260,9 @@ class KafkaProducer:
         self._buffer.take(size, max(timeout, 0.0))
 
     def _choose(self, key: bytes | None, size: int) -> int:
-        entry = self._client.cluster.topics[self.topic]
+        entry = self._client.cluster.topics.get(self.topic)
+        if entry is None or not entry.partitions:
+            raise error(_UNKNOWN_TOPIC, "the topic is gone", topic=self.topic)
         count = len(entry.partitions)
         if self.options.partitioner is not None:
             number = int(self.options.partitioner(key, count))
@@ -342,6 +346,8 @@ class KafkaProducer:
 
     def _send_some(self) -> bool:
         now = time.monotonic()
+        if now - self._looked_at > self.options.metadata_max_age:
+            self._looked_at, self._stale = now, True
         missing: set[int] = set()
         loads: dict[int, tuple[Connection, list[Outgoing]]] = {}
         with self._lock:
