@@ -77,9 +77,14 @@ def split(path: str) -> tuple[str, str]:
 
 
 class Nodes:
-    """All nodes by path."""
+    """All nodes by path.
+
+    Attributes:
+        mortal: paths of containers and nodes with a time to live (and of some that are gone).
+    """
 
     def __init__(self) -> None:
+        self.mortal: set[str] = set()
         self._nodes: dict[str, Node] = {"/": Node(b"", OPEN, 0, 0, 0, 0, 0)}
         for path in ("/zookeeper", "/zookeeper/config", "/zookeeper/quota"):
             self.create(path, b"", OPEN, int(CreateMode.PERSISTENT), 0, 0)
@@ -109,6 +114,8 @@ class Nodes:
     def restore(self, path: str, node: Node) -> None:
         """Put back what was written down, parents first."""
         self._nodes[path] = node
+        if node.container or node.ttl is not None:
+            self.mortal.add(path)
         if path != "/":
             above, name = split(path)
             self._nodes[above].children[name] = None
@@ -140,6 +147,8 @@ class Nodes:
         node.ttl = ttl
         before = parent.pzxid
         self._nodes[path] = node
+        if node.container or ttl is not None:
+            self.mortal.add(path)
         parent.children[name] = None
         parent.created += 1
         parent.pzxid = zxid

@@ -183,16 +183,17 @@ class Requests:
 
     def reap(self, now: int) -> None:
         """Delete containers whose last child is gone, and nodes whose time to live is over."""
-        for path, node in list(self._nodes.items()) if self._reapable() else ():
+        for path in sorted(self._nodes.mortal):
+            node = self._nodes.find(path)
+            if node is None or not (node.container or node.ttl is not None):
+                self._nodes.mortal.discard(path)
+                continue
             empty_container = node.container and node.created and not node.children
             outlived = node.ttl is not None and not node.children and now - node.mtime > node.ttl
             if empty_container or outlived:
                 self._side.zxid += 1
                 _, events, _ = self._nodes.delete(path, -1, self._side.zxid)
                 self._side.tell(events)
-
-    def _reapable(self) -> bool:
-        return any(node.container or node.ttl is not None for _, node in self._nodes.items())
 
     # -- reads --------------------------------------------------------------------------------------------------------------
 
