@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import wireproto
 from wireproto.cli.lines import Template, to_json
-from wireproto.cli.where import parse_place, topic_of
+from wireproto.cli.where import parse_place, server_of, topic_of
 from wireproto.errors import OptionError
+from wireproto.url import parse
 
 if TYPE_CHECKING:
     from wireproto.records import Batch
     from wireproto.roles import Reader
+
+KINDS = {"kafka": "offset", "rocketmq": "offset", "pulsar": "message_id", "zookeeper": "sequence"}
+"""What positions look like in columns, for a topic without rows."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     stop = parse_place(options.stop, topic) if options.stop else None
     if options.format in ("parquet", "arrow") and stop is None and options.limit is None:
         raise OptionError(f"--format {options.format} needs an end: --to latest or --limit")
-    with wireproto.connect(options.url, timeout=options.timeout) as client:
+    with wireproto.connect(server_of(options.url), timeout=options.timeout) as client:
         if options.partition:
             ends = client.admin().positions(topic, start)
             wanted = {(topic, number) for number in options.partition}
@@ -92,8 +96,9 @@ def columns(batches: Iterator[Batch], options: argparse.Namespace) -> int:
         import pyarrow as pa
     except ImportError as why:
         raise OptionError("--format parquet and arrow need pyarrow: pip install wireproto[arrow]") from why
+    from wireproto._codec import ColumnsBuilder
+
     sink = sys.stdout.buffer if options.output == "-" else options.output
-    writer: Any = None
     left = options.limit if options.limit is not None else sys.maxsize
     opener: Callable[..., Any]
     if options.format == "parquet":
@@ -102,13 +107,18 @@ def columns(batches: Iterator[Batch], options: argparse.Namespace) -> int:
         opener = pyarrow.parquet.ParquetWriter
     else:
         opener = pa.ipc.new_stream
-    for batch in batches:
-        plain = pa.record_batch(batch).slice(0, left)
-        left -= plain.num_rows
-        plain = plain.append_column("partition", pa.repeat(pa.scalar(batch.partition, pa.int32()), plain.num_rows))
-        if writer is None:
-            writer = opener(sink, plain.schema)
-        writer.write_batch(plain)
-    if writer is not None:
-        writer.close()
+    nothing = pa.record_batch(ColumnsBuilder(KINDS[parse(options.url).protocol]).finish())
+    with opener(sink, with_partition(nothing, 0).schema) as writer:  # also what has no rows is a file
+        for batch in batches:
+            plain = with_partition(pa.record_batch(batch), batch.partition).slice(0, left)
+            left -= plain.num_rows
+            if plain.num_rows:
+                writer.write_batch(plain)
     return 0
+
+
+def with_partition(batch: Any, partition: int) -> Any:
+    """The record batch with one column more."""
+    import pyarrow as pa
+
+    return batch.append_column("partition", pa.repeat(pa.scalar(partition, pa.int32()), batch.num_rows))

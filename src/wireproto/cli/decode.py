@@ -60,8 +60,9 @@ def run(options: argparse.Namespace) -> int:
 
 def answer(request: Request) -> dict[str, Any]:
     """One line's answer."""
+    text = member(request, "hex", str)
     try:
-        data = bytes.fromhex(member(request, "hex", str))
+        data = bytes.fromhex(text)
     except ValueError:
         raise Malformed("hex is no even number of hex digits", path="hex") from None
     message = wire.decode(member(request, "protocol", str), member(request, "message", str), request.get("version", 0), data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 import wireproto
-from wireproto.cli.where import parse_place, topic_of
+from wireproto.cli.where import parse_place, server_of, topic_of
 from wireproto.position import EARLIEST, LATEST, LogOffset, format_positions
 
 
@@ -20,7 +20,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print one line per partition, or with --at one line in all."""
     topic = topic_of(options.url)
-    with wireproto.connect(options.url, timeout=options.timeout) as client:
+    with wireproto.connect(server_of(options.url), timeout=options.timeout) as client:
         admin = client.admin()
         if options.at:
             print(format_positions(admin.positions(topic, parse_place(options.at, topic), timeout=options.timeout)))

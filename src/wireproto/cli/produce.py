@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 import wireproto
 from wireproto.cli.lines import Row, Template, from_json
-from wireproto.cli.where import topic_of
+from wireproto.cli.where import server_of, topic_of
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
     """Send every line, wait for the acknowledgements, say how many."""
     template = Template(options.template) if options.format == "template" else None
     count = 0
-    with wireproto.connect(options.url, timeout=options.timeout) as client, client.producer(topic_of(options.url)) as out:
+    with wireproto.connect(server_of(options.url), timeout=options.timeout) as client, client.producer(topic_of(options.url)) as out:
         for row in rows(options, template):
             partition = options.partition if options.partition is not None else row.partition
             out.send(row.value, key=row.key, headers=row.headers, timestamp=row.timestamp, partition=partition, timeout=options.timeout)

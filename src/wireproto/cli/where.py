@@ -31,9 +31,18 @@ def parse_place(text: str, topic: str) -> Place:
     return parse_positions(word, topic)
 
 
-def topic_of(url: str, given: str | None = None) -> str:
-    """The topic named by the URL's path, or by an argument; raises OptionError when there is none."""
-    topic = given or parse(url).path
-    if not topic:
+def topic_of(url: str) -> str:
+    """The topic named by the URL's path; raises OptionError when there is none. A ZooKeeper queue is named by its whole path."""
+    found = parse(url)
+    if not found.path:
         raise OptionError("no topic: add it to the URL, like kafka://localhost:9092/topic")
-    return topic
+    return f"/{found.path}" if found.protocol == "zookeeper" else found.path
+
+
+def server_of(url: str) -> str:
+    """The URL to connect to: without a ZooKeeper queue's path, which would become the root of all paths."""
+    if parse(url).protocol != "zookeeper":
+        return url
+    server, query, options = url.partition("?")
+    scheme, sep, rest = server.partition("://")
+    return scheme + sep + rest.partition("/")[0] + query + options
