@@ -21,7 +21,7 @@ from .harness import Bench
 
 CLONE = Path(__file__).resolve().parents[1]
 SUITES = (
-    *("startup", "codec.records", "codec.control", "codec.logs", "engine", "memory"),
+    *("startup", "codec.records", "codec.control", "engine", "memory"),
     *("clients.zookeeper", "clients.kafka", "clients.pulsar", "clients.rocketmq"),
 )
 

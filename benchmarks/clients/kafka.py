@@ -26,7 +26,7 @@ LINGER, BATCH = 0.02, 256 << 10
 
 
 def suite(bench: Bench) -> None:
-    count, rounds = (100_000, 3) if bench.quick else (500_000, 5)
+    count, rounds = (100_000, 3) if bench.quick else (300_000, 5)
     with Kafka("4.3.1", fast=bench.quick) as broker, wireproto.connect(broker.url) as client:
         bench.brokers["kafka"] = f"Kafka {broker.version}, one node"
         for topic in (FULL, FILLED):

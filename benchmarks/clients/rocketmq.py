@@ -1,0 +1,193 @@
+"""RocketMQ clients on a real broker: send and pull messages of 100 B value with a key, a topic of four queues.
+
+The peer is PyPI's `rocketmq` (ctypes over the vendor's C++ client), where it runs. Its consumer is pushed to; ours pulls. The clock
+runs from the start of the consumer (or the first send) to the last message (or the last answer).
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+import wireproto
+from brokers import RocketMQ
+from wireproto import EARLIEST, LATEST
+
+from ..harness import Bench, Job, Stretch
+from .kafka import expect, values
+
+FULL, FILLED, QUEUES = "bench-read", "bench-write", 4
+KEY, BATCH = b"k" * 16, 100
+PEER = "rocketmq 0.4"
+_numbers = itertools.count()
+
+
+def suite(bench: Bench) -> None:
+    count, rounds = (20_000, 3) if bench.quick else (100_000, 5)
+    with RocketMQ("5.5.0", fast=bench.quick) as broker, wireproto.connect(broker.url) as client:
+        bench.brokers["rocketmq"] = f"RocketMQ {broker.version}"
+        for topic in (FULL, FILLED):
+            client.admin().create_topic(topic, partitions=QUEUES)
+        names = broker.url.partition("://")[2]
+        ours_send_batch(client, FULL, pa.record_batch({"key": [KEY] * 1000, "value": values(1000)}), count)
+        send(bench, client, names, count, rounds)
+        read(bench, client, names, count, rounds)
+
+
+def send(bench: Bench, client: Any, names: str, count: int, rounds: int) -> None:
+    few, some = count // 20, count // 4
+    batch = pa.record_batch({"key": [KEY] * 1000, "value": values(1000)})
+    tasks: list[tuple[str, int, Job, Job, float]] = [
+        ("produce: sync send", few, lambda: ours_sync(client, values(few)), lambda: peer_sync(names, values(few)), 2),
+        (
+            "produce: pipelined send()",
+            some,
+            lambda: ours_send(client, values(some)),
+            lambda: peer_async(names, values(few), some / few),
+            18,
+        ),
+        (
+            "produce: batches from Arrow",
+            count,
+            lambda: ours_send_batch(client, FILLED, batch, count),
+            lambda: peer_batch(names, values(count)),
+            15,
+        ),
+    ]
+    for task, units, ours, theirs, bar in tasks:
+        bench.compare(task, units, {"wireproto": ours, PEER: theirs}, rounds=rounds, few={PEER: 3}, bars={PEER: bar}, fails_below=0.5)
+
+
+def read(bench: Bench, client: Any, names: str, count: int, rounds: int) -> None:
+    uses: dict[str, tuple[Callable[[Any], Any], float]] = {
+        "pull to Arrow": (lambda batch: pa.record_batch(batch), 10),
+        "pull, record objects": (lambda batch: [record.value for record in batch], 6),
+    }
+    for task, (use, bar) in uses.items():
+        jobs: dict[str, Job] = {"wireproto": lambda use=use: ours_read(client, count, use), PEER: lambda: peer_push(names, count)}
+        bench.compare(task, count, jobs, rounds=rounds, few={PEER: 2}, bars={PEER: bar}, fails_below=0.5)
+
+
+def ours_read(client: Any, count: int, use: Callable[[Any], Any]) -> Stretch:
+    found = 0
+    with Stretch() as stretch, client.reader(FULL, start=EARLIEST, stop=LATEST) as reader:
+        for batch in reader:
+            use(batch)
+            found += len(batch)
+    expect(found, count)
+    return stretch
+
+
+def ours_sync(client: Any, rows: list[bytes]) -> Stretch:
+    with client.producer(FILLED) as producer, Stretch() as stretch:
+        for value in rows:
+            producer.send(value, key=KEY).position(30.0)
+    return stretch
+
+
+def ours_send(client: Any, rows: list[bytes]) -> Stretch:
+    with client.producer(FILLED) as producer, Stretch() as stretch:
+        for value in rows:
+            producer.send(value, key=KEY)
+        producer.flush(60.0)
+    return stretch
+
+
+def ours_send_batch(client: Any, topic: str, batch: Any, count: int) -> Stretch:
+    with client.producer(topic) as producer, Stretch() as stretch:
+        for number in range(count // 1000):
+            producer.send_batch(batch, partition=number % QUEUES)
+        producer.flush(60.0)
+    return stretch
+
+
+def made(rows: list[bytes]) -> list[Any]:
+    from rocketmq.client import Message
+
+    found = []
+    for value in rows:
+        message = Message(FILLED)
+        message.set_keys("k" * 16)
+        message.set_body(value)
+        found.append(message)
+    return found
+
+
+def peer(names: str) -> Any:
+    from rocketmq.client import Producer
+
+    producer = Producer(f"bench-{next(_numbers)}")
+    producer.set_namesrv_addr(names)
+    producer.start()
+    return producer
+
+
+def peer_sync(names: str, rows: list[bytes]) -> Stretch:
+    producer = peer(names)
+    producer.send_sync(made(rows[:1])[0])
+    with Stretch() as stretch:
+        for value in rows:
+            producer.send_sync(made([value])[0])
+    producer.shutdown()
+    return stretch
+
+
+def peer_async(names: str, rows: list[bytes], scale: float) -> Stretch:
+    """Two hundred in flight: its own limit is where it breaks."""
+    producer = peer(names)
+    producer.send_sync(made(rows[:1])[0])
+    room, failed = threading.Semaphore(200), []
+
+    def done(*_: Any) -> None:
+        room.release()
+
+    def broke(why: Any) -> None:
+        failed.append(why)
+        room.release()
+
+    with Stretch() as stretch:
+        for value in rows:
+            room.acquire()
+            producer.send_async(made([value])[0], done, broke)
+        for _ in range(200):
+            room.acquire()
+    producer.shutdown()
+    expect(len(failed), 0)
+    stretch.cpu, stretch.wall = stretch.cpu * scale, stretch.wall * scale
+    return stretch
+
+
+def peer_batch(names: str, rows: list[bytes]) -> Stretch:
+    producer = peer(names)
+    producer.send_sync(made(rows[:1])[0])
+    with Stretch() as stretch:
+        for begin in range(0, len(rows), BATCH):
+            producer.send_batch(made(rows[begin : begin + BATCH]))
+    producer.shutdown()
+    return stretch
+
+
+def peer_push(names: str, count: int) -> Stretch:
+    from rocketmq.client import PushConsumer
+
+    everything, found = threading.Event(), itertools.count(1)
+
+    def arrived(message: Any) -> int:
+        _ = message.body
+        if next(found) >= count:
+            everything.set()
+        return 0
+
+    consumer = PushConsumer(f"bench-{next(_numbers)}")
+    consumer.set_namesrv_addr(names)
+    consumer.subscribe(FULL, arrived)
+    with Stretch() as stretch:
+        consumer.start()
+        complete = everything.wait(90)
+    consumer.shutdown()
+    expect(complete, True)
+    return stretch
