@@ -14,6 +14,8 @@ from wireproto.devbroker import DevBroker
 
 WAIT = 20_000
 
+pytestmark = pytest.mark.broker("dev-pulsar")
+
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[DevBroker]:

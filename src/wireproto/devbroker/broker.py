@@ -35,6 +35,7 @@ class DevBroker:
         host: address to listen on.
         ports: fixed ports by protocol, or by ``protocol.listener``; others are free ones.
         tls: serve TLS with this context instead of plain TCP.
+        auto_create: whether topics make themselves at their first use, as servers do out of the box.
     """
 
     def __init__(
@@ -45,12 +46,14 @@ class DevBroker:
         host: str = "127.0.0.1",
         ports: Mapping[str, int] | None = None,
         tls: ssl.SSLContext | None = None,
+        auto_create: bool = True,
     ) -> None:
         self.protocols = tuple(SIDES if protocols is None else protocols)
         self.host = host
         self._classes = {protocol: side_class(protocol) for protocol in self.protocols}
         self._ports = self._read_ports(ports or {})
         self._tls = tls
+        self._auto_create = auto_create
         self._data_dir = None if data_dir is None else Path(data_dir)
         self._faults = {protocol: Faults() for protocol in self.protocols}
         self._sides: dict[str, Side] = {}
@@ -196,6 +199,7 @@ class DevBroker:
                 side = self._classes[protocol](
                     self._faults[protocol], store, host=self.host, ports=self._ports[protocol], tls=self._tls
                 )
+                side.auto_create = self._auto_create
                 self._sides[protocol] = side
                 await side.up()
             self._ready.set()

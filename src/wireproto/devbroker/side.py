@@ -42,6 +42,7 @@ class Side:
         listeners: by name; "main" is the one that `DevBroker.url` names.
         connections: those that are open now.
         listening: whether new connections are welcome.
+        auto_create: whether a topic that does not exist is made by its first use, where the protocol has that.
     """
 
     protocol: ClassVar[str]
@@ -56,6 +57,7 @@ class Side:
         self.connections: set[Connection] = set()
         self._ports = dict(ports)
         self.listening = False
+        self.auto_create = True
 
     async def start(self) -> None:
         """Open the listeners. Called again after `pause`, with the same ports."""
@@ -93,8 +95,6 @@ class Side:
     def query(self) -> str:
         """Options that a URL of this side needs to be of full use, as ``name=value&…``."""
         return ""
-
-    # -- what the frame calls ---------------------------------------------------------------------------------------------
 
     # -- what the frame calls ---------------------------------------------------------------------------------------------
 

@@ -71,16 +71,23 @@ class Group:
         offsets = [[*key, *value] for key, value in self.offsets.items()]
         return {"kind": self.kind, "generation": self.generation, "offsets": offsets}
 
-    def forget_members(self) -> None:
-        """The broker stops: nobody is a member any more."""
+    def pause(self) -> None:
+        """The broker goes away. A settled group's members outlive that, as in Kafka's log of offsets; an unsettled one's are forgotten."""
         for member in self.members.values():
+            member.joining = member.syncing = None
             if member.expiry:
                 member.expiry.cancel()
         if self.timer:
             self.timer.cancel()
-        self.members.clear()
         self.pending.clear()
-        self.state, self.protocol, self.leader = "Empty", None, None
+        if self.state != "Stable":
+            self.members.clear()
+            self.state, self.protocol, self.leader = "Empty", None, None
+
+    def resume(self) -> None:
+        """The broker is back: each member has its whole session to come back too."""
+        for member in self.members.values():
+            self.touch(member)
 
     def touch(self, member: Member) -> None:
         """The member is alive: its session starts again."""

@@ -54,7 +54,6 @@ class KafkaSide(Side):
     """Serves Kafka's protocol.
 
     Attributes:
-        auto_create: whether Metadata and Produce make a topic that does not exist.
         default_partitions: how many such a topic gets.
         groups: by name.
     """
@@ -63,12 +62,16 @@ class KafkaSide(Side):
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
-        self.auto_create = True
         self.default_partitions = 1
         self.topics = Topics(self)
         self.groups: dict[str, groups.Group] = {
             name: groups.Group.restored(name, kept) for name, kept in self.store.facts.get("groups", {}).items()
         }
+
+    async def start(self) -> None:
+        await super().start()
+        for group in self.groups.values():
+            group.resume()
 
     async def serve(self, connection: Connection) -> None:
         """Answer each request; what a broker would close the connection on raises."""
@@ -96,10 +99,10 @@ class KafkaSide(Side):
                 await connection.drain()
 
     async def stopped(self) -> None:
-        """Keep the committed offsets; memberships end with their connections' broker."""
+        """Write the committed offsets down; sessions stand still until the broker is back."""
         self.store.facts["groups"] = {name: group.kept() for name, group in self.groups.items()}
         for group in self.groups.values():
-            group.forget_members()
+            group.pause()
         self.store.save()
 
 

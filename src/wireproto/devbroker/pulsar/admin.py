@@ -85,6 +85,9 @@ class AdminHttp:
             return self._whole(method, name)
         if rest == ["partitions"]:
             return self._partitions(method, name, body)
+        if (method, rest) == ("GET", ["subscriptions"]) and name in self.side.partitioned:
+            parts = [self.side.topics[f"{name}-partition-{number}"] for number in range(self.side.partitioned[name])]
+            return 200, sorted({found for part in parts for found in part.subscriptions})
         topic = self.side.topics.get(name)
         if topic is None:
             raise HttpError(404, f"Topic {name} not found")
@@ -100,7 +103,9 @@ class AdminHttp:
             return 200, stats(topic)
         if (method, rest) == ("GET", ["internalStats"]):
             size = sum(len(entry.data) for entry in topic.log)
-            return 200, {"ledgers": [{"ledgerId": topic.ledger, "entries": topic.end, "size": size}], "numberOfEntries": topic.end}
+            cursors = {name: {"markDeletePosition": f"{topic.ledger}:{s.mark - 1}"} for name, s in topic.subscriptions.items()}
+            ledgers = [{"ledgerId": topic.ledger, "entries": topic.end, "size": size}]
+            return 200, {"ledgers": ledgers, "numberOfEntries": topic.end, "cursors": cursors}
         if method == "DELETE" and len(rest) == 2 and rest[0] == "subscription":
             subscription = topic.subscriptions.get(rest[1])
             if subscription is None:

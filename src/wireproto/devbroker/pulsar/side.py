@@ -23,7 +23,6 @@ class PulsarSide(Side):
     """Serves Pulsar's binary protocol on ``main`` and its admin HTTP interface on ``admin``.
 
     Attributes:
-        auto_create: whether a topic that does not exist is made by a producer or a subscription.
         entry_metadata: whether MESSAGE carries broker entry metadata (0x0e02) to clients that can read it.
         topics: those in use or kept, by full name.
     """
@@ -33,7 +32,6 @@ class PulsarSide(Side):
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
-        self.auto_create = True
         self.entry_metadata = False
         self.topics: dict[str, Topic] = {}
         self._names = itertools.count()

@@ -8,7 +8,8 @@ with a consumer, or in `again`. A batch may be acknowledged in parts: its remain
     | type       | who gets an entry                                                          |
     |------------|----------------------------------------------------------------------------|
     | Exclusive  | the one consumer                                                           |
-    | Failover   | the active one: the first by priority, then by when it came                |
+    | Failover   | the active one among the best priority: of a partition, number modulo how  |
+    |            | many they are, sorted by name; of an unpartitioned topic, who came first   |
     | Shared     | the next one in turn that has permits                                      |
     | Key_Shared | the one whose range holds the entry's sticky hash; it waits for its permits |
 """
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...pulsar import PulsarApi_pb2 as api
+from ...pulsar.topics import parse_topic
 
 if TYPE_CHECKING:
     from .session import Session
@@ -62,6 +64,7 @@ class Subscription:
         self.attempts: dict[int, int] = {}
         self.consumers: list[Consumer] = []
         self._turn = 0
+        self._partition = parse_topic(topic.name).partition
 
     # -- consumers --------------------------------------------------------------------------------------------------------
 
@@ -70,7 +73,6 @@ class Subscription:
         before = self.active
         self.consumers.append(consumer)
         if self.kind == FAILOVER:
-            self.consumers.sort(key=lambda each: each.priority)
             self._tell_active(before, consumer)
 
     def remove(self, consumer: Consumer) -> None:
@@ -88,7 +90,11 @@ class Subscription:
     @property
     def active(self) -> Consumer | None:
         """Who gets everything, in the exclusive and failover types."""
-        return self.consumers[0] if self.consumers and self.kind in (EXCLUSIVE, FAILOVER) else None
+        if not self.consumers or self.kind not in (EXCLUSIVE, FAILOVER):
+            return None
+        best = min(each.priority for each in self.consumers)
+        first = [each for each in self.consumers if each.priority == best]
+        return first[0] if self._partition < 0 else sorted(first, key=lambda each: each.name)[self._partition % len(first)]
 
     def _tell_active(self, before: Consumer | None, came: Consumer | None) -> None:
         active = self.active

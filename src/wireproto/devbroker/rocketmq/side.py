@@ -64,7 +64,6 @@ class RocketMQSide(Side):
     """Serves RocketMQ's remoting protocol: the name server on ``main``, the broker on ``broker``.
 
     Attributes:
-        auto_create: whether a send makes a topic that does not exist.
         default_queues: how many queues the template topic offers.
     """
 
@@ -72,7 +71,6 @@ class RocketMQSide(Side):
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
-        self.auto_create = True
         self.default_queues = 4
         self.queues = Queues(self)
         self.groups = Groups(self)
