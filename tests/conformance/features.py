@@ -28,6 +28,7 @@ class Features:
         repeats_after_crash: whether a record acknowledged or in flight when the broker crashed may come twice (never: be lost).
         keeps_partial_commit: whether a commit inside a batch resumes exactly there (else from the batch's begin: repeats, loses nothing).
         shares_one_partition: whether two queue consumers of one group can both work on a single partition.
+        shares_exactly: whether a message goes to one queue consumer alone also while members come and go (else it may come to two then).
         releases_at_once: whether a released delivery is handed out again within seconds.
         counts_attempts: whether a second delivery says attempt ≥ 1.
     """
@@ -54,6 +55,7 @@ class Features:
     repeats_after_crash: bool
     keeps_partial_commit: bool = True
     shares_one_partition: bool = True
+    shares_exactly: bool = True
     releases_at_once: bool = True
     counts_attempts: bool = True
 
@@ -129,6 +131,7 @@ FEATURES: dict[str, Features] = {
         nearest={"tree": ""},
         repeats_after_crash=True,
         shares_one_partition=False,  # a queue of the topic belongs to one member of the group
+        shares_exactly=False,  # members compute their shares each for itself: for a moment two may read the same queue
         releases_at_once=False,  # send-back waits for the broker's delay level
     ),
     "zookeeper": Features(

@@ -13,6 +13,8 @@ from wireproto.devbroker import DevBroker
 
 SECONDS = 20.0
 
+pytestmark = pytest.mark.broker("dev-kafka")
+
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:

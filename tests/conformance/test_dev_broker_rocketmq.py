@@ -11,7 +11,9 @@ import pytest
 from brokers import java
 from wireproto.devbroker import DevBroker
 
-LINES = ["rocketmq-4.9.7", "rocketmq-5.5.0"]
+LINES = ["4.9.7", "5.5.0"]
+
+pytestmark = pytest.mark.broker("dev-rocketmq")
 
 
 @pytest.fixture(scope="module")
@@ -28,11 +30,11 @@ def message(number: int, queue: int) -> dict[str, Any]:
 @pytest.mark.parametrize("line", LINES)
 def test_java_creates_sends_and_pulls(broker: DevBroker, line: str) -> None:
     names, topic = broker.address("rocketmq"), line.replace(".", "_")
-    java.run(line, "RocketJudge", "create", names, topic, "2", broker.address("rocketmq", "broker"))
+    java.run(f"rocketmq-{line}", "RocketJudge", "create", names, topic, "2", broker.address("rocketmq", "broker"))
     sent = [message(n, n % 2) for n in range(20)]
-    java.run(line, "RocketJudge", "send", names, topic, input=sent)
-    java.run(line, "RocketJudge", "batch", names, topic, input=[message(n, 0) for n in range(20, 25)])
-    found = java.run(line, "RocketJudge", "pull", names, topic)
+    java.run(f"rocketmq-{line}", "RocketJudge", "send", names, topic, input=sent)
+    java.run(f"rocketmq-{line}", "RocketJudge", "batch", names, topic, input=[message(n, 0) for n in range(20, 25)])
+    found = java.run(f"rocketmq-{line}", "RocketJudge", "pull", names, topic)
     bodies = sorted((item["keys"], item["body"], item["properties"]["p"]) for item in found)
     assert bodies == sorted((f"k{n}", message(n, 0)["body"], f"v{n}") for n in range(25))
     for queue in (0, 1):
@@ -43,7 +45,7 @@ def test_java_creates_sends_and_pulls(broker: DevBroker, line: str) -> None:
 @pytest.mark.parametrize("line", LINES)
 def test_java_push_consumer_gets_every_message(broker: DevBroker, line: str) -> None:
     names, topic = broker.address("rocketmq"), f"push-{line.replace('.', '_')}"
-    java.run(line, "RocketJudge", "create", names, topic, "4", broker.address("rocketmq", "broker"))
-    java.run(line, "RocketJudge", "send", names, topic, input=[message(n, n % 4) for n in range(40)])
-    found = java.run(line, "RocketJudge", "push", names, topic, f"group-{topic}", "40")
+    java.run(f"rocketmq-{line}", "RocketJudge", "create", names, topic, "4", broker.address("rocketmq", "broker"))
+    java.run(f"rocketmq-{line}", "RocketJudge", "send", names, topic, input=[message(n, n % 4) for n in range(40)])
+    found = java.run(f"rocketmq-{line}", "RocketJudge", "push", names, topic, f"group-{topic}", "40")
     assert sorted(item["keys"] for item in found) == sorted(f"k{n}" for n in range(40))

@@ -66,15 +66,18 @@ def test_receipt_and_flush(led: Any, topic: str, fault_proxy: Any) -> None:
 
 
 def test_poll_returns_none_in_time(led: Any, topic: str, fault_proxy: Any) -> None:
-    with led.reader(topic) as reader:
-        for limit in (0.0, 0.2, 1.0):
-            with Stopwatch() as watch:
-                assert reader.poll(timeout=limit) is None
-            assert watch.seconds < limit + SLACK
-        fault_proxy.stall()
+    reader = led.reader(topic)
+    for limit in (0.0, 0.2, 1.0):
         with Stopwatch() as watch:
-            assert not reader.poll(timeout=0.5)
-        assert watch.seconds < 0.5 + SLACK
+            assert reader.poll(timeout=limit) is None
+        assert watch.seconds < limit + SLACK
+    fault_proxy.stall()
+    with Stopwatch() as watch:
+        assert not reader.poll(timeout=0.5)
+    assert watch.seconds < 0.5 + SLACK
+    with Stopwatch() as watch, contextlib.suppress(TimedOut):
+        reader.close(1.0)
+    assert watch.seconds < 1.0 + SLACK
 
 
 def test_commit(seat: Seat, led: Any, client: Any, topic: str, group: str, fault_proxy: Any) -> None:
