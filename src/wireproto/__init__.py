@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ._version import __version__
 from .errors import WireprotoError
 from .position import EARLIEST, LATEST, AtTime, LogOffset, MessageId, Position
 
 if TYPE_CHECKING:
     from .roles import Client
 
-__version__ = "0.1.0"
-__all__ = ["EARLIEST", "LATEST", "AtTime", "LogOffset", "MessageId", "Position", "WireprotoError", "connect"]
+__all__ = ["EARLIEST", "LATEST", "AtTime", "LogOffset", "MessageId", "Position", "WireprotoError", "__version__", "connect"]
 
 
 def connect(url: str, **options: Any) -> Client:

@@ -13,6 +13,7 @@ import secrets
 import time
 from typing import TYPE_CHECKING
 
+from .._version import __version__
 from ..errors import AuthError, ConnectError, Disconnected, OptionError, ProtocolError
 from . import wire
 from .codes import error
@@ -44,8 +45,6 @@ def handshake(conn: Connection, deadline: float, options: KafkaOptions) -> None:
 
 def ask_versions(conn: Connection, deadline: float) -> Versions:
     """Ask the node what it speaks, in our newest version and then in version 0."""
-    from .. import __version__
-
     agreed: wire.Agreed = conn.context
     for version in (ApiVersionsRequest.MAX_VERSION, 0):
         request = (

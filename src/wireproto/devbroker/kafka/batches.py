@@ -63,13 +63,15 @@ def _append_batch(log: PartitionLog, batch: bytearray) -> tuple[int, int]:
     if delta < 0:
         return INVALID_RECORD, -1
     if producer >= 0:
-        seen: list[tuple[int, int]] = log.facts.setdefault("sequences", {}).setdefault((producer, epoch), [])
+        identity = f"{producer}:{epoch}"
+        seen: list[tuple[int, int]] = log.facts.setdefault("sequences", {}).setdefault(identity, [])
         again = next((base for first, base in seen if first == sequence), None)
         if again is not None:
             return NONE, again
-        if sequence != log.facts.get(("next", producer, epoch), 0):
+        expected: dict[str, int] = log.facts.setdefault("expected", {})
+        if sequence != expected.get(identity, 0):
             return OUT_OF_ORDER_SEQUENCE, -1
-        log.facts["next", producer, epoch] = (sequence + delta + 1) & 0x7FFFFFFF
+        expected[identity] = (sequence + delta + 1) & 0x7FFFFFFF
         seen.append((sequence, log.end))
         del seen[:-KEPT]
     struct.pack_into(">q", batch, 0, log.end)

@@ -223,7 +223,7 @@ async def join(context: Context) -> Any:
         generation_id=group.generation,
         protocol_type=group.kind,
         protocol_name=group.protocol or "",
-        leader=group.leader,
+        leader=group.leader or "",
         member_id=member_id,
         members=members,
     )

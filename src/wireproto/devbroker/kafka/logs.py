@@ -40,12 +40,12 @@ async def fetch(context: Context) -> Any:
     there = [log for log in logs if log is not None]
 
     def enough() -> bool:
-        waiting = 0
+        waiting, least = 0, int(request.min_bytes)
         for (_, part), log in zip(wanted, logs, strict=True):
             if context.error or log is None or not log.start <= part.fetch_offset <= log.end:
                 return True
-            waiting += sum(len(entry.data) for entry in log.read(part.fetch_offset, request.min_bytes))
-        return waiting >= request.min_bytes
+            waiting += sum(len(entry.data) for entry in log.read(part.fetch_offset, least))
+        return waiting >= least
 
     await wait_for_append(there, enough, request.max_wait_ms / 1000)
     budget = request.max_bytes
@@ -114,10 +114,8 @@ def _search(log: PartitionLog, timestamp: int) -> tuple[int, int]:
     if entry is None:
         return -1, -1
     columns, _ = decode_kafka(entry.data, topic="", partition=0, fetch_offset=entry.base)
-    for record in columns.records("", 0):
-        if record.timestamp >= timestamp:
-            return record.position.offset, record.timestamp
-    return -1, -1
+    rows = zip(columns.positions(), columns.timestamps(), strict=True)
+    return next(((offset, found) for offset, found in rows if found is not None and found >= timestamp), (-1, -1))
 
 
 async def init_producer_id(context: Context) -> Any:

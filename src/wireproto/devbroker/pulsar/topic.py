@@ -120,8 +120,8 @@ class Topic:
 
     def position(self, message_id: Any) -> int:
         """Entry id that a MessageIdData means as a place to start: earliest, latest, an entry of this ledger, or beyond."""
-        ledger = message_id.ledgerId - 2**64 if message_id.ledgerId >= 2**63 else message_id.ledgerId
-        entry = message_id.entryId - 2**64 if message_id.entryId >= 2**63 else message_id.entryId
+        ledger: int = message_id.ledgerId - 2**64 if message_id.ledgerId >= 2**63 else message_id.ledgerId
+        entry: int = message_id.entryId - 2**64 if message_id.entryId >= 2**63 else message_id.entryId
         if ledger < self.ledger:
             return 0
         if ledger > self.ledger:
