@@ -159,6 +159,10 @@ def _constants(protocol: Protocol, name: str, definition: Definition) -> list[st
     if "header" in facts and definition.word in ("request", "response"):
         lines.append("\n    @classmethod\n    def header_version(cls, version: int) -> int:\n")
         lines.append(f'        """Always {facts["header"]}, whatever the version."""\n        return {facts["header"]}\n')
+    if (span := facts.get("bare")) and definition.word == "request":
+        lines.append("\n    @classmethod\n    def header_version(cls, version: int) -> int:\n")
+        lines.append(f'        """Version 0, which has no client id, in front of versions {span}."""\n')
+        lines.append(f"        return 0 if {span.first} <= version <= {span.last} else super().header_version(version)\n")
     return lines
 
 

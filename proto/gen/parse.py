@@ -29,7 +29,7 @@ NAME = re.compile(r"[a-z][a-z0-9_]*$")
 TYPE = re.compile(r"(?:\[(\w+)\]|(\w+))(\?)?$")
 MESSAGE_WORDS = {"request", "response", "header", "data", "key", "value", "struct", "record", "command", "reply"}
 FLAG_WORDS = {"ignorable": IGNORABLE, "key": KEY, "inflexible": INFLEXIBLE, "secret": SECRET}
-SPAN_FACTS = {"versions", "removed", "prefix"}
+SPAN_FACTS = {"versions", "removed", "prefix", "bare"}
 
 
 def read_protocol(folder: Path) -> Protocol:

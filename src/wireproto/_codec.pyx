@@ -20,11 +20,11 @@ include "_codec_parts/arrow_abi.pyx"     # structs of the Arrow C data interface
 include "_codec_parts/columns.pyx"       # Columns, ColumnsBuilder
 include "_codec_parts/record.pyx"        # Record
 include "_codec_parts/arrow_export.pyx"  # Columns to Arrow
-include "_codec_parts/kafka_section.pyx" # Kafka batches, without the GIL
+include "_codec_parts/kafka_section.pyx"  # Kafka batches, without the GIL
 include "_codec_parts/kafka_legacy.pyx"  # Kafka message sets v0, v1
-include "_codec_parts/kafka_records.pyx" # decode_kafka
+include "_codec_parts/kafka_records.pyx"  # decode_kafka
 include "_codec_parts/kafka_encode.pyx"  # KafkaBatchBuilder
 include "_codec_parts/arrow_import.pyx"  # Arrow to Columns
 include "_codec_parts/pulsar_batch.pyx"  # decode_pulsar
 include "_codec_parts/pulsar_build.pyx"  # PulsarBatchBuilder
-include "_codec_parts/rocketmq_message.pyx" # decode_rocketmq, RocketBatchBuilder
+include "_codec_parts/rocketmq_message.pyx"  # decode_rocketmq, RocketBatchBuilder

@@ -267,3 +267,10 @@ def test_lone_surrogates_round_trip_and_other_bad_text_is_malformed():
     with pytest.raises(Malformed, match="UTF-8") as caught:
         messages.RequestHeader.decode(data.replace(b"\xed\xa0\xbd", b"\xff\xfe\xfd"), 1)
     assert caught.value.path == "client_id"
+
+
+def test_the_first_controlled_shutdown_has_the_header_without_a_client_id():
+    cls = messages.ControlledShutdownRequest
+    assert [cls.header_version(version) for version in range(4)] == [0, 1, 1, 2]
+    header = messages.RequestHeader(request_api_key=7, request_api_version=0, correlation_id=5, client_id="ignored")
+    assert header.encode(0) == bytes.fromhex("0007000000000005")

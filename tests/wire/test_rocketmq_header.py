@@ -126,3 +126,17 @@ def test_values_that_are_no_text_are_refused():
             RemotingCommand(1, ext={"a": 3}, serializer=serializer).encode()
     with pytest.raises(ValueUnsupported, match="bytes in extFields"):
         RemotingCommand(1, ext={"a" * 40_000: "x"}, serializer=1).encode()
+
+
+@pytest.mark.parametrize("name", ["code", "opaque", "flag", "version", "language"])
+def test_a_number_beyond_32_bits_is_refused(name):
+    for number in (2**31, -(2**31) - 1, 2**70):
+        with pytest.raises(ValueUnsupported, match=name):
+            RemotingCommand(**{"code": 1, name: number})
+    assert getattr(RemotingCommand(**{"code": 1, name: -1}), name) == -1
+
+
+@pytest.mark.parametrize("facts", [{"language": 256}, {"language": -1}, {"version": 2**15}])
+def test_a_number_that_the_binary_header_would_cut_is_refused(facts):
+    with pytest.raises(ValueUnsupported, match="binary header"):
+        RemotingCommand(1, serializer=1, **facts).encode()

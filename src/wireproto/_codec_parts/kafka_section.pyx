@@ -260,11 +260,11 @@ cdef int walk_records(Section *s, const uint8_t *p, const uint8_t *end) noexcept
 
 
 cdef int walk_headers(Section *s, const uint8_t **at, const uint8_t *stop, int32_t count) noexcept nogil:
-    cdef int32_t n, name_size, size
+    cdef int32_t _n, name_size, size
     cdef const uint8_t *p = at[0]
     cdef const uint8_t *name
     cdef int code
-    for n in range(count):
+    for _n in range(count):
         if unlikely(read_varint32(&p, stop, &name_size) <= 0 or name_size < 0 or name_size > stop - p):
             return bad(s, "a header's name does not fit its record")
         name = p

@@ -147,7 +147,6 @@ cdef Plan *plan_of(Spec spec, int version, int flexible, int depth) except NULL:
 
 cdef Plan *compile_plan(Spec spec, int version, int flexible, int depth) except NULL:
     cdef Plan *plan
-    cdef int present, tagged
     if depth >= MAX_DEPTH:
         raise TypeError(f"{spec.name}: schema deeper than {MAX_DEPTH}, or recursive")
     plan = <Plan *> calloc(1, sizeof(Plan))

@@ -12,7 +12,7 @@ from cpython.object cimport PyObject_TypeCheck
 from cpython.ref cimport PyObject, Py_INCREF
 from cpython.tuple cimport PyTuple_Check, PyTuple_GET_SIZE
 from cpython.unicode cimport PyUnicode_Check
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from wireproto._codec_parts.endian cimport put_f64, put_u16, put_u32, put_u64
@@ -25,7 +25,7 @@ cdef extern from "Python.h":
 
 cdef int64_t[13] LEAST
 cdef int64_t[13] MOST
-LEAST[:] = [0, -128, -32768, -2147483648, -9223372036854775807 - 1, 0, 0, 0, 0, 0, -2147483648, -9223372036854775807 - 1, 0]
+LEAST[:] = [0, -128, -32768, -2147483648, INT64_MIN, 0, 0, 0, 0, 0, -2147483648, INT64_MIN, 0]
 MOST[:] = [1, 127, 32767, 2147483647, 9223372036854775807, 255, 65535, 4294967295, 0, 0, 2147483647, 9223372036854775807, 4294967295]
 
 

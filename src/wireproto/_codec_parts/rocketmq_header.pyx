@@ -50,11 +50,12 @@ cdef class RemotingCommand:
     cdef public dict ext
     cdef public object body
 
-    def __init__(self, int32_t code, int32_t opaque=0, *, int32_t flag=0, remark=None, ext=None, body=b"", int32_t version=OUR_VERSION,
-                 int32_t language=PYTHON_LANGUAGE, int32_t serializer=HEADER_JSON):
-        self.code, self.opaque, self.flag, self.remark = code, opaque, flag, remark
+    def __init__(self, code, opaque=0, *, flag=0, remark=None, ext=None, body=b"", version=OUR_VERSION, language=PYTHON_LANGUAGE,
+                 int32_t serializer=HEADER_JSON):
+        self.code, self.opaque, self.flag = number32(code, "code"), number32(opaque, "opaque"), number32(flag, "flag")
+        self.version, self.language = number32(version, "version"), number32(language, "language")
         self.ext = {} if ext is None else dict(ext)
-        self.body, self.version, self.language, self.serializer = body, version, language, serializer
+        self.remark, self.body, self.serializer = remark, body, serializer
 
     @property
     def is_reply(self):
@@ -113,6 +114,14 @@ cdef class RemotingCommand:
                 f"ext=<{names}>, body=<{len(self.body)} bytes>)")
 
 
+cdef int32_t number32(object value, str what) except? -1:
+    """A header's number; ValueUnsupported: it has more than 32 bits."""
+    try:
+        return value
+    except OverflowError:
+        raise ValueUnsupported(f"{what} {value} does not fit 32 bits", message="RemotingCommand", path=what) from None
+
+
 cdef tuple command_facts(RemotingCommand c):
     return c.code, c.opaque, c.flag, c.remark, c.ext, bytes(c.body), c.version, c.language
 
@@ -136,6 +145,8 @@ cdef int write_binary_header(Writer *w, RemotingCommand c) except -1:
     cdef object keep = None
     cdef const char *p
     cdef Py_ssize_t n, at
+    if not 0 <= c.language <= 255 or not -32768 <= c.version <= 32767:
+        raise ValueUnsupported(f"language {c.language} or version {c.version} does not fit the binary header", message="RemotingCommand")
     put_u16(writer_need(w, 2), <unsigned short> c.code)
     writer_need(w, 1)[0] = <uint8_t> c.language
     put_u16(writer_need(w, 2), <unsigned short> c.version)

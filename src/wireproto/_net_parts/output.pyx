@@ -146,7 +146,6 @@ cdef tuple contiguous(object buffers, size_t *total):
     return tuple(parts)
 
 
-
 cdef int queue_frame(Output out, tuple parts, size_t total) except -1:
     cdef uint8_t head[4]
     cdef uint8_t *p

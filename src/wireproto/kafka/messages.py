@@ -1724,6 +1724,11 @@ class ControlledShutdownRequest(_Request):
     REMOVED: ClassVar[tuple[int, int]] = (0, 3)
     RESPONSE: ClassVar[type[ControlledShutdownResponse]]
 
+    @classmethod
+    def header_version(cls, version: int) -> int:
+        """Version 0, which has no client id, in front of versions 0."""
+        return 0 if 0 <= version <= 0 else super().header_version(version)
+
     broker_id: int
     broker_epoch: int
     """Fences an earlier life of the broker. Versions 2+."""
