@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from net_server import running
+from patience import LATE, quickest
 from wireproto._net import Connection, Event, Loop, Mailbox
 from wireproto.errors import Closed, Disconnected, FrameTooLarge, TimedOut
 
@@ -118,20 +119,21 @@ def test_a_timeout_is_kept_and_the_late_reply_dropped(conn: Connection) -> None:
     begin = time.monotonic()
     with pytest.raises(TimedOut):
         ask(conn, b"d", struct.pack(">I", 150), timeout=0.05)
-    assert 0.05 <= time.monotonic() - begin < 0.12
+    assert 0.05 <= time.monotonic() - begin < 0.05 + LATE
     assert conn.pending == 0
     assert ask(conn, b"d", struct.pack(">I", 200))  # the late reply came before this one and did no harm
 
 
 def test_a_followers_timeout_is_kept_too(conn: Connection) -> None:
     token = conn.next_token()
-    slow = conn.submit(token, struct.pack(">i", token) + b"d" + struct.pack(">I", 400))
+    slow = conn.submit(token, struct.pack(">i", token) + b"d" + struct.pack(">I", 1500))
     leader = threading.Thread(target=slow.result, args=(soon(),))
     leader.start()
     begin = time.monotonic()
     with pytest.raises(TimedOut):
         ask(conn, b"n", timeout=0.1)
-    assert 0.1 <= time.monotonic() - begin < 0.2
+    assert time.monotonic() - begin >= 0.1
+    assert not slow.done, "a follower's time is not the leader's"
     leader.join(5)
     assert slow.done
 
@@ -171,16 +173,18 @@ def test_a_call_nobody_waits_for_fails_at_its_time(loop: Loop, conn: Connection)
     conn.submit(token, struct.pack(">i", token) + b"n", box, timeout_at=begin + 0.1)
     call = box.get(soon())
     assert isinstance(call.error, TimedOut)
-    assert 0.1 <= time.monotonic() - begin < 0.2
+    assert 0.1 <= time.monotonic() - begin < 0.1 + LATE
 
 
 def test_a_timer_runs_in_time_whether_idle_or_reading(loop: Loop, conn: Connection) -> None:
-    for _ in range(2):
+    def ring() -> None:
         event = Event(loop)
         begin = time.monotonic()
         loop.call_at(begin + 0.05, event.set, "rung")
         assert event.wait(soon()) == "rung"
-        assert 0.05 <= time.monotonic() - begin < 0.12
+        assert time.monotonic() - begin >= 0.05
+
+    assert quickest(ring) < 0.12
 
 
 def test_a_cancelled_timer_does_not_run(loop: Loop) -> None:
@@ -246,14 +250,15 @@ def test_closing_the_loop_ends_leader_and_followers(loop: Loop, port: int) -> No
     for thread in threads:
         thread.join(5)
     assert [kind for kind, _ in ended] == [Closed] * 3
-    assert max(at for _, at in ended) - begin < 0.1
+    assert max(at for _, at in ended) - begin < LATE
     with pytest.raises(Closed):
         ask(conn, b"e")
 
 
 def test_an_event_set_from_another_thread_wakes_the_reader_at_once(loop: Loop, conn: Connection) -> None:
-    event = Event(loop)
-    threading.Timer(0.05, event.set, ["x"]).start()
-    begin = time.monotonic()
-    assert event.wait(soon()) == "x"
-    assert time.monotonic() - begin < 0.15
+    def wake() -> None:
+        event = Event(loop)
+        threading.Timer(0.05, event.set, ["x"]).start()
+        assert event.wait(soon()) == "x"
+
+    assert quickest(wake) < 0.15

@@ -13,6 +13,7 @@ import pytest
 import certificates
 from certificates import Certificates
 from net_server import running
+from patience import LATE
 from wireproto._net import Connection, Loop
 from wireproto.errors import OptionError, TimedOut, TlsError
 from wireproto.net.dial import dial
@@ -117,7 +118,7 @@ def test_a_port_that_swallows_the_tls_hello_times_out() -> None:
         begin = time.monotonic()
         with pytest.raises(TimedOut, match="without TLS"):
             dial(("127.0.0.1", server.getsockname()[1]), soon(0.2), tls=TlsOptions(verify=False))
-        assert time.monotonic() - begin < 0.4
+        assert time.monotonic() - begin < 0.2 + LATE
 
 
 def test_plain_against_a_tls_port_says_so(loop: Loop, port: int) -> None:

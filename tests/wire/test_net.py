@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from net_server import running
+from patience import LATE, quickest
 from wireproto import _net
 from wireproto._net import Connection, Event, Loop, Mailbox
 from wireproto.errors import AuthError, Closed, ConnectError, Disconnected, TimedOut
@@ -82,7 +83,7 @@ def test_a_look_up_that_hangs_ends_at_the_deadline(monkeypatch: pytest.MonkeyPat
     for _ in range(3):
         with pytest.raises(TimedOut, match=r"the name slow\.example was not resolved in time"):
             dial(("slow.example", 1), soon(0.1))
-    assert 0.3 <= time.monotonic() - begin < 0.6
+    assert 0.3 <= time.monotonic() - begin < 0.3 + LATE
     assert lookups == ["slow.example"], "one thread for one name, however often it is asked"
     release.set()
 
@@ -106,12 +107,12 @@ def test_a_silent_address_does_not_keep_from_the_next(monkeypatch: pytest.Monkey
     monkeypatch.setattr("wireproto.net.dial.resolve", lambda *_: [(socket.AF_INET, silent), (socket.AF_INET, ("127.0.0.1", port))])
     begin = time.monotonic()
     connect(("two.example", 1), soon()).close()
-    assert time.monotonic() - begin < 1.0
+    assert time.monotonic() - begin < 0.5 + LATE
     monkeypatch.setattr("wireproto.net.dial.resolve", lambda *_: [(socket.AF_INET, silent)])
     begin = time.monotonic()
     with pytest.raises(TimedOut, match="no answer to the connection attempt"):
         connect(("one.example", 1), soon(0.2))
-    assert 0.2 <= time.monotonic() - begin < 0.4
+    assert 0.2 <= time.monotonic() - begin < 0.2 + LATE
     for filler in fillers:
         filler.close()
 
@@ -177,10 +178,12 @@ def test_the_pool_backs_off_an_address_that_fails(loop: Loop) -> None:
         with pytest.raises(ConnectError):
             pool.get(("a", 1), "main", soon())
     assert time.monotonic() - begin > 0.2
-    begin = time.monotonic()
-    with pytest.raises(ConnectError):
-        pool.get(("a", 1), "main", soon(0.05))
-    assert time.monotonic() - begin < 0.2
+
+    def hasty() -> None:
+        with pytest.raises(ConnectError):
+            pool.get(("a", 1), "main", soon(0.05))
+
+    assert quickest(hasty) < 0.2, "a pause that does not fit into the deadline is not waited for"
 
 
 def test_a_waiter_outlives_the_short_deadline_of_the_dialling_thread(loop: Loop, port: int) -> None:
@@ -244,7 +247,7 @@ def test_a_port_that_never_answers_is_named_in_time(listener: socket.socket) -> 
         begin = time.monotonic()
         with pytest.raises(TimedOut, match="not answered in time: is this a kafka port"):
             client.pool.get(listener.getsockname(), "main", soon())
-        assert time.monotonic() - begin < 0.4
+        assert time.monotonic() - begin < 0.2 + LATE
 
 
 def test_a_client_retries_reads_meanwhile_and_ends_when_closed(port: int) -> None:
@@ -262,7 +265,7 @@ def test_a_client_retries_reads_meanwhile_and_ends_when_closed(port: int) -> Non
     begin = time.monotonic()
     with pytest.raises(Closed):
         client.pause(10)
-    assert time.monotonic() - begin < 1.0
+    assert time.monotonic() - begin < LATE
     with pytest.raises(Closed):
         client.pool.get(("127.0.0.1", port), "main", soon())
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import wireproto
+from patience import LATE
 from wireproto.devbroker import DevBroker, Faults
 from wireproto.errors import Disconnected, ProtocolError, Revoked, TimedOut, TransportError
 from wireproto.position import LATEST
@@ -85,7 +86,7 @@ def test_a_reply_that_never_comes_keeps_the_timeout(tree: Any, faults: Faults) -
     begin = time.monotonic()
     with pytest.raises(TimedOut):
         tree.get("/n", timeout=0.3)
-    assert 0.3 <= time.monotonic() - begin < 1.0
+    assert 0.3 <= time.monotonic() - begin < 0.3 + LATE
     assert tree.get("/n")[0] == b"data"
 
 
@@ -106,7 +107,7 @@ def test_a_server_that_hangs_up_is_asked_again(broker: DevBroker, faults: Faults
     begin = time.monotonic()
     with pytest.raises(TransportError, match="zookeeper port"):
         wireproto.connect(broker.url("zookeeper"), timeout=1.0)
-    assert time.monotonic() - begin < 2.0
+    assert time.monotonic() - begin < 1.0 + LATE
 
 
 def test_an_expired_session_fails_writes_in_flight_and_a_new_one_serves(broker: DevBroker, tree: Any, faults: Faults) -> None:
@@ -223,11 +224,11 @@ def test_a_claim_that_is_answered_late_is_gone_on_with(client: Any, faults: Faul
     with client.producer("jobs") as out:
         out.send(b"one")
     with client.queue("jobs", "g") as queue:
-        faults.delay("create", 0.5)
+        faults.delay("create", 2.0)
         begin = time.monotonic()
         assert queue.receive(0.2) is None
-        assert time.monotonic() - begin < 0.45
-        delivery = queue.receive(5.0)
+        assert time.monotonic() - begin < 0.2 + LATE
+        delivery = queue.receive(10.0)
         assert delivery.value == b"one"
         delivery.ack()
         assert client.tree().children("/jobs/taken")[0] == []
