@@ -71,6 +71,7 @@ cdef class Call(Waitable):
     cdef Mailbox mailbox
     cdef Timer timer
     cdef bint late          # given up: the reply will be dropped
+    cdef bint secret        # the wire log shows the lengths of request and reply alone
     cdef void finish(self, object frame, tuple failure)
     cdef void abandon(self)
     cdef void settle(self)
@@ -150,6 +151,7 @@ cdef class Connection:
     cdef int begin_big(self, size_t length) except -1
     cdef int grow_big(self) except -1
     cdef int arrived(self, object frame, const uint8_t *p, size_t n) except -1
+    cdef bint is_secret(self, int64_t token)
     cdef int answer(self, object frame, int64_t token) except -1
     cdef int pushed(self, object frame, int64_t channel, size_t n) except -1
     cdef void fail(self, object kind, str text)

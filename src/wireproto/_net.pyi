@@ -145,7 +145,7 @@ class Connection:
             mailbox: where the finished Call (reply, failure or time-out) is put.
             timeout_at: when to fail the call with TimedOut though nobody waits; also how long to wait for room when the peer does
                 not read. None: no time-out, and BufferFull at once without room.
-            secret: the wire log shows only its length.
+            secret: the wire log shows only its length, and its reply's.
         Raises:
             Disconnected, Closed, Forked: nothing was sent.  BufferFull, TimedOut: no room; nothing was sent.
         """

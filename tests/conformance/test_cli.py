@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ import pytest
 
 from wireproto.cli import main
 from wireproto.devbroker import DevBroker
+from wireproto.kafka import messages
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 LOGS = ("kafka", "pulsar", "rocketmq")
@@ -315,10 +319,48 @@ def test_debug_shows_the_wire_without_secrets(dev_broker: DevBroker, shell: Shel
     assert b"> 127.0.0.1" in found.stderr
     assert b"< 127.0.0.1" in found.stderr
     assert b"wirewirewire" in found.stderr
-    secret = url + "?sasl_mechanism=PLAIN&username=u&password=hunter2secret"
-    for words in (("--debug",), ()):
-        found = run("consume", *words, secret, "--to", "latest", "--timeout", "5")
-        assert b"hunter2secret" not in found.stderr + found.stdout
+
+
+def test_debug_hides_the_password_that_it_sends() -> None:
+    """A peer that goes as far as PLAIN, which the development broker has not, and then hangs up."""
+    offered = tuple(messages.ApiVersion(api_key=key, max_version=last) for key, last in ((3, 5), (17, 1), (18, 2), (36, 1)))
+    seen: list[bytes] = []
+
+    def serve(server: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                conn = server.accept()[0]
+                with conn, conn.makefile("rwb") as stream:
+                    while head := stream.read(4):
+                        frame = stream.read(int.from_bytes(head, "big"))
+                        seen.append(frame)
+                        key, version = struct.unpack_from(">hh", frame)
+                        if key == 18 and version > 2:
+                            body = messages.ApiVersionsResponse(error_code=35).encode(0)
+                        elif key == 18:
+                            body = messages.ApiVersionsResponse(api_keys=offered).encode(version)
+                        elif key == 17:
+                            body = messages.SaslHandshakeResponse(mechanisms=("PLAIN",)).encode(version)
+                        else:
+                            break
+                        stream.write((len(body) + 4).to_bytes(4, "big") + frame[4:8] + body)
+                        stream.flush()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=serve, args=(server,), daemon=True).start()
+        url = f"kafka://127.0.0.1:{server.getsockname()[1]}/t?sasl=PLAIN&user=u&password=hunter2"
+        found = run("consume", "--debug", url, "--to", "latest", "--timeout", "3")
+    assert found.returncode == 1
+    assert any(b"hunter2" in frame for frame in seen)
+    assert b"bytes, secret" in found.stderr
+    assert b"hunter2" not in found.stderr
+
+
+def test_debug_hides_a_sessions_password(dev_broker: DevBroker) -> None:
+    found = run("tree", "--debug", dev_broker.url("zookeeper"))
+    assert found.returncode == 0
+    lines = found.stderr.decode().splitlines()
+    assert [line.endswith("bytes, secret") for line in lines if " < " in line or " > " in line][:2] == [True, True]
 
 
 def test_dev_runs_until_it_is_told_to_stop() -> None:

@@ -131,6 +131,7 @@ cdef class Connection:
         call.token = token
         call.context = context
         call.mailbox = mailbox
+        call.secret = secret
         if token in self.calls:
             raise ValueError(f"token {token} is already pending on the connection to {self.peer}")
         self.put(buffers, secret)
@@ -537,7 +538,7 @@ cdef class Connection:
         cdef int kind = match(self.framing, p, n, &number)
         self.frames_read += 1
         if self.loop.tap is not None:
-            self.loop.tap.deliver(("<", self.peer, frame), n, None)
+            self.loop.tap.deliver(("<", self.peer, n if kind == REPLY and self.is_secret(number) else frame), n, None)
         if kind == REPLY:
             return self.answer(frame, number)
         if kind == PUSH:
@@ -548,6 +549,11 @@ cdef class Connection:
         elif kind == UNREADABLE:
             self.fail(errors.Malformed, "a frame that is no message of this protocol")
         return 0
+
+    cdef bint is_secret(self, int64_t token):
+        """Whether what was asked under this token is."""
+        cdef Call call = self.calls.get(token)
+        return call is not None and call.secret
 
     cdef int answer(self, object frame, int64_t token) except -1:
         cdef Call call = self.calls.pop(token, None)
