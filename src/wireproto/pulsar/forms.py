@@ -312,19 +312,22 @@ def _field_bytes(cls: Any, field: Any, value: Any, message: str, path: str) -> b
         value = bytes_of(value, path, message)
     elif field.type == FieldDescriptor.TYPE_DOUBLE and isinstance(value, str) and value in ("NaN", "Infinity", "-Infinity"):
         value = float(value)
-    elif field.enum_type is not None and not (isinstance(value, str) and value in field.enum_type.values_by_name):
-        raise Malformed(f"no {field.enum_type.name} {value!r}", message=message, path=path)
-    elif isinstance(value, bool) and field.type != FieldDescriptor.TYPE_BOOL:
-        raise Malformed("a number or text expected, got a boolean", message=message, path=path)
+    elif field.enum_type is not None:
+        known = {item.name: item.number for item in field.enum_type.values}
+        if not isinstance(value, str) or value not in known:
+            raise Malformed(f"no {field.enum_type.name} {value!a}", message=message, path=path)
+        value = known[value]
+    elif isinstance(value, bool) != (field.type == FieldDescriptor.TYPE_BOOL):
+        wanted = "a boolean" if field.type == FieldDescriptor.TYPE_BOOL else "a number or text"
+        raise Malformed(f"{wanted} expected", message=message, path=path)
     single = cls()
     try:
         if _repeated(field):
-            getattr(single, field.name).append(field.enum_type.values_by_name[value].number if field.enum_type is not None else value)
+            getattr(single, field.name).append(value)
         else:
-            number = field.enum_type.values_by_name[value].number if field.enum_type is not None else value
-            setattr(single, field.name, number)
+            setattr(single, field.name, value)
         data: bytes = single.SerializePartialToString()
-    except (TypeError, ValueError) as why:
+    except (TypeError, ValueError, OverflowError) as why:
         raise Malformed(str(why), message=message, path=path) from None
     return data
 

@@ -84,6 +84,11 @@ class Multi:
         if strange:
             raise Malformed(f"no field {strange[0]!r}", message=self.name, version=0, path=strange[0])
         listed = fields.get(self.items, [])
+        end = fields.get("end", {})
+        if isinstance(end, dict):
+            end = {**_END, **end}
+            if end["done"] is not True:
+                raise Malformed("the end is done", message=self.name, version=0, path="end.done")
         if not isinstance(listed, list):
             raise Malformed("a list expected", message=self.name, version=0, path=self.items)
         parts = []
@@ -98,7 +103,7 @@ class Multi:
                 parts.append(from_json(record, item.get("record", {})).encode())
             elif item.get("record"):
                 raise Malformed("this result has no record", message=self.name, version=0, path=where)
-        parts.append(from_json(m.MultiHeader, fields.get("end", _END)).encode())
+        parts.append(from_json(m.MultiHeader, end).encode())
         return b"".join(parts)
 
     def explain(self, version: int, data: bytes) -> list[Line]:
