@@ -88,8 +88,8 @@ def run(part: Part) -> None:
         left = part.limit * 60 - (time.monotonic() - began)
         code, counts = follow(command, left)
         part.counts.update(counts)
-        if code == 5 and not counts:  # pytest: no tests
-            continue
+        if "pytest" in command and not counts["passed"] and not code:
+            code = 5  # pytest's own code for a run without tests: what is there and does not run has not passed
         if code == 0 and not counts:
             part.counts["passed"] += 1  # a check that is no pytest run counts as one test
         if code:
