@@ -1,9 +1,15 @@
-"""Results as a picture: for each task, bars of CPU time per unit, the slowest contender filling the width. Standard library only."""
+"""Results as a picture: for each task, bars of CPU time per unit, the slowest contender filling the width. Standard library only.
+
+python -m benchmarks.picture bench-out/results.json docs/benchmarks.svg kafka pulsar rocketmq zookeeper
+"""
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Iterable
 from html import escape
+from pathlib import Path
 from typing import Any
 
 WIDTH, LEFT, BAR, GAP = 860, 250, 15, 16
@@ -40,7 +46,8 @@ def draw(facts: dict[str, Any], suites: Iterable[str] | None = None) -> str:
     box = facts["machine"]
     for line in (
         f"{facts['command']}   {facts['date'][:10]}   wireproto {facts['wireproto']} ({facts['commit']})",
-        f"{box['processor']}, {box['cores']} cores, {box['python']}; " + "; ".join(facts["brokers"].values()),
+        f"{box['processor']}, {box['cores']} cores, {box['python']}; "
+        + "; ".join(text for name, text in facts["brokers"].items() if name != "memory"),
         ", ".join(f"{name} {version}" for name, version in box["versions"].items()),
     ):
         y += 20
@@ -53,3 +60,8 @@ def draw(facts: dict[str, Any], suites: Iterable[str] | None = None) -> str:
 def number(value: float) -> str:
     """Three significant digits."""
     return f"{value:.3f}" if value < 1 else f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:,.0f}"
+
+
+if __name__ == "__main__":
+    source, target, *wanted = sys.argv[1:]
+    Path(target).write_text(draw(json.loads(Path(source).read_text()), wanted or None))

@@ -70,7 +70,7 @@ PARTS = [
     Part("conformance on real brokers", [pytest("tests/conformance", "--broker", "real")], 35, needs="tests/conformance"),
     Part("integration", [pytest("tests/integration")], 20),
     Part("spark", [pytest("tests/spark")], 15, needs="tests/spark/test_*.py"),
-    Part("bench", [tool("python", "-m", "benchmarks", "--quick")], 5, needs="benchmarks/__main__.py"),
+    Part("bench", [tool("python", "-m", "benchmarks", "--quick")], 10, needs="benchmarks/__main__.py"),
 ]
 SHORT = {part.name.split()[0] if part.name != "conformance on real brokers" else "real": part for part in PARTS}
 SHORT["conformance"] = next(part for part in PARTS if part.name == "conformance on the dev broker")
