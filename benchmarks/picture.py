@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from collections.abc import Iterable
 from html import escape
 from pathlib import Path
@@ -50,8 +51,10 @@ def draw(facts: dict[str, Any], suites: Iterable[str] | None = None) -> str:
         + "; ".join(text for name, text in facts["brokers"].items() if name != "memory"),
         ", ".join(f"{name} {version}" for name, version in box["versions"].items()),
     ):
-        y += 20
-        parts.append(f'<text x="16" y="{y}" class="small">{escape(line)}</text>')
+        y += 6
+        for piece in textwrap.wrap(line, 130):
+            y += 15
+            parts.append(f'<text x="16" y="{y}" class="small">{escape(piece)}</text>')
     height = y + 16
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img">'
     return "\n".join([head, f"<style>{STYLE}</style>", f'<rect class="back" width="{WIDTH}" height="{height}"/>', *parts, "</svg>"]) + "\n"
