@@ -179,7 +179,7 @@ cdef PyObject *read_value(Cursor *c, Op *op) except NULL:
 
 cdef PyObject *read_array(Cursor *c, Op *op) except NULL:
     cdef Py_ssize_t n = read_length(c, op, op.count)
-    cdef Py_ssize_t i, size
+    cdef Py_ssize_t i, size = 0
     cdef object items
     cdef PyObject *value
     cdef const uint8_t *first

@@ -12,7 +12,7 @@
 # KEYS is the key; names that belong to brokers and clients are no headers. May assume: nothing of the bytes. Must not: hand out a part.
 
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t
-from libc.string cimport memchr, memcmp
+from libc.string cimport memchr, memcmp, memset
 
 from wireproto.errors import ChecksumMismatch, DecompressionError, Malformed, Truncated, ValueUnsupported
 
@@ -327,6 +327,7 @@ cdef int64_t read_reply(
     cdef const uint8_t *end = p + size
     cdef Stored m
     cdef Py_ssize_t rows, headers
+    memset(&m, 0, sizeof(m))
     while p < end:
         if not read_stored(&m, p, end):
             kind = Truncated if end - p < 8 or get_i32(p) > end - p else Malformed
