@@ -57,9 +57,8 @@ def shell(monkeypatch: pytest.MonkeyPatch, capfdbinary: Any) -> Shell:
 
 
 def url_of(broker: DevBroker, protocol: str, name: str = "") -> str:
-    """Pulsar's topics are made over its admin interface."""
-    url = broker.url(protocol, name) if name else broker.url(protocol)
-    return f"{url}?admin=http://{broker.listeners('pulsar')['admin']}" if protocol == "pulsar" else url
+    """The server's URL, or a topic's; Pulsar's names its admin interface, over which topics are made."""
+    return broker.url(protocol, name) if name else broker.url(protocol)
 
 
 def jsonl(*rows: dict[str, Any]) -> bytes:
@@ -219,7 +218,8 @@ def test_wrong_places_are_one_line(shell: Shell, dev_broker: DevBroker, protocol
     if protocol != "pulsar":  # which makes topics when they are asked for
         shell("consume", dev_broker.url(protocol, "cli-nothing-there"), *words, code=1)
         assert b"cli-nothing-there" in shell.errors
-    shell("consume", dev_broker.url(protocol, "t") + "?colour=blue", *words, code=1)
+    url = dev_broker.url(protocol, "t")
+    shell("consume", f"{url}{'&' if '?' in url else '?'}colour=blue", *words, code=1)
     assert b"colour" in shell.errors
     for other in ALL:
         if other != protocol:
