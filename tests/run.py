@@ -67,7 +67,7 @@ PARTS = [
     Part("unit", [pytest("tests/unit")], 10),
     Part("wire", [pytest("tests/wire")], 10),
     Part("conformance on the dev broker", [pytest("tests/conformance", "--broker", "dev")], 15),
-    Part("conformance on real brokers", [pytest("tests/conformance", "--broker", "real")], 35, needs="tests/conformance"),
+    Part("conformance on real brokers", [pytest("tests/conformance", "--broker", "real", "--durations=12")], 35, needs="tests/conformance"),
     Part("integration", [pytest("tests/integration")], 20),
     Part("spark", [pytest("tests/spark")], 15, needs="tests/spark/test_*.py"),
     Part("bench", [tool("python", "-m", "benchmarks", "--quick")], 10, needs="benchmarks/__main__.py"),
