@@ -23,11 +23,6 @@ OPTIONS = {
 pytestmark = pytest.mark.filterwarnings("ignore")  # pandas, py4j and PySpark deprecations are not ours to mend
 
 
-def url(broker: DevBroker, protocol: str) -> str:
-    admin = f"?admin=http://{broker.address('pulsar', 'admin')}" if protocol == "pulsar" else ""
-    return broker.url(protocol) + admin
-
-
 def load(spark: SparkSession, broker: DevBroker, protocol: str, topic: str, **options: str) -> DataFrame:
     name, servers, subject = OPTIONS[protocol]
     reader = spark.read.format(name).option(servers, broker.address(protocol)).option(subject, topic)
@@ -35,7 +30,7 @@ def load(spark: SparkSession, broker: DevBroker, protocol: str, topic: str, **op
 
 
 def write(broker: DevBroker, protocol: str, topic: str, rows: list[tuple[bytes | None, bytes | None]], **send: Any) -> None:
-    with wireproto.connect(url(broker, protocol)) as client:
+    with wireproto.connect(broker.url(protocol)) as client:
         client.admin().create_topic(topic, partitions=4)
         with client.producer(topic) as out:
             for key, value in rows:
