@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 SOURCES := $(shell find src/wireproto -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi' -o -name 'crc.[ch]') setup.py
 
-.PHONY: all demo test unit wire conformance bench gen lint wheel clean
+.PHONY: all demo test table unit wire conformance bench gen lint wheel clean
 all: $(VENV)/ready
 
 # Dependencies: anew when pyproject.toml changes.
@@ -33,6 +33,10 @@ demo: $(VENV)/ready
 # Everything; `make test PARTS="lint unit wire conformance real integration spark bench"` picks, TABLE=1 writes docs/conformance.md.
 test:
 	@$(PYTHON) tests/run.py $(if $(PARTS),--parts $(PARTS)) $(if $(TABLE),--table)
+
+# docs/conformance.md from what `make test`, or its parts one by one, last ran here.
+table:
+	@$(PYTHON) tests/brokers/table.py .cache/ran.json docs/conformance.md
 
 unit wire conformance lint:
 	@$(PYTHON) tests/run.py --parts $@

@@ -163,7 +163,8 @@ def main() -> int:
     given = parser.parse_args()
     chosen = PARTS if not given.parts else [PARTS[0], *(part for part in PARTS[1:] if part in [SHORT[name] for name in given.parts])]
     RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.unlink(missing_ok=True)
+    if not given.parts:
+        RESULTS.unlink(missing_ok=True)  # parts run one by one replace their own counts only
     began = time.monotonic()
     done: list[Part] = []
     for part in chosen:

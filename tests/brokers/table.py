@@ -77,8 +77,9 @@ def page(results: Results) -> str:
     out = [
         "# Which tests ran on which broker",
         "",
-        f"Written by `make test TABLE=1` from a run on {results.when}. `dev-*` is the embedded dev broker, the others are real",
-        "servers from Maven Central. Skipped: a role or value that this broker does not have; other tests prove that it is refused.",
+        f"Written by `make table` from the runs of `make test` up to {results.when}. `dev-*` is the embedded dev broker,",
+        "the others are real servers from Maven Central. Skipped: a role or value that this broker does not have;",
+        "other tests prove that it is refused.",
         "",
         "| " + " | ".join(head) + " |",
         "|" + "---|" * len(head),
