@@ -59,7 +59,7 @@ def key_text(key: bytes) -> str:
     text = _text(key, "key")
     if not text:
         raise ValueUnsupported("RocketMQ cannot carry an empty key: give None or at least one byte")
-    if any(char.isspace() for char in text):
+    if text.split() != [text]:  # the same as asking each character, in one call
         raise ValueUnsupported("RocketMQ splits keys at white space: this key has some")
     return text
 
