@@ -8,24 +8,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import sys
 import threading
 from pathlib import Path
 
 from ..errors import WireprotoError
-from .broker import DevBroker
+from . import command
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run until told to stop; returns the exit code."""
     options = _read(arguments)
-    done = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: done.set())
-    ports = {name: int(port) for name, _, port in (item.partition("=") for item in options.port)}
+    done = command.stop_signal()
     try:
-        broker = DevBroker(options.protocols, data_dir=options.data_dir, host=options.host, ports=ports).start()
+        broker = command.broker_of(options).start()
     except (WireprotoError, OSError) as why:
         print(f"dev broker: {why}", file=sys.stderr)
         return 1
@@ -39,8 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
             new.replace(options.port_file)
         if options.until_eof:
             threading.Thread(target=_await_eof, args=(done,), daemon=True).start()
-        while not done.wait(1.0):  # a wait without an end would keep signals from being handled on some systems
-            pass
+        command.wait(done)
     finally:
         broker.stop()
     return 0
@@ -53,11 +48,8 @@ def _await_eof(done: threading.Event) -> None:
 
 def _read(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="wireproto.devbroker", description="An embedded broker for development and tests.")
-    parser.add_argument("--protocols", type=lambda text: text.split(","), help="comma-separated; all by default")
+    command.add_options(parser)
     parser.add_argument("--port-file", type=Path, help="write the addresses there instead of to standard output")
-    parser.add_argument("--data-dir", type=Path, help="keep data in this folder; in memory by default")
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", action="append", default=[], metavar="PROTOCOL[.LISTENER]=N", help="a fixed port; free ones by default")
     parser.add_argument("--until-eof", action="store_true", help="end when standard input ends")
     return parser.parse_args(arguments)
 

@@ -11,14 +11,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.datasource import DataSource
 
-from .log import COMMON, LogFormat, LogReader, plain
-from .options import SourceOptions, read_options
+from .log import COMMON, LogFormat, LogSource, plain
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
     from ..records import Batch
 
 OFFSET_FORM = LogFormat(
@@ -46,26 +42,10 @@ FORM = replace(
 )
 
 
-class KafkaWire(DataSource):
+class KafkaWire(LogSource):
     """Reads Kafka topics as Arrow, one task per partition."""
 
-    @classmethod
-    def name(cls) -> str:
-        return "kafka-wire"
-
-    def settings(self) -> SourceOptions:
-        """The options, checked."""
-        return read_options(
-            self.options,
-            scheme="kafka",
-            servers="kafka.bootstrap.servers",
-            topic="subscribe",
-            known=("includeHeaders",),
-            prefix="kafka.",
-        )
-
-    def schema(self) -> str:
-        return FORM.ddl(("headers",) if self.settings().flag("includeHeaders") else ())
-
-    def reader(self, schema: StructType) -> LogReader:
-        return LogReader(self.settings(), schema, FORM)
+    protocol = "kafka"
+    servers = "kafka.bootstrap.servers"
+    topic = "subscribe"
+    form = FORM

@@ -10,23 +10,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from .. import connect
 from ..errors import WireprotoError
 from ..position import EARLIEST, LATEST, Position, TopicPartition, parse_position
 from . import worker
+from .options import SourceOptions, read_options
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from ..records import Batch
     from ..roles import Admin
-    from .options import Bound, SourceOptions
+    from .options import Bound
 
 ROWS, BYTES = 20_000, 2 << 20  # a batch of about 2 MB crosses to the JVM fastest
 
@@ -100,6 +101,42 @@ class LogReader(DataSourceReader):
         return pa.RecordBatch.from_arrays(
             [array.cast(field.type) for array, field in zip(arrays, self.arrow, strict=True)], schema=self.arrow
         )
+
+
+class LogSource(DataSource):
+    """A format over one log; a subclass says its protocol, the names of its options and its columns.
+
+    Attributes:
+        protocol: scheme of the client's URL; also what options of the client begin with.
+        servers, topic: names of the options that hold addresses and topics.
+        form: its columns.
+    """
+
+    protocol: ClassVar[str]
+    servers: ClassVar[str]
+    topic: ClassVar[str] = "topic"
+    form: ClassVar[LogFormat]
+
+    @classmethod
+    def name(cls) -> str:
+        return f"{cls.protocol}-wire"
+
+    def settings(self) -> SourceOptions:
+        """The options, checked."""
+        return read_options(
+            self.options,
+            scheme=self.protocol,
+            servers=self.servers,
+            topic=self.topic,
+            known=("includeHeaders",),
+            prefix=f"{self.protocol}.",
+        )
+
+    def schema(self) -> str:
+        return self.form.ddl(("headers",) if self.settings().flag("includeHeaders") else ())
+
+    def reader(self, schema: StructType) -> LogReader:
+        return LogReader(self.settings(), schema, self.form)
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

@@ -12,7 +12,6 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from urllib.parse import urlencode
 
 from ..errors import OptionError
 from ..position import EARLIEST, LATEST, AtTime, Earliest, Latest, Position, TopicPartition, parse_position
@@ -111,8 +110,3 @@ def parse_bound(text: str, option: str, topics: tuple[str, ...]) -> Bound:
         (topic, number): special[where] if where in special else parse_position(where, topic, number)
         for topic, number, where in pairs
     }
-
-
-def with_query(url: str, extra: Mapping[str, str]) -> str:
-    """The URL with further options in its query."""
-    return f"{url}{'&' if '?' in url else '?'}{urlencode(extra)}" if extra else url

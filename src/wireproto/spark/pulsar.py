@@ -5,15 +5,7 @@ Options: ``service.url``, ``topic``, ``startingOffsets``, ``endingOffsets``, ``i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pyspark.sql.datasource import DataSource
-
-from .log import COMMON, LogFormat, LogReader, plain
-from .options import SourceOptions, read_options
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+from .log import COMMON, LogFormat, LogSource, plain
 
 FORM = LogFormat(
     columns={
@@ -26,26 +18,9 @@ FORM = LogFormat(
 )
 
 
-class PulsarWire(DataSource):
+class PulsarWire(LogSource):
     """Reads Pulsar topics as Arrow, one task per partition."""
 
-    @classmethod
-    def name(cls) -> str:
-        return "pulsar-wire"
-
-    def settings(self) -> SourceOptions:
-        """The options, checked."""
-        return read_options(
-            self.options,
-            scheme="pulsar",
-            servers="service.url",
-            topic="topic",
-            known=("includeHeaders",),
-            prefix="pulsar.",
-        )
-
-    def schema(self) -> str:
-        return FORM.ddl(("headers",) if self.settings().flag("includeHeaders") else ())
-
-    def reader(self, schema: StructType) -> LogReader:
-        return LogReader(self.settings(), schema, FORM)
+    protocol = "pulsar"
+    servers = "service.url"
+    form = FORM

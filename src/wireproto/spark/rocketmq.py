@@ -5,38 +5,13 @@ Options: ``nameServer``, ``topic``, ``startingOffsets``, ``endingOffsets``, ``in
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pyspark.sql.datasource import DataSource
-
-from .kafka import OFFSET_FORM as FORM
-from .log import LogReader
-from .options import SourceOptions, read_options
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+from .kafka import OFFSET_FORM
+from .log import LogSource
 
 
-class RocketMQWire(DataSource):
+class RocketMQWire(LogSource):
     """Reads RocketMQ topics as Arrow, one task per queue."""
 
-    @classmethod
-    def name(cls) -> str:
-        return "rocketmq-wire"
-
-    def settings(self) -> SourceOptions:
-        """The options, checked."""
-        return read_options(
-            self.options,
-            scheme="rocketmq",
-            servers="nameServer",
-            topic="topic",
-            known=("includeHeaders",),
-            prefix="rocketmq.",
-        )
-
-    def schema(self) -> str:
-        return FORM.ddl(("headers",) if self.settings().flag("includeHeaders") else ())
-
-    def reader(self, schema: StructType) -> LogReader:
-        return LogReader(self.settings(), schema, FORM)
+    protocol = "rocketmq"
+    servers = "nameServer"
+    form = OFFSET_FORM

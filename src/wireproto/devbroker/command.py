@@ -1,0 +1,41 @@
+"""What the two commands that run the dev broker share: options, and waiting to be told to stop.
+
+``wireproto dev`` is for people, ``python -m wireproto.devbroker`` for programs. Must not: print.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import threading
+from pathlib import Path
+
+from .broker import DevBroker
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of a dev broker."""
+    parser.add_argument("--protocols", type=lambda text: text.split(","), help="comma-separated; all by default")
+    parser.add_argument("--data-dir", type=Path, help="keep data in this folder; in memory by default")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    parser.add_argument("--port", action="append", default=[], metavar="PROTOCOL[.LISTENER]=N", help="a fixed port; free ones by default")
+
+
+def broker_of(options: argparse.Namespace) -> DevBroker:
+    """The broker that the options describe, not started."""
+    ports = {name: int(port) for name, _, port in (item.partition("=") for item in options.port)}
+    return DevBroker(options.protocols, data_dir=options.data_dir, host=options.host, ports=ports)
+
+
+def stop_signal() -> threading.Event:
+    """An event that SIGINT and SIGTERM set. Call it before the broker starts."""
+    done = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: done.set())
+    return done
+
+
+def wait(done: threading.Event) -> None:
+    """Until the event is set."""
+    while not done.wait(1.0):  # a wait without an end would keep signals from being handled on some systems
+        pass
