@@ -36,6 +36,7 @@ def test_what_was_written_is_there_after_a_crash(seat: Seat, client: Any, topic:
 
 def test_a_producer_goes_on_over_an_outage(seat: Seat, client: Any, topic: str) -> None:
     """Records sent before, during and after; every receipt that gave a position is there."""
+    begun: list[bytes] = []
     acknowledged: list[bytes] = []
     failed: list[bytes] = []
     stop = threading.Event()
@@ -46,6 +47,7 @@ def test_a_producer_goes_on_over_an_outage(seat: Seat, client: Any, topic: str) 
             while not stop.is_set():
                 value = b"%06d" % number
                 number += 1
+                begun.append(value)
                 try:
                     producer.send(value, timeout=60.0).position(60.0)
                     acknowledged.append(value)
@@ -60,7 +62,8 @@ def test_a_producer_goes_on_over_an_outage(seat: Seat, client: Any, topic: str) 
             time.sleep(0.01)
         before = len(acknowledged)
         with seat.away():
-            time.sleep(0.5)
+            while len(begun) == len(acknowledged) + len(failed) and time.monotonic() < deadline + 60:
+                time.sleep(0.01)  # until a send meets the outage
         while len(acknowledged) < before + 40 and time.monotonic() < deadline + 120:
             time.sleep(0.01)
         stop.set()
