@@ -50,7 +50,8 @@ def suite(bench: Bench) -> None:
     early, late = max(size for _, size in rows[:first]), max(size for _, size in rows)
     read = records * passes * RECORD / 1e9
     bench.brokers["memory"] = (
-        f"memory: reader's resident size {early / 1e6:.0f} MB after {first * records * RECORD / 1e9:.1f} GB, at most {late / 1e6:.0f} MB to {read:.1f} GB"
+        f"memory: reader's resident size {early / 1e6:.0f} MB after {first * records * RECORD / 1e9:.1f} GB,"
+        f" at most {late / 1e6:.0f} MB to {read:.1f} GB"
     )
     print(f"    {bench.brokers['memory']}", flush=True)
     if late > early * GROWTH:
