@@ -1,3 +1,3 @@
-"""Fixtures for the whole suite: real brokers (brokers.plugin) and the embedded one."""
+"""Fixtures for the whole suite: real brokers (brokers.plugin), the table of oracles (oracles), and the embedded broker."""
 
-pytest_plugins = ["brokers.plugin", "wireproto.devbroker.pytest_plugin"]
+pytest_plugins = ["brokers.plugin", "oracles", "wireproto.devbroker.pytest_plugin"]

@@ -249,3 +249,59 @@ def test_deleting_a_subtree_gets_over_lost_replies(tree: Any, faults: Faults) ->
     faults.lose_reply("delete", times=2)
     tree.delete("/a", recursive=True)
     assert tree.exists("/a") is None
+
+
+@pytest.mark.parametrize("lost", [1, 2, 3, 5, 8])
+def test_deleting_a_queue_gets_over_lost_replies(client: Any, faults: Faults, lost: int) -> None:
+    with client.producer("jobs") as out:
+        for number in range(5):
+            out.send(b"%d" % number)
+    faults.lose_reply("delete", times=lost)
+    client.admin().delete_topic("jobs")
+    assert client.tree().exists("/jobs") is None
+    assert faults.seen("delete") >= 8
+
+
+def test_a_poll_keeps_its_timeout_when_the_server_falls_silent_within_a_run(client: Any, faults: Faults) -> None:
+    """What had come is handed out, the rest is not lost, and nothing comes twice."""
+    with client.producer("jobs") as out:
+        for number in range(50):
+            out.send(b"%d" % number)
+    reader = client.reader("jobs", stop=LATEST)
+    came: list[int] = []
+
+    def tenth(_: Any) -> bool:
+        came.append(1)
+        return len(came) == 10
+
+    faults.delay("getData", 1.5, when=tenth)
+    begin = time.monotonic()
+    first = reader.poll(0.2)
+    assert first is not None
+    assert time.monotonic() - begin < 0.2 + 1.0
+    assert 0 < len(first.values()) < 50
+    values = list(first.values())
+    for _ in range(100):
+        begin = time.monotonic()
+        batch = reader.poll(0.1)
+        assert time.monotonic() - begin < 0.1 + LATE
+        if batch is not None:
+            values += batch.values()
+        if reader.done:
+            break
+    assert values == [b"%d" % number for number in range(50)]
+    assert faults.seen("getData") == 50
+
+
+def test_a_poll_keeps_its_timeout_when_no_answer_comes_at_all(client: Any, faults: Faults) -> None:
+    with client.producer("jobs") as out:
+        for number in range(50):
+            out.send(b"%d" % number)
+    reader = client.reader("jobs", stop=LATEST)
+    faults.stall("getData")
+    begin = time.monotonic()
+    assert reader.poll(0.3) is None
+    assert 0.3 <= time.monotonic() - begin < 0.3 + LATE
+    begin = time.monotonic()
+    assert reader.poll(0) is None
+    assert time.monotonic() - begin < 0.1 + LATE

@@ -1,8 +1,8 @@
 """QueueReader: reads a queue's messages in order of arrival, without taking them.
 
 What it is: the Reader role over the queue's layout. Messages are read in runs of pipelined gets; those that a worker finished meanwhile are
-passed over. A stop at LATEST is the server's counter when the reader opens, after a sync with the leader. Belongs to one thread
-at a time.
+passed over. What a run's answers bring in time is handed out; the rest of them is listened for by the next `poll`. A stop at LATEST is
+the server's counter when the reader opens, after a sync with the leader. Belongs to one thread at a time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from .._codec import ColumnsBuilder
-from ..errors import Closed, ConcurrentUse, TimedOut
+from ..errors import Closed, ConcurrentUse, TimedOut, WireprotoError
 from ..position import EARLIEST, AtTime, Position, TopicPartition, Where
 from ..records import Batch
 from .codes import NoNode
@@ -23,7 +23,8 @@ from .layout import ENTRIES, Entry, by_sequence, next_sequence, position, queue_
 from .paths import join
 
 if TYPE_CHECKING:
-    from .tree import Tree
+    from .messages import Stat
+    from .tree import Call, Tree
     from .watch import Watch
 
 AHEAD_BYTES = 4 << 20
@@ -31,7 +32,9 @@ AHEAD_BYTES = 4 << 20
 AHEAD = 512
 """Messages to ask for at once, at most."""
 LEAST = 0.1
-"""Seconds that an answer gets however short the timeout of `poll` is, so that polling without waiting gets on."""
+"""Seconds that a `poll` takes for asking and listening however short its timeout is, so that polling without waiting gets on."""
+STALE = 10.0
+"""Seconds after which messages that were asked for and did not come are asked for again."""
 FOLLOW = 1.0
 """Seconds that iterating a reader without a stop waits for more before it looks again."""
 
@@ -50,6 +53,8 @@ class QueueReader:
         self._busy = threading.Lock()
         self._closed = False
         self._found: deque[Entry] = deque()
+        self._asked: deque[tuple[Entry, Call[tuple[bytes | None, Stat]]]] = deque()
+        self._asked_at = 0.0
         self._watch: Watch | None = None
         self._size = AHEAD_BYTES // 16
         deadline = time.monotonic() + timeout
@@ -65,16 +70,17 @@ class QueueReader:
     def poll(self, timeout: float = 1.0) -> Batch | None:
         """The next messages, or None when none came within `timeout` or the stop is reached."""
         deadline = time.monotonic() + timeout
+        until = max(deadline, time.monotonic() + LEAST)
         self._enter()
         try:
             while not self.done:
-                if not self._found:
-                    self._list(max(deadline, time.monotonic() + LEAST))
-                if not self._found:
+                if not self._found and not self._asked:
+                    self._list(until)
+                if not self._found and not self._asked:
                     if self.done or self._watch is None or not self._watch.wait(deadline - time.monotonic()):
                         return None
                     continue
-                batch = self._read(deadline)
+                batch = self._read(until)
                 if batch is not None:
                     return batch
             return None
@@ -89,6 +95,7 @@ class QueueReader:
         try:
             self._next = self._resolve(where, time.monotonic() + timeout)
             self._found.clear()
+            self._asked.clear()
             self._watch = None
         finally:
             self._busy.release()
@@ -141,28 +148,54 @@ class QueueReader:
         if not self._found and self._stop is not None:
             self._next = self._stop  # counters below the stop were given out before it was set: nothing more can come
 
-    def _read(self, deadline: float) -> Batch | None:
-        """One run of gets. What was not answered in time is asked for again by the next poll."""
-        run = [self._found.popleft() for _ in range(min(len(self._found), AHEAD, max(AHEAD_BYTES // max(self._size, 1), 1)))]
-        calls = [(entry, self._tree.get_async(join(self._entries, entry.name))) for entry in run]
+    def _read(self, until: float) -> Batch | None:
+        """What a run of gets brings until then; None when its messages are all gone. Raises TimedOut when nothing came in time."""
+        if not self._asked:
+            self._ask(until)
         builder = ColumnsBuilder("sequence")
+        read: list[Entry] = []
         size = 0
         try:
-            for entry, call in calls:
+            while self._asked:
+                entry, call = self._asked[0]
+                if not call.wait(until - time.monotonic()):
+                    break
                 try:
-                    data, stat = call.result(max(deadline, time.monotonic() + LEAST) - time.monotonic())
+                    data, stat = call.result(until - time.monotonic())
                 except NoNode:
-                    continue
-                size += stat.data_length
-                builder.append(data, timestamp=stat.ctime, position=entry.sequence)
-        except BaseException:
-            self._found.extendleft(reversed(run))
-            raise
+                    pass  # a worker has finished it
+                else:
+                    builder.append(data, timestamp=stat.ctime, position=entry.sequence)
+                    size += stat.data_length
+                read.append(entry)
+                self._asked.popleft()
+        except BaseException as why:
+            self._ask_again()
+            if not isinstance(why, WireprotoError) or not read:
+                self._found.extendleft(reversed(read))
+                raise
+        if not read:
+            if time.monotonic() - self._asked_at > STALE:
+                self._ask_again()
+            raise TimedOut("no message in time", topic=self.topic)
         self._size = max(size // max(len(builder), 1), 256)
-        self._next = run[-1].sequence + 1
+        self._next = read[-1].sequence + 1
         if not len(builder):
             return None
         return Batch(self.topic, 0, builder.finish(), position(self.topic, self._next))
+
+    def _ask(self, until: float) -> None:
+        """Send a run of gets."""
+        self._asked_at = time.monotonic()
+        for _ in range(min(len(self._found), AHEAD, max(AHEAD_BYTES // max(self._size, 1), 1))):
+            path = join(self._entries, self._found[0].name)
+            call = self._tree.get_async(path, timeout=max(until - time.monotonic(), 0.0))
+            self._asked.append((self._found.popleft(), call))
+
+    def _ask_again(self) -> None:
+        """Have what was not answered asked for once more."""
+        self._found.extendleft(entry for entry, _ in reversed(self._asked))
+        self._asked.clear()
 
 
 def first_since(tree: Tree, entries: str, found: list[Entry], at: AtTime, end: int, deadline: float) -> int:
