@@ -35,10 +35,11 @@ def table(row: Row) -> str:
         cpu, wall = row.ratio(name), row.ratio(name, "wall")
         if name != row.ours and cpu is not None and wall is not None:
             text += f"   {cpu:6.1f}x {wall:6.1f}x"
-            if name in row.bars:
-                ratio = cpu if row.by == "cpu" else wall
-                verdict = "met" if ratio >= row.bars[name] else "within noise" if ratio >= row.bars[name] * row.fails_below else "missed"
-                text += f"   {row.bars[name]:g}x {row.by} {verdict}{'' if row.gate else ' (no gate)'}"
+            for bars, ratio, by in ((row.bars, cpu if row.by == "cpu" else wall, row.by), (row.rates, wall, "wall")):
+                if name in bars:
+                    text += f"   {bars[name]:g}x {by} {'met' if ratio >= bars[name] else 'missed'}{'' if row.gate else ' (no gate)'}"
+        if name in row.instructions:
+            text += f"   {row.instructions[name] / row.count:,.0f} instructions"
         lines.append(text)
     return "\n".join(lines)
 

@@ -59,7 +59,7 @@ def send(bench: Bench, client: Any, names: str, count: int, rounds: int) -> None
         ),
     ]
     for task, units, ours, theirs, bar in tasks:
-        bench.compare(task, units, {"wireproto": ours, PEER: theirs}, rounds=rounds, few={PEER: 3}, bars={PEER: bar}, fails_below=0.5)
+        bench.compare(task, units, {"wireproto": ours, PEER: theirs}, rounds=rounds, few={PEER: 3}, bars={PEER: bar})
 
 
 def read(bench: Bench, client: Any, names: str, count: int, rounds: int) -> None:
@@ -69,7 +69,7 @@ def read(bench: Bench, client: Any, names: str, count: int, rounds: int) -> None
     }
     for task, (use, bar) in uses.items():
         jobs: dict[str, Job] = {"wireproto": lambda use=use: ours_read(client, count, use), PEER: lambda: peer_push(names, count)}
-        bench.compare(task, count, jobs, rounds=rounds, few={PEER: 2}, bars={PEER: bar}, fails_below=0.5)
+        bench.compare(task, count, jobs, rounds=rounds, few={PEER: 2}, bars={PEER: bar})
 
 
 def ours_read(client: Any, count: int, use: Callable[[Any], Any]) -> Stretch:

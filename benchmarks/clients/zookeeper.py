@@ -71,7 +71,6 @@ def sync(bench: Bench, tree: Any, kazoo: Any, calls: int, rounds: int) -> None:
             rounds=rounds,
             bars={"kazoo": bar},
             by="wall",
-            fails_below=0.5,
         )
 
 
@@ -89,7 +88,6 @@ def pipelined(bench: Bench, tree: Any, kazoo: Any, calls: int, rounds: int) -> N
             unit="call",
             rounds=rounds,
             bars={"kazoo": bar},
-            fails_below=0.5,
         )
 
 
@@ -105,5 +103,4 @@ def children(bench: Bench, tree: Any, kazoo: Any, rounds: int) -> None:
         unit="call",
         rounds=rounds,
         bars={"kazoo": 3},
-        fails_below=0.5,
     )
