@@ -177,7 +177,7 @@ def _read_tags(cls: type[Message], value: Any, version: int, path: str) -> tuple
 
 def _read_value(cls: type[Message], kind: str, value: Any, version: int, path: str, nullable: bool) -> Any:
     if value is None:
-        if not nullable:
+        if not nullable and not _jute_null(cls, kind):
             raise _wrong(cls, version, path, kind, value)
         return None
     if kind.startswith("["):
@@ -199,6 +199,11 @@ def _read_value(cls: type[Message], kind: str, value: Any, version: int, path: s
         return value
     child = getattr(importlib.import_module(cls.__module__), kind)
     return _read_struct(child, value, version, path)
+
+
+def _jute_null(cls: type[Message], kind: str) -> bool:
+    """Whether it is of ZooKeeper's dialect, where any text, buffer or vector can stand as null in what was received."""
+    return cls.__module__.endswith(".zookeeper.messages") and (kind in ("string", "bytes") or kind.startswith("["))
 
 
 def _read_base64(cls: type[Message], kind: str, value: Any, version: int, path: str) -> bytes:

@@ -81,6 +81,7 @@ def test_every_message_and_version_goes_to_json_and_back_and_is_explained_alike(
             again = json.loads(json.dumps(fields, allow_nan=False))
             assert wire.encode(protocol, name, version, again) == data, (name, version)
             walked, lines = explain(cls, version, data)
+            fields.pop("encoding", None)  # ZooKeeper's, for text that jute would write otherwise
             assert walked == {key: fields[key] for key in walked}, (name, version)
             assert sorted(set(fields) - set(walked)) == [] or protocol == "kafka"
             assert [line.offset for line in lines] == sorted(line.offset for line in lines)

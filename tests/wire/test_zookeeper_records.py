@@ -1,4 +1,4 @@
-"""Every jute record against bytes that ZooKeeper's own library made (tests/wire/zookeeper/JuteVectors.java)."""
+"""Every jute record against bytes that ZooKeeper's own library made (tests/brokers/java/JuteJudge.java)."""
 
 from __future__ import annotations
 

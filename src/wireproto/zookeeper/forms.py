@@ -9,19 +9,25 @@ A failed operation's result has type -1 and is an ErrorResponse; delete and chec
      "end": {"type": -1, "done": true, "err": -1}}
 
 with ``results`` in the place of ``operations`` for a reply. When encoding, ``done``, ``err`` and ``end`` may be left out.
+
+What is written here is what jute's own encoder writes, to the byte: null for any text, buffer or vector, and a character above U+FFFF as
+its two surrogates of three bytes each. Clients send neither (`wireproto.zookeeper.messages` refuses the nulls that servers refuse, and
+writes UTF-8, which Java reads where it does not read the surrogates). A message with such a character in UTF-8 has ``"encoding": "utf-8"``
+beside its fields, and is written that way again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import struct
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from typing import Any, Final
 
 from wireproto._codec import Message
-from wireproto.errors import Malformed, ProtocolError
+from wireproto.errors import Malformed, ProtocolError, ValueUnsupported
 from wireproto.explain import walk
-from wireproto.forms import Bytes, Form, Line, schema_forms
-from wireproto.message import from_json, to_json
+from wireproto.forms import Bytes, Form, Line, SchemaForm
+from wireproto.message import fields_of, from_json, messages, to_json
 
 from . import messages as m
 
@@ -36,15 +42,98 @@ _RESULTS: Final[dict[int, type[Message] | None]] = {
 }
 # fmt: on
 _END: Final = {"type": -1, "done": True, "err": -1}
+_FOUR: Final = b"\xf0\xf1\xf2\xf3\xf4"
+"""First bytes of four-byte characters."""
+_NULL: Final = b"\xff\xff\xff\xff"
+_NUMBERS: Final = {"bool": struct.Struct(">?"), "int8": struct.Struct(">b"), "int32": struct.Struct(">i"), "int64": struct.Struct(">q")}
 
 
 def forms() -> dict[str, Form]:
     """Every jute record, MultiRequest and MultiResponse."""
     return {
-        **schema_forms("zookeeper", structs=True),
+        **{name: Jute(cls) for name, cls in messages("zookeeper").items()},
         "MultiRequest": Multi("MultiRequest", "operations", _REQUESTS, -1),
         "MultiResponse": Multi("MultiResponse", "results", _RESULTS, 0),
     }
+
+
+class Jute(SchemaForm):
+    """One record."""
+
+    def decode(self, version: int, data: bytes) -> dict[str, Any]:
+        return _marked(self, super().decode(version, data), data)
+
+    def encode(self, version: int, fields: Mapping[str, Any]) -> bytes:
+        fields, utf8 = _unmarked(fields, self.cls.__name__)
+        return jute(from_json(self.cls, fields), utf8)
+
+
+def _marked(form: Form, shown: dict[str, Any], data: bytes) -> dict[str, Any]:
+    """Say that the text is UTF-8, where that makes a difference."""
+    if any(byte in data for byte in _FOUR) and form.encode(0, shown) != data:
+        shown["encoding"] = "utf-8"
+    return shown
+
+
+def _unmarked(fields: Mapping[str, Any], message: str) -> tuple[dict[str, Any], bool]:
+    rest = dict(fields)
+    encoding = rest.pop("encoding", None)
+    if encoding not in (None, "utf-8"):
+        raise Malformed(f"no encoding {encoding!a}", message=message, version=0, path="encoding")
+    return rest, encoding is not None
+
+
+def jute(record: Message, utf8: bool = False) -> bytes:
+    """The bytes that jute's BinaryOutputArchive makes of a record.
+
+    Args:
+        utf8: characters above U+FFFF are written as four bytes, not as two surrogates.
+    Raises:
+        ValueUnsupported: a number that does not fit.
+    """
+    return b"".join(_parts(record, type(record).__name__, _utf8 if utf8 else surrogates))
+
+
+def _parts(record: Message, path: str, text: Callable[[str], bytes]) -> Iterator[bytes]:
+    for field in fields_of(type(record)):
+        yield from _value(field.type, getattr(record, field.name), f"{path}.{field.vendor}", text)
+
+
+def _value(kind: str, value: Any, path: str, text: Callable[[str], bytes]) -> Iterator[bytes]:
+    if kind in _NUMBERS:
+        try:
+            yield _NUMBERS[kind].pack(value)
+        except struct.error:
+            raise ValueUnsupported(f"{value!r} is no {kind}", message=path.partition(".")[0], path=path.partition(".")[2]) from None
+    elif value is None:
+        yield _NULL
+    elif kind == "string":
+        yield from _sized(text(value))
+    elif kind == "bytes":
+        yield from _sized(bytes(value))
+    elif kind.startswith("["):
+        yield _NUMBERS["int32"].pack(len(value))
+        for index, item in enumerate(value):
+            yield from _value(kind[1:-1], item, f"{path}[{index}]", text)
+    else:
+        yield from _parts(value, path, text)
+
+
+def _sized(data: bytes) -> Iterator[bytes]:
+    yield _NUMBERS["int32"].pack(len(data))
+    yield data
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def surrogates(text: str) -> bytes:
+    """Text as Java's UTF-16 units, each written as UTF-8 would write it."""
+    if text.isascii() or max(text) < "\U00010000":
+        return text.encode("utf-8", "surrogatepass")
+    units = memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H")
+    return "".join(map(chr, units)).encode("utf-8", "surrogatepass")
 
 
 class Multi:
@@ -77,9 +166,10 @@ class Multi:
             found.append(item)
         if at != len(data):
             raise Malformed(f"{len(data) - at} bytes left over", message=self.name, version=0, offset=at)
-        return {self.items: found, "end": to_json(header)}
+        return _marked(self, {self.items: found, "end": to_json(header)}, data)
 
     def encode(self, version: int, fields: Mapping[str, Any]) -> bytes:
+        fields, utf8 = _unmarked(fields, self.name)
         strange = sorted(set(fields) - {self.items, "end"})
         if strange:
             raise Malformed(f"no field {strange[0]!r}", message=self.name, version=0, path=strange[0])
@@ -100,7 +190,7 @@ class Multi:
             record = self._record(header.type, None)
             parts.append(header.encode())
             if record is not None:
-                parts.append(from_json(record, item.get("record", {})).encode())
+                parts.append(jute(from_json(record, item.get("record", {})), utf8))
             elif item.get("record"):
                 raise Malformed("this result has no record", message=self.name, version=0, path=where)
         parts.append(from_json(m.MultiHeader, end).encode())
