@@ -18,6 +18,7 @@ include "_codec_parts/rocketmq_header.pyx"  # RemotingCommand: RocketMQ's frame,
 include "_codec_parts/table.pyx"         # rows of records in C memory
 include "_codec_parts/arrow_abi.pyx"     # structs of the Arrow C data interface
 include "_codec_parts/columns.pyx"       # Columns, ColumnsBuilder
+include "_codec_parts/split.pyx"         # rows by partition
 include "_codec_parts/record.pyx"        # Record
 include "_codec_parts/arrow_export.pyx"  # Columns to Arrow
 include "_codec_parts/kafka_section.pyx"  # Kafka batches, without the GIL
@@ -26,5 +27,7 @@ include "_codec_parts/kafka_records.pyx"  # decode_kafka
 include "_codec_parts/kafka_encode.pyx"  # KafkaBatchBuilder
 include "_codec_parts/arrow_import.pyx"  # Arrow to Columns
 include "_codec_parts/pulsar_batch.pyx"  # decode_pulsar
+include "_codec_parts/receipt.pyx"       # BatchReceipt: a record's share in a batch on its way
+include "_codec_parts/pulsar_rows.pyx"   # records into the body of a Pulsar batch
 include "_codec_parts/pulsar_build.pyx"  # PulsarBatchBuilder
 include "_codec_parts/rocketmq_message.pyx"  # decode_rocketmq, RocketBatchBuilder

@@ -12,7 +12,7 @@ import snappy
 import zstandard
 
 import pulsar
-from wireproto._codec import Columns, PulsarBatchBuilder, crc32c, decode_pulsar
+from wireproto._codec import Columns, PulsarBatchBuilder, crc32c, decode_pulsar, split_columns
 from wireproto.errors import OptionError, ValueUnsupported
 from wireproto.pulsar import PulsarApi_pb2 as api
 
@@ -135,14 +135,117 @@ def test_we_read_our_own_frames_as_the_slow_codec_does() -> None:
         assert ours.values() == [row[0] for row in rows]
 
 
-def test_columns_encode_as_rows_do() -> None:
-    rows = [row for row in ROWS if row[3]]
-    columns = Columns.from_rows([r[0] for r in rows], [r[1] for r in rows], [r[2] for r in rows], [r[3] for r in rows])
+def columns_of(rows: list[tuple]) -> Columns:
+    return Columns.from_rows([r[0] for r in rows], [r[1] for r in rows], [r[2] for r in rows], [r[3] or None for r in rows])
+
+
+@pytest.mark.parametrize("batched", [True, False])
+def test_columns_encode_as_rows_do(batched: bool) -> None:
+    many = (b"many", b"\x80", tuple((f"name-{n}", b"%d" % n) for n in range(100)), 9)
+    rows = [*ROWS, many, *((b"v", rng_key, (), 1) for rng_key in (b"\xff", b"\xff\xfe", b"\xff\xfe\xfd", b"\xff\xfe\xfd\xfc"))]
+    columns = columns_of(rows)
+    if not batched:
+        for n, row in enumerate(rows):
+            builder = PulsarBatchBuilder("producer-ü", batched=False)
+            assert builder.append_columns(columns, n, len(rows)) == 1
+            assert builder.finish(1, 2, 3) == fill([row], batched=False).finish(1, 2, 3)
+        return
     builder = PulsarBatchBuilder("producer-ü")
-    assert builder.append_columns(columns[1:], 0, 2) == 2
+    builder.check_columns(columns)
+    assert builder.append_columns(columns[1:], 0, len(rows) - 1) == len(rows) - 1
     assert builder.finish(1, 2, 3) == fill(rows[1:]).finish(1, 2, 3)
     small = PulsarBatchBuilder("p", max_records=2)
     assert small.append_columns(columns, 0, 3) == 2
+    near = PulsarBatchBuilder("p")
+    assert near.append_columns(columns, 0, 5, 200) == 3  # the fourth has 3,000 bytes
+    assert near.append_columns(columns, 3, 5, 200) == 0
+    first = PulsarBatchBuilder("p")
+    assert first.append_columns(columns, 3, 5, 100) == 1
+
+
+@pytest.mark.parametrize(
+    ("bad", "text"),
+    [
+        ((b"v", None, (("a", None),), 0), "null"),
+        ((b"v", None, (("a", b"1"), ("b", b"\xff")), 0), "UTF-8"),
+        ((b"v", None, (("a", b"1"), ("b", b"2"), ("a", b"1")), 0), "twice"),
+        ((b"v", None, tuple((f"name-{n % 99}", b"") for n in range(100)), 0), "twice"),
+        ((b"v", None, tuple((f"name-{n}", None if n == 80 else b"") for n in range(100)), 0), "null"),
+        ((b"v", None, tuple((f"name-{n}", b"\xff") for n in range(100)), 0), "UTF-8"),
+        ((b"v", None, (), -1), "event time"),
+        ((b"v" * 9000, None, (), 0), "9000"),
+        ((b"v", None, (("a", b"x" * 9000),), 0), "fit"),
+        ((b"v", b"\xff" * 6000, (), 0), "fit"),
+    ],
+)
+def test_a_row_that_cannot_be_sent_is_named(bad: tuple, text: str) -> None:
+    builder = PulsarBatchBuilder("p", max_size=8000)
+    columns = columns_of([(b"ok", b"k", (), 1), bad, (b"ok", b"k", (), 1)])
+    with pytest.raises(ValueUnsupported, match=f"row 1: .*{text}"):
+        builder.check_columns(columns)
+    builder.check_columns(columns[:1])
+    with pytest.raises(ValueUnsupported, match=text):
+        builder.append_columns(columns, 0, 3)
+    _, _, payload = take_apart(b"".join(builder.finish(1, 1, 1)))
+    assert [value for _, value in split(payload)] == [b"ok"]
+
+
+class Carrier:
+    done = False
+
+    def position(self, index: int, timeout: float | None) -> tuple[int, float | None]:
+        return index, timeout
+
+    def describe(self, index: int) -> str:
+        return f"number {index}"
+
+
+def test_the_short_way_takes_plain_records_only_while_it_is_lent() -> None:
+    builder, batch = fill(ROWS[:1]), Carrier()
+    assert builder.take(b"v") is None
+    builder.lend(batch, 300, 10_000, 64)
+    receipt = builder.take(b"plain", b"key")
+    assert (receipt.batch, receipt.index, receipt.done, receipt.position(3), repr(receipt)) == (
+        *(batch, 1, False, (1, 3)),
+        "<Receipt number 1>",
+    )
+    assert builder.take(bytearray(b"no bytes")) is None
+    assert builder.take(b"v", "text") is None
+    assert builder.take(None) is None
+    assert builder.take(b"\x00", b"\xff").index == 2
+    assert builder.take(b"x" * 200) is None  # more than is left of the credit
+    assert builder.recall() == 300 - (64 + 8) - (64 + 2)
+    assert (builder.recall(), builder.take(b"v")) == (0, None)
+    plain = [(b"plain", b"key", (), 0), (b"\x00", b"\xff", (), 0)]
+    assert builder.finish(1, 2, 3) == fill([ROWS[0], *plain]).finish(1, 2, 3)
+    builder.append(b"first")
+    builder.lend(batch, 10_000, 300, 64)
+    taken = 0
+    while builder.take(b"0123456789") is not None:
+        taken += 1
+    assert 2 < taken < 7
+    assert builder.size < 300
+    few = PulsarBatchBuilder("p", max_records=3)
+    few.append(b"first")
+    few.lend(batch, 10_000, 10_000, 64)
+    assert few.take(b"second").index == 1
+    assert few.take(b"the last one goes the long way") is None
+
+
+def test_rows_are_split_by_partition_in_their_order() -> None:
+    rng = random.Random(5)
+    rows = [(rng.choice((None, b"%d" % n)), rng.choice((None, b"key")), (("n", b"%d" % n),)[: n % 2], n) for n in range(500)]
+    columns = columns_of(rows)
+    numbers = [rng.randrange(7) for _ in rows]
+    found = split_columns(columns[3:], numbers[3:], 9)
+    assert [number for number, _ in found] == sorted(set(numbers))
+    for number, part in found:
+        assert part == columns_of([row for row, wanted in zip(rows[3:], numbers[3:], strict=True) if wanted == number])
+    assert split_columns(columns, [4] * 500, 5) == [(4, columns)]
+    assert split_columns(columns[:0], [], 5) == []
+    for bad in ([0] * 499, [5] * 500, [-1] * 500):
+        with pytest.raises(IndexError):
+            split_columns(columns, bad, 5)
 
 
 def test_the_limits_hold() -> None:

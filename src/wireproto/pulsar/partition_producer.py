@@ -20,7 +20,7 @@ from copy import copy
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from wireproto._codec import PulsarBatchBuilder
+from wireproto._codec import BatchReceipt, Columns, PulsarBatchBuilder
 from wireproto._net import Connection, Event, Mailbox, Push, Timer, producer_channel
 from wireproto.errors import BufferFull, Closed, Disconnected, TimedOut, TransportError, ValueUnsupported, WireprotoError
 
@@ -28,7 +28,7 @@ from . import PulsarApi_pb2 as api
 from .codes import ChecksumError, ProducerBusy, error_of
 from .connection import FRAME_PADDING, BrokerInfo, ask
 from .frames import command_name, decode, encode, signed
-from .receipts import Entry, PulsarReceipt
+from .receipts import Entry
 
 if TYPE_CHECKING:
     from .client import PulsarClient
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 RETRY_FIRST, RETRY_MOST = 0.1, 10.0
 """Seconds between attempts to open the producer again."""
+RECORD_OVERHEAD = 64
+"""Bytes that a record is counted with in the send buffer beside its key, value and headers."""
 ROOM_RETRY = 0.005
 """Seconds until what the kernel had no room for is tried again."""
 
@@ -154,12 +156,22 @@ class PartitionProducer:
 
     # -- taking records -----------------------------------------------------------------------------------------
 
+    def take(self, value: bytes | None, key: bytes | None) -> BatchReceipt | None:
+        """The short way in, without a lock: a plain record into the batch that is open already. None: it must go by `append`."""
+        return self._builder.take(value, key) if self._builder is not None else None
+
+    def check_columns(self, rows: Columns) -> None:
+        """Raise ValueUnsupported for rows that cannot be sent."""
+        with self._lock:
+            self._usable().check_columns(rows)
+
     def append(
         self, value: bytes | None, key: bytes | None, properties: tuple[tuple[str, bytes], ...], event_time: int, size: int
-    ) -> PulsarReceipt:
+    ) -> BatchReceipt:
         """Take one record whose `size` bytes were taken from the send buffer; on an error they are the caller's again."""
         with self._lock:
             builder = self._usable()
+            self._recall()
             if size > self._max_size:
                 raise ValueUnsupported(
                     f"the record has {size} bytes, the broker takes {self._max_size}", topic=self.topic, partition=self.partition
@@ -169,18 +181,53 @@ class PartitionProducer:
             if not builder.append(value, key, properties, event_time):
                 self._finish()
                 builder.append(value, key, properties, event_time)
-            entry = self._open
-            if entry is None:
-                deadline = time.monotonic() + self._options.delivery_timeout
-                entry = self._open = Entry(self, Event(self._loop), deadline, self._options.batching)
-            receipt = PulsarReceipt(entry, entry.records)
-            entry.records += 1
-            entry.size += size
-            if not self._options.batching or entry.records >= self._options.batch_records or builder.size >= self._options.batch_size:
+            return self._taken(builder, size)
+
+    def append_columns(self, rows: Columns, start: int, share: int) -> tuple[int, BatchReceipt]:
+        """Take rows from `start` on into one batch, as many as fit it: how many, and the receipt of the last.
+
+        `share` bytes were taken from the send buffer; what the rows do not need goes back. On an error all of it is the caller's again.
+        """
+        stop, size = len(rows), self._options.batch_size
+        with self._lock:
+            builder = self._usable()
+            self._recall()
+            taken = builder.append_columns(rows, start, stop, size)
+            if not taken:
                 self._finish()
-            elif entry.records == 1:
-                self._linger = self._loop.call_at(time.monotonic() + self._options.linger, self._linger_over, entry)
-            return receipt
+                taken = builder.append_columns(rows, start, stop, size)
+            used = min(rows[start : start + taken].nbytes + RECORD_OVERHEAD * taken, share)
+            receipt = self._taken(builder, used, full=start + taken < stop)
+        self._client.budget.give(share - used)
+        return taken, receipt
+
+    def _taken(self, builder: PulsarBatchBuilder, size: int, *, full: bool = False) -> BatchReceipt:
+        """Records were added: count them, send the batch if it is full, else let more in. Lock held."""
+        entry = self._open
+        count = len(builder)
+        if entry is None:
+            now = time.monotonic()
+            entry = self._open = Entry(self, Event(self._loop), now + self._options.delivery_timeout, self._options.batching)
+            self._linger = self._loop.call_at(now + self._options.linger, self._linger_over, entry) if self._options.batching else None
+        receipt = BatchReceipt(entry, count - 1)
+        entry.size += size
+        if full or not self._options.batching or count >= self._options.batch_records or builder.size >= self._options.batch_size:
+            self._finish()
+        else:
+            credit = self._client.send_credit
+            if credit and self._client.budget.try_take(credit):
+                entry.size += credit
+                builder.lend(entry, credit, self._options.batch_size, RECORD_OVERHEAD)
+        return receipt
+
+    def _recall(self) -> None:
+        """No record comes in by the short way any more; what it was lent and did not use goes back. Lock held."""
+        if self._builder is None:
+            return
+        unused = self._builder.recall()
+        if unused and self._open is not None:
+            self._open.size -= unused
+            self._client.budget.give(unused)
 
     def _usable(self) -> PulsarBatchBuilder:
         if self._failed is not None:
@@ -200,6 +247,7 @@ class PartitionProducer:
 
     def _finish(self) -> None:
         """Close the open batch and send it. Lock held."""
+        self._recall()
         entry, builder = self._open, self._builder
         if entry is None or builder is None:
             return
@@ -208,7 +256,7 @@ class PartitionProducer:
             self._linger.cancel()
             self._linger = None
         entry.sequence_id = self._sequence
-        self._sequence += entry.records
+        self._sequence += len(builder)
         entry.buffers = builder.finish(self._id, entry.sequence_id, int(time.time() * 1000))
         if sum(map(len, entry.buffers)) > self._max_size + FRAME_PADDING:
             self._settle(entry, None, ValueUnsupported("the packed batch is larger than the broker takes", topic=self.topic))
@@ -332,6 +380,7 @@ class PartitionProducer:
                 return
             self._failed = error
             self._ready = False
+            self._recall()
             if self._open is not None:
                 entry, self._open = self._open, None
                 self._settle(entry, None, error)

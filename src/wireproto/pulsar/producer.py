@@ -12,22 +12,18 @@ from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from wireproto._codec import Columns
+from wireproto._codec import BatchReceipt, Columns, split_columns
 from wireproto.errors import Closed, OptionError, ValueUnsupported
 from wireproto.records import Headers
 
 from .keys import as_bytes
 from .keys import properties as to_properties
-from .partition_producer import PartitionProducer
-from .receipts import PulsarReceipt
+from .partition_producer import RECORD_OVERHEAD, PartitionProducer
 from .routing import key_hasher
 
 if TYPE_CHECKING:
     from .client import PulsarClient
     from .options import PulsarOptions
-
-RECORD_OVERHEAD = 64
-"""Bytes that a record is counted with beside its key, value and headers."""
 
 
 class PulsarProducer:
@@ -45,6 +41,7 @@ class PulsarProducer:
         names = client.names(topic, deadline)
         self._partitions = [PartitionProducer(client, topic, number, name, options) for number, name in names]
         self._partitioned = names[0][0] >= 0
+        self._single = self._partitions[0] if len(names) == 1 else None
         opened: list[PartitionProducer] = []
         try:
             for partition in self._partitions:
@@ -66,8 +63,12 @@ class PulsarProducer:
         timestamp: int | None = None,
         partition: int | None = None,
         timeout: float = 30.0,
-    ) -> PulsarReceipt:
+    ) -> BatchReceipt:
         """Take one record; see `wireproto.roles.Producer.send`. `timestamp` becomes the event time."""
+        if self._single is not None and headers is None and timestamp is None and partition is None:
+            receipt = self._single.take(value, key)
+            if receipt is not None:
+                return receipt
         return self._take(value, key, to_properties(headers), timestamp, partition, time.monotonic() + timeout)
 
     def _take(
@@ -78,60 +79,105 @@ class PulsarProducer:
         timestamp: int | None,
         partition: int | None,
         deadline: float,
-    ) -> PulsarReceipt:
+    ) -> BatchReceipt:
         if self._closed:
             raise Closed("the producer is closed", topic=self.topic)
         value, key = as_bytes("value", value), as_bytes("key", key)
         if timestamp is not None and not 0 < timestamp < 2**63:
             raise ValueUnsupported(f"an event time of {timestamp}: Pulsar's are milliseconds above 0", topic=self.topic)
+        target = self._partitions[self._choose(key, partition)]
+        if not properties and timestamp is None:
+            receipt = target.take(value, key)
+            if receipt is not None:
+                return receipt
         size = RECORD_OVERHEAD + (len(value) if value is not None else 0) + (len(key) if key is not None else 0)
         for name, text in properties:
             size += len(name) + len(text) + 8
-        target = self._choose(key, partition)
+        self._admit(size, deadline)
+        try:
+            return target.append(value, key, properties, timestamp or 0, size)
+        except BaseException:
+            self._client.budget.give(size)
+            raise
+
+    def _admit(self, size: int, deadline: float) -> None:
+        """Take bytes from the send buffer; what is open goes out when there is no room."""
         budget = self._client.budget
         if not budget.try_take(size):
             for waiting in self._partitions:
                 waiting.hurry()
             budget.take(size, deadline)
-        try:
-            return target.append(value, key, properties, timestamp or 0, size)
-        except BaseException:
-            budget.give(size)
-            raise
 
-    def _choose(self, key: bytes | None, partition: int | None) -> PartitionProducer:
+    def _choose(self, key: bytes | None, partition: int | None) -> int:
         """The partition asked for, else by key, else in turns: a batch's worth of records to each."""
         count = len(self._partitions)
         if partition is not None:
             if not self._partitioned and partition in (-1, 0):
-                return self._partitions[0]
+                return 0
             if not 0 <= partition < count:
                 raise OptionError(f"partition {partition}: {self.topic} has {count}")
-            return self._partitions[partition]
+            return partition
         if count == 1:
-            return self._partitions[0]
+            return 0
         if key is not None:
-            return self._partitions[self._hash(key) % count]
+            return self._hash(key) % count
+        return self._in_turn(1)[0]
+
+    def _in_turn(self, wanted: int) -> tuple[int, int]:
+        """The partition whose turn it is, and how many of the records without a key it takes."""
         with self._lock:
             if self._left <= 0:
-                self._turn = (self._turn + 1) % count
+                self._turn = (self._turn + 1) % len(self._partitions)
                 self._left = self._options.batch_records if self._options.batching and self._options.keyless == "sticky" else 1
-            self._left -= 1
-            return self._partitions[self._turn]
+            count = min(self._left, wanted)
+            self._left -= count
+            return self._turn, count
 
-    def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> Sequence[PulsarReceipt]:
-        """Take many records; see `wireproto.roles.Producer.send_batch`."""
+    def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> Sequence[BatchReceipt]:
+        """Take many records; see `wireproto.roles.Producer.send_batch`. Everything is checked before anything is taken."""
+        if self._closed:
+            raise Closed("the producer is closed", topic=self.topic)
         deadline = time.monotonic() + timeout
-        last: dict[int, PulsarReceipt] = {}
         table = columns if isinstance(columns, Columns) else Columns.from_arrow(columns)
-        places: Sequence[int | None] = table.partitions() or [None] * len(table)
-        if partition is not None:
-            places = [partition] * len(table)
-        rows = zip(table.values(), table.keys(), table.headers(), table.timestamps(), places, strict=True)
-        for value, key, headers, timestamp, place in rows:
-            receipt = self._take(value, key, to_properties(headers), timestamp, place, deadline)
-            last[id(receipt.entry)] = receipt
+        self._partitions[0].check_columns(table)
+        last: dict[int, BatchReceipt] = {}
+        for number, rows in self._shares(table, partition):
+            self._take_columns(self._partitions[number], rows, deadline, last)
         return tuple(last.values())
+
+    def _shares(self, table: Columns, partition: int | None) -> list[tuple[int, Columns]]:
+        """The rows by partition, in their order within each."""
+        count = len(self._partitions)
+        places = table.partitions() if partition is None else None
+        if places is not None:
+            return split_columns(table, [self._choose(None, place) for place in places], count)
+        if partition is not None or count == 1:
+            return [(self._choose(None, partition), table)]
+        keys = table.keys()
+        if any(key is not None for key in keys):
+            return split_columns(table, [self._choose(key, None) for key in keys], count)
+        shares: list[tuple[int, Columns]] = []
+        start = 0
+        while start < len(table):
+            number, taken = self._in_turn(len(table) - start)
+            shares.append((number, table[start : start + taken]))
+            start += taken
+        return shares
+
+    def _take_columns(self, target: PartitionProducer, rows: Columns, deadline: float, last: dict[int, BatchReceipt]) -> None:
+        """Rows into batches of one partition. Room for a whole batch is taken before, and what it does not need given back."""
+        start, many, most = 0, self._options.batch_records, self._options.batch_size
+        while start < len(rows):
+            ahead = rows[start : start + many]
+            share = min(ahead.nbytes, max(most, ahead[:1].nbytes)) + RECORD_OVERHEAD * len(ahead)
+            self._admit(share, deadline)
+            try:
+                taken, receipt = target.append_columns(rows, start, share)
+            except BaseException:
+                self._client.budget.give(share)
+                raise
+            start += taken
+            last[id(receipt.batch)] = receipt
 
     def flush(self, timeout: float = 30.0) -> None:
         """Wait until every record taken so far is acknowledged; raises the first failure, or TimedOut."""

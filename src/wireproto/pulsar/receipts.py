@@ -1,7 +1,7 @@
-"""What `send` hands out, and what waits behind it for the broker's answer.
+"""What waits behind the receipts of `send` for the broker's answer.
 
-What it is: one `Entry` per stored entry on its way (a record, or a batch of them) and one `PulsarReceipt` per record, which is its
-entry and its index within it. Must not: know connections; the partition's producer fills the entries in.
+What it is: one `Entry` per stored entry on its way (a record, or a batch of them); a receipt (`wireproto._codec.BatchReceipt`) is an entry
+and the index of a record within it. Must not: know connections; the partition's producer fills the entries in.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class Entry:
         producer: whose it is.
         event: its outcome: (ledger, entry), or the error.
         sequence_id: of its first record; -1 while the batch is open.
-        records, size: how many, and bytes taken from the send buffer.
+        size: bytes taken from the send buffer.
         buffers: the frame, kept until the receipt so that it can be sent again.
         deadline: monotonic time at which it fails with TimedOut.
         sent: whether it was handed to the present connection.
     """
 
-    __slots__ = ("batched", "buffers", "deadline", "event", "producer", "records", "sent", "sequence_id", "size")
+    __slots__ = ("batched", "buffers", "deadline", "event", "producer", "sent", "sequence_id", "size")
 
     def __init__(self, producer: PartitionProducer, event: Event, deadline: float, batched: bool) -> None:
         self.producer = producer
@@ -37,43 +37,28 @@ class Entry:
         self.deadline = deadline
         self.batched = batched
         self.sequence_id = -1
-        self.records = 0
         self.size = 0
         self.buffers: list[Any] = []
         self.sent = False
 
-
-class PulsarReceipt:
-    """The outcome of one record; see `wireproto.records.Receipt`."""
-
-    __slots__ = ("_entry", "_index")
-
-    def __init__(self, entry: Entry, index: int) -> None:
-        self._entry = entry
-        self._index = index
-
-    @property
-    def entry(self) -> Entry:
-        """The stored entry that the record goes into."""
-        return self._entry
-
     @property
     def done(self) -> bool:
-        return self._entry.event.done
+        """Whether the outcome is known."""
+        return self.event.done
 
-    def position(self, timeout: float | None = None) -> MessageId:
-        """Wait for the broker's receipt. A batch that is still open goes out at once.
+    def position(self, index: int, timeout: float | None) -> MessageId:
+        """Wait for the broker's receipt; the place of a record. A batch that is still open goes out at once.
 
         Where deduplication made the broker drop a repeated record, ledger and entry are -1: it is stored, but not known where.
         """
-        entry = self._entry
-        if not entry.event.done:
-            entry.producer.hurry(entry)
-        until = entry.deadline + 1.0 if timeout is None else time.monotonic() + timeout
-        ledger, number = entry.event.wait(until)
-        owner = entry.producer
-        return MessageId(owner.topic, owner.partition, ledger, number, self._index if entry.batched else -1)
+        if not self.event.done:
+            self.producer.hurry(self)
+        until = self.deadline + 1.0 if timeout is None else time.monotonic() + timeout
+        ledger, number = self.event.wait(until)
+        owner = self.producer
+        return MessageId(owner.topic, owner.partition, ledger, number, index if self.batched else -1)
 
-    def __repr__(self) -> str:
-        state = "pending" if not self.done else "failed" if self._entry.event.error else "acknowledged"
-        return f"<Receipt {self._entry.producer.topic}[{self._entry.producer.partition}] {state}>"
+    def describe(self, index: int) -> str:
+        """For a receipt's repr."""
+        state = "pending" if not self.done else "failed" if self.event.error else "acknowledged"
+        return f"{self.producer.topic}[{self.producer.partition}] record {index} of its batch, {state}"
