@@ -1,13 +1,14 @@
 """Types of the compiled codec core."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal, Self, final, overload
 
 from typing_extensions import Buffer
 
 from wireproto.errors import ProtocolError
 from wireproto.message import Field
-from wireproto.position import Position
+from wireproto.position import LogOffset, Position
+from wireproto.records import Headers
 
 # checksum
 def crc32c(data: Buffer, value: int = 0) -> int: ...
@@ -220,6 +221,74 @@ class KafkaBatchBuilder:
     def finish(
         self, producer_id: int = -1, producer_epoch: int = -1, base_sequence: int = -1, *, transactional: bool = False
     ) -> bytes: ...
+
+class KafkaRoom:
+    """A count of bytes with a bound; one record larger than it is let in alone."""
+
+    @property
+    def limit(self) -> int: ...
+    @property
+    def held(self) -> int: ...
+    def bound(self, limit: int) -> None: ...
+    def try_take(self, size: int) -> bool: ...
+    def put_back(self, size: int) -> None: ...
+
+class KafkaOpenBatch:
+    """A batch that takes records until it is sealed."""
+
+    builder: Any
+    count: int
+    size: int
+    @property
+    def sealed(self) -> bool: ...
+    def seal(self) -> None: ...
+    def add(self, value: Buffer | None, key: Buffer | None, headers: bytes | None, timestamp: int, size: int) -> int:
+        """The record's index, -1 when there is no room."""
+    def add_rows(self, columns: Columns, rows: KafkaRows | None, start: int, stop: int, now: int) -> tuple[int, int, int]:
+        """Rows taken, the bytes that they hold, index of the last one."""
+
+@final
+class KafkaRows:
+    """Numbers of the rows of one partition, in their order."""
+
+    def __len__(self) -> int: ...
+
+@final
+class KafkaReceipt:
+    """One record's outcome: a batch and an index in it."""
+
+    @property
+    def batch(self) -> Any: ...
+    @property
+    def index(self) -> int: ...
+    def __init__(self, batch: Any, index: int) -> None: ...
+    @property
+    def done(self) -> bool: ...
+    def position(self, timeout: float | None = None) -> LogOffset: ...
+
+class KafkaIntake:
+    """The base of a Kafka producer: `send` in one call of the core. What that cannot do, the producer's `_send_slowly` does."""
+
+    @property
+    def stuck(self) -> int: ...
+    def intake(self, cluster: Any, usable: Callable[[], object], room: KafkaRoom, largest: int, direct: bool) -> None: ...
+    def know(self, topics: Any, partitions: int, stay: bool) -> None: ...
+    def stick(self, partition: int, room: int) -> None: ...
+    def stay(self, size: int) -> int: ...
+    def opened(self, partition: int, batch: KafkaOpenBatch) -> None: ...
+    def send(
+        self,
+        value: Buffer | None,
+        *,
+        key: Buffer | None = None,
+        headers: Headers = None,
+        timestamp: int | None = None,
+        partition: int | None = None,
+        timeout: float = 30.0,
+    ) -> KafkaReceipt: ...
+    def shares(self, columns: Columns, chosen: Sequence[int] | None = None) -> list[tuple[int, KafkaRows | None]]: ...
+
+def kafka_earliest(columns: Columns) -> int | None: ...
 
 def kafka_partition(key: Buffer, partitions: int) -> int: ...
 

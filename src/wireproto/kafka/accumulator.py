@@ -28,6 +28,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from .._codec import KafkaOpenBatch
+
 MAX_SEQUENCE = 0x7FFFFFFF
 WINDOW = 5
 _FOREVER = float("inf")
@@ -44,12 +46,13 @@ class Identity:
 NOBODY = Identity(-1, -1)
 
 
-class Outgoing:
-    """One batch.
+class Outgoing(KafkaOpenBatch):
+    """One batch. The core puts records into it until it is sealed.
 
     Attributes:
         builder: the core's batch builder.
         outcome: whatever the producer hands to those who wait.
+        owner: the producer, which its receipts ask.
         size: bytes of the send buffer that it holds.
         identity, sequence: given at the first sending; sequence is that of the first record, -1 while it has none.
         doubtful: an earlier sending got no answer, so that it may be in the log.
@@ -59,17 +62,15 @@ class Outgoing:
 
     __slots__ = (
         "attempts",
-        "builder",
-        "count",
         "created",
         "doubtful",
         "identity",
         "number",
         "outcome",
+        "owner",
         "partition",
         "sequence",
         "serial",
-        "size",
     )
 
     def __init__(self, partition: int, serial: int, builder: Any, outcome: Any, created: float) -> None:
@@ -77,9 +78,8 @@ class Outgoing:
         self.serial = serial
         self.builder = builder
         self.outcome = outcome
+        self.owner: Any = None
         self.created = created
-        self.size = 0
-        self.count = 0
         self.identity = NOBODY
         self.sequence = -1
         self.number = 0
@@ -88,6 +88,10 @@ class Outgoing:
 
     def __lt__(self, other: Outgoing) -> bool:
         return self.serial < other.serial
+
+    def position(self, index: int, timeout: float | None) -> Any:
+        """A record's place, as its receipt asks for it."""
+        return self.owner.position_in(self, index, timeout)
 
     def finish(self) -> Any:
         """The record batch as bytes, under its identity."""
@@ -123,6 +127,15 @@ class Lane:
         self.blocked_until = 0.0
         self.failures = 0
         self.taken = 0
+
+    def seal(self) -> Outgoing | None:
+        """No more records into the open batch; returns it if it has some."""
+        batch, self.open = self.open, None
+        if batch is not None:
+            batch.seal()
+            if batch.count:
+                return batch
+        return None
 
     def oldest(self) -> Outgoing | None:
         """The batch that everything else in the partition follows."""
@@ -174,10 +187,9 @@ class Accumulator:
     def close(self, partition: int) -> None:
         """No more records into the open batch."""
         lane = self.lane(partition)
-        if lane.open is not None:
-            if lane.open.count:
-                lane.waiting.append(lane.open)
-            lane.open = None
+        batch = lane.seal()
+        if batch is not None:
+            lane.waiting.append(batch)
 
     def close_all(self) -> None:
         for partition in self.lanes:
@@ -280,18 +292,17 @@ class Accumulator:
             while lane.waiting and now >= lane.waiting[0].created + self._pace.delivery_timeout:
                 gone.append(lane.waiting.popleft())
             if lane.open is not None and not lane.waiting and now >= lane.open.created + self._pace.delivery_timeout:
-                gone.append(lane.open)
-                lane.open = None
+                gone += [batch for batch in (lane.seal(),) if batch is not None]
         return gone
 
     def drain(self) -> list[Outgoing]:
         """Take out everything that has not been answered (on close)."""
         gone: list[Outgoing] = []
         for lane in self.lanes.values():
-            gone += [*lane.flying, *lane.waiting, *([lane.open] if lane.open is not None else [])]
+            left = lane.seal()
+            gone += [*lane.flying, *lane.waiting, *([left] if left is not None else [])]
             lane.flying.clear()
             lane.waiting.clear()
-            lane.open = None
         return sorted(gone)
 
     def unanswered(self) -> list[Outgoing]:

@@ -42,3 +42,8 @@ class Sticky:
             self._room = self._stride
         self._room -= size
         return self._current
+
+    def lend(self) -> int:
+        """What is left of the stride, for somebody else to count down."""
+        room, self._room = self._room, 0
+        return room

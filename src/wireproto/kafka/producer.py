@@ -22,17 +22,17 @@ import random
 import threading
 import time
 from collections.abc import Iterable
+from copy import copy
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from .._codec import Columns
+from .._codec import Columns, KafkaIntake, KafkaReceipt, KafkaRows
 from .._net import Event, Mailbox
 from ..errors import BrokerError, BufferFull, Closed, OptionError, TimedOut, UsageError, ValueUnsupported, WireprotoError
 from ..position import LogOffset
-from ..records import Headers
 from . import outgoing, wire
 from .accumulator import Accumulator, Identity, Outgoing, Pace
-from .cluster import NO_ID, Node
+from .cluster import NO_ID, Node, Topic
 from .codes import error
 from .messages import InitProducerIdRequest, InitProducerIdResponse, ProduceRequest, ProduceResponse
 from .partitioner import Sticky, partition_for_key
@@ -52,38 +52,11 @@ _PREPARE_TIME = 10.0
 _PREPARE_PAUSE = 0.1
 
 
-class KafkaReceipt:
-    """One record's outcome. See `wireproto.records.Receipt`."""
+class KafkaProducer(KafkaIntake):
+    """Appends records to one topic; may be shared by threads. Made by `KafkaClient.producer`.
 
-    __slots__ = ("_batch", "_index", "_producer")
-
-    def __init__(self, producer: KafkaProducer, batch: Outgoing, index: int) -> None:
-        self._producer = producer
-        self._batch = batch
-        self._index = index
-
-    @property
-    def done(self) -> bool:
-        done: bool = self._batch.outcome.done
-        return done
-
-    def position(self, timeout: float | None = None) -> LogOffset:
-        """Wait for the broker's answer and return the record's place; raises what the record failed with, TimedOut, or UsageError
-        with acks=0, which tells no position."""
-        producer, batch = self._producer, self._batch
-        if not batch.outcome.done:
-            producer.hurry(batch)
-        base: int = batch.outcome.wait(time.monotonic() + (producer.options.delivery_timeout if timeout is None else timeout))
-        if base < 0:
-            raise UsageError("the broker tells no position with acks=0", topic=producer.topic, partition=batch.partition)
-        return LogOffset(producer.topic, batch.partition, base + self._index)
-
-    def __repr__(self) -> str:
-        return f"<KafkaReceipt {self._producer.topic}[{self._batch.partition}] {'done' if self.done else 'under way'}>"
-
-
-class KafkaProducer:
-    """Appends records to one topic; may be shared by threads. Made by `KafkaClient.producer`."""
+    `send` is the core's: it puts the record into the open batch, and calls `_send_slowly` where there is more to do.
+    """
 
     def __init__(self, client: KafkaClient, topic: str, options: KafkaOptions) -> None:
         self._client = client
@@ -118,6 +91,10 @@ class KafkaProducer:
             idempotent=self._idempotent,
         )
         self._batches = Accumulator(pace, outgoing.builder_factory(options), lambda: Event(client.loop))
+        largest = options.max_request_size - outgoing.BATCH_OVERHEAD
+        direct = options.message_format == 2 and options.linger > 0 and options.partitioner is None
+        self.intake(client.cluster, self._loop.check, self._buffer, largest, direct)
+        self._look_at_topics()
 
     def _decide_idempotence(self, deadline: float) -> bool:
         wanted = self.options.idempotence
@@ -142,56 +119,61 @@ class KafkaProducer:
 
     # --- records in ---
 
-    def send(
-        self,
-        value: bytes | None,
-        *,
-        key: bytes | None = None,
-        headers: Headers = None,
-        timestamp: int | None = None,
-        partition: int | None = None,
-        timeout: float = 30.0,
+    def _send_slowly(
+        self, value: Any, key: Any, headers: bytes | None, time_ms: int, stamped: bool, partition: int | None, size: int, timeout: float
     ) -> KafkaReceipt:
-        """See `wireproto.roles.Producer.send`."""
-        self._loop.check()
-        pairs = outgoing.header_pairs(headers)
-        size = outgoing.record_size(value, key, pairs)
-        outgoing.check_record(self.options, size, pairs, timestamp, self.topic)
-        if timestamp is None:
-            timestamp = time.time_ns() // 1_000_000
+        """What `send` leaves over: a new batch, waiting for room, refusals. `headers` are encoded already."""
+        outgoing.check_record(self.options, size, headers, time_ms if stamped else None, self.topic)
         if partition is None:
             partition = self._choose(key, size)
         else:
             self._check_partition(partition)
         self._room(size, timeout)
-        batch, index, full, first = self._append(partition, value, key, pairs, timestamp, size)
+        batch, index, full = self._append(partition, value, key, headers, time_ms, size)
         if full or not self.options.linger:
             self._pump()
-        elif first:
+        elif not index:
             self._arm(batch.created + self.options.linger)
-        return KafkaReceipt(self, batch, index)
+        return KafkaReceipt(batch, index)
+
+    def _look_at_topics(self) -> None:
+        """The cluster has learnt something: tell the intake."""
+        topics = self._client.cluster.topics
+        entry = topics.get(self.topic)
+        stay = entry is not None and self.stuck in (entry.available or entry.partitions)
+        self.know(topics, len(entry.partitions) if entry is not None else 0, stay)
 
     def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> list[KafkaReceipt]:
         """See `wireproto.roles.Producer.send_batch`. Rows of one partition keep their order."""
         self._loop.check()
         if partition is not None:
             self._check_partition(partition)
+        table = columns if isinstance(columns, Columns) else Columns.from_arrow(columns)
+        outgoing.check_columns(self.options, table, self.topic)
         last: dict[int, tuple[Outgoing, int]] = {}
         deadline = time.monotonic() + timeout
-        every = self.options.partitioner is not None
-        for number, rows in outgoing.shares(columns, partition, lambda key: self._choose(key, 0), every=every):
-            outgoing.check_columns(self.options, rows, self.topic)
-            if number is not None:
-                self._check_partition(number)
-            self._send_rows(number, rows, deadline, last)
+        for number, rows in self._shares(table) if partition is None else [(partition, None)]:
+            self._send_rows(None if number < 0 else number, table, rows, deadline, last)
         if not self.options.linger:
             self._pump()
-        return [KafkaReceipt(self, batch, index) for _, (batch, index) in sorted(last.items())]
+        return [KafkaReceipt(batch, index) for _, (batch, index) in sorted(last.items())]
 
-    def _send_rows(self, partition: int | None, rows: Columns, deadline: float, last: dict[int, tuple[Outgoing, int]]) -> None:
+    def _shares(self, table: Columns) -> list[tuple[int, KafkaRows | None]]:
+        """The rows by partition; -1: those that may go anywhere."""
+        self._look_at_topics()
+        self._known_topic()
+        chosen = None
+        if self.options.partitioner is not None and table.partitions() is None:
+            keys = table.keys()
+            chosen = [self._choose(key, 0) for key in keys]
+        return self.shares(table, chosen)
+
+    def _send_rows(
+        self, partition: int | None, table: Columns, rows: KafkaRows | None, deadline: float, last: dict[int, tuple[Outgoing, int]]
+    ) -> None:
         """Rows for one partition; None: whichever is sticky when a batch begins."""
         now_ms = time.time_ns() // 1_000_000
-        start, stop = 0, len(rows)
+        start, stop = 0, len(table if rows is None else rows)
         share = self.options.batch_size
         while start < stop:
             self._room(share, deadline - time.monotonic())
@@ -199,17 +181,12 @@ class KafkaProducer:
             used = 0
             try:
                 with self._lock:
-                    if self._closed:
-                        raise Closed("the producer is closed")
-                    batch = self._batches.current(number, time.monotonic())
-                    before = batch.builder.size if batch.count else 0
-                    taken = batch.builder.append_columns(rows, start, stop, now_ms)
+                    batch = self._open(number)
+                    taken, size, index = batch.add_rows(table, rows, start, stop, now_ms)
                     if taken:
-                        used = batch.builder.size - before
-                        self._refuse_larger(batch, used, taken, number)
-                        batch.count += taken
-                        batch.size += used
-                        last[batch.serial] = batch, batch.count - 1
+                        self._refuse_larger(batch, size, index, number)
+                        used = size
+                        last[batch.serial] = batch, index
                     full = start + taken < stop
                     if full:
                         self._batches.close(number)
@@ -218,38 +195,44 @@ class KafkaProducer:
             start += taken
             if full:
                 self._pump()
-            elif batch.count == taken:
+            elif index + 1 == taken:
                 self._arm(batch.created + self.options.linger)
 
-    def _refuse_larger(self, batch: Outgoing, used: int, taken: int, partition: int) -> None:
+    def _open(self, partition: int) -> Outgoing:
+        """The open batch of a partition, a new one if need be. Under the lock."""
+        if self._closed:
+            raise Closed("the producer is closed")
+        batch = self._batches.current(partition, time.monotonic())
+        batch.owner = self
+        return batch
+
+    def _refuse_larger(self, batch: Outgoing, used: int, index: int, partition: int) -> None:
         """A record larger than a batch has one of its own: take that back when the record is larger than allowed."""
-        if taken == 1 and not batch.count and used > self.options.max_request_size:
-            self._batches.lane(partition).open = None
+        if index == 0 and used > self.options.max_request_size:
+            self._batches.lane(partition).seal()
             raise ValueUnsupported(
                 f"a record of {used} bytes is larger than max_request_size ({self.options.max_request_size})", topic=self.topic
             )
 
     def _append(
-        self, partition: int, value: Any, key: Any, pairs: tuple[tuple[str, Any], ...], timestamp: int, size: int
-    ) -> tuple[Outgoing, int, bool, bool]:
+        self, partition: int, value: Any, key: Any, headers: bytes | None, time_ms: int, size: int
+    ) -> tuple[Outgoing, int, bool]:
+        """Put a record in whose room is taken: its batch, its index there, and whether the batch before is full now."""
         full = False
         try:
             with self._lock:
-                if self._closed:
-                    raise Closed("the producer is closed")
-                batch = self._batches.current(partition, time.monotonic())
-                if not batch.builder.append(value, key, pairs, timestamp):
+                batch = self._open(partition)
+                index = batch.add(value, key, headers, time_ms, size)
+                if index < 0:
                     self._batches.close(partition)
                     full = True
-                    batch = self._batches.current(partition, time.monotonic())
-                    batch.builder.append(value, key, pairs, timestamp)
-                index = batch.count
-                batch.count += 1
-                batch.size += size
+                    batch = self._open(partition)
+                    index = batch.add(value, key, headers, time_ms, size)
+                self.opened(partition, batch)
         except BaseException:
             self._buffer.give(size)
             raise
-        return batch, index, full, index == 0
+        return batch, index, full
 
     def _room(self, size: int, timeout: float) -> None:
         if self._buffer.try_take(size):
@@ -260,9 +243,7 @@ class KafkaProducer:
         self._buffer.take(size, max(timeout, 0.0))
 
     def _choose(self, key: bytes | None, size: int) -> int:
-        entry = self._client.cluster.topics.get(self.topic)
-        if entry is None or not entry.partitions:
-            raise error(_UNKNOWN_TOPIC, "the topic is gone", topic=self.topic)
+        entry = self._known_topic()
         count = len(entry.partitions)
         if self.options.partitioner is not None:
             number = int(self.options.partitioner(key, count))
@@ -271,7 +252,17 @@ class KafkaProducer:
         if key is not None:
             return partition_for_key(key, count)
         with self._lock:
-            return self._sticky.pick(size, entry.available or tuple(entry.partitions))
+            number = self.stay(size)
+            if number < 0:
+                number = self._sticky.pick(size, entry.available or tuple(entry.partitions))
+                self.stick(number, self._sticky.lend())
+            return number
+
+    def _known_topic(self) -> Topic:
+        entry = self._client.cluster.topics.get(self.topic)
+        if entry is None or not entry.partitions:
+            raise error(_UNKNOWN_TOPIC, "the topic is gone", topic=self.topic)
+        return entry
 
     def _check_partition(self, partition: int) -> None:
         entry = self._client.cluster.topics.get(self.topic)
@@ -279,6 +270,22 @@ class KafkaProducer:
             raise OptionError(f"there is no partition {partition}: the topic has {len(entry.partitions)}", topic=self.topic)
 
     # --- waiting ---
+
+    def position_in(self, batch: Outgoing, index: int, timeout: float | None) -> LogOffset:
+        """The place of a batch's record, as `Receipt.position`."""
+        outcome = batch.outcome
+        if not outcome.done:
+            self.hurry(batch)
+            try:
+                outcome.wait(time.monotonic() + (self.options.delivery_timeout if timeout is None else timeout))
+            except WireprotoError:
+                if not outcome.done:
+                    raise
+        if outcome.error is not None:
+            raise copy(outcome.error)  # a fresh one for each who asks
+        if outcome.value < 0:
+            raise UsageError("the broker tells no position with acks=0", topic=self.topic, partition=batch.partition)
+        return LogOffset(self.topic, batch.partition, outcome.value + index)
 
     def hurry(self, batch: Outgoing) -> None:
         """Somebody waits for this batch: do not linger."""

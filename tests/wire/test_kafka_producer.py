@@ -1,0 +1,299 @@
+"""The Kafka producer's way in, on the embedded broker: threads, receipts, limits, failures, forks, and ends."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import wireproto
+from patience import LATE
+from wireproto import LATEST
+from wireproto._codec import Columns, kafka_partition
+from wireproto.devbroker import DevBroker, Faults
+from wireproto.errors import BufferFull, Closed, Forked, OptionError, TimedOut, UsageError, ValueUnsupported
+from wireproto.kafka.codes import InvalidRecord
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[DevBroker]:
+    with DevBroker(["kafka"]) as made:
+        yield made
+
+
+@pytest.fixture
+def faults(broker: DevBroker) -> Iterator[Faults]:
+    given = broker.faults("kafka")
+    given.clear()
+    yield given
+    given.clear()
+
+
+@pytest.fixture
+def client(broker: DevBroker, faults: Faults) -> Iterator[Any]:
+    with wireproto.connect(broker.url("kafka"), timeout=10.0) as made:
+        yield made
+
+
+@pytest.fixture
+def topic(client: Any) -> str:
+    name = f"sending-{next(_numbers)}"
+    client.admin().create_topic(name, partitions=4)
+    return name
+
+
+def everything(client: Any, topic: str) -> dict[tuple[int, int], tuple[bytes | None, bytes | None]]:
+    """Key and value by partition and offset."""
+    found = {}
+    for batch in client.reader(topic, stop=LATEST):
+        for record in batch:
+            found[record.partition, record.position.offset] = record.key, record.value
+    return found
+
+
+def test_threads_send_at_once_and_each_receipt_names_its_own_record(client: Any, topic: str) -> None:
+    each, names = 3000, [b"thread-%d" % number for number in range(6)]
+    receipts: dict[bytes, list[Any]] = {}
+
+    def work(producer: Any, name: bytes) -> None:
+        mine = receipts[name] = []
+        for number in range(each):
+            headers = {"n": b"%d" % number} if number % 7 == 0 else None
+            key = name if number % 3 else None
+            mine.append(producer.send(b"%s %d" % (name, number), key=key, headers=headers))
+
+    with client.producer(topic, batch_size=1500, linger=0.001) as producer:
+        threads = [threading.Thread(target=work, args=(producer, name)) for name in names]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        producer.flush(30.0)
+    found = everything(client, topic)
+    assert len(found) == each * len(names), "nothing lost, nothing twice"
+    for name in names:
+        kept = []
+        for number, receipt in enumerate(receipts[name]):
+            assert receipt.done
+            place = receipt.position(0.0)
+            key, value = found[place.partition, place.offset]
+            assert value == b"%s %d" % (name, number)
+            assert key == (name if number % 3 else None)
+            if number % 3:
+                assert place.partition == kafka_partition(name, 4)
+                kept.append(place.offset)
+        assert kept == sorted(kept), "a thread's records of one key keep their order"
+    assert client.send_buffer.held == 0
+
+
+def test_single_records_and_columns_share_a_batch_from_two_threads(client: Any, topic: str) -> None:
+    """Rows of columns are encoded without the interpreter's lock: single records wait for that meanwhile."""
+    rows = [b"row %d" % number for number in range(4000)]
+    columns = Columns.from_rows(rows)
+    with client.producer(topic, batch_size=1 << 18, linger=0.001) as producer:
+
+        def work() -> None:
+            for _ in range(10):
+                producer.send_batch(columns, partition=1)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        singles = [producer.send(b"single %d" % number, partition=1) for number in range(4000)]
+        thread.join()
+        producer.flush(30.0)
+    found = everything(client, topic)
+    assert len(found) == 44_000
+    for number, receipt in enumerate(singles):
+        assert found[1, receipt.position(0.0).offset][1] == b"single %d" % number
+    in_order = [value for place, (_, value) in sorted(found.items()) if value is not None and value.startswith(b"row")]
+    assert in_order == rows * 10
+
+
+def test_columns_go_where_single_records_of_the_same_keys_go(client: Any, topic: str) -> None:
+    keys = [None if number % 5 == 0 else b"key %d" % (number % 61) for number in range(5000)]
+    headers = [[("h", b"%d" % (number % 3))] if number % 2 else None for number in range(5000)]
+    columns = Columns.from_rows([b"%d" % number for number in range(5000)], keys, headers)
+    with client.producer(topic, batch_size=4000) as producer:
+        producer.send_batch(columns[100:])
+        producer.flush(30.0)
+    order: dict[bytes, list[int]] = {}
+    count = 0
+    for batch in client.reader(topic, stop=LATEST):
+        for record in batch:
+            number = int(record.value)
+            count += 1
+            assert record.key == keys[number]
+            assert record.headers == ((("h", b"%d" % (number % 3)),) if number % 2 else ())
+            if record.key is not None:
+                assert record.partition == kafka_partition(record.key, 4)
+                order.setdefault(record.key, []).append(number)
+    assert count == 4900
+    assert all(numbers == sorted(numbers) for numbers in order.values())
+
+
+def test_rows_name_their_partition_or_the_partitioner_does(client: Any, topic: str) -> None:
+    values = [b"%d" % number for number in range(40)]
+    with client.producer(topic) as producer:
+        producer.send_batch(Columns.from_rows(values, partitions=[number % 4 for number in range(40)]))
+        for wrong in (4, -1):
+            with pytest.raises(OptionError, match="no partition"):
+                producer.send_batch(Columns.from_rows([b"x"], partitions=[wrong]))
+            with pytest.raises(OptionError, match="no partition"):
+                producer.send(b"x", partition=wrong)
+    with client.producer(topic, partitioner=lambda key, count: len(key or b"") % count) as producer:
+        producer.send_batch(Columns.from_rows(values, [b"k" * (number % 4) for number in range(40)]))
+        assert producer.send(b"one", key=b"kkk").position(10.0).partition == 3
+    found = everything(client, topic)
+    assert len(found) == 81
+    assert all(int(value or b"") % 4 == partition for (partition, _), (_, value) in found.items() if value != b"one")
+
+
+def test_records_without_a_key_fill_one_partition_after_the_other(client: Any, topic: str) -> None:
+    with client.producer(topic, batch_size=2000, linger=0.05) as producer:
+        receipts = [producer.send(b"x" * 64) for _ in range(2000)]
+        producer.flush(30.0)
+    places = [receipt.position(0.0).partition for receipt in receipts]
+    runs = [len(list(run)) for _, run in itertools.groupby(places)]
+    assert set(places) == {0, 1, 2, 3}
+    assert min(runs[:-1]) >= 15
+    assert max(runs) <= 25, "about a batch each"
+
+
+def test_receipts_of_a_failed_batch_raise_each_a_fresh_error(client: Any, topic: str, faults: Faults) -> None:
+    faults.error("Produce", InvalidRecord.code)
+    with client.producer(topic, linger=0.05) as producer:
+        receipts = [producer.send(b"%d" % number, partition=0) for number in range(3)]
+        errors = []
+        for receipt in receipts:
+            with pytest.raises(InvalidRecord) as caught:
+                receipt.position(10.0)
+            errors.append(caught.value)
+            assert receipt.done
+        assert len({id(error) for error in errors}) == 3
+        assert errors[0].topic == topic
+        assert producer.send(b"next", partition=0).position(10.0).offset == 0
+        with pytest.raises(InvalidRecord):
+            producer.flush(10.0)
+        producer.flush(10.0)
+    assert client.send_buffer.held == 0
+
+
+def test_a_lost_reply_is_asked_for_again_and_nothing_is_there_twice(client: Any, topic: str, faults: Faults) -> None:
+    faults.lose_reply("Produce")
+    with client.producer(topic, request_timeout=1.0, linger=0.01) as producer:
+        receipts = [producer.send(b"%d" % number, partition=2) for number in range(50)]
+        assert [receipt.position(20.0).offset for receipt in receipts] == list(range(50))
+    assert len(everything(client, topic)) == 50
+
+
+def test_a_full_buffer_refuses_in_time_and_is_free_afterwards(broker: DevBroker, faults: Faults, topic: str) -> None:
+    with wireproto.connect(broker.url("kafka"), buffer_memory=70_000) as client:
+        producer = client.producer(topic, linger=5.0, batch_size=20_000)
+        producer.send(b"first").position(10.0)
+        stalled = faults.stall("Produce", times=100)
+        began = time.monotonic()
+        taken = 0
+
+        def fill() -> None:
+            nonlocal taken
+            for taken in range(100):
+                producer.send(b"y" * 1000, timeout=0.3)
+
+        with pytest.raises(BufferFull):
+            fill()
+        assert 0.3 <= time.monotonic() - began < LATE
+        assert 60 <= taken <= 70
+        assert client.send_buffer.held <= 70_000
+        with pytest.raises(BufferFull):
+            producer.send_batch(Columns.from_rows([b"z" * 1000] * 90), timeout=0.2)
+        assert stalled is not None
+        with pytest.raises(TimedOut):
+            producer.close(0.2)
+        assert client.send_buffer.held == 0, "what was given up takes no room"
+
+
+def test_what_cannot_be_sent_is_refused_and_takes_no_room(client: Any, topic: str) -> None:
+    with client.producer(topic, max_request_size=5000, linger=0.01) as producer:
+        producer.send(b"opens the batch", partition=0)
+        held = client.send_buffer.held
+        for wrong in ("text", 5, [b"list"]):
+            with pytest.raises(TypeError):
+                producer.send(wrong, partition=0)
+            with pytest.raises(TypeError):
+                producer.send(b"v", key=wrong, partition=0)
+        with pytest.raises(TypeError):
+            producer.send(b"v", headers={"name": "text"}, partition=0)
+        with pytest.raises((TypeError, AttributeError)):
+            producer.send(b"v", headers=[(b"name", b"value")], partition=0)
+        with pytest.raises(ValueUnsupported, match="larger"):
+            producer.send(b"x" * 5000, partition=0)
+        with pytest.raises(ValueUnsupported, match="1970"):
+            producer.send(b"v", timestamp=-1, partition=0)
+        with pytest.raises(ValueUnsupported, match="larger"):
+            producer.send_batch(Columns.from_rows([b"x" * 6000]), partition=1)
+        assert client.send_buffer.held == held
+        view = bytearray(b"any buffer")
+        producer.send(memoryview(view), key=view, partition=0)
+        view.append(1)  # would raise if the buffer were still lent
+    assert sorted(value or b"" for _, value in everything(client, topic).values()) == [b"any buffer", b"opens the batch"]
+
+
+def test_acks_0_tells_no_position(client: Any, topic: str) -> None:
+    with client.producer(topic, acks="0") as producer:
+        receipt = producer.send(b"x", partition=0)
+        with pytest.raises(UsageError, match="acks=0"):
+            receipt.position(10.0)
+
+
+def test_a_closed_producer_and_a_closed_client_take_nothing(broker: DevBroker, faults: Faults, topic: str) -> None:
+    client = wireproto.connect(broker.url("kafka"))
+    first, second = client.producer(topic, linger=1.0), client.producer(topic, linger=1.0)
+    kept = [producer.send(b"open batch", partition=0) for producer in (first, second)]
+    first.close(10.0)
+    with pytest.raises(Closed):
+        first.send(b"late", partition=0)
+    client.close(10.0)
+    for producer in (first, second):
+        with pytest.raises(Closed):
+            producer.send(b"late", partition=0)
+        with pytest.raises(Closed):
+            producer.send_batch(Columns.from_rows([b"late"]))
+    assert all(receipt.position(0.0).partition == 0 for receipt in kept), "closing flushed"
+
+
+def test_a_forked_child_may_not_send_into_the_open_batch(client: Any, topic: str) -> None:
+    with client.producer(topic, linger=0.5) as producer:
+        receipt = producer.send(b"parent", partition=0)
+        pid = os.fork()
+        if not pid:
+            try:
+                producer.send(b"child", partition=0)
+            except Forked:
+                os._exit(7)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+        assert receipt.position(10.0).offset == 0
+    assert len(everything(client, topic)) == 1
+
+
+@pytest.mark.parametrize("linger", [0.001, 30.0])
+def test_an_interpreter_ends_with_unsent_records(broker: DevBroker, topic: str, linger: float) -> None:
+    program = (
+        "import sys, wireproto\n"
+        f"client = wireproto.connect({broker.url('kafka')!r})\n"
+        f"producer = client.producer({topic!r}, linger={linger})\n"
+        "receipts = [producer.send(b'x' * 100) for _ in range(5000)]\n"
+        "print('sent')\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "sent\n"), ended.stderr
+    assert not ended.stderr
