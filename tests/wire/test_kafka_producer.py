@@ -205,8 +205,9 @@ def test_a_full_buffer_refuses_in_time_and_is_free_afterwards(broker: DevBroker,
 
         def fill() -> None:
             nonlocal taken
-            for taken in range(100):
+            while taken < 100:
                 producer.send(b"y" * 1000, timeout=0.3)
+                taken += 1
 
         with pytest.raises(BufferFull):
             fill()
