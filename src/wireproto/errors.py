@@ -27,6 +27,7 @@ What it is: every exception this package raises on purpose. The tree, top down::
         Closed                    the client or role was closed
         Forked                    the client belongs to the parent of this process
         Revoked                   a commit or ack named a partition or message that is no longer ours
+      DataLoss                  records that were to be read are not there any more
 
 May assume: nothing. Must not: import any other module of this package, or put secrets into a message.
 The retry policy (``net.retry``) reads only the flags `retriable`, `refresh` and `fenced`; no other code decides to retry.
@@ -246,3 +247,7 @@ class Revoked(UsageError):
     def __init__(self, text: str = "", *, partitions: tuple[tuple[str, int], ...] = (), **context: Any) -> None:
         super().__init__(text, **context)
         self.partitions = partitions
+
+
+class DataLoss(WireprotoError):
+    """Records that were to be read are not there any more: aged out, cut off, or deleted with their topic."""

@@ -1,27 +1,39 @@
 """Spark data sources for Kafka, Pulsar, RocketMQ and ZooKeeper, without a JAR.
 
-What it is: `register(spark)` makes the formats ``kafka-wire``, ``pulsar-wire``, ``rocketmq-wire`` and ``zookeeper-wire`` known to a
-session. Offsets are planned on the driver through the Admin role, ranges are read in the workers through the Reader role, never through
-consumer groups; what crosses to Spark are Arrow record batches.
+What it is: the formats ``kafka-wire``, ``pulsar-wire``, ``rocketmq-wire`` and ``zookeeper-wire``. Spark finds them by itself where this
+package is installed (the modules ``pyspark_wireproto_*``); `register(spark)` makes them known where it is only importable. Offsets are
+planned on the driver, ranges are read in the workers, never through consumer groups; what crosses to and from Spark are Arrow batches.
 May assume: PySpark 4 and pyarrow (the extra ``wireproto[spark]``). Must not: hold a connection across a pickle or a fork.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from .kafka import KafkaWire
-from .pulsar import PulsarWire
-from .rocketmq import RocketMQWire
-from .zookeeper import ZooKeeperWire
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from .kafka import KafkaWire
+    from .pulsar import PulsarWire
+    from .rocketmq import RocketMQWire
+    from .zookeeper import ZooKeeperWire
+
 __all__ = ["KafkaWire", "PulsarWire", "RocketMQWire", "ZooKeeperWire", "register"]
+
+_SOURCES = {"KafkaWire": "kafka", "PulsarWire": "pulsar", "RocketMQWire": "rocketmq", "ZooKeeperWire": "zookeeper"}
+_CONFS = {"spark.sql.python.filterPushdown.enabled": "true"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SOURCES:
+        return getattr(import_module(f"{__name__}.{_SOURCES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def register(spark: SparkSession) -> None:
     """Make the four formats known to this session, and turn on what makes them faster where that can still be set."""
-    for source in (KafkaWire, PulsarWire, RocketMQWire, ZooKeeperWire):
-        spark.dataSource.register(source)
+    for name in _SOURCES:
+        spark.dataSource.register(__getattr__(name))
+    for name, value in _CONFS.items():
+        spark.conf.set(name, value)

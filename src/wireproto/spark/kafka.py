@@ -1,51 +1,186 @@
-"""The format ``kafka-wire``: columns, order and option names of the JVM's Kafka connector.
+"""The format ``kafka-wire``: columns, order, option names and offsets JSON of the JVM's Kafka connector.
 
-Options: ``kafka.bootstrap.servers``, ``subscribe``, ``startingOffsets``, ``endingOffsets``, ``includeHeaders``;
-``kafka.*`` goes to the client.
+What it is: Kafka's `Log`, over ListOffsets and the fetcher of the readers, and its source. Options are in `kafka_options.py`, columns in
+`kafka_columns.py`, the writer in `kafka_sink.py`. A worker fetches every range over the one connection that it keeps to a leader.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, cast
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from .log import COMMON, LogFormat, LogSource, plain
+from ..errors import BrokerError, OptionError
+from ..kafka import offsets, positions, wire
+from ..kafka.client import KafkaClient
+from ..kafka.fetcher import Fetcher
+from ..kafka.messages import DescribeLogDirsRequest, FetchRequest, ListOffsetsRequest
+from ..position import Earliest, Latest, LogOffset, Position, TopicPartition
+from .kafka_columns import FORM
+from .kafka_options import READERS, read_options
+from .log import Log, Positions, Span, number, numbers, places
+from .options import Options, ReadSettings
+from .source import LogSource
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
     from ..records import Batch
+    from ..roles import Client
+    from .write import Sink
 
-OFFSET_FORM = LogFormat(
-    columns={**COMMON, "offset": ("bigint", plain("offset"))},
-    default=("key", "value", "topic", "partition", "offset", "timestamp", "timestampType"),
-)
-CREATE_TIME, APPEND_TIME = 0, 1
-
-
-def timestamp_type(batch: Batch, columns: pa.RecordBatch) -> pa.Array:
-    """0 where the producer stamped the record, 1 where the broker did; a fact of each record batch."""
-    offset = columns.column("offset")
-    found = pa.repeat(pa.scalar(CREATE_TIME, pa.int32()), columns.num_rows)
-    for fact in batch.columns.facts:
-        if fact["timestamp_type"] == "append":
-            inside = pc.and_(pc.greater_equal(offset, fact["offset"]), pc.less_equal(offset, fact["last_offset"]))
-            found = pc.if_else(inside, pa.scalar(APPEND_TIME, pa.int32()), found)
-    return found
+_EARLIEST, _LATEST = -2, -1
+_OUT_OF_RANGE = 1
+_UNKNOWN_TOPIC = 3
+_SLICE = 5.0
+_PURPOSE = "spark"
 
 
-FORM = replace(
-    OFFSET_FORM,
-    columns={**OFFSET_FORM.columns, "timestampType": ("int", timestamp_type)},
-    needs={"timestampType": {"facts": True}},
-)
+class KafkaLog(Log):
+    """Kafka's topics; positions are offsets."""
+
+    protocol = "kafka"
+    form = FORM
+    subject = "subscribe"
+
+    @property
+    def committed(self) -> bool:
+        return self.settings.client.get("isolation") == "committed"
+
+    def check(self, client: Client) -> None:
+        """Refuse a broker too old for what the options ask."""
+        found = cast(KafkaClient, client)
+        deadline = found.deadline()
+        conn = found.retried(lambda: found.to_any(deadline), deadline)
+        agreed: wire.Agreed = conn.context
+        versions = agreed.versions
+        timed = {"startingTimestamp", "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp"} & self.settings.given
+        if timed and (versions.newest(ListOffsetsRequest) or 0) < 1:
+            raise OptionError(f"option {sorted(timed)[0]} needs a broker of Kafka 0.10.1 or newer; give offsets", peer=conn.peer)
+        if self.committed and (versions.newest(FetchRequest) or 0) < 4:
+            raise OptionError("kafka.isolation.level read_committed needs a broker of Kafka 0.11 or newer; leave it out", peer=conn.peer)
+
+    def partitions(self, client: Client) -> list[TopicPartition]:
+        found = cast(KafkaClient, client)
+        if self.settings.assigned:
+            known = {key for name in {name for name, _ in self.settings.assigned} for key in self._of(found, name)}
+            strange = sorted(set(self.settings.assigned) - known)
+            if strange:
+                raise OptionError(f"option assign names {strange[0][0]}-{strange[0][1]}, which the cluster does not have")
+            return sorted(self.settings.assigned)
+        names: Iterable[str] = self.settings.topics
+        if self.settings.pattern is not None:
+            match = re.compile(self.settings.pattern).fullmatch
+            names = [name for name in found.admin().list_topics() if match(name)]
+        else:
+            deadline = found.deadline()
+            found.retried(lambda: found.refresh(names, deadline), deadline)
+        return sorted(key for name in names for key in self._of(found, name))
+
+    def _of(self, client: KafkaClient, topic: str) -> list[TopicPartition]:
+        """A topic's partitions, from the metadata just asked for, or asked for with patience where it is not there."""
+        entry = client.cluster.topics.get(topic)
+        if entry is None or entry.error or not entry.partitions or self.settings.assigned:
+            try:
+                entry = client.topic_entry(topic, client.deadline())
+            except BrokerError as why:
+                if why.code == _UNKNOWN_TOPIC:
+                    why.text = f"there is no topic {topic!r}: create it, or correct the option {self.subject}"
+                raise
+        return [(topic, partition) for partition in entry.partitions]
+
+    def _list(self, client: Client, keys: Iterable[TopicPartition], moment: int) -> dict[TopicPartition, int]:
+        found = cast(KafkaClient, client)
+        wanted = sorted(set(keys))
+        return positions.list_offsets(found, wanted, moment, found.deadline(), committed=self.committed) if wanted else {}
+
+    def ends(self, client: Client, keys: Iterable[TopicPartition], where: Earliest | Latest) -> Positions:
+        return places(self._list(client, keys, _EARLIEST if isinstance(where, Earliest) else _LATEST))
+
+    def at_times(self, client: Client, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, Position | None]:
+        found: dict[TopicPartition, Position | None] = {}
+        for moment in set(times.values()):
+            asked = [key for key, wanted in times.items() if wanted == moment]
+            for key, offset in self._list(client, asked, moment).items():
+                found[key] = LogOffset(*key, offset) if offset >= 0 else None
+        return found
+
+    def row_bytes(self, client: Client, keys: list[TopicPartition]) -> dict[TopicPartition, float]:
+        """Bytes on the leader's disk by offsets there."""
+        found = cast(KafkaClient, client)
+        first, last = numbers(self.ends(client, keys, Earliest())), numbers(self.ends(client, keys, Latest()))
+        sizes: dict[TopicPartition, int] = {}
+        for node in {entry.id for key in keys if (entry := found.cluster.leader(*key)) is not None}:
+            reply = found.ask(DescribeLogDirsRequest(topics=None), found.deadline(), found.to_node(node))
+            for folder in reply.results:
+                for topic in folder.topics:
+                    for part in topic.partitions:
+                        key = (topic.name, part.partition_index)
+                        sizes[key] = max(sizes.get(key, 0), part.partition_size)
+        return {key: max(1.0, sizes.get(key, 0) / max(1, last[key] - first[key])) for key in keys}
+
+    def commit(self, client: Client, ends: Positions) -> None:
+        """Store the ends for the group of commitOffsetsToGroup; it must have no members of its own."""
+        found, group = cast(KafkaClient, client), self.settings.group
+        if group:
+            offsets.commit(found, group, numbers(ends), found.deadline(), to=found.to_coordinator(group))
+
+    def read(self, client: Client, span: Span, columns: tuple[str, ...]) -> Iterator[Batch]:
+        found = cast(KafkaClient, client)
+        options = found.options.replace(**self.form.reader_options(columns))
+        if span.topic not in found.cluster.topics:
+            found.topic_entry(span.topic, found.deadline())
+        fetcher = Fetcher(found, options, _PURPOSE)
+        cursor = fetcher.plan.add(*span.key, number(span.start), number(span.stop))
+        patience = time.monotonic() + self.settings.poll_timeout
+        try:
+            while not cursor.done:
+                try:
+                    batch = fetcher.poll(min(patience, time.monotonic() + _SLICE))
+                except BrokerError as why:
+                    if why.code != _OUT_OF_RANGE:
+                        raise
+                    fetcher.plan.seek(span.key, self._behind_the_gap(client, span, cursor.position))
+                    continue
+                if batch is not None:
+                    yield batch
+                    patience = time.monotonic() + self.settings.poll_timeout
+                elif not cursor.done:
+                    if self._cut_off(client, span, cursor.position):
+                        return
+                    if time.monotonic() >= patience:
+                        raise self.stalled(span)
+        finally:
+            fetcher.close()
+
+    def _behind_the_gap(self, client: Client, span: Span, at: int) -> int:
+        """Where to go on when the log does not hold an offset any more."""
+        (first,) = self._list(client, [span.key], _EARLIEST).values()
+        (last,) = self._list(client, [span.key], _LATEST).values()
+        what = f"{span.topic}-{span.partition} was to be read in [{at}, {span.stop}) and now holds [{first}, {last})"
+        self.lost(what)
+        return min(first, number(span.stop)) if first > at else number(span.stop)
+
+    def _cut_off(self, client: Client, span: Span, at: int) -> bool:
+        """No record came for a while: whether the log now ends before the span does."""
+        (last,) = self._list(client, [span.key], _LATEST).values()
+        if last >= number(span.stop) or last > at:
+            return False
+        self.lost(f"{span.topic}-{span.partition} was to be read up to {span.stop} and now ends at {last}")
+        return True
 
 
 class KafkaWire(LogSource):
-    """Reads Kafka topics as Arrow, one task per partition."""
+    """Reads Kafka topics as Arrow, and writes them."""
 
-    protocol = "kafka"
-    servers = "kafka.bootstrap.servers"
-    topic = "subscribe"
-    form = FORM
+    log = KafkaLog
+
+    def read_settings(self, options: Options) -> ReadSettings:
+        return read_options(options)
+
+    def sink(self, options: Options, schema: StructType) -> Sink:
+        from .kafka_sink import KafkaSink, write_options
+
+        options.accept(READERS)
+        return KafkaSink(write_options(options), schema)

@@ -1,220 +1,271 @@
-"""The batch source that the three logs share: plan ranges on the driver, read them as Arrow in the workers.
+"""What Spark's readers need of a protocol: its partitions, offsets, ranges, and their form in a checkpoint.
 
-What it is: a DataSourceReader over the Admin and Reader roles. One partition of a topic is one Spark task; a range is fixed on the
-driver, so a task that is run again reads the same records. Only the columns of the requested schema are handed over.
-May assume: batches export Arrow columns named as the core names them. Must not: know a protocol; what differs is in `LogFormat`.
+What it is: `Log`, one subclass a protocol; `batch.py` and `stream.py` know nothing else of one. It holds options alone, so it pickles;
+clients are opened on the driver (`open`) and kept in workers (`worker.client`). A range is fixed on the driver, so a task that
+is run again reads the same records.
+
+    partitions → ends / at_times → positions → to_json, from_json (the checkpoint) → spans (tasks) → read (workers)
+
+Positions are those of the roles: a place to go on from, never a consumer group's. Whatever is true of positions that are numbers
+(`LogOffset`) is done here; a log whose positions are none overrides `cut`, `limit`, `waiting` and the JSON form.
+Must not: know Spark beyond its InputPartition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from inspect import signature
-from typing import TYPE_CHECKING, Any, ClassVar
+import time
+from abc import ABC
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import InputPartition
 
 from .. import connect
-from ..errors import WireprotoError
-from ..position import EARLIEST, LATEST, Position, TopicPartition, parse_position
-from . import worker
-from .options import SourceOptions, read_options
+from ..errors import BrokerError, DataLoss, OptionError, TimedOut
+from ..position import EARLIEST, LATEST, AtTime, Earliest, Latest, LogOffset, Position, TopicPartition, parse_position
+from . import plan
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
     from ..records import Batch
-    from ..roles import Admin
-    from .options import Bound
+    from ..roles import Client
+    from .columns import LogFormat
+    from .options import Bound, Place, ReadSettings
 
-ROWS, BYTES = 20_000, 2 << 20  # a batch of about 2 MB crosses to the JVM fastest
+Positions = dict[TopicPartition, Position]
+Tree = Mapping[str, Any]
+T = TypeVar("T", bound=Position)
 
-Column = Callable[["Batch", pa.RecordBatch], pa.Array]
+REMEDY_FAIL = "; to go on without what is gone set failOnDataLoss to false"
 
 
-class Range(InputPartition):
-    """One task: a partition of a topic from `start` up to, not including, `stop`, both as text."""
+class Span(InputPartition):
+    """One task: a partition from `start` up to, not including, `stop`."""
 
-    def __init__(self, topic: str, partition: int, start: str, stop: str) -> None:
-        super().__init__((topic, partition, start, stop))
+    def __init__(self, topic: str, partition: int, start: Position, stop: Position) -> None:
+        super().__init__((topic, partition, start.text(), stop.text()))
         self.topic, self.partition, self.start, self.stop = topic, partition, start, stop
 
-
-@dataclass(frozen=True)
-class LogFormat:
-    """What differs between the logs: Spark type text and a maker for each column, and options that the Reader needs for a column."""
-
-    columns: Mapping[str, tuple[str, Column]]
-    default: tuple[str, ...]
-    needs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-
-    def ddl(self, extra: tuple[str, ...] = ()) -> str:
-        """The schema as DDL, default columns first."""
-        return ", ".join(f"`{name}` {self.columns[name][0]}" for name in (*self.default, *extra))
+    @property
+    def key(self) -> TopicPartition:
+        return self.topic, self.partition
 
 
-class LogReader(DataSourceReader):
-    """Reads ranges of one or more topics; made on the driver, pickled to the workers."""
-
-    def __init__(self, options: SourceOptions, schema: StructType, form: LogFormat) -> None:
-        self.options = options
-        self.names = tuple(schema.fieldNames())
-        self.form = form
-        self.arrow = arrow_schema(schema)
-
-    def partitions(self) -> list[InputPartition]:
-        """Ask the cluster where the ranges begin and end now; one range per partition that holds anything."""
-        with connect(self.options.url, **self.options.client) as client:
-            admin = client.admin()
-            ranges: list[InputPartition] = []
-            for topic in self.options.topics:
-                start, stop = (resolve(admin, topic, bound) for bound in (self.options.start, self.options.stop))
-                ranges += [
-                    Range(topic, key[1], start[key].text(), stop[key].text())
-                    for key in sorted(start.keys() & stop.keys())
-                    if start[key] < stop[key]
-                ]
-            return ranges or [Range("", -1, "", "")]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the range as Arrow batches of the requested schema."""
-        assert isinstance(partition, Range)
-        if not partition.topic:
-            return
-        topic, key = partition.topic, (partition.topic, partition.partition)
-        start, stop = (parse_position(text, *key) for text in (partition.start, partition.stop))
-        client = worker.client(self.options.url, self.options.client)
-        try:
-            extra = {name: value for column in self.names for name, value in self.form.needs.get(column, {}).items()}
-            with client.reader(topic, start={key: start}, stop={key: stop}, **extra) as reader:
-                yield from gather(self.convert(batch) for batch in reader)
-        except WireprotoError:
-            worker.forget(self.options.url, self.options.client)
-            raise
-
-    def convert(self, batch: Batch) -> pa.RecordBatch:
-        """The requested columns of one batch, in Spark's types."""
-        plain = pa.record_batch(batch)
-        arrays = [self.form.columns[name][1](batch, plain) for name in self.names]
-        return pa.RecordBatch.from_arrays(
-            [array.cast(field.type) for array, field in zip(arrays, self.arrow, strict=True)], schema=self.arrow
-        )
-
-
-class LogSource(DataSource):
-    """A format over one log; a subclass says its protocol, the names of its options and its columns.
+class Log(ABC):
+    """One protocol's topics, as the settings choose them.
 
     Attributes:
-        protocol: scheme of the client's URL; also what options of the client begin with.
-        servers, topic: names of the options that hold addresses and topics.
-        form: its columns.
+        protocol: scheme of the client's URL. form: its columns. subject: the option that names topics, for error texts.
+        settings: the options.
     """
 
     protocol: ClassVar[str]
-    servers: ClassVar[str]
-    topic: ClassVar[str] = "topic"
     form: ClassVar[LogFormat]
+    subject: ClassVar[str] = "topic"
 
-    @classmethod
-    def name(cls) -> str:
-        return f"{cls.protocol}-wire"
+    def __init__(self, settings: ReadSettings) -> None:
+        self.settings = settings
 
-    def settings(self) -> SourceOptions:
-        """The options, checked."""
-        return read_options(
-            self.options,
-            scheme=self.protocol,
-            servers=self.servers,
-            topic=self.topic,
-            known=("includeHeaders",),
-            prefix=f"{self.protocol}.",
+    # --- on the driver ---
+
+    def open(self) -> Client:
+        """A client of the driver's own."""
+        return connect(self.settings.url, **self.settings.client)
+
+    def partitions(self, client: Client) -> list[TopicPartition]:
+        """The partitions that there are now of the topics chosen, sorted."""
+        admin = client.admin()
+        return sorted((topic, part.partition) for topic in self.settings.topics for part in admin.describe_topic(topic).partitions)
+
+    def ends(self, client: Client, keys: Iterable[TopicPartition], where: Earliest | Latest) -> Positions:
+        """Where the partitions begin or end now; those that are gone are left out."""
+        wanted = set(keys)
+        found: Positions = {}
+        for topic in sorted({topic for topic, _ in wanted}):
+            found.update({key: place for key, place in client.admin().positions(topic, where).items() if key in wanted})
+        return found
+
+    def at_times(self, client: Client, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, Position | None]:
+        """The first position at or after a time (milliseconds); None where nothing is that late."""
+        found: dict[TopicPartition, Position | None] = {}
+        for topic in sorted({topic for topic, _ in times}):
+            latest = client.admin().positions(topic, LATEST)
+            for moment in {moment for (name, _), moment in times.items() if name == topic}:
+                for key, place in client.admin().positions(topic, AtTime(moment)).items():
+                    if times.get(key) == moment:
+                        found[key] = place if place < latest[key] else None
+        return found
+
+    def check(self, client: Client) -> None:  # noqa: B027
+        """Refuse what this cluster cannot do for these settings (a broker too old)."""
+
+    def cut(self, client: Client, spans: list[Span]) -> list[Span]:
+        """Spans split as minPartitions and maxRecordsPerPartition ask."""
+        settings = self.settings
+        ranges = [(span.key, number(span.start), number(span.stop)) for span in spans]
+        return [
+            Span(*key, LogOffset(*key, start), LogOffset(*key, stop))
+            for key, start, stop in plan.split(ranges, settings.min_partitions, settings.max_records)
+        ]
+
+    def limit(self, client: Client, start: Positions, latest: Positions) -> Positions:
+        """Ends of a micro-batch under maxOffsetsPerTrigger and maxBytesPerTrigger."""
+        settings, ends = self.settings, latest
+        first = {key: number(place) for key, place in start.items()}
+        if settings.max_rows is not None:
+            ends = places(plan.limited(settings.max_rows, first, numbers(ends)))
+        if settings.max_bytes is not None:
+            weights = self.row_bytes(client, list(ends))
+            ends = places(plan.limited(settings.max_bytes, first, numbers(ends), weights))
+        return ends
+
+    def waiting(self, client: Client, start: Positions, latest: Positions) -> int:
+        """Rows between two sets of positions, for minOffsetsPerTrigger."""
+        return sum(max(0, number(end) - number(start[key])) for key, end in latest.items() if key in start)
+
+    def row_bytes(self, client: Client, keys: list[TopicPartition]) -> dict[TopicPartition, float]:
+        """About how many bytes a row of each partition takes, for maxBytesPerTrigger."""
+        raise OptionError(f"maxBytesPerTrigger: {self.protocol} does not tell sizes; use maxOffsetsPerTrigger")
+
+    def began(self, position: Position) -> bool:
+        """Whether a partition that begins here has lost nothing since it was made."""
+        return number(position) == 0
+
+    def commit(self, client: Client, ends: Positions) -> None:  # noqa: B027
+        """Tell the cluster what was processed, for lag tools; only where an option asks for it."""
+
+    # --- in checkpoints ---
+
+    def to_json(self, positions: Positions) -> dict[str, Any]:
+        """Positions as JSON's values: ``{"topic": {"0": 23}}``."""
+        tree: dict[str, dict[str, Any]] = {}
+        for topic, partition in sorted(positions):
+            tree.setdefault(topic, {})[str(partition)] = self.place_to_json(positions[topic, partition])
+        return tree
+
+    def from_json(self, tree: Tree) -> Positions:
+        """What `to_json` made; anything else, as the checkpoint of another source, raises OptionError."""
+        found: Positions = {}
+        try:
+            for topic, inner in tree.items():
+                for text, value in inner.items():
+                    found[topic, int(text)] = self.place_from_json(topic, int(text), value)
+        except (AttributeError, ValueError, TypeError, OptionError) as why:
+            raise OptionError(
+                f"the checkpoint holds offsets of another source ({str(tree)[:120]}); {self.protocol}-wire has offsets like "
+                f"{self.example()}: give the query a checkpointLocation of its own"
+            ) from why
+        return found
+
+    def place_to_json(self, position: Position) -> Any:
+        return number(position)
+
+    def place_from_json(self, topic: str, partition: int, value: Any) -> Position:
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise OptionError(f"{value!r} is no offset")
+        return LogOffset(topic, partition, value)
+
+    def example(self) -> str:
+        """How `to_json` looks."""
+        return '{"topic": {"0": 23}}'
+
+    # --- in workers ---
+
+    def read(self, client: Client, span: Span, columns: tuple[str, ...]) -> Iterator[Batch]:
+        """Batches of the span, in order; whatever stands in it and is not there any more is passed over or raises DataLoss."""
+        start, stop = {span.key: span.start}, {span.key: span.stop}
+        deadline = time.monotonic() + self.settings.poll_timeout
+        with client.reader(span.topic, start=start, stop=stop, **self.form.reader_options(columns)) as reader:
+            while not reader.done:
+                batch = reader.poll(max(0.0, deadline - time.monotonic()))
+                if batch is not None:
+                    yield batch
+                    deadline = time.monotonic() + self.settings.poll_timeout
+                elif not reader.done and time.monotonic() >= deadline:
+                    raise self.stalled(span)
+
+    def stalled(self, span: Span) -> TimedOut:
+        """The error for records that do not come though they must be there."""
+        return TimedOut(
+            f"no record came within {self.settings.poll_timeout:g} s while reading up to {span.stop}",
+            topic=span.topic,
+            partition=span.partition,
         )
 
-    def schema(self) -> str:
-        return self.form.ddl(("headers",) if self.settings().flag("includeHeaders") else ())
+    # --- for all ---
 
-    def reader(self, schema: StructType) -> LogReader:
-        return LogReader(self.settings(), schema, self.form)
-
-
-def arrow_schema(schema: StructType) -> pa.Schema:
-    """Spark's schema as the Arrow schema that its workers must yield; timestamps are UTC, whatever the session shows."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return to_arrow_schema(schema, timezone="UTC") if "timezone" in signature(to_arrow_schema).parameters else to_arrow_schema(schema)
+    def lost(self, what: str) -> None:
+        """Records are gone: fail, unless failOnDataLoss is false."""
+        if self.settings.fail_on_data_loss:
+            raise DataLoss(
+                "some data may have been lost because it is not there any more: it was aged out, or its topic was deleted, before it was "
+                f"read. {what}{REMEDY_FAIL}"
+            )
 
 
-def resolve(admin: Admin, topic: str, bound: Bound) -> dict[TopicPartition, Position]:
-    """Turn a bound into a position for each partition it concerns."""
-    if not isinstance(bound, dict):
-        return admin.positions(topic, bound)
-    wanted = {key: where for key, where in bound.items() if key[0] == topic}
-    found: dict[TopicPartition, Position] = {}
+def number(position: Position) -> int:
+    """The offset of a position that is one."""
+    if not isinstance(position, LogOffset):
+        raise OptionError(f"{position!r} is not an offset")
+    return position.offset
+
+
+def numbers(positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, int]:
+    return {key: number(place) for key, place in positions.items()}
+
+
+def places(offsets: Mapping[TopicPartition, int]) -> Positions:
+    return {key: LogOffset(*key, offset) for key, offset in offsets.items()}
+
+
+def named(keys: Iterable[TopicPartition]) -> str:
+    """Partitions for an error text."""
+    return ", ".join(f"{topic}-{partition}" for topic, partition in sorted(keys))
+
+
+def resolve(log: Log, client: Client, bound: Bound, option: str, *, starting: bool) -> Positions:
+    """A bound as a position of each partition there is now.
+
+    Raises:
+        OptionError: the bound names other partitions than are there, or a time that no record reaches (for a start).
+    """
+    keys = log.partitions(client)
+    wanted: dict[TopicPartition, Place] = bound if isinstance(bound, dict) else dict.fromkeys(keys, bound)
+    if wanted.keys() != set(keys):
+        raise OptionError(
+            f"{option} must name every partition that is read, and no other (-1 is latest, -2 earliest): it names "
+            f"{named(wanted)}; there are {named(keys)}"
+        )
+    found: Positions = {key: place for key, place in wanted.items() if isinstance(place, Position)}
+    times = {key: place.ms for key, place in wanted.items() if isinstance(place, AtTime)}
+    for key, place in log.at_times(client, times).items() if times else ():
+        if place is not None:
+            found[key] = place
+        elif starting and log.settings.late == "error":
+            raise OptionError(
+                f"{option}: No offset matched: no record of {key[0]}-{key[1]} is at or after {times[key]}; with "
+                "startingOffsetsByTimestampStrategy=latest reading starts at the end there"
+            )
+        else:
+            wanted = {**wanted, key: LATEST}
     for word in (EARLIEST, LATEST):
-        if word in wanted.values():
-            ends = admin.positions(topic, word)
-            found.update({key: ends[key] for key, where in wanted.items() if where == word})
-    found.update({key: where for key, where in wanted.items() if isinstance(where, Position)})
+        asked = [key for key, place in wanted.items() if place == word]
+        if asked:
+            found.update(log.ends(client, asked, word))
     return found
 
 
-def gather(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join small batches until about 2 MB or 20,000 rows, the size at which the hand-over to the JVM is cheapest."""
-    held: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        held.append(batch)
-        rows += batch.num_rows
-        size += batch.nbytes
-        if rows >= ROWS or size >= BYTES:
-            yield held[0] if len(held) == 1 else pa.concat_batches(held)
-            held, rows, size = [], 0, 0
-    if held:
-        yield held[0] if len(held) == 1 else pa.concat_batches(held)
+def retried(log: Log, action: Any) -> Any:
+    """`action()`, again after a pause where the broker refused it for the moment, as often as fetchOffset.numRetries says."""
+    for left in range(log.settings.tries - 1, -1, -1):
+        try:
+            return action()
+        except BrokerError as why:
+            if not left or not (why.retriable or why.refresh):
+                raise
+            time.sleep(log.settings.pause)
+    raise AssertionError("tries is at least 1")
 
 
-def plain(name: str) -> Column:
-    """The core's column of that name as it is."""
-
-    def take(batch: Batch, columns: pa.RecordBatch) -> pa.Array:
-        return columns.column(name)
-
-    return take
-
-
-def constant(value: Callable[[Batch], Any], kind: pa.DataType) -> Column:
-    """One value for the whole batch."""
-
-    def fill(batch: Batch, columns: pa.RecordBatch) -> pa.Array:
-        return pa.repeat(pa.scalar(value(batch), kind), columns.num_rows)
-
-    return fill
-
-
-def headers(batch: Batch, columns: pa.RecordBatch) -> pa.Array:
-    """Headers under the JVM connector's field names; null where a record has none."""
-    lists = columns.column("headers")
-    pairs = lists.flatten()
-    renamed = pa.StructArray.from_arrays(pairs.flatten(), names=["key", "value"])
-    lengths = lists.value_lengths()
-    whole = pa.ListArray.from_arrays(offsets_of(lengths), renamed)
-    return pc.if_else(pc.greater(lengths, 0), whole, pa.scalar(None, whole.type))
-
-
-def offsets_of(lengths: pa.Array) -> pa.Array:
-    """List offsets from list lengths."""
-    sums = pc.cumulative_sum(pc.fill_null(lengths, 0)).cast(pa.int32())
-    return pa.concat_arrays([pa.array([0], pa.int32()), sums])
-
-
-COMMON: dict[str, tuple[str, Column]] = {
-    "key": ("binary", plain("key")),
-    "value": ("binary", plain("value")),
-    "topic": ("string", constant(lambda batch: batch.topic, pa.string())),
-    "partition": ("int", constant(lambda batch: batch.partition, pa.int32())),
-    "timestamp": ("timestamp", plain("timestamp")),
-    "timestampType": ("int", constant(lambda batch: 0, pa.int32())),
-    "headers": ("array<struct<key: string, value: binary>>", headers),
-}
+def parse_place(topic: str, partition: int, value: Any) -> Position:
+    """A position from its text, as checkpoints of logs other than Kafka hold it."""
+    return parse_position(str(value), topic, partition)

@@ -1,97 +1,211 @@
-"""Options of the Spark formats: Spark's case-insensitive text map to what the sources need.
+"""Options of the Spark formats: Spark's case-insensitive text map to what readers and writers need.
 
-What it is: one reader for all four formats; an unknown option is an error on the driver that names it, before any task starts.
-Offsets are given as ``earliest``, ``latest``, a time (``@1700000000000``, milliseconds) or JSON ``{"topic": {"0": 23, "1": -1}}``, where -2
-is earliest and -1 latest, as the JVM's Kafka connector has it; other protocols write the text of their positions.
+What it is: `Options`, which hands options out one by one and refuses what nobody asked for, naming near matches; and `ReadSettings`, what
+a log's readers need on driver and in workers. A mistake is an error on the driver that names the option, before any task starts.
+The names that all logs share are those of the JVM's Kafka connector:
+
+    startingOffsets, endingOffsets      ``earliest``, ``latest`` or JSON ``{"topic": {"0": 23, "1": -1}}``: -2 is earliest, -1 latest; other
+                                        protocols than Kafka write the text of their positions where an offset stands here
+    startingTimestamp, endingTimestamp  milliseconds, for every partition; go before …OffsetsByTimestamp (JSON, per partition), which go
+                                        before …Offsets
+    startingOffsetsByTimestampStrategy  ``error`` or ``latest``: what a partition without a record that late means
+    failOnDataLoss                      whether records that are gone before they were read fail the query
+    minPartitions, maxRecordsPerPartition                                   how ranges are split into tasks
+    maxOffsetsPerTrigger, minOffsetsPerTrigger, maxTriggerDelay, maxBytesPerTrigger   how much a micro-batch takes
+
 May assume nothing of Spark but that options are a mapping of text. Must not open a connection.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from typing import Any, Literal
 
 from ..errors import OptionError
 from ..position import EARLIEST, LATEST, AtTime, Earliest, Latest, Position, TopicPartition, parse_position
 
-Bound = Earliest | Latest | AtTime | dict[TopicPartition, Earliest | Latest | Position]
+Place = Earliest | Latest | AtTime | Position
+Bound = Earliest | Latest | AtTime | dict[TopicPartition, Place]
+
+SPARKS_OWN = ("path", "checkpointLocation", "queryName", "mode", "outputMode")
+SHARED = (
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "failOnDataLoss",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "maxBytesPerTrigger",
+    "includeHeaders",
+    "extraColumns",
+)
+UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+class Options:
+    """One Spark option map. Every name is asked for once, with its spelling; `finish` refuses the rest."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._left = {name.lower(): value for name, value in given.items()}
+        self._known: dict[str, str] = {name.lower(): name for name in SPARKS_OWN}
+
+    def text(self, name: str, default: str | None = None) -> str | None:
+        """The option's text without white space round it."""
+        self._known[name.lower()] = name
+        value = self._left.pop(name.lower(), None)
+        return default if value is None else value.strip()
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """true or false; anything else raises OptionError."""
+        text = self.text(name, str(default))
+        if text is None or text.lower() not in ("true", "false"):
+            raise OptionError(f"option {name} is {text!r}; it takes true or false")
+        return text.lower() == "true"
+
+    def whole(self, name: str, default: int | None = None, *, least: int = 1) -> int | None:
+        """A whole number of at least `least`."""
+        text = self.text(name)
+        if text is None:
+            return default
+        try:
+            number = int(text)
+        except ValueError:
+            raise OptionError(f"option {name} is {text!r}; it takes a whole number") from None
+        if number < least:
+            raise OptionError(f"{name} must be positive" if least == 1 else f"option {name} is {number}; it takes {least} or more")
+        return number
+
+    def seconds(self, name: str, default: float) -> float:
+        """A duration as Spark writes it (``15m``, ``30s``, ``500ms``; a bare number is milliseconds), in seconds."""
+        text = self.text(name)
+        if text is None:
+            return default
+        found = re.fullmatch(r"(\d+)\s*(us|ms|s|m|min|h|d)?", text.lower())
+        if found is None:
+            raise OptionError(f"option {name} is {text!r}; it takes a time such as 30s, 15m or 500ms")
+        return int(found[1]) * UNITS[found[2] or "ms"]
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """A list separated by commas."""
+        return tuple(part.strip() for part in (self.text(name) or "").split(",") if part.strip())
+
+    def prefixed(self, prefix: str) -> dict[str, str]:
+        """Every option that begins with the prefix, under the rest of its name (lower case)."""
+        found = {name: self._left.pop(name) for name in list(self._left) if name.startswith(prefix.lower())}
+        return {name[len(prefix) :]: value.strip() for name, value in found.items()}
+
+    def accept(self, names: Iterable[str]) -> None:
+        """Take options that have their meaning elsewhere, as the writer's in a reader."""
+        for name in names:
+            self.text(name)
+
+    def finish(self) -> None:
+        """Refuse what nobody asked for."""
+        for name in self._left.keys() - self._known.keys():
+            near = get_close_matches(name, self._known, 1)
+            raise OptionError(f"unknown option {name!r}" + (f"; did you mean {self._known[near[0]]}?" if near else ""))
 
 
 @dataclass(frozen=True, slots=True)
-class SourceOptions:
-    """What a source needs on driver and worker; picklable, holds no connection.
+class ReadSettings:
+    """What reading needs on driver and worker; picklable, holds no connection.
 
     Attributes:
-        url: for `wireproto.connect`, without credentials in its path.
-        client: keyword options for `wireproto.connect`.
-        topics: topics to read.
-        start, stop: bounds as the user gave them.
-        flags: the remaining options of the format, lower-case names.
+        url: for `wireproto.connect`. client: its keyword options, as text.
+        topics: names; or pattern: a regular expression that names match whole; or assigned: partitions.
+        start, stop: bounds as the user gave them; None where nothing was given.
+        late: what a starting time without a record that late means.
+        fail_on_data_loss: see failOnDataLoss.
+        min_partitions, max_records: how many tasks at least, and rows of a task at most.
+        max_rows, min_rows, max_bytes: of a micro-batch; max_delay: seconds that `min_rows` may hold one back.
+        poll_timeout: seconds that a task waits for a record that must be there.
+        tries, pause: how often offsets are asked for, seconds between.
+        headers: hand headers out. extra: further columns by name.
+        group: commit what was processed to this group. given: names of bounds and limits that were set, for checks of batch and stream.
     """
 
     url: str
-    client: Mapping[str, str]
+    client: Mapping[str, Any]
     topics: tuple[str, ...] = ()
-    start: Bound = EARLIEST
-    stop: Bound = LATEST
-    flags: Mapping[str, str] = field(default_factory=dict)
-
-    def flag(self, name: str, default: bool = False) -> bool:
-        """A true/false option; anything else raises OptionError naming it."""
-        text = self.flags.get(name.lower(), str(default)).lower()
-        if text not in ("true", "false"):
-            raise OptionError(f"option {name} is {text!r}; it takes true or false")
-        return text == "true"
-
-
-def read_options(
-    given: Mapping[str, str], *, scheme: str, servers: str, topic: str | None, known: Iterable[str], prefix: str
-) -> SourceOptions:
-    """Sort a Spark option map.
-
-    Args:
-        given: the options as Spark hands them over.
-        scheme: URL scheme of the protocol.
-        servers: name of the option that holds ``host:port[,host:port]``.
-        topic: name of the option that lists topics, or None where the format has none.
-        known: further option names of the format.
-        prefix: options that start with it go to the client under the rest of their name.
-    Raises:
-        OptionError: a required option is missing, one is unknown, or a value does not parse.
-    """
-    options = {name.lower(): value for name, value in given.items()}
-    names = {servers, "startingOffsets", "endingOffsets", *known} | ({topic} if topic else set())
-    folded = {name.lower(): name for name in names}
-    client: dict[str, str] = {}
-    flags: dict[str, str] = {}
-    for name, value in options.items():
-        if name in folded:
-            flags[name] = value
-        elif name.startswith(prefix):
-            client[name[len(prefix) :].replace(".", "_")] = value
-        elif name != "path":
-            near = get_close_matches(name, folded, 1)
-            raise OptionError(f"unknown option {name!r}" + (f"; did you mean {folded[near[0]]}?" if near else ""))
-    hosts = flags.pop(servers.lower(), "")
-    if not hosts:
-        raise OptionError(f"option {servers} is missing: host:port[,host:port]")
-    url = hosts if hosts.partition("://")[0].partition("+")[0].startswith(scheme) else f"{scheme}://{hosts}"
-    topics: tuple[str, ...] = ()
-    if topic:
-        topics = tuple(name.strip() for name in flags.pop(topic.lower(), "").split(",") if name.strip())
-        if not topics:
-            raise OptionError(f"option {topic} is missing: the topics to read, separated by commas")
-    start = parse_bound(flags.pop("startingoffsets", "earliest"), "startingOffsets", topics)
-    stop = parse_bound(flags.pop("endingoffsets", "latest"), "endingOffsets", topics)
-    if isinstance(stop, Earliest):
-        raise OptionError("option endingOffsets cannot be earliest")
-    return SourceOptions(url, client, topics, start, stop, flags)
+    pattern: str | None = None
+    assigned: tuple[TopicPartition, ...] = ()
+    start: Bound | None = None
+    stop: Bound | None = None
+    late: Literal["error", "latest"] = "error"
+    fail_on_data_loss: bool = True
+    min_partitions: int | None = None
+    max_records: int | None = None
+    max_rows: int | None = None
+    min_rows: int | None = None
+    max_bytes: int | None = None
+    max_delay: float = 900.0
+    poll_timeout: float = 120.0
+    tries: int = 3
+    pause: float = 1.0
+    headers: bool = False
+    extra: tuple[str, ...] = ()
+    group: str | None = None
+    given: frozenset[str] = field(default_factory=frozenset)
 
 
-def parse_bound(text: str, option: str, topics: tuple[str, ...]) -> Bound:
-    """Read an offsets option: a word, ``@milliseconds`` or the JSON form."""
+def read_settings(options: Options, *, url: str, client: Mapping[str, Any], topics: tuple[str, ...] = (), **more: Any) -> ReadSettings:
+    """Take the options that all logs share; `more` are further attributes of ReadSettings."""
+    given = frozenset(name for name in SHARED if name.lower() in options._left)
+    late = (options.text("startingOffsetsByTimestampStrategy", "error") or "").lower()
+    if late not in ("error", "latest"):
+        raise OptionError(f"option startingOffsetsByTimestampStrategy is {late!r}; it takes error or latest")
+    found = ReadSettings(
+        url=url,
+        client=client,
+        topics=topics,
+        start=bound(options, "starting", topics),
+        stop=bound(options, "ending", topics),
+        late="latest" if late == "latest" else "error",
+        fail_on_data_loss=options.flag("failOnDataLoss", True),
+        min_partitions=options.whole("minPartitions"),
+        max_records=options.whole("maxRecordsPerPartition"),
+        max_rows=options.whole("maxOffsetsPerTrigger"),
+        min_rows=options.whole("minOffsetsPerTrigger"),
+        max_bytes=options.whole("maxBytesPerTrigger"),
+        max_delay=options.seconds("maxTriggerDelay", 900.0),
+        headers=options.flag("includeHeaders"),
+        extra=options.names("extraColumns"),
+        given=given,
+        **more,
+    )
+    if found.min_rows is not None and found.max_rows is not None and found.min_rows > found.max_rows:
+        raise OptionError(f"minOffsetsPerTrigger ({found.min_rows}) is higher than maxOffsetsPerTrigger ({found.max_rows})")
+    return found
+
+
+def bound(options: Options, side: str, topics: tuple[str, ...]) -> Bound | None:
+    """The bound of one side ("starting", "ending"): a time, times of partitions, or offsets, the first that is given."""
+    moment = options.text(f"{side}Timestamp")
+    times = options.text(f"{side}OffsetsByTimestamp")
+    offsets = options.text(f"{side}Offsets")
+    if moment is not None:
+        try:
+            return AtTime(int(moment))
+        except ValueError:
+            raise OptionError(f"option {side}Timestamp is {moment!r}; it takes one number of milliseconds") from None
+    if times is not None:
+        return {key: AtTime(value) for key, value in timestamps(times, f"{side}OffsetsByTimestamp").items()}
+    return None if offsets is None else parse_bound(offsets, f"{side}Offsets", topics)
+
+
+def parse_bound(text: str, option: str, topics: tuple[str, ...] = ()) -> Bound:
+    """Read an offsets option: a word, ``@milliseconds`` or the JSON form; raises OptionError naming the option."""
     word = text.strip()
     if word.lower() in ("earliest", "latest"):
         return EARLIEST if word.lower() == "earliest" else LATEST
@@ -99,14 +213,68 @@ def parse_bound(text: str, option: str, topics: tuple[str, ...]) -> Bound:
         return AtTime(int(word[1:]))
     try:
         tree = json.loads(word)
-        pairs = [(topic, int(number), str(where)) for topic, inner in tree.items() for number, where in inner.items()]
+        pairs = [(topic, int(number), where) for topic, inner in tree.items() for number, where in inner.items()]
+        if any(isinstance(where, bool) or not isinstance(where, int | str) for _, _, where in pairs):
+            raise ValueError("neither a number nor the text of a position")
     except (ValueError, AttributeError) as why:
-        raise OptionError(f'option {option} is {text!r}; it takes earliest, latest or JSON like {{"topic": {{"0": 23}}}}') from why
-    strange = sorted({topic for topic, _, _ in pairs} - set(topics))
+        example = 'JSON like {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
+        raise OptionError(f"option {option} is {text!r}; it takes earliest, latest or {example}") from why
+    strange = sorted({topic for topic, _, _ in pairs} - set(topics)) if topics else []
     if strange:
         raise OptionError(f"option {option} names topics that are not read: {', '.join(strange)}")
     special: dict[str, Earliest | Latest] = {"-2": EARLIEST, "-1": LATEST}
-    return {
-        (topic, number): special[where] if where in special else parse_position(where, topic, number)
-        for topic, number, where in pairs
-    }
+    found: dict[TopicPartition, Place] = {}
+    for topic, number, where in pairs:
+        name = str(where)
+        found[topic, number] = special[name] if name in special else parse_position(name, topic, number)
+    return found
+
+
+def timestamps(text: str, option: str) -> dict[TopicPartition, int]:
+    """Read ``{"topic": {"0": 1700000000000}}``."""
+    try:
+        return {(topic, int(number)): int(moment) for topic, inner in json.loads(text).items() for number, moment in inner.items()}
+    except (ValueError, AttributeError, TypeError) as why:
+        example = '{"topicA": {"0": 123456789, "1": 123456789}}'
+        raise OptionError(f"option {option} is {text!r}; it takes JSON like {example}, milliseconds for each partition") from why
+
+
+def address(options: Options, name: str, scheme: str) -> str:
+    """The URL for `wireproto.connect` from the option that holds ``host:port[,host:port]`` or a URL."""
+    hosts = options.text(name)
+    if not hosts:
+        raise OptionError(f"option {name} is missing: host:port[,host:port]")
+    return hosts if hosts.partition("://")[0].partition("+")[0].startswith(scheme) and "://" in hosts else f"{scheme}://{hosts}"
+
+
+def check_batch(settings: ReadSettings) -> None:
+    """Refuse what a batch read cannot begin or end with."""
+    if settings.start == LATEST:
+        raise OptionError("startingOffsets cannot be latest in a batch query: nothing would be read; use earliest, offsets or a time")
+    if settings.stop == EARLIEST:
+        raise OptionError("endingOffsets cannot be earliest in a batch query: nothing would be read; use latest, offsets or a time")
+    for side, places, wrong in (("startingOffsets", settings.start, LATEST), ("endingOffsets", settings.stop, EARLIEST)):
+        if isinstance(places, dict):
+            for (topic, number), place in places.items():
+                if place == wrong:
+                    word = "latest (-1)" if wrong == LATEST else "earliest (-2)"
+                    raise OptionError(f"{side} for {topic}-{number} cannot be {word} in a batch query")
+    if isinstance(settings.start, dict) and isinstance(settings.stop, dict):
+        if settings.start.keys() != settings.stop.keys():
+            only = sorted(f"{topic}-{number}" for topic, number in settings.start.keys() ^ settings.stop.keys())
+            raise OptionError(f"startingOffsets and endingOffsets must name the same partitions; only one names {', '.join(only)}")
+        for key, first in settings.start.items():
+            last = settings.stop[key]
+            if isinstance(first, AtTime) and isinstance(last, AtTime):
+                wrong_way = first.ms > last.ms
+            else:
+                wrong_way = isinstance(first, Position) and isinstance(last, Position) and last < first
+            if wrong_way:
+                raise OptionError(f"the start {first} of {key[0]}-{key[1]} lies behind its end {last}")
+
+
+def check_stream(settings: ReadSettings) -> None:
+    """Refuse what a stream cannot have."""
+    for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
+        if name in settings.given:
+            raise OptionError(f"option {name} is not valid in a streaming query: it has no end; stop it, or read a batch")

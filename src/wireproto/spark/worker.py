@@ -10,18 +10,20 @@ import atexit
 import gc
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from .. import connect
+from ..errors import WireprotoError
 
 if TYPE_CHECKING:
     from ..roles import Client
 
-_clients: dict[tuple[int, str, tuple[tuple[str, str], ...]], Client] = {}
+_clients: dict[tuple[int, str, tuple[tuple[str, Any], ...]], Client] = {}
 _frozen: set[int] = set()
 
 
-def client(url: str, options: Mapping[str, str]) -> Client:
+def client(url: str, options: Mapping[str, Any]) -> Client:
     """This process's client for a cluster, opened on first use."""
     pid = os.getpid()
     if pid not in _frozen:
@@ -36,14 +38,20 @@ def client(url: str, options: Mapping[str, str]) -> Client:
     return found
 
 
-def forget(url: str, options: Mapping[str, str]) -> None:
+def forget(url: str, options: Mapping[str, Any]) -> None:
     """Close and drop a client that failed, so that the next task starts with a new one."""
     found = _clients.pop((os.getpid(), url, tuple(sorted(options.items()))), None)
     if found is not None:
-        found.close(timeout=1.0)
+        quietly(found)
 
 
 def close_all() -> None:
     """Close this process's clients (at exit)."""
     for key in [key for key in _clients if key[0] == os.getpid()]:
-        _clients.pop(key).close(timeout=1.0)
+        quietly(_clients.pop(key))
+
+
+def quietly(client: Client) -> None:
+    """Close a client that something else is already told about."""
+    with suppress(WireprotoError):
+        client.close(timeout=1.0)

@@ -7,17 +7,19 @@ Columns: path, data, czxid, mzxid, ctime, mtime, version, cversion, aversion, ep
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from .. import connect
-from ..errors import BrokerError, OptionError
+from ..errors import BrokerError
 from . import worker
-from .log import arrow_schema, gather
-from .options import SourceOptions, read_options
+from .columns import arrow_schema, gather
+from .options import Options, address
+from .source import client_options
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -41,6 +43,21 @@ ATTRIBUTE = {"ephemeralOwner": "ephemeral_owner", "dataLength": "data_length", "
 CHUNK = 1_000  # nodes per Arrow batch
 
 
+@dataclass(frozen=True, slots=True)
+class TreeSettings:
+    """What a walk needs on driver and worker; picklable.
+
+    Attributes:
+        url, client: for `wireproto.connect`. root: where it begins. depth: levels below. data: whether nodes' data is read out.
+    """
+
+    url: str
+    client: Mapping[str, Any]
+    root: str
+    depth: int
+    data: bool
+
+
 class Subtree(InputPartition):
     """One task: a node, alone or with everything below it down to `depth` levels."""
 
@@ -56,19 +73,21 @@ class ZooKeeperWire(DataSource):
     def name(cls) -> str:
         return "zookeeper-wire"
 
-    def settings(self) -> SourceOptions:
+    def settings(self) -> TreeSettings:
         """The options, checked."""
-        return read_options(
-            self.options,
-            scheme="zookeeper",
-            servers="hosts",
-            topic=None,
-            known=("root", "maxDepth", "includeData"),
-            prefix="zookeeper.",
+        options = Options(self.options)
+        found = TreeSettings(
+            address(options, "hosts", "zookeeper"),
+            client_options(options, "zookeeper."),
+            "/" + (options.text("root") or "/").strip("/"),
+            options.whole("maxDepth", 1_000_000, least=0) or 0,
+            options.flag("includeData", True),
         )
+        options.finish()
+        return found
 
     def schema(self) -> str:
-        data = ["`data` binary"] if self.settings().flag("includeData", True) else []
+        data = ["`data` binary"] if self.settings().data else []
         return ", ".join(["`path` string", *data, *(f"`{name}` {kind}" for name, kind in STAT.items())])
 
     def reader(self, schema: StructType) -> TreeReader:
@@ -78,26 +97,21 @@ class ZooKeeperWire(DataSource):
 class TreeReader(DataSourceReader):
     """Walks subtrees; made on the driver, pickled to the workers."""
 
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        self.options = options
-        self.root = "/" + options.flags.get("root", "/").strip("/")
-        depth = options.flags.get("maxdepth", "1000000")
-        if not depth.isdecimal():
-            raise OptionError(f"option maxDepth is {depth!r}; it takes a number")
-        self.depth = int(depth)
+    def __init__(self, settings: TreeSettings, schema: StructType) -> None:
+        self.settings = settings
         self.arrow = arrow_schema(schema)
 
     def partitions(self) -> list[InputPartition]:
         """The root alone, and a task for each of its children."""
-        with connect(self.options.url, **self.options.client) as client:
-            children, _ = client.tree().children(self.root)
-        below: list[InputPartition] = [Subtree(join(self.root, name), self.depth - 1) for name in sorted(children)]
-        return [Subtree(self.root, 0), *(below if self.depth > 0 else [])]
+        with connect(self.settings.url, **self.settings.client) as client:
+            children, _ = client.tree().children(self.settings.root)
+        below: list[InputPartition] = [Subtree(join(self.settings.root, name), self.settings.depth - 1) for name in sorted(children)]
+        return [Subtree(self.settings.root, 0), *(below if self.settings.depth > 0 else [])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the nodes as Arrow batches."""
         assert isinstance(partition, Subtree)
-        tree = worker.client(self.options.url, self.options.client).tree()
+        tree = worker.client(self.settings.url, self.settings.client).tree()
         yield from gather(self.batches(walk(tree, partition.path, partition.depth)))
 
     def batches(self, nodes: Iterator[tuple[str, bytes | None, Any]]) -> Iterator[pa.RecordBatch]:

@@ -1,0 +1,8 @@
+"""The format ``kafka-wire``, as Spark finds it: it imports every module named pyspark_… and takes its DefaultSource."""
+
+from contextlib import suppress
+
+with suppress(ImportError):  # without pyarrow there is no source; an error here would end every other one too
+    from wireproto.spark.kafka import KafkaWire as DefaultSource
+
+    __all__ = ["DefaultSource"]

@@ -1,0 +1,84 @@
+"""The batch reader that all logs share: plan ranges on the driver, read them as Arrow in the workers.
+
+What it is: a DataSourceReader over a `Log`. Made on the driver and pickled to the workers; it holds options alone.
+Must not: know a protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from ..errors import WireprotoError
+from ..position import EARLIEST, LATEST
+from . import worker
+from .columns import Maker
+from .log import Log, Positions, Span, resolve
+from .options import check_batch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from ..roles import Client
+
+
+class Nothing(InputPartition):
+    """The one task of a read that has nothing to read: Spark wants at least one."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+
+class LogReader(DataSourceReader):
+    """Reads ranges of one or more topics."""
+
+    def __init__(self, log: Log, schema: StructType) -> None:
+        check_batch(log.settings)
+        log.form.check(schema)
+        self.log = log
+        self.maker = Maker(log.form, schema)
+
+    def partitions(self) -> list[InputPartition]:
+        """Ask the cluster where the ranges begin and end now."""
+        log, settings = self.log, self.log.settings
+        with log.open() as client:
+            log.check(client)
+            start = resolve(log, client, settings.start or EARLIEST, "startingOffsets", starting=True)
+            stop = resolve(log, client, settings.stop or LATEST, "endingOffsets", starting=False)
+            stop = self.reachable(client, start, stop)
+            spans = [Span(*key, start[key], stop[key]) for key in sorted(start.keys() & stop.keys()) if start[key] < stop[key]]
+            found: list[InputPartition] = list(log.cut(client, spans))
+        return found or [Nothing()]
+
+    def reachable(self, client: Client, start: Positions, stop: Positions) -> Positions:
+        """The ends, none beyond what the log holds: a task would wait there for records that nobody has written."""
+        if not isinstance(self.log.settings.stop, dict):
+            return stop
+        latest = self.log.ends(client, stop, LATEST)
+        for key, end in stop.items():
+            if latest[key] < end:
+                self.log.lost(f"endingOffsets asks for {key[0]}-{key[1]} up to {end}, and the log ends at {latest[key]}")
+                stop = {**stop, key: latest[key]}
+        for key, end in stop.items():
+            if end < start[key]:
+                self.log.lost(f"{key[0]}-{key[1]} starts at {start[key]}, behind its end {end}")
+        return stop
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the range as Arrow batches of the requested schema."""
+        return read(self.log, self.maker, partition)
+
+
+def read(log: Log, maker: Maker, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """One task, of a batch or a stream."""
+    if not isinstance(partition, Span):
+        return
+    client = worker.client(log.settings.url, log.settings.client)
+    try:
+        yield from maker.stream(log.read(client, partition, maker.names))
+    except WireprotoError:
+        worker.forget(log.settings.url, log.settings.client)
+        raise

@@ -1,0 +1,168 @@
+"""Columns of a log in Spark's types: what each is made of, and batches of the size at which they cross to the JVM cheapest.
+
+What it is: `LogFormat` names a format's columns; `Maker` turns batches of a role into Arrow batches of the requested schema. Only the
+requested columns are made. No record becomes a Python object.
+May assume: batches export Arrow columns named as the core names them. Must not: know a protocol, open a connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from inspect import signature
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import OptionError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from ..records import Batch
+
+ROWS, BYTES = 20_000, 2 << 20  # a batch of about 2 MB crosses to the JVM fastest
+LARGEST = 16 << 20  # above this, memory traffic halves the rate
+
+Column = Callable[["Batch", pa.RecordBatch], pa.Array]
+
+
+@dataclass(frozen=True)
+class LogFormat:
+    """What differs between the logs: Spark type text and a maker for each column, and options that the Reader needs for a column."""
+
+    columns: Mapping[str, tuple[str, Column]]
+    default: tuple[str, ...]
+    needs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def ddl(self, extra: Iterable[str] = ()) -> str:
+        """The schema as DDL, default columns first."""
+        names = list(dict.fromkeys((*self.default, *extra)))
+        for name in names:
+            if name not in self.columns:
+                raise OptionError(f"there is no column {name!r}; extraColumns takes {', '.join(self.extra())}")
+        return ", ".join(f"`{name}` {self.columns[name][0]}" for name in names)
+
+    def extra(self) -> list[str]:
+        """Names of the columns that are there on request."""
+        return [name for name in self.columns if name not in self.default]
+
+    def check(self, schema: StructType) -> None:
+        """Refuse a schema that names columns or types which the format does not have."""
+        from pyspark.sql.types import _parse_datatype_string
+
+        for column in schema.fields:
+            if column.name not in self.columns:
+                raise OptionError(f"the schema names a column {column.name!r}; this format has {', '.join(self.columns)}")
+            kind = self.columns[column.name][0]
+            found, wanted = column.dataType.simpleString(), kind.replace(": ", ":").replace(", ", ",")
+            if found != wanted and found != _parse_datatype_string(kind).simpleString():
+                raise OptionError(f"the schema has {column.name} as {found}; it is {kind}")
+
+    def reader_options(self, names: Iterable[str]) -> dict[str, Any]:
+        """What the Reader needs for these columns."""
+        return {name: value for column in names for name, value in self.needs.get(column, {}).items()}
+
+
+class Maker:
+    """Batches of a role to Arrow batches of one schema; pickled to the workers."""
+
+    def __init__(self, form: LogFormat, schema: StructType) -> None:
+        self.names = tuple(schema.fieldNames())
+        self.form = form
+        self.arrow = arrow_schema(schema)
+
+    def batch(self, batch: Batch) -> pa.RecordBatch:
+        """The requested columns of one batch, in Spark's types."""
+        columns = pa.record_batch(batch)
+        if not self.names:
+            return pa.record_batch([pa.nulls(columns.num_rows)], names=["nothing"]).select([])
+        arrays = [self.form.columns[name][1](batch, columns) for name in self.names]
+        return pa.RecordBatch.from_arrays(
+            [array if array.type == kind.type else array.cast(kind.type) for array, kind in zip(arrays, self.arrow, strict=True)],
+            schema=self.arrow,
+        )
+
+    def stream(self, batches: Iterable[Batch]) -> Iterator[pa.RecordBatch]:
+        """Batches of the schema, neither small nor huge."""
+        return gather(self.batch(batch) for batch in batches)
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Spark's schema as the Arrow schema that its workers must yield; timestamps are UTC, whatever the session shows."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(schema, timezone="UTC") if "timezone" in signature(to_arrow_schema).parameters else to_arrow_schema(schema)
+
+
+def gather(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join small batches until about 2 MB or 20,000 rows, the size at which the hand-over to the JVM is cheapest, and cut huge ones."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if batch.nbytes > LARGEST and batch.num_rows > 1:
+            if held:
+                yield whole(held)
+                held, rows, size = [], 0, 0
+            step = max(1, batch.num_rows * BYTES // batch.nbytes)
+            yield from (batch.slice(start, step) for start in range(0, batch.num_rows, step))
+            continue
+        held.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= ROWS or size >= BYTES:
+            yield whole(held)
+            held, rows, size = [], 0, 0
+    if held:
+        yield whole(held)
+
+
+def whole(held: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """One batch of several."""
+    return held[0] if len(held) == 1 else pa.concat_batches(held)
+
+
+def plain(name: str) -> Column:
+    """The core's column of that name as it is."""
+
+    def take(batch: Batch, columns: pa.RecordBatch) -> pa.Array:
+        return columns.column(name)
+
+    return take
+
+
+def constant(value: Callable[[Batch], Any], kind: pa.DataType) -> Column:
+    """One value for the whole batch."""
+
+    def fill(batch: Batch, columns: pa.RecordBatch) -> pa.Array:
+        return pa.repeat(pa.scalar(value(batch), kind), columns.num_rows)
+
+    return fill
+
+
+def headers(batch: Batch, columns: pa.RecordBatch) -> pa.Array:
+    """Headers under the JVM connector's field names; null where a record has none."""
+    lists = columns.column("headers")
+    pairs = lists.flatten()
+    renamed = pa.StructArray.from_arrays(pairs.flatten(), names=["key", "value"])
+    lengths = lists.value_lengths()
+    every = pa.ListArray.from_arrays(offsets_of(lengths), renamed)
+    return pc.if_else(pc.greater(lengths, 0), every, pa.scalar(None, every.type))
+
+
+def offsets_of(lengths: pa.Array) -> pa.Array:
+    """List offsets from list lengths."""
+    sums = pc.cumulative_sum(pc.fill_null(lengths, 0)).cast(pa.int32())
+    return pa.concat_arrays([pa.array([0], pa.int32()), sums])
+
+
+COMMON: dict[str, tuple[str, Column]] = {
+    "key": ("binary", plain("key")),
+    "value": ("binary", plain("value")),
+    "topic": ("string", constant(lambda batch: batch.topic, pa.string())),
+    "partition": ("int", constant(lambda batch: batch.partition, pa.int32())),
+    "timestamp": ("timestamp", plain("timestamp")),
+    "timestampType": ("int", constant(lambda batch: 0, pa.int32())),
+    "headers": ("array<struct<key: string, value: binary>>", headers),
+}

@@ -1,0 +1,207 @@
+"""The stream reader that all logs share: what a micro-batch takes, its tasks, and what is gone meanwhile.
+
+What it is: a DataSourceStreamReader over a `Log`, in all three forms of the API:
+
+    PySpark 4.2 on   latestOffset(start, limit), limits of a trigger, AvailableNow: its end is fixed when the query starts
+    4.0, 4.1         latestOffset(): the reader remembers where the last batch ended, and keeps the limits itself
+
+A reader lives in one process of the driver for as long as its query; offsets in the checkpoint are the JVM connector's JSON.
+
+The first micro-batch. Spark keeps ends of micro-batches, not the start of the first one: a query that dies within its first batch asks for
+the initial offset again. Where that may lie further on by then (latest, or a time without a record), the first batch is empty and
+pins the place.
+Must not: know a protocol.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from ..errors import WireprotoError
+from ..position import EARLIEST, LATEST, AtTime, Latest
+from . import batch
+from .columns import Maker
+from .log import Log, Positions, Span, named, resolve, retried
+from .options import check_stream
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from ..roles import Client
+    from .options import Place
+
+try:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows, SupportsTriggerAvailableNow
+except ImportError:  # PySpark 4.0 and 4.1, which ask for none of them
+
+    class ReadAllAvailable:  # type: ignore[no-redef]
+        """All that is there."""
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """A source that can fix its end."""
+
+
+class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows one or more topics."""
+
+    def __init__(self, log: Log, schema: StructType) -> None:
+        check_stream(log.settings)
+        log.form.check(schema)
+        self.log = log
+        self.maker = Maker(log.form, schema)
+        self._client: Client | None = None
+        self._initial: Positions | None = None
+        self._pin = self._drifts = False
+        self._last: Positions | None = None
+        self._latest: Positions | None = None
+        self._target: Positions | None = None
+        self._now = False
+        self._triggered = 0.0
+
+    def __getstate__(self) -> dict[str, Any]:
+        """To workers go options alone."""
+        return {**self.__dict__, "_client": None}
+
+    # --- on the driver ---
+
+    def client(self) -> Client:
+        """The query's client, opened at first use."""
+        if self._client is None:
+            self._client = self.log.open()
+            self.log.check(self._client)
+        return self._client
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Where a new query begins."""
+        start = self.log.settings.start or LATEST
+        client = self.client()
+        found: Positions = retried(self.log, lambda: resolve(self.log, client, start, "startingOffsets", starting=True))
+        self._pin = self._drifts = any(self.drifts(place) for place in (start.values() if isinstance(start, dict) else [start]))
+        self._initial = self._last = found
+        return self.log.to_json(found)
+
+    def drifts(self, place: Place) -> bool:
+        """Whether this place may lie further on when it is asked for again."""
+        return isinstance(place, Latest) or (isinstance(place, AtTime) and self.log.settings.late == "latest")
+
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802
+        """That there is a limit; `latestOffset` keeps it by the options themselves."""
+        settings = self.log.settings
+        if settings.max_rows is not None:
+            return ReadMaxRows(settings.max_rows)
+        if settings.max_bytes is not None:
+            return ReadMaxBytes(settings.max_bytes)
+        if settings.min_rows is not None:
+            return ReadMinRows(settings.min_rows)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """The end of the query is what is there now."""
+        self._now = True
+        client = self.client()
+        self._target = retried(self.log, lambda: self.log.ends(client, self.log.partitions(client), LATEST))
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
+        """Where the next micro-batch ends; `start` again when there is nothing to do.
+
+        Args:
+            start: where it begins; not given by PySpark 4.0 and 4.1. limit: Spark's own wish: all (Trigger.Once) or as the options say.
+        """
+        begin = self.log.from_json(start) if start is not None else self._last
+        if self._pin and begin is not None and begin == self._initial:
+            self._pin = False
+            return self.log.to_json(begin)
+        latest = self._target if self._target is not None else self.newest(begin)
+        self._latest = latest
+        if begin is not None and (limit is None or not isinstance(limit, ReadAllAvailable)):
+            latest = self.admitted(begin, latest)
+        self._last = latest
+        return self.log.to_json(latest)
+
+    def newest(self, begin: Positions | None) -> Positions:
+        """The ends now. A broker that has just become leader may tell an end before what it told already: it is asked again."""
+        client, settings = self.client(), self.log.settings
+        for left in range(settings.tries - 1, -1, -1):
+            found: Positions = retried(self.log, lambda: self.log.ends(client, self.log.partitions(client), LATEST))
+            back = [key for key, place in found.items() if begin is not None and key in begin and place < begin[key]]
+            if not back or not left:
+                break
+            time.sleep(settings.pause)
+        return found
+
+    def admitted(self, begin: Positions, latest: Positions) -> Positions:
+        """The part of what is there that the options admit to one micro-batch."""
+        settings, client = self.log.settings, self.client()
+        fresh = latest.keys() - begin.keys()
+        start = {**begin, **(self.log.ends(client, fresh, EARLIEST) if fresh else {})}
+        now = time.monotonic()
+        delayed = settings.min_rows is not None and not self._now and self._triggered and now - self._triggered < settings.max_delay
+        if delayed and self.log.waiting(client, start, latest) < (settings.min_rows or 0):
+            return begin
+        self._triggered = now
+        if settings.max_rows is None and settings.max_bytes is None:
+            return latest
+        return self.log.limit(client, {key: start[key] for key in latest if key in start}, latest)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """The ends as last asked for: beside the query's own offsets they show its lag."""
+        return None if self._latest is None else self.log.to_json(self._latest)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of a micro-batch, after a check that everything in it is still there."""
+        if start == end:
+            return []
+        log, client = self.log, self.client()
+        begin, stop = log.from_json(start), log.from_json(end)
+        replayed = self._drifts and begin == self._initial
+        begin = self.with_new(begin, stop)
+        gone = begin.keys() - stop.keys()
+        if gone:
+            log.lost(f"partitions {named(gone)} have been deleted")
+        self._last = stop
+        spans: list[Span] = []
+        for key in sorted(stop.keys() & begin.keys()):
+            if begin[key] < stop[key]:
+                spans.append(Span(*key, begin[key], stop[key]))
+            elif stop[key] < begin[key] and not replayed:
+                log.lost(f"{key[0]}-{key[1]} went back from {begin[key]} to {stop[key]}: its topic was deleted and made again, or cut off")
+        return log.cut(client, spans) if spans else []
+
+    def with_new(self, begin: Positions, stop: Positions) -> Positions:
+        """The start with partitions added since, which begin at their beginning."""
+        fresh = stop.keys() - begin.keys()
+        if not fresh:
+            return begin
+        log, client = self.log, self.client()
+        present = set(log.partitions(client))
+        if not fresh <= present:
+            log.lost(f"partitions {named(fresh - present)} are not found; they may have been deleted")
+        first = log.ends(client, fresh & present, EARLIEST)
+        for key, place in first.items():
+            if not log.began(place):
+                log.lost(f"the added partition {key[0]}-{key[1]} starts at {place} instead of its beginning")
+        return {**begin, **first}
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark is done with everything before `end`."""
+        if self.log.settings.group is not None:
+            self.log.commit(self.client(), self.log.from_json(end))
+
+    def stop(self) -> None:
+        """The query has ended."""
+        client, self._client = self._client, None
+        if client is not None:
+            with suppress(WireprotoError):  # the query is over; what could not be said is said by the connection's end
+                client.close(timeout=5.0)
+
+    # --- in workers ---
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield one task's range as Arrow batches of the requested schema."""
+        return batch.read(self.log, self.maker, partition)
