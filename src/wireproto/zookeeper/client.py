@@ -17,16 +17,15 @@ from ..net.retry import Policy
 from ..net.runtime import ClientBase
 from ..position import EARLIEST, Where
 from ..url import Address, Url
-from . import operations as op
 from .admin import QueueAdmin
-from .codes import OPERATIONS
 from .link import Link
-from .messages import AuthPacket
+from .lists import MultiRequest
 from .options import ZooKeeperOptions
 from .paths import Chroot
 from .producer import QueueProducer
 from .queue import QueueWorker
 from .reader import QueueReader
+from .request import request
 from .session import Session
 from .tree import Tree
 
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 Role = TypeVar("Role")
 ROUNDS = Policy(first=0.05, factor=2.0, ceiling=1.0, jitter=0.3)
 """Waits between rounds over all servers."""
-_WRITES = frozenset({"create", "create2", "createContainer", "createTTL", "delete", "setData", "setACL", "reconfig", "multi"})
 
 
 class ZooKeeperClient(ClientBase[ZooKeeperOptions]):
@@ -106,26 +104,21 @@ class ZooKeeperClient(ClientBase[ZooKeeperOptions]):
     def consumer(self, topics: str | Sequence[str], group: str, *, start: Where = EARLIEST, **options: Any) -> NoReturn:
         raise RoleUnsupported("ZooKeeper has no groups with positions", nearest="queue")
 
-    def request(self, message: Message, *, timeout: float = 30.0, operation: str | None = None, **route: Any) -> Any:
+    def request(
+        self, message: Message | MultiRequest | None = None, *, timeout: float = 30.0, operation: str | None = None, **route: Any
+    ) -> Any:
         """Send any record of the wire as it is (paths are the servers': the chroot is not applied); returns the typed reply, or None.
 
         Args:
-            message: a request record; its own operation unless `operation` names another (``create2``, ``createContainer``).
+            message: a request record, or `MultiRequest`; its own operation unless `operation` names another (``create2``,
+                ``createContainer``). None for operations without a record (``whoAmI``, ``ping``, which is answered to nobody).
             operation: jute's name of the operation.
+        Raises:
+            the error that the server answers, `NoNode` of ``exists`` too; UsageError for what is no operation of a client.
         """
         if route:
             raise UsageError(f"ZooKeeper has no routes: {', '.join(route)}")
-        if isinstance(message, AuthPacket):
-            self._link.identify(message.scheme, bytes(message.auth or b""), time.monotonic() + timeout)
-            return None
-        name, reply = _operation(message, operation)
-
-        def read(frame: bytes) -> Any:
-            return None if reply is None else reply.decode(frame, start=op.HEADER)
-
-        code = OPERATIONS[name].code
-        sent = op.Request(code, message.encode(), read, getattr(message, "path", name), repeats=name not in _WRITES)
-        return self._link.call(sent, time.monotonic() + timeout)
+        return request(self._link, message, operation, time.monotonic() + timeout)
 
     def close(self, timeout: float = 30.0) -> None:
         """End the session (its ephemeral nodes go at once) and close everything."""
@@ -170,14 +163,3 @@ def _made(role: Callable[..., Role], *arguments: Any, **options: Any) -> Role:
         if "unexpected keyword argument" in str(why):
             raise OptionError(f"{str(why).rpartition('unexpected keyword argument ')[2]} is no option of this role") from None
         raise
-
-
-def _operation(message: Message, name: str | None) -> tuple[str, type[Message] | None]:
-    from . import messages
-
-    record = type(message).__name__
-    for known, facts in OPERATIONS.items():
-        if (known == name) if name is not None else (facts.request == record):
-            reply = facts.reply
-            return known, getattr(messages, reply) if reply else None
-    raise UsageError(f"{record} is the request of no operation" if name is None else f"no operation {name!r}")

@@ -30,17 +30,8 @@ from wireproto.forms import Bytes, Form, Line, SchemaForm
 from wireproto.message import fields_of, from_json, messages, to_json
 
 from . import messages as m
+from .lists import REQUESTS, RESULTS
 
-# fmt: off
-_REQUESTS: Final[dict[int, type[Message] | None]] = {
-    1: m.CreateRequest, 2: m.DeleteRequest, 4: m.GetDataRequest, 5: m.SetDataRequest, 8: m.GetChildrenRequest, 13: m.CheckVersionRequest,
-    15: m.CreateRequest, 19: m.CreateRequest, 21: m.CreateTTLRequest,
-}
-_RESULTS: Final[dict[int, type[Message] | None]] = {
-    -1: m.ErrorResponse, 1: m.CreateResponse, 2: None, 4: m.GetDataResponse, 5: m.SetDataResponse, 8: m.GetChildrenResponse, 13: None,
-    15: m.Create2Response, 19: m.Create2Response, 21: m.Create2Response,
-}
-# fmt: on
 _END: Final = {"type": -1, "done": True, "err": -1}
 _FOUR: Final = b"\xf0\xf1\xf2\xf3\xf4"
 """First bytes of four-byte characters."""
@@ -52,8 +43,8 @@ def forms() -> dict[str, Form]:
     """Every jute record, MultiRequest and MultiResponse."""
     return {
         **{name: Jute(cls) for name, cls in messages("zookeeper").items()},
-        "MultiRequest": Multi("MultiRequest", "operations", _REQUESTS, -1),
-        "MultiResponse": Multi("MultiResponse", "results", _RESULTS, 0),
+        "MultiRequest": Multi("MultiRequest", "operations", REQUESTS, -1),
+        "MultiResponse": Multi("MultiResponse", "results", RESULTS, 0),
     }
 
 
