@@ -34,6 +34,7 @@ CATALOGUE: dict[str, Callable[[], Broker]] = {
     "rocketmq-5.5.0-cluster": lambda: RocketMQ("5.5.0", nodes=2),
     "zookeeper-3.9.5": lambda: ZooKeeper("3.9.5"),
     "zookeeper-3.9.5-ensemble": lambda: ZooKeeper("3.9.5", nodes=3),
+    "zookeeper-3.9.5-sasl": lambda: ZooKeeper("3.9.5", sasl=True),
     "zookeeper-3.9.5-secure": lambda: ZooKeeper("3.9.5", tls=True),
 }
 

@@ -21,10 +21,13 @@ from .process import Server
 
 VERSIONS = ("3.9.5",)
 SUPER = "super:test"
+SASL_USER = ("bob", "bob-secret")
 _SUPER_DIGEST = "super:D/InIHSb7yEEbrWz8b9l71RjZJU="  # base64(sha1(b"super:test"))
 _NETTY = "org.apache.zookeeper.server.NettyServerCnxnFactory"
 _LOGBACK = """<configuration><appender name="OUT" class="ch.qos.logback.core.ConsoleAppender"><encoder>
 <pattern>%d %p [%c] %m%n</pattern></encoder></appender><root level="{level}"><appender-ref ref="OUT"/></root></configuration>
+"""
+_JAAS = """Server {{ org.apache.zookeeper.server.auth.DigestLoginModule required user_{0}="{1}"; }};
 """
 
 
@@ -43,6 +46,7 @@ class ZooKeeper(Broker):
     nodes: 1, or 3 and more for an ensemble (then `leader`, `kill(n)` and `start(n)` are of use).
     netty: Netty instead of NIO connections; implied by `tls`.
     tls: a second, TLS port that asks for a client certificate (and takes none, unless client_auth is "need").
+    sasl: DIGEST-MD5 for `SASL_USER`.
     settings: further lines of zoo.cfg.
     """
 
@@ -56,6 +60,7 @@ class ZooKeeper(Broker):
         netty: bool = False,
         tls: bool = False,
         client_auth: str = "want",
+        sasl: bool = False,
         settings: dict[str, str] | None = None,
         heap: str = "128m",
         fast: bool = True,
@@ -65,7 +70,7 @@ class ZooKeeper(Broker):
         self.version, self.nodes = version, nodes
         self.flavour = f"{nodes} nodes" if nodes > 1 else ("tls" if tls else "netty" if netty else "")
         self._netty, self._tls, self._client_auth = netty or tls, tls, client_auth
-        self._settings, self._heap, self._fast = settings or {}, heap, fast
+        self._settings, self._heap, self._fast, self._sasl = settings or {}, heap, fast, sasl
         self.client_ports = [self.port() for _ in range(nodes)]
         self.tls_ports = [self.port() for _ in range(nodes)] if tls else []
         self._peer_ports = [(self.port(), self.port()) for _ in range(nodes)] if nodes > 1 else []
@@ -99,6 +104,7 @@ class ZooKeeper(Broker):
             (folder / "logback.xml").write_text(_LOGBACK.format(level="WARN"))
             if self.nodes > 1:
                 (data / "myid").write_text(str(node + 1))
+            (folder / "jaas.conf").write_text(_JAAS.format(*SASL_USER))
             flags = [
                 f"-Xmx{self._heap}",
                 "-XX:+UseSerialGC",
@@ -110,6 +116,7 @@ class ZooKeeper(Broker):
                 "-Dreadonlymode.enabled=true",
                 "-Dznode.container.checkIntervalMs=2000",
                 *(["-XX:TieredStopAtLevel=1"] if self._fast else []),
+                *([f"-Djava.security.auth.login.config={folder / 'jaas.conf'}"] if self._sasl else []),
                 *([f"-Dzookeeper.serverCnxnFactory={_NETTY}"] if self._netty else []),
             ]
             main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
@@ -129,6 +136,8 @@ class ZooKeeper(Broker):
             "4lw.commands.whitelist": "*",
             "reconfigEnabled": "true",
         }
+        if self._sasl:
+            lines["authProvider.1"] = "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"
         if self.nodes > 1:
             lines |= {"initLimit": "20", "syncLimit": "10", "standaloneEnabled": "false"}
             lines |= {f"server.{i + 1}": f"127.0.0.1:{quorum}:{vote}" for i, (quorum, vote) in enumerate(self._peer_ports)}

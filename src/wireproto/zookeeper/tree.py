@@ -21,7 +21,7 @@ from . import multi as multi_module
 from . import operations as op
 from .codes import AddWatchMode, NoAuth, NodeExists, NoNode, NotEmpty, NoWatcher, WatcherType
 from .link import CHILD, DATA, IF_EXISTS, ConnectionLoss, Link, Watching
-from .messages import ACL, AddWatchRequest, ClientInfo, ReconfigRequest, RemoveWatchesRequest, Stat, WhoAmIResponse
+from .messages import ACL, AddWatchRequest, CheckWatchesRequest, ClientInfo, ReconfigRequest, RemoveWatchesRequest, Stat, WhoAmIResponse
 from .paths import join
 from .paths import parents as parents_of
 from .session import State
@@ -261,6 +261,15 @@ class Tree:
         except NoWatcher:
             return  # it has fired meanwhile, or the server knows it by another connection
 
+    def has_watch(self, path: str, type: WatcherType = WatcherType.ANY, *, timeout: float = 30.0) -> bool:  # noqa: A002
+        """Whether the server has a watch of this type of ours on a path (servers from 3.5)."""
+        body = CheckWatchesRequest(path=self._root.out(path), type=int(type)).encode()
+        try:
+            self._link.call(op.Request(17, body, op.nothing, path), time.monotonic() + timeout)
+        except NoWatcher:
+            return False
+        return True
+
     def on_state(self, listener: Callable[[State], Any]) -> None:
         """Have `listener(state)` called, in the watches' thread, when the session is suspended, resumed, expired or closed."""
         self._link.listen(listener)
@@ -301,6 +310,10 @@ class Tree:
             return tuple(WhoAmIResponse.decode(frame, start=op.HEADER).client_info or ())
 
         return self._link.call(op.Request(107, b"", read), time.monotonic() + timeout)
+
+    def config(self, *, watch: Callback | None = None, timeout: float = 30.0) -> tuple[bytes | None, Stat]:
+        """The ensemble's configuration (``server.1=…`` lines and its version) and the stat of its node, whatever the chroot."""
+        return self.get("/zookeeper/config", watch=watch, timeout=timeout)
 
     def reconfigure(
         self,
