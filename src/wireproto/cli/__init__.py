@@ -22,6 +22,7 @@ COMMANDS = {
     "topics": "list, describe, create or delete topics",
     "positions": "show where a topic begins and ends, where a time lies, or where a group stands",
     "tree": "look at and change ZooKeeper nodes",
+    "zookeeper": "read a ZooKeeper server's transaction logs and snapshots",
     "dev": "run the embedded development broker for all four protocols",
     "decode": "bytes of a message or frame to JSON",
     "encode": "JSON to the bytes of a message or frame",

@@ -1,0 +1,208 @@
+"""Logs and snapshots (tests/wire/zookeeper/, written by ZooKeeper 3.9.5) whole, cut at every byte, changed, and longer than they may be."""
+
+from __future__ import annotations
+
+import io
+import random
+import tracemalloc
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wireproto import cli
+from wireproto.compression import decompress
+from wireproto.errors import ChecksumMismatch, DecompressionError, Malformed, ProtocolError, Truncated
+from wireproto.zookeeper import messages as m
+from wireproto.zookeeper.files import Node, Snapshot, Transaction, read_log
+
+FOLDER = Path(__file__).parent / "zookeeper"
+LOG = (FOLDER / "log").read_bytes()
+SNAPSHOT = (FOLDER / "snapshot").read_bytes()
+
+
+def log(data: bytes) -> list[Transaction]:
+    return list(read_log(io.BytesIO(data)))
+
+
+def until_it_breaks(data: bytes) -> tuple[list[Transaction], ProtocolError | None]:
+    found: list[Transaction] = []
+    try:
+        found.extend(read_log(io.BytesIO(data)))
+    except ProtocolError as why:
+        return found, why
+    return found, None
+
+
+def nodes(data: bytes) -> dict[str, Node]:
+    with Snapshot(io.BytesIO(data)) as snapshot:
+        return {node.path: node for node in snapshot}
+
+
+def entry(body: bytes) -> bytes:
+    return zlib.adler32(body).to_bytes(8, "big") + len(body).to_bytes(4, "big") + body + b"B"
+
+
+HEAD = LOG[:16]
+
+
+def test_a_log_has_every_transaction_in_order() -> None:
+    found = log(LOG)
+    kinds = [type(item.record).__name__ for item in found]
+    assert kinds[0] == "CreateSessionTxn"
+    assert {"CreateTxn", "CreateTTLTxn", "CreateContainerTxn", "SetDataTxn", "MultiTxn", "ErrorTxn", "CloseSessionTxn"} <= set(kinds)
+    assert [item.header.zxid for item in found] == list(range(1, len(found) + 1))
+    multi = next(item for item in found if isinstance(item.record, m.MultiTxn))
+    assert [type(record) for _, record in multi.parts] == [m.CreateTxn, m.SetDataTxn, m.CheckVersionTxn, m.DeleteTxn]
+    assert all(item.digest is not None for item in found if not isinstance(item.record, m.ErrorTxn))
+    assert b"".join(entry(item.data) for item in found) == LOG[16:].rstrip(b"\0")
+
+
+def test_a_snapshot_has_every_node_with_its_access_list() -> None:
+    with Snapshot(FOLDER / "snapshot") as snapshot:
+        found = {node.path: node for node in snapshot}
+    assert next(iter(found)) == "/"
+    assert {"/a", "/a/b", "/null", "/ünï", "/aged", "/box", "/guarded", "/zookeeper/quota"} <= set(found)
+    assert (found["/null"].data, found["/a/b"].data) == (None, b"data")
+    assert found["/a"].acl == (m.ACL(perms=31, id=m.Id(scheme="world", id="anyone")),)
+    assert found["/guarded"].acl[0].id.scheme == "digest"
+    assert found["/a"].stat.version == 1
+    assert snapshot.zxid == snapshot.last_zxid == len(log(LOG))
+    last = next(item.digest for item in reversed(log(LOG)) if item.digest)
+    assert snapshot.digest == last.tree_digest & (1 << 64) - 1
+
+
+@pytest.mark.parametrize("name", ["snapshot.gz", "snapshot.snappy"])
+def test_packed_snapshots_are_told_by_their_first_bytes(name: str) -> None:
+    packed = (FOLDER / name).read_bytes()
+    found = nodes(packed)
+    assert set(found) == set(nodes(SNAPSHOT))
+    assert nodes(decompress(name.rpartition(".")[2].replace("gz", "gzip"), packed)) == found
+    for end in range(len(packed)):
+        with pytest.raises((Truncated, Malformed, DecompressionError)):
+            nodes(packed[:end])
+    rng = random.Random(4)
+    for _ in range(400):
+        mutant = bytearray(packed)
+        mutant[rng.randrange(len(mutant))] ^= 1 << rng.randrange(8)
+        try:
+            nodes(bytes(mutant))
+        except ProtocolError:
+            continue
+
+
+def test_a_cut_log_gives_what_is_whole_and_then_says_where_it_ends() -> None:
+    whole = log(LOG)
+    edges = [item.offset for item in whole] + [len(LOG.rstrip(b"\0"))]
+    for end in range(len(LOG.rstrip(b"\0")) + 1):
+        found, error = until_it_breaks(LOG[:end])
+        edge = max((edge for edge in edges if edge <= end), default=0)
+        if error is None:  # the first bytes of a checksum are zeros, as what the server puts ahead is
+            assert not LOG[edge:end].strip(b"\0")
+        else:
+            assert isinstance(error, Truncated)
+            assert error.offset == edge or end < 16
+            assert end not in edges
+        assert found == whole[: len(found)]
+        assert len(found) == sum(edge <= end for edge in edges[1:])
+
+
+def test_a_torn_end_in_room_made_ahead_is_a_checksum_mismatch() -> None:
+    """What a crash leaves: half an entry, and zeros behind it."""
+    whole = log(LOG)
+    torn = LOG[: whole[-1].offset + 20] + bytes(4096)
+    found, error = until_it_breaks(torn)
+    assert found == whole[:-1]
+    assert isinstance(error, ChecksumMismatch)
+    assert error.offset == whole[-1].offset
+
+
+def test_every_changed_byte_of_an_entry_is_found() -> None:
+    whole = log(LOG)
+    end = len(LOG.rstrip(b"\0"))
+    for at in range(16, end):
+        mutant = bytearray(LOG)
+        mutant[at] ^= 0x10
+        with pytest.raises((ChecksumMismatch, Malformed, Truncated)) as caught:
+            log(bytes(mutant))
+        assert caught.value.offset == max(item.offset for item in whole if item.offset <= at)
+
+
+def test_every_changed_byte_of_a_snapshot_is_found() -> None:
+    for at in range(8, len(SNAPSHOT)):
+        mutant = bytearray(SNAPSHOT)
+        mutant[at] ^= 0x10
+        with pytest.raises((ChecksumMismatch, Malformed, Truncated)):
+            nodes(bytes(mutant))
+    seals = (len(SNAPSHOT), len(SNAPSHOT) - 21, len(SNAPSHOT) - 54)  # 3.9, 3.6 and older ones end there
+    for end in range(len(SNAPSHOT)):
+        if end in seals:
+            nodes(SNAPSHOT[:end])
+        else:
+            with pytest.raises(Truncated):
+                nodes(SNAPSHOT[:end])
+    with pytest.raises(Malformed, match="behind the last seal"):
+        nodes(SNAPSHOT + b"\0")
+
+
+def test_older_transactions_are_read() -> None:
+    header = m.TxnHeader(client_id=1, cxid=2, zxid=3, time=4, type=1)
+    old = m.CreateTxnV0(path="/a", data=b"x", acl=(), ephemeral=False)
+    ended = m.TxnHeader(client_id=1, cxid=3, zxid=4, time=5, type=-11).encode()
+    newer = m.TxnHeader(client_id=1, cxid=4, zxid=5, time=6, type=77).encode() + b"what it may hold"
+    found = log(HEAD + entry(header.encode() + old.encode()) + entry(ended) + entry(newer))
+    assert [item.record for item in found] == [old, None, None]
+    assert [item.digest for item in found] == [None] * 3
+    assert found[2].data == newer
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (b"", Truncated),
+        (b"ZKL", Truncated),
+        (b"PK\3\4" + bytes(100), Malformed),
+        (b"ZKLG\0\0\0\3" + bytes(100), Malformed),
+        (HEAD + bytes(7) + b"\1\x7f\xff\xff\xff", Malformed),
+        (HEAD + bytes(7) + b"\1\xff\xff\xff\xff", Malformed),
+        (HEAD + entry(b"short"), Truncated),
+        (HEAD + entry(m.TxnHeader(type=2).encode() + m.DeleteTxn(path="/a").encode() + b"\0"), Truncated),
+        (HEAD + entry(bytes(32))[:-1] + b"C", Malformed),
+    ],
+)
+def test_what_is_no_log_is_refused(data: bytes, kind: Any) -> None:
+    with pytest.raises(kind):
+        log(data)
+
+
+def test_a_small_file_that_promises_much_takes_little_memory() -> None:
+    head = b"ZKSN\0\0\0\2" + b"\xff" * 8
+    lies = [
+        head + b"\x7f\xff\xff\xff",
+        head + bytes(4) + b"\x7f\xff\xff\xff",
+        head + bytes(8) + b"\0\0\0\0\x03\xff\xff\xff",
+        head + bytes(4) + b"\0\0\0\1" + bytes(8) + b"\x7f\xff\xff\xff",
+        b"\x82SNAPPY\0" + bytes(8) + b"\0\0\0\x06\xff\xff\xff\xff\x0f\0",
+    ]
+    tracemalloc.start()
+    try:
+        for lie in lies:
+            with pytest.raises(ProtocolError):
+                nodes(lie)
+        with pytest.raises(ProtocolError):
+            log(HEAD + bytes(7) + b"\1\x03\xff\xff\xff")
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_command_prints_what_is_whole_and_then_the_error(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    cut = tmp_path / "log.1"
+    cut.write_bytes(LOG[: log(LOG)[3].offset + 30])
+    assert cli.main(["zookeeper", "log", str(cut)]) == 1
+    shown = capsys.readouterr()
+    assert shown.out.count("\n") == 3
+    assert "Truncated" in shown.err
+    assert cli.main(["zookeeper", "snapshot", str(FOLDER / "snapshot.gz")]) == 0
+    assert '"path": "/a/b"' in capsys.readouterr().out
