@@ -13,7 +13,7 @@ from typing import Any
 from .harness import Bench, Row
 
 PEERS = (
-    *("confluent-kafka", "aiokafka", "kafka-python", "crc32c", "pulsar-client", "rocketmq", "kazoo"),
+    *("confluent-kafka", "aiokafka", "kafka-python", "kio", "crc32c", "pulsar-client", "rocketmq", "kazoo"),
     *("pyarrow", "protobuf", "cramjam", "python-snappy"),
 )
 
