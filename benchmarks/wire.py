@@ -1,8 +1,8 @@
 """Control messages beside kafka-python, kio, kazoo and the json module, on the same bytes.
 
-Kafka: MetadataResponse v12 of 1,000 topics of 10 partitions on 12 brokers, and of 3 x 3; a JoinGroup reply of 20 members; a Fetch reply's heads
-(50 partitions, their records left as bytes by all). Encoding is of an object that exists. ZooKeeper: a request is made and encoded with its header, as a
-client does per call. RocketMQ: the JSON header that a client and a broker send; the json module gets and gives a dict of the same.
+Kafka: MetadataResponse v12 of 1,000 topics of 10 partitions on 12 brokers, and of 3 x 3; a JoinGroup reply of 20 members; heads of a Fetch
+reply of 50 partitions, whose records stay bytes for all. Encoding is of an object that exists. ZooKeeper: a request is made and encoded, as
+for each call. RocketMQ: the JSON header that a client and a broker send; the json module gives and gets a dict of the same members.
 All contenders' bytes are asserted to be equal.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 from kafka.protocol.consumer import FetchResponse as TheirFetch
 from kafka.protocol.consumer import JoinGroupResponse as TheirJoinGroup
 from kafka.protocol.metadata import MetadataResponse as TheirMetadata
-from kazoo.protocol import serialization as kazoo
+from kazoo.protocol.serialization import Create, GetData
 from kazoo.security import OPEN_ACL_UNSAFE
 from kio.schema.metadata.v12.response import MetadataResponse as KioMetadata
 from kio.serial import entity_reader, entity_writer
@@ -26,6 +26,7 @@ from kio.serial import entity_reader, entity_writer
 from wireproto._codec import RemotingCommand
 from wireproto.kafka import messages as kafka
 from wireproto.zookeeper import messages as zk
+from wireproto.zookeeper.messages import CreateRequest, GetDataRequest
 
 from .harness import Bench, Stretch
 
@@ -107,7 +108,7 @@ def times(count: int, run: Callable[[], object]) -> Callable[[], None]:
 
 def compare(bench: Bench, task: str, size: int, bars: dict[str, float], ours: Callable[[], object], **theirs: Callable[[], object]) -> None:
     """`size`: roughly the bytes of the message, to choose how many times it is done in a round."""
-    count = max(2, (400_000 if bench.quick else 1_200_000) // size)
+    count = max(6, (400_000 if bench.quick else 1_200_000) // size)
     jobs = {"wireproto": times(count, ours), **{name.replace("_", "-"): times(count, job) for name, job in theirs.items()}}
     bench.compare(task, count, jobs, unit="message", rounds=3 if bench.quick else 9, bars=bars, gate=bool(bars))
 
@@ -131,7 +132,8 @@ def kafka_rows(bench: Bench) -> None:
         label = f"MetadataResponse v12, {topics:,} topics x {partitions} ({len(data):,} B)"
         compare(
             bench, f"{label}: decode", len(data), {"kafka-python": 9, "kio": 2.5} if gated else {},
-            partial(kafka.MetadataResponse.decode, data, 12), kafka_python=partial(TheirMetadata.decode, data, 12), kio=partial(read, data, 0),
+            partial(kafka.MetadataResponse.decode, data, 12),
+            kafka_python=partial(TheirMetadata.decode, data, 12), kio=partial(read, data, 0),
         )  # fmt: skip
         compare(
             bench, f"{label}: encode", len(data), {"kafka-python": 15, "kio": 25} if gated else {},
@@ -178,28 +180,43 @@ def collector(bench: Bench) -> None:
 def zookeeper_rows(bench: Bench) -> None:
     stat = zk.Stat(czxid=1 << 40, mzxid=1 << 41, ctime=1 << 40, mtime=1 << 40, version=3, data_length=100)
     reply = zk.GetDataResponse(data=b"x" * 100, stat=stat).encode()
-    data, node = kazoo.GetData.deserialize(reply, 0)
-    assert data == b"x" * 100 and node.mzxid == 1 << 41
+    data, node = GetData.deserialize(reply, 0)
+    assert (data, node.mzxid) == (b"x" * 100, 1 << 41)
     compare(bench, "ZooKeeper GetData reply: decode", 300, {"kazoo": 2.5},
-            partial(zk.GetDataResponse.decode, reply), kazoo=partial(kazoo.GetData.deserialize, reply, 0))  # fmt: skip
-    path = "/flights/airlines/UA"
+            partial(zk.GetDataResponse.decode, reply), kazoo=partial(GetData.deserialize, reply, 0))  # fmt: skip
+    path, value = "/flights/airlines/UA", b"x" * 100
     acl = (zk.ACL(perms=31, id=zk.Id(scheme="world", id="anyone")),)
 
-    def our_create() -> bytes:
-        return zk.CreateRequest(path=path, data=b"x" * 100, acl=acl, flags=0).encode()
+    def our_create(count: int = 1) -> object:
+        for _ in range(count):
+            made = CreateRequest(path=path, data=value, acl=acl, flags=0).encode()
+        return made
 
-    def their_create() -> bytes:
-        return bytes(kazoo.Create(path, b"x" * 100, OPEN_ACL_UNSAFE, 0).serialize())
+    def their_create(count: int = 1) -> object:
+        for _ in range(count):
+            made = Create(path, value, OPEN_ACL_UNSAFE, 0).serialize()
+        return made
 
-    def our_get() -> bytes:
-        return zk.GetDataRequest(path=path, watch=False).encode()
+    def our_get(count: int = 1) -> object:
+        for _ in range(count):
+            made = GetDataRequest(path=path, watch=False).encode()
+        return made
 
-    def their_get() -> bytes:
-        return bytes(kazoo.GetData(path, None).serialize())
+    def their_get(count: int = 1) -> object:
+        for _ in range(count):
+            made = GetData(path, None).serialize()
+        return made
 
-    assert our_create() == their_create() and our_get() == their_get()
-    compare(bench, "ZooKeeper Create request: make and encode", 300, {"kazoo": 10}, our_create, kazoo=their_create)
-    compare(bench, "ZooKeeper GetData request: make and encode", 300, {}, our_get, kazoo=their_get)
+    assert our_create() == their_create()
+    assert our_get() == their_get()
+    count = 1_000 if bench.quick else 4_000
+    rounds = 5 if bench.quick else 9
+    for task, bars, ours, theirs in (
+        ("ZooKeeper Create request: make and encode", {"kazoo": 10}, our_create, their_create),
+        ("ZooKeeper GetData request: make and encode", {}, our_get, their_get),
+    ):
+        jobs = {"wireproto": partial(ours, count), "kazoo": partial(theirs, count)}
+        bench.compare(task, count, jobs, unit="message", rounds=rounds, bars=bars, gate=bool(bars))
 
 
 # ---- RocketMQ ---------------------------------------------------------------------------------------------------------------------
@@ -214,7 +231,8 @@ _PULL = {"suggestWhichBrokerId": "0", "nextBeginOffset": "1532", "minOffset": "0
 
 def rocketmq_rows(bench: Bench) -> None:
     for name, code, flag, ext in (("send request", 310, 0, _SEND), ("pull reply", 0, 1, _PULL)):
-        fields = {"code": code, "extFields": ext, "flag": flag, "language": "JAVA", "opaque": 1234, "serializeTypeCurrentRPC": "JSON", "version": 409}
+        fields = {"code": code, "extFields": ext, "flag": flag, "language": "JAVA", "opaque": 1234}
+        fields |= {"serializeTypeCurrentRPC": "JSON", "version": 409}
         text = json.dumps(fields, separators=(",", ":")).encode()
         command = RemotingCommand(code, 1234, flag=flag, ext=ext, language=0)
         frame = command.encode()[0]

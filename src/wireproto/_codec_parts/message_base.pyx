@@ -27,13 +27,14 @@ cdef int fill_defaults(Spec spec, PyObject *o) except -1:
     return 0
 
 
-cdef int set_field(Spec spec, PyObject *o, PyObject *name, PyObject *value) except -1:
-    """Sets a slot of a fresh object by name; `value` is borrowed."""
+cdef int set_field(Spec spec, PyObject *o, PyObject *name, PyObject *value, Py_ssize_t *near) except -1:
+    """Sets a slot of a fresh object by name; `value` is borrowed. `near` gets the place behind it."""
     cdef Py_ssize_t i
     cdef Py_ssize_t offset = -1
     for i in range(spec.slot_count):
         if spec.slots[i].name is name:
             offset = spec.slots[i].offset
+            near[0] = i + 1
             break
     else:
         text = <object> name
@@ -50,14 +51,18 @@ cdef int set_field(Spec spec, PyObject *o, PyObject *name, PyObject *value) exce
 cdef PyObject *construct(PyObject *cls, PyObject **args, size_t nargsf, PyObject *keywords) except NULL:
     """tp_vectorcall of the generated classes: Cls(name=value, …)."""
     cdef Spec spec = spec_of(<object> cls)
-    cdef Py_ssize_t i, n = 0
+    cdef Py_ssize_t i, n = 0, near = 0
     if wp_nargs(nargsf):
         raise TypeError(f"{spec.name} takes keyword arguments only")
     cdef object message = bare_object(<PyTypeObject *> cls)
     if keywords is not NULL:
         n = PyTuple_GET_SIZE(<object> keywords)
         for i in range(n):
-            set_field(spec, <PyObject *> message, get_item(keywords, i), args[i])
+            if near < spec.slot_count and spec.slots[near].name is get_item(keywords, i):       # in the order of the fields, as is usual
+                set_slot(<PyObject *> message, spec.slots[near].offset, ref(args[i]))
+                near += 1
+            else:
+                set_field(spec, <PyObject *> message, get_item(keywords, i), args[i], &near)
     fill_defaults(spec, <PyObject *> message)
     if is_gc(<PyObject *> message):
         track(<PyObject *> message)
@@ -92,8 +97,9 @@ cdef class Message:
 
     def __init__(self, **fields):
         cdef Spec spec = spec_of(type(self))
+        cdef Py_ssize_t near = 0
         for name, value in fields.items():
-            set_field(spec, <PyObject *> self, <PyObject *> name, <PyObject *> value)
+            set_field(spec, <PyObject *> self, <PyObject *> name, <PyObject *> value, &near)
         fill_defaults(spec, <PyObject *> self)
 
     @classmethod

@@ -11,6 +11,28 @@ import sys
 import threading
 
 cdef extern from "Python.h":
+    """
+    /* What ends a message. Nothing but slots stands behind its header (checked when this is put into its type), so they are let go one after
+       the other, without the walk through the class's ancestors that a Python class's own tp_dealloc makes. A user's subclass has that one,
+       which calls this for what it inherits. */
+    static void wp_end_message(PyObject *o) {
+        PyTypeObject *type = Py_TYPE(o), *own = type;
+        PyObject **p, **end, *value;
+        PyObject_GC_UnTrack(o);
+        Py_TRASHCAN_BEGIN(o, wp_end_message)
+        while (own->tp_dealloc != wp_end_message) own = own->tp_base;
+        p = (PyObject **)((char *)o + sizeof(PyObject));
+        end = (PyObject **)((char *)o + own->tp_basicsize);
+        for (; p < end; p++) {
+            value = *p;
+            *p = NULL;
+            Py_XDECREF(value);
+        }
+        type->tp_free(o);
+        Py_DECREF(type);
+        Py_TRASHCAN_END
+    }
+    """
     ctypedef struct PyMemberDef:
         Py_ssize_t offset
     ctypedef struct PyMemberDescrObject:
@@ -18,6 +40,10 @@ cdef extern from "Python.h":
     ctypedef struct TypeStruct "PyTypeObject":
         PyObject *tp_dict
         void *tp_vectorcall
+        void *tp_dealloc
+        Py_ssize_t tp_basicsize
+    void end_message "wp_end_message"(PyObject *o)
+    bint type_is_gc "PyType_IS_GC"(PyTypeObject *cls)
 
 cdef enum:
     LAST_VERSION = 32767
@@ -35,12 +61,31 @@ class _SlotProbe:
 SLOT_TYPE = type(_SlotProbe.x)
 
 
+# The Specs asked for last, by their class's address: a look-up without hashing. A Spec lives as long as this module (`all_specs`), so what
+# stands here can be looked into; whether it is the class's is asked each time.
+cdef enum:
+    NEAR_SPECS = 256
+
+cdef PyObject *near_specs[NEAR_SPECS]
+cdef list all_specs = []
+
+
 cdef inline Spec spec_of(object cls):
     """The class's Spec, made on first use."""
+    cdef size_t address = <size_t> <PyObject *> cls
+    cdef PyObject *near = near_specs[((address >> 4) ^ (address >> 11)) % NEAR_SPECS]
+    if near is not NULL and <PyObject *> (<Spec> near).cls is <PyObject *> cls:
+        return <Spec> near
+    return known_spec(cls)
+
+
+cdef Spec known_spec(object cls):
     cdef PyObject *found = PyDict_GetItemWithError(<object> (<TypeStruct *> cls).tp_dict, SPEC_KEY)
-    if found is not NULL:
-        return <Spec> found
-    return find_spec(cls)
+    cdef size_t address = <size_t> <PyObject *> cls
+    if found is NULL:
+        return find_spec(cls)
+    near_specs[((address >> 4) ^ (address >> 11)) % NEAR_SPECS] = found
+    return <Spec> found
 
 
 cdef Spec find_spec(object cls):
@@ -88,8 +133,11 @@ cdef Spec make_spec(object cls):
         spec.unknown = -1
         if "unknown_tags" in slots:
             spec.unknown = slots["unknown_tags"]
+        all_specs.append(spec)
         type.__setattr__(cls, "_spec", spec)
         (<TypeStruct *> cls).tp_vectorcall = <void *> construct       # from now on, Cls(name=…) does not pass by __init__
+        if type_is_gc(<PyTypeObject *> cls) and (<TypeStruct *> cls).tp_basicsize == <Py_ssize_t> sizeof(PyObject) + len(slots) * <Py_ssize_t> sizeof(PyObject *):
+            (<TypeStruct *> cls).tp_dealloc = <void *> end_message
         return spec
 
 
@@ -130,11 +178,26 @@ cdef object empty_of(Spec spec):
     return spec.empty
 
 
+cdef inline Plan *message_plan(Spec spec, int version) except NULL:
+    """The plan of a whole message in a version. Raises UnsupportedVersion."""
+    cdef Plan *plan
+    cdef int flexible
+    if spec.first < 0 or not spec.first <= version <= spec.last:
+        refuse_version(spec, version)
+    flexible = spec.flexible_from >= 0 and version >= spec.flexible_from
+    plan = spec.plans[version * 2 + flexible]
+    return plan if plan is not NULL else plan_of(spec, version, flexible, 0)
+
+
+cdef int refuse_version(Spec spec, int version) except -1:
+    if spec.first < 0:
+        raise UnsupportedVersion(f"{spec.name} is only ever part of other messages", message=spec.name)
+    raise UnsupportedVersion(f"version {version} of {spec.name}, which has {spec.first} to {spec.last}", message=spec.name, version=version)
+
+
 cdef Plan *plan_of(Spec spec, int version, int flexible, int depth) except NULL:
     """The plan for a version, compiled on first use. The caller has checked 0 <= version < MAX_PLANS."""
-    cdef Plan *plan = spec.plans[version * 2 + flexible]
-    if plan is not NULL and depth == 0:
-        return plan
+    cdef Plan *plan
     with compile_lock:
         plan = spec.plans[version * 2 + flexible]
         if plan is NULL:

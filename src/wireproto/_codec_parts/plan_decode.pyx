@@ -299,8 +299,7 @@ cdef object decode_message(object cls, object frame, int version, Py_ssize_t sta
     cdef PyObject *o
     cdef object owner = frame_owner(frame)
     cdef Py_ssize_t size = owner_size(owner)
-    check_version(spec, version)
-    plan = plan_of(spec, version, spec.flexible_from >= 0 and version >= spec.flexible_from, 0)
+    plan = message_plan(spec, version)
     if not 0 <= start <= size:
         raise Truncated(f"a message at byte {start}, the frame has {size}", message=spec.name, version=version, offset=size)
     memset(&c, 0, sizeof(Cursor))
@@ -318,11 +317,3 @@ cdef object decode_message(object cls, object frame, int version, Py_ssize_t sta
     cdef object message = <object> o
     decref(o)
     return message
-
-
-cdef int check_version(Spec spec, int version) except -1:
-    if spec.first < 0:
-        raise UnsupportedVersion(f"{spec.name} is only ever part of other messages", message=spec.name)
-    if not spec.first <= version <= spec.last:
-        raise UnsupportedVersion(f"version {version} of {spec.name}, which has {spec.first} to {spec.last}", message=spec.name, version=version)
-    return 0

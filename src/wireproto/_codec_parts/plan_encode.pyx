@@ -19,9 +19,39 @@ from wireproto._codec_parts.endian cimport put_f64, put_u16, put_u32, put_u64
 from wireproto._codec_parts.varint cimport write_varint32, write_varint64
 
 cdef extern from "Python.h":
+    """
+    /* ints whose value is at hand without a call */
+    #if PY_VERSION_HEX >= 0x030C0000
+    #define wp_int_is_small(o) (PyLong_CheckExact(o) && PyUnstable_Long_IsCompact((PyLongObject *)(o)))
+    #define wp_int_small(o) ((int64_t)PyUnstable_Long_CompactValue((PyLongObject *)(o)))
+    #else
+    #define wp_int_is_small(o) (PyLong_CheckExact(o) && Py_SIZE(o) >= -1 && Py_SIZE(o) <= 1)
+    #define wp_int_small(o) (Py_SIZE(o) ? (int64_t)Py_SIZE(o) * (int64_t)((PyLongObject *)(o))->ob_digit[0] : 0)
+    #endif
+    #define wp_text_is_ascii(o) (PyUnicode_CheckExact(o) && PyUnicode_IS_COMPACT_ASCII(o))
+    #define wp_text_data(o) ((const char *)PyUnicode_DATA(o))
+    #define wp_exactly(o, type) (Py_TYPE(o) == (type))
+    /* the next n bytes of a buffer, NULL when they are not there */
+    static inline uint8_t *wp_next_bytes(uint8_t *data, Py_ssize_t *size, Py_ssize_t room, Py_ssize_t n) {
+        uint8_t *p = data + *size;
+        if (room - *size < n) return NULL;
+        *size += n;
+        return p;
+    }
+    """
+    uint8_t *next_bytes "wp_next_bytes"(uint8_t *data, Py_ssize_t *size, Py_ssize_t room, Py_ssize_t n) noexcept
     long long long_and_overflow "PyLong_AsLongLongAndOverflow"(object v, int *overflow) except? -1
     const char *utf8_of "PyUnicode_AsUTF8AndSize"(PyObject *text, Py_ssize_t *n)            # NULL: checked by hand
-    object list_item "PySequence_GetItem"(object v, Py_ssize_t i)
+    bint int_is_small "wp_int_is_small"(PyObject *v)
+    int64_t int_small "wp_int_small"(PyObject *v)
+    bint text_is_ascii "wp_text_is_ascii"(PyObject *v)
+    const char *text_data "wp_text_data"(PyObject *v)
+    Py_ssize_t text_length "PyUnicode_GET_LENGTH"(PyObject *v)
+    bint exactly "wp_exactly"(PyObject *v, PyTypeObject *type)
+    bint is_exact_bytes "PyBytes_CheckExact"(PyObject *v)
+    bint is_exact_tuple "PyTuple_CheckExact"(PyObject *v)
+    const char *bytes_data "PyBytes_AS_STRING"(PyObject *v)
+    Py_ssize_t bytes_length "PyBytes_GET_SIZE"(PyObject *v)
 
 cdef int64_t[13] LEAST
 cdef int64_t[13] MOST
@@ -133,7 +163,7 @@ cdef int write_item(Writer *w, Op *op, object value) except -1:
     if code == C_STRUCT:
         if not PyObject_TypeCheck(value, op.child.type):
             refuse(w, op, value, (<Spec> op.child.spec).name)
-        return write_struct(w, op.child, value)
+        return write_struct(w, op.child, <PyObject *> value)
     if code == C_BYTES or code == C_BLOB:
         return write_blob(w, op, value)
     if code == C_UUID:
@@ -149,9 +179,86 @@ cdef int write_item(Writer *w, Op *op, object value) except -1:
     return write_integer(w, op, value)
 
 
+cdef inline int write_quick(Writer *w, Op *op, PyObject *value) noexcept:
+    """Writes a value of the usual exact type, and gives 1; 0 for all others, for those that do not fit and when the writer must grow. Runs no
+    foreign code, so `value` may be borrowed from a slot."""
+    cdef int code = op.code
+    cdef int64_t n
+    cdef Py_ssize_t size
+    cdef const char *data
+    cdef uint8_t *room
+    if C_INT8 <= code <= C_UINT32:
+        if not int_is_small(value):
+            return 0
+        n = int_small(value)
+        if n < LEAST[code] or n > MOST[code]:
+            return 0
+        room = next_bytes(w.data, &w.size, w.room, FIXED_SIZE[code])
+        if room is NULL:
+            return 0
+        if code == C_INT32 or code == C_UINT32:
+            put_u32(room, <uint32_t> n)
+        elif code == C_INT64:
+            put_u64(room, <uint64_t> n)
+        elif code == C_INT16 or code == C_UINT16:
+            put_u16(room, <unsigned short> n)
+        else:
+            room[0] = <uint8_t> n
+        return 1
+    if code == C_STRING:
+        if not text_is_ascii(value):
+            return 0
+        size = text_length(value)
+        data = text_data(value)
+    elif code == C_BYTES or code == C_BLOB:
+        if not is_exact_bytes(value) or (w.gather and bytes_length(value) >= GATHER_FROM):
+            return 0
+        size = bytes_length(value)
+        data = bytes_data(value)
+    elif code == C_BOOL:
+        if value is not true_pointer and value is not false_pointer:
+            return 0
+        room = next_bytes(w.data, &w.size, w.room, 1)
+        if room is NULL:
+            return 0
+        room[0] = value is true_pointer
+        return 1
+    elif code == C_UUID:
+        if not is_exact_bytes(value) or bytes_length(value) != 16:
+            return 0
+        room = next_bytes(w.data, &w.size, w.room, 16)
+        if room is NULL:
+            return 0
+        memcpy(room, bytes_data(value), 16)
+        return 1
+    else:
+        return 0
+    if op.length == L_INT32:
+        room = next_bytes(w.data, &w.size, w.room, 4 + size) if size <= INT32_MAX else NULL
+        if room is NULL:
+            return 0
+        put_u32(room, <uint32_t> size)
+        room += 4
+    elif op.length == L_INT16:
+        room = next_bytes(w.data, &w.size, w.room, 2 + size) if size <= 32767 else NULL
+        if room is NULL:
+            return 0
+        put_u16(room, <unsigned short> size)
+        room += 2
+    else:
+        room = next_bytes(w.data, &w.size, w.room, 1 + size) if size < 127 else NULL
+        if room is NULL:
+            return 0
+        room[0] = <uint8_t> (size + 1)
+        room += 1
+    memcpy(room, data, size)
+    return 1
+
+
 cdef int write_array(Writer *w, Op *op, object value) except -1:
     cdef Py_ssize_t i, n
     cdef object item
+    cdef PyObject *at
     cdef bint listed = PyList_Check(value)
     if not listed and not PyTuple_Check(value):
         refuse(w, op, value, "tuple or list")
@@ -165,7 +272,14 @@ cdef int write_array(Writer *w, Op *op, object value) except -1:
     w.path.depth += 1
     for i in range(n):
         w.path.index[w.path.depth - 1] = i
-        item = <object> get_item(<PyObject *> value, i)
+        at = get_item(<PyObject *> value, i)           # kept alive by the tuple, which we hold
+        if op.code == C_STRUCT:
+            if exactly(at, op.child.type):
+                write_struct(w, op.child, at)
+                continue
+        elif write_quick(w, op, at):
+            continue
+        item = <object> at
         if item is None and op.item_null:
             writer_length(w, op.length, -1)
         else:
@@ -217,12 +331,15 @@ cdef bint is_default(object value, PyObject *default) except -1:
     return bool(value == <object> default)
 
 
-cdef int write_struct(Writer *w, Plan *plan, object message) except -1:
-    cdef PyObject *o = <PyObject *> message
+cdef int write_struct(Writer *w, Plan *plan, PyObject *o) except -1:
+    """A message that the caller holds."""
     cdef Op *op = plan.ops
     cdef Op *stop = op + plan.count
+    cdef PyObject *value
     while op < stop:
-        write_value(w, op, slot_value(w, op, o))
+        value = slot(o, op.offset)
+        if value is NULL or op.array or not write_quick(w, op, value):
+            write_value(w, op, slot_value(w, op, o))
         op += 1
     op = plan.absent
     stop = op + plan.absent_count
@@ -297,12 +414,11 @@ cdef object first_of(tuple item):
 cdef int encode_into(Writer *w, object message, int version) except -1:
     """One whole message at the writer's end."""
     cdef Spec spec = spec_of(type(message))
-    check_version(spec, version)
-    cdef Plan *plan = plan_of(spec, version, spec.flexible_from >= 0 and version >= spec.flexible_from, 0)
+    cdef Plan *plan = message_plan(spec, version)
     w.path.version = version
     w.path.spec = <PyObject *> spec
     w.path.depth = 0
-    return write_struct(w, plan, message)
+    return write_struct(w, plan, <PyObject *> message)
 
 
 cdef object encode_message(object message, int version, bint gather):
@@ -310,13 +426,15 @@ cdef object encode_message(object message, int version, bint gather):
     cdef Writer w
     cdef list cuts
     writer_init(&w)
-    if gather:
+    try:
+        if not gather:
+            encode_into(&w, message, version)
+            return writer_take(&w)
         cuts = []
         w.cuts = <PyObject *> cuts
         w.gather = 1
-    try:
         encode_into(&w, message, version)
-        return writer_take_parts(&w) if gather else writer_take(&w)
+        return writer_take_parts(&w)
     finally:
         writer_free(&w)
 
