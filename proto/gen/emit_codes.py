@@ -107,6 +107,16 @@ def _kafka(protocol: Protocol) -> str:
         out.extend(f"        {prefix}: ({_q(pair[0])}, {_q(pair[1])}),\n" for prefix, pair in sorted(prefixes.items()))
         out.append("    },\n")
     out.append('}\n"""Internal logs: the int16 in front of a key names the key\'s class and its value\'s."""\n')
+    entries: dict[str, dict[int, str]] = {}
+    for definition in protocol.definitions:
+        if definition.word == "value" and definition.facts.get("prefix"):
+            entries.setdefault(definition.facts["log"], {})[definition.facts["prefix"].first] = definition.class_name
+    out.append("\nLOG_VALUES: dict[str, dict[int, str]] = {\n")
+    for log, names in entries.items():
+        out.append(f'    "{log}": {{\n')
+        out.extend(f"        {prefix}: {_q(name)},\n" for prefix, name in sorted(names.items()))
+        out.append("    },\n")
+    out.append('}\n"""Internal logs without keys: the second uvarint in front of a value names its class; the third is its version."""\n')
     return "".join(out)
 
 

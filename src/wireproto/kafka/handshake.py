@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from .options import KafkaOptions
 
 _SCRAM = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-_NOTHING_KNOWN = Versions({ApiVersionsRequest.API_KEY: (0, ApiVersionsRequest.MAX_VERSION)})
+_ASKED_IN = 4  # every broker since 3.9 knows it; 5 adds only a check of the node's identity, at the price of a second question to older ones
+_NOTHING_KNOWN = Versions({ApiVersionsRequest.API_KEY: (0, _ASKED_IN)})
 
 
 def handshake(conn: Connection, deadline: float, options: KafkaOptions) -> None:
@@ -44,9 +45,9 @@ def handshake(conn: Connection, deadline: float, options: KafkaOptions) -> None:
 
 
 def ask_versions(conn: Connection, deadline: float) -> Versions:
-    """Ask the node what it speaks, in our newest version and then in version 0."""
+    """Ask the node what it speaks, in a version that most know and then in version 0."""
     agreed: wire.Agreed = conn.context
-    for version in (ApiVersionsRequest.MAX_VERSION, 0):
+    for version in (_ASKED_IN, 0):
         request = (
             ApiVersionsRequest(client_software_name="wireproto", client_software_version=__version__) if version else ApiVersionsRequest()
         )

@@ -3050,14 +3050,14 @@ class ApiVersionsRequest(_Request):
     """Which messages and versions the node speaks. A node that does not know the version asked for answers in v0 with
     UNSUPPORTED_VERSION; the answer's header is always v0.
 
-    Versions 0-4, flexible from 3.
+    Versions 0-5, flexible from 3.
     """
 
-    __slots__ = ("client_software_name", "client_software_version", "unknown_tags")
+    __slots__ = ("client_software_name", "client_software_version", "cluster_id", "node_id", "unknown_tags")
     NAME: ClassVar[str] = "ApiVersionsRequest"
     API_KEY: ClassVar[int] = 18
     MIN_VERSION: ClassVar[int] = 0
-    MAX_VERSION: ClassVar[int] = 4
+    MAX_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 3
     RESPONSE: ClassVar[type[ApiVersionsResponse]]
 
@@ -3065,6 +3065,10 @@ class ApiVersionsRequest(_Request):
     """Letters, digits, dots and dashes. Versions 3+."""
     client_software_version: str
     """Letters, digits, dots and dashes. Versions 3+."""
+    cluster_id: str | None
+    """The cluster that the client means; null: any. Versions 5+."""
+    node_id: int
+    """The node that the client means; -1: any. Versions 5+."""
     unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:
@@ -3072,13 +3076,15 @@ class ApiVersionsRequest(_Request):
         def __init__(self, *,
             client_software_name: str = ...,
             client_software_version: str = ...,
+            cluster_id: str | None = ...,
+            node_id: int = ...,
             unknown_tags: tuple[tuple[int, bytes], ...] = ...,
         ) -> None: ...
 
 class ApiVersionsResponse(_Response):
     """ApiVersionsResponse.
 
-    Versions 0-4, flexible from 3.
+    Versions 0-5, flexible from 3.
     """
 
     __slots__ = (
@@ -3094,7 +3100,7 @@ class ApiVersionsResponse(_Response):
     NAME: ClassVar[str] = "ApiVersionsResponse"
     API_KEY: ClassVar[int] = 18
     MIN_VERSION: ClassVar[int] = 0
-    MAX_VERSION: ClassVar[int] = 4
+    MAX_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 3
 
     @classmethod
@@ -4375,7 +4381,7 @@ class WritableTxnMarkerPartitionResult(_Struct):
 class TxnOffsetCommitRequest(_Request):
     """Store where a group resumes, once the transaction commits.
 
-    Versions 0-5, flexible from 3.
+    Versions 0-6, flexible from 3.
     """
 
     __slots__ = (
@@ -4383,7 +4389,7 @@ class TxnOffsetCommitRequest(_Request):
         "group_id",
         "producer_id",
         "producer_epoch",
-        "generation_id",
+        "generation_id_or_member_epoch",
         "member_id",
         "group_instance_id",
         "topics",
@@ -4392,7 +4398,7 @@ class TxnOffsetCommitRequest(_Request):
     NAME: ClassVar[str] = "TxnOffsetCommitRequest"
     API_KEY: ClassVar[int] = 28
     MIN_VERSION: ClassVar[int] = 0
-    MAX_VERSION: ClassVar[int] = 5
+    MAX_VERSION: ClassVar[int] = 6
     FLEXIBLE_FROM: ClassVar[int] = 3
     RESPONSE: ClassVar[type[TxnOffsetCommitResponse]]
 
@@ -4403,7 +4409,7 @@ class TxnOffsetCommitRequest(_Request):
     """-1: none."""
     producer_epoch: int
     """-1: none."""
-    generation_id: int
+    generation_id_or_member_epoch: int
     """Counts the rebalances of a group; -1: outside of a group. Versions 3+."""
     member_id: str
     """Given by the coordinator; empty before the first join. Versions 3+."""
@@ -4419,7 +4425,7 @@ class TxnOffsetCommitRequest(_Request):
             group_id: str = ...,
             producer_id: int = ...,
             producer_epoch: int = ...,
-            generation_id: int = ...,
+            generation_id_or_member_epoch: int = ...,
             member_id: str = ...,
             group_instance_id: str | None = ...,
             topics: Sequence[TxnOffsetCommitRequestTopic] = ...,
@@ -4429,10 +4435,13 @@ class TxnOffsetCommitRequest(_Request):
 class TxnOffsetCommitRequestTopic(_Struct):
     """TxnOffsetCommitRequestTopic."""
 
-    __slots__ = ("name", "partitions", "unknown_tags")
+    __slots__ = ("name", "topic_id", "partitions", "unknown_tags")
     NAME: ClassVar[str] = "TxnOffsetCommitRequestTopic"
 
     name: str
+    """Versions 0-5."""
+    topic_id: bytes
+    """The topic's id: outlives a rename, not a re-creation. Versions 6+."""
     partitions: tuple[TxnOffsetCommitRequestPartition, ...]
     unknown_tags: tuple[tuple[int, bytes], ...]
 
@@ -4440,6 +4449,7 @@ class TxnOffsetCommitRequestTopic(_Struct):
 
         def __init__(self, *,
             name: str = ...,
+            topic_id: bytes = ...,
             partitions: Sequence[TxnOffsetCommitRequestPartition] = ...,
             unknown_tags: tuple[tuple[int, bytes], ...] = ...,
         ) -> None: ...
@@ -4473,14 +4483,14 @@ class TxnOffsetCommitRequestPartition(_Struct):
 class TxnOffsetCommitResponse(_Response):
     """TxnOffsetCommitResponse.
 
-    Versions 0-5, flexible from 3.
+    Versions 0-6, flexible from 3.
     """
 
     __slots__ = ("throttle_time_ms", "topics", "unknown_tags")
     NAME: ClassVar[str] = "TxnOffsetCommitResponse"
     API_KEY: ClassVar[int] = 28
     MIN_VERSION: ClassVar[int] = 0
-    MAX_VERSION: ClassVar[int] = 5
+    MAX_VERSION: ClassVar[int] = 6
     FLEXIBLE_FROM: ClassVar[int] = 3
 
     throttle_time_ms: int
@@ -4499,10 +4509,13 @@ class TxnOffsetCommitResponse(_Response):
 class TxnOffsetCommitResponseTopic(_Struct):
     """TxnOffsetCommitResponseTopic."""
 
-    __slots__ = ("name", "partitions", "unknown_tags")
+    __slots__ = ("name", "topic_id", "partitions", "unknown_tags")
     NAME: ClassVar[str] = "TxnOffsetCommitResponseTopic"
 
     name: str
+    """Versions 0-5."""
+    topic_id: bytes
+    """The topic's id: outlives a rename, not a re-creation. Versions 6+."""
     partitions: tuple[TxnOffsetCommitResponsePartition, ...]
     unknown_tags: tuple[tuple[int, bytes], ...]
 
@@ -4510,6 +4523,7 @@ class TxnOffsetCommitResponseTopic(_Struct):
 
         def __init__(self, *,
             name: str = ...,
+            topic_id: bytes = ...,
             partitions: Sequence[TxnOffsetCommitResponsePartition] = ...,
             unknown_tags: tuple[tuple[int, bytes], ...] = ...,
         ) -> None: ...
@@ -6066,14 +6080,14 @@ class DescribedDelegationTokenRenewer(_Struct):
 class DeleteGroupsRequest(_Request):
     """Delete groups without members.
 
-    Versions 0-2, flexible from 2.
+    Versions 0-3, flexible from 2.
     """
 
     __slots__ = ("groups_names", "unknown_tags")
     NAME: ClassVar[str] = "DeleteGroupsRequest"
     API_KEY: ClassVar[int] = 42
     MIN_VERSION: ClassVar[int] = 0
-    MAX_VERSION: ClassVar[int] = 2
+    MAX_VERSION: ClassVar[int] = 3
     FLEXIBLE_FROM: ClassVar[int] = 2
     RESPONSE: ClassVar[type[DeleteGroupsResponse]]
 
@@ -6087,14 +6101,14 @@ class DeleteGroupsRequest(_Request):
 class DeleteGroupsResponse(_Response):
     """DeleteGroupsResponse.
 
-    Versions 0-2, flexible from 2.
+    Versions 0-3, flexible from 2.
     """
 
     __slots__ = ("throttle_time_ms", "results", "unknown_tags")
     NAME: ClassVar[str] = "DeleteGroupsResponse"
     API_KEY: ClassVar[int] = 42
     MIN_VERSION: ClassVar[int] = 0
-    MAX_VERSION: ClassVar[int] = 2
+    MAX_VERSION: ClassVar[int] = 3
     FLEXIBLE_FROM: ClassVar[int] = 2
 
     throttle_time_ms: int
@@ -6113,7 +6127,7 @@ class DeleteGroupsResponse(_Response):
 class DeletableGroupResult(_Struct):
     """DeletableGroupResult."""
 
-    __slots__ = ("group_id", "error_code", "unknown_tags")
+    __slots__ = ("group_id", "error_code", "error_message", "unknown_tags")
     NAME: ClassVar[str] = "DeletableGroupResult"
     KEY: ClassVar[tuple[str, ...]] = ('group_id',)
 
@@ -6121,6 +6135,8 @@ class DeletableGroupResult(_Struct):
     """Name of the group."""
     error_code: int
     """0: success."""
+    error_message: str | None
+    """What the broker has to say about the error, or null. Versions 3+."""
     unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:
@@ -6128,6 +6144,7 @@ class DeletableGroupResult(_Struct):
         def __init__(self, *,
             group_id: str = ...,
             error_code: int = ...,
+            error_message: str | None = ...,
             unknown_tags: tuple[tuple[int, bytes], ...] = ...,
         ) -> None: ...
 
@@ -7456,7 +7473,7 @@ class BeginQuorumEpochResponse(_Response):
 
     error_code: int
     """0: success."""
-    topics: tuple[TopicData, ...]
+    topics: tuple[BeginQuorumEpochResponseTopicData, ...]
     node_endpoints: tuple[NodeEndpoint, ...]
     """Where the new leaders are. Versions 1+."""
     unknown_tags: tuple[tuple[int, bytes], ...]
@@ -7465,8 +7482,52 @@ class BeginQuorumEpochResponse(_Response):
 
         def __init__(self, *,
             error_code: int = ...,
-            topics: Sequence[TopicData] = ...,
+            topics: Sequence[BeginQuorumEpochResponseTopicData] = ...,
             node_endpoints: Sequence[NodeEndpoint] = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class BeginQuorumEpochResponseTopicData(_Struct):
+    """BeginQuorumEpochResponseTopicData."""
+
+    __slots__ = ("topic_name", "partitions", "unknown_tags")
+    NAME: ClassVar[str] = "BeginQuorumEpochResponseTopicData"
+
+    topic_name: str
+    partitions: tuple[BeginQuorumEpochResponsePartitionData, ...]
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            topic_name: str = ...,
+            partitions: Sequence[BeginQuorumEpochResponsePartitionData] = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class BeginQuorumEpochResponsePartitionData(_Struct):
+    """BeginQuorumEpochResponsePartitionData."""
+
+    __slots__ = ("partition_index", "error_code", "leader_id", "leader_epoch", "unknown_tags")
+    NAME: ClassVar[str] = "BeginQuorumEpochResponsePartitionData"
+
+    partition_index: int
+    """Number of the partition."""
+    error_code: int
+    """0: success."""
+    leader_id: int
+    """Node that leads the partition; -1: none."""
+    leader_epoch: int
+    """Counts the leaders of this partition; -1: unknown."""
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            partition_index: int = ...,
+            error_code: int = ...,
+            leader_id: int = ...,
+            leader_epoch: int = ...,
             unknown_tags: tuple[tuple[int, bytes], ...] = ...,
         ) -> None: ...
 
@@ -7584,7 +7645,7 @@ class EndQuorumEpochResponse(_Response):
 
     error_code: int
     """0: success."""
-    topics: tuple[TopicData, ...]
+    topics: tuple[EndQuorumEpochResponseTopicData, ...]
     node_endpoints: tuple[NodeEndpoint, ...]
     """Where the new leaders are. Versions 1+."""
     unknown_tags: tuple[tuple[int, bytes], ...]
@@ -7593,8 +7654,52 @@ class EndQuorumEpochResponse(_Response):
 
         def __init__(self, *,
             error_code: int = ...,
-            topics: Sequence[TopicData] = ...,
+            topics: Sequence[EndQuorumEpochResponseTopicData] = ...,
             node_endpoints: Sequence[NodeEndpoint] = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class EndQuorumEpochResponseTopicData(_Struct):
+    """EndQuorumEpochResponseTopicData."""
+
+    __slots__ = ("topic_name", "partitions", "unknown_tags")
+    NAME: ClassVar[str] = "EndQuorumEpochResponseTopicData"
+
+    topic_name: str
+    partitions: tuple[EndQuorumEpochResponsePartitionData, ...]
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            topic_name: str = ...,
+            partitions: Sequence[EndQuorumEpochResponsePartitionData] = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class EndQuorumEpochResponsePartitionData(_Struct):
+    """EndQuorumEpochResponsePartitionData."""
+
+    __slots__ = ("partition_index", "error_code", "leader_id", "leader_epoch", "unknown_tags")
+    NAME: ClassVar[str] = "EndQuorumEpochResponsePartitionData"
+
+    partition_index: int
+    """Number of the partition."""
+    error_code: int
+    """0: success."""
+    leader_id: int
+    """Node that leads the partition; -1: none."""
+    leader_epoch: int
+    """Counts the leaders of this partition; -1: unknown."""
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            partition_index: int = ...,
+            error_code: int = ...,
+            leader_id: int = ...,
+            leader_epoch: int = ...,
             unknown_tags: tuple[tuple[int, bytes], ...] = ...,
         ) -> None: ...
 
@@ -8480,6 +8585,7 @@ class DescribeProducersTopicRequest(_Struct):
 
     __slots__ = ("name", "partition_indexes", "unknown_tags")
     NAME: ClassVar[str] = "DescribeProducersTopicRequest"
+    KEY: ClassVar[tuple[str, ...]] = ('name',)
 
     name: str
     partition_indexes: tuple[int, ...]
@@ -9360,8 +9466,8 @@ class ConsumerGroupDescribeMember(_Struct):
     subscribed_topic_names: tuple[str, ...]
     subscribed_topic_regex: str | None
     """RE2; null: unchanged."""
-    assignment: Assignment
-    target_assignment: Assignment
+    assignment: ConsumerGroupDescribeAssignment
+    target_assignment: ConsumerGroupDescribeAssignment
     member_type: int
     """Versions 1+."""
     unknown_tags: tuple[tuple[int, bytes], ...]
@@ -9377,26 +9483,48 @@ class ConsumerGroupDescribeMember(_Struct):
             client_host: str = ...,
             subscribed_topic_names: Sequence[str] = ...,
             subscribed_topic_regex: str | None = ...,
-            assignment: Assignment = ...,
-            target_assignment: Assignment = ...,
+            assignment: ConsumerGroupDescribeAssignment = ...,
+            target_assignment: ConsumerGroupDescribeAssignment = ...,
             member_type: int = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class ConsumerGroupDescribeAssignment(_Struct):
+    """ConsumerGroupDescribeAssignment."""
+
+    __slots__ = ("topic_partitions", "unknown_tags")
+    NAME: ClassVar[str] = "ConsumerGroupDescribeAssignment"
+
+    topic_partitions: tuple[ConsumerGroupDescribeTopicPartitions, ...]
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            topic_partitions: Sequence[ConsumerGroupDescribeTopicPartitions] = ...,
             unknown_tags: tuple[tuple[int, bytes], ...] = ...,
         ) -> None: ...
 
 class ConsumerGroupDescribeTopicPartitions(_Struct):
     """ConsumerGroupDescribeTopicPartitions."""
 
-    __slots__ = ("topic_id", "topic_name", "partitions")
+    __slots__ = ("topic_id", "topic_name", "partitions", "unknown_tags")
     NAME: ClassVar[str] = "ConsumerGroupDescribeTopicPartitions"
 
     topic_id: bytes
     """The topic's id: outlives a rename, not a re-creation."""
     topic_name: str
     partitions: tuple[int, ...]
+    unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:
 
-        def __init__(self, *, topic_id: bytes = ..., topic_name: str = ..., partitions: Sequence[int] = ...) -> None: ...
+        def __init__(self, *,
+            topic_id: bytes = ...,
+            topic_name: str = ...,
+            partitions: Sequence[int] = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
 
 # 70_controller_registration.wire
 
@@ -9854,6 +9982,60 @@ class ConfigResource(_Struct):
             unknown_tags: tuple[tuple[int, bytes], ...] = ...,
         ) -> None: ...
 
+class ListClientMetricsResourcesRequest(_Struct):
+    """What ListConfigResources version 0 was called before 4.0: the same bytes.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("unknown_tags",)
+    NAME: ClassVar[str] = "ListClientMetricsResourcesRequest"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+class ListClientMetricsResourcesResponse(_Struct):
+    """What ListConfigResources version 0 was called before 4.0: the same bytes.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("throttle_time_ms", "error_code", "client_metrics_resources", "unknown_tags")
+    NAME: ClassVar[str] = "ListClientMetricsResourcesResponse"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    throttle_time_ms: int
+    """How long a quota held this answer back, ms."""
+    error_code: int
+    """0: success."""
+    client_metrics_resources: tuple[ClientMetricsResource, ...]
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            throttle_time_ms: int = ...,
+            error_code: int = ...,
+            client_metrics_resources: Sequence[ClientMetricsResource] = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class ClientMetricsResource(_Struct):
+    """ClientMetricsResource."""
+
+    __slots__ = ("name", "unknown_tags")
+    NAME: ClassVar[str] = "ClientMetricsResource"
+
+    name: str
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, name: str = ..., unknown_tags: tuple[tuple[int, bytes], ...] = ...) -> None: ...
+
 # 75_describe_topic_partitions.wire
 
 class DescribeTopicPartitionsRequest(_Request):
@@ -10013,27 +10195,27 @@ class DescribeTopicPartitionsResponsePartition(_Struct):
 class ShareGroupHeartbeatRequest(_Request):
     """Join, stay in and leave a share group; the broker assigns.
 
-    Versions 1, flexible from 0.
+    Versions 0-1, flexible from 0. Versions 0 are refused by new releases.
     """
 
     __slots__ = ("group_id", "member_id", "member_epoch", "rack_id", "subscribed_topic_names", "unknown_tags")
     NAME: ClassVar[str] = "ShareGroupHeartbeatRequest"
     API_KEY: ClassVar[int] = 76
-    MIN_VERSION: ClassVar[int] = 1
+    MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 0
+    REMOVED: ClassVar[tuple[int, int]] = (0, 0)
     RESPONSE: ClassVar[type[ShareGroupHeartbeatResponse]]
 
     group_id: str
-    """Name of the group. Versions 1+."""
+    """Name of the group."""
     member_id: str
-    """Given by the coordinator; empty before the first join. Versions 1+."""
+    """Given by the coordinator; empty before the first join."""
     member_epoch: int
-    """0: join, -1: leave, -2: leave as a static member. Versions 1+."""
+    """0: join, -1: leave, -2: leave as a static member."""
     rack_id: str | None
-    """Rack of the asking side, to be served by a near replica. Versions 1+."""
+    """Rack of the asking side, to be served by a near replica."""
     subscribed_topic_names: tuple[str, ...] | None
-    """Versions 1+."""
     unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:
@@ -10050,7 +10232,7 @@ class ShareGroupHeartbeatRequest(_Request):
 class ShareGroupHeartbeatResponse(_Response):
     """ShareGroupHeartbeatResponse.
 
-    Versions 1, flexible from 0.
+    Versions 0-1, flexible from 0. Versions 0 are refused by new releases.
     """
 
     __slots__ = (
@@ -10065,24 +10247,24 @@ class ShareGroupHeartbeatResponse(_Response):
     )
     NAME: ClassVar[str] = "ShareGroupHeartbeatResponse"
     API_KEY: ClassVar[int] = 76
-    MIN_VERSION: ClassVar[int] = 1
+    MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 0
+    REMOVED: ClassVar[tuple[int, int]] = (0, 0)
 
     throttle_time_ms: int
-    """How long a quota held this answer back, ms. Versions 1+."""
+    """How long a quota held this answer back, ms."""
     error_code: int
-    """0: success. Versions 1+."""
+    """0: success."""
     error_message: str | None
-    """What the broker has to say about the error, or null. Versions 1+."""
+    """What the broker has to say about the error, or null."""
     member_id: str | None
-    """Given by the coordinator; empty before the first join. Versions 1+."""
+    """Given by the coordinator; empty before the first join."""
     member_epoch: int
-    """0: join, -1: leave, -2: leave as a static member. Versions 1+."""
+    """0: join, -1: leave, -2: leave as a static member."""
     heartbeat_interval_ms: int
-    """Beat that often, ms. Versions 1+."""
+    """Beat that often, ms."""
     assignment: Assignment | None
-    """Versions 1+."""
     unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:
@@ -10103,21 +10285,21 @@ class ShareGroupHeartbeatResponse(_Response):
 class ShareGroupDescribeRequest(_Request):
     """State and members of share groups.
 
-    Versions 1, flexible from 0.
+    Versions 0-1, flexible from 0. Versions 0 are refused by new releases.
     """
 
     __slots__ = ("group_ids", "include_authorized_operations", "unknown_tags")
     NAME: ClassVar[str] = "ShareGroupDescribeRequest"
     API_KEY: ClassVar[int] = 77
-    MIN_VERSION: ClassVar[int] = 1
+    MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 0
+    REMOVED: ClassVar[tuple[int, int]] = (0, 0)
     RESPONSE: ClassVar[type[ShareGroupDescribeResponse]]
 
     group_ids: tuple[str, ...]
-    """Versions 1+."""
     include_authorized_operations: bool
-    """Ask for the bit set. Versions 1+."""
+    """Ask for the bit set."""
     unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:
@@ -10131,20 +10313,20 @@ class ShareGroupDescribeRequest(_Request):
 class ShareGroupDescribeResponse(_Response):
     """ShareGroupDescribeResponse.
 
-    Versions 1, flexible from 0.
+    Versions 0-1, flexible from 0. Versions 0 are refused by new releases.
     """
 
     __slots__ = ("throttle_time_ms", "groups", "unknown_tags")
     NAME: ClassVar[str] = "ShareGroupDescribeResponse"
     API_KEY: ClassVar[int] = 77
-    MIN_VERSION: ClassVar[int] = 1
+    MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 0
+    REMOVED: ClassVar[tuple[int, int]] = (0, 0)
 
     throttle_time_ms: int
-    """How long a quota held this answer back, ms. Versions 1+."""
+    """How long a quota held this answer back, ms."""
     groups: tuple[ShareGroupDescribeDescribedGroup, ...]
-    """Versions 1+."""
     unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:
@@ -10173,23 +10355,20 @@ class ShareGroupDescribeDescribedGroup(_Struct):
     NAME: ClassVar[str] = "ShareGroupDescribeDescribedGroup"
 
     error_code: int
-    """0: success. Versions 1+."""
+    """0: success."""
     error_message: str | None
-    """What the broker has to say about the error, or null. Versions 1+."""
+    """What the broker has to say about the error, or null."""
     group_id: str
-    """Name of the group. Versions 1+."""
+    """Name of the group."""
     group_state: str
-    """Stable, Empty, PreparingRebalance, CompletingRebalance, Dead, … Versions 1+."""
+    """Stable, Empty, PreparingRebalance, CompletingRebalance, Dead, …"""
     group_epoch: int
-    """Rises with each change of the group. Versions 1+."""
+    """Rises with each change of the group."""
     assignment_epoch: int
-    """Versions 1+."""
     assignor_name: str
-    """Versions 1+."""
     members: tuple[ShareGroupDescribeMember, ...]
-    """Versions 1+."""
     authorized_operations: int
-    """Bit set of AclOperation; -2147483648: not asked for. Versions 1+."""
+    """Bit set of AclOperation; -2147483648: not asked for."""
     unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:
@@ -10223,19 +10402,16 @@ class ShareGroupDescribeMember(_Struct):
     NAME: ClassVar[str] = "ShareGroupDescribeMember"
 
     member_id: str
-    """Given by the coordinator; empty before the first join. Versions 1+."""
+    """Given by the coordinator; empty before the first join."""
     rack_id: str | None
-    """Rack of the asking side, to be served by a near replica. Versions 1+."""
+    """Rack of the asking side, to be served by a near replica."""
     member_epoch: int
-    """0: join, -1: leave, -2: leave as a static member. Versions 1+."""
+    """0: join, -1: leave, -2: leave as a static member."""
     client_id: str
-    """Any text; shown in logs and quotas. Versions 1+."""
+    """Any text; shown in logs and quotas."""
     client_host: str
-    """Versions 1+."""
     subscribed_topic_names: tuple[str, ...]
-    """Versions 1+."""
-    assignment: Assignment
-    """Versions 1+."""
+    assignment: ShareGroupDescribeAssignment
     unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:
@@ -10247,33 +10423,53 @@ class ShareGroupDescribeMember(_Struct):
             client_id: str = ...,
             client_host: str = ...,
             subscribed_topic_names: Sequence[str] = ...,
-            assignment: Assignment = ...,
+            assignment: ShareGroupDescribeAssignment = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class ShareGroupDescribeAssignment(_Struct):
+    """ShareGroupDescribeAssignment."""
+
+    __slots__ = ("topic_partitions", "unknown_tags")
+    NAME: ClassVar[str] = "ShareGroupDescribeAssignment"
+
+    topic_partitions: tuple[ShareGroupDescribeTopicPartitions, ...]
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            topic_partitions: Sequence[ShareGroupDescribeTopicPartitions] = ...,
             unknown_tags: tuple[tuple[int, bytes], ...] = ...,
         ) -> None: ...
 
 class ShareGroupDescribeTopicPartitions(_Struct):
     """ShareGroupDescribeTopicPartitions."""
 
-    __slots__ = ("topic_id", "topic_name", "partitions")
+    __slots__ = ("topic_id", "topic_name", "partitions", "unknown_tags")
     NAME: ClassVar[str] = "ShareGroupDescribeTopicPartitions"
 
     topic_id: bytes
-    """The topic's id: outlives a rename, not a re-creation. Versions 1+."""
+    """The topic's id: outlives a rename, not a re-creation."""
     topic_name: str
-    """Versions 1+."""
     partitions: tuple[int, ...]
-    """Versions 1+."""
+    unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:
 
-        def __init__(self, *, topic_id: bytes = ..., topic_name: str = ..., partitions: Sequence[int] = ...) -> None: ...
+        def __init__(self, *,
+            topic_id: bytes = ...,
+            topic_name: str = ...,
+            partitions: Sequence[int] = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
 
 # 78_share_fetch.wire
 
 class ShareFetchRequest(_Request):
     """Acquire records for a member of a share group, and acknowledge earlier ones. The node must lead the partition.
 
-    Versions 1-2, flexible from 0.
+    Versions 0-2, flexible from 0. Versions 0 are refused by new releases.
     """
 
     __slots__ = (
@@ -10293,23 +10489,24 @@ class ShareFetchRequest(_Request):
     )
     NAME: ClassVar[str] = "ShareFetchRequest"
     API_KEY: ClassVar[int] = 78
-    MIN_VERSION: ClassVar[int] = 1
+    MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 0
+    REMOVED: ClassVar[tuple[int, int]] = (0, 0)
     RESPONSE: ClassVar[type[ShareFetchResponse]]
 
     group_id: str | None
-    """Name of the group. Versions 1+."""
+    """Name of the group."""
     member_id: str | None
-    """Given by the coordinator; empty before the first join. Versions 1+."""
+    """Given by the coordinator; empty before the first join."""
     share_session_epoch: int
-    """0: open, -1: close. Versions 1+."""
+    """0: open, -1: close."""
     max_wait_ms: int
-    """How long to wait for min_bytes, ms. Versions 1+."""
+    """How long to wait for min_bytes, ms."""
     min_bytes: int
-    """Answer once so many bytes are there. Versions 1+."""
+    """Answer once so many bytes are there."""
     max_bytes: int
-    """Soft bound on the answer: the first batch comes even if it is larger. Versions 1+."""
+    """Soft bound on the answer: the first batch comes even if it is larger."""
     max_records: int
     """Versions 1+."""
     batch_size: int
@@ -10319,9 +10516,7 @@ class ShareFetchRequest(_Request):
     is_renew_ack: bool
     """Versions 2+."""
     topics: tuple[ShareFetchTopic, ...]
-    """Versions 1+."""
     forgotten_topics_data: tuple[ShareFetchForgottenTopic, ...]
-    """Versions 1+."""
     unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:
@@ -10350,9 +10545,8 @@ class ShareFetchTopic(_Struct):
     KEY: ClassVar[tuple[str, ...]] = ('topic_id',)
 
     topic_id: bytes
-    """The topic's id: outlives a rename, not a re-creation. Versions 1+."""
+    """The topic's id: outlives a rename, not a re-creation."""
     partitions: tuple[ShareFetchPartition, ...]
-    """Versions 1+."""
     unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:
@@ -10366,20 +10560,22 @@ class ShareFetchTopic(_Struct):
 class ShareFetchPartition(_Struct):
     """ShareFetchPartition."""
 
-    __slots__ = ("partition_index", "acknowledgement_batches", "unknown_tags")
+    __slots__ = ("partition_index", "partition_max_bytes", "acknowledgement_batches", "unknown_tags")
     NAME: ClassVar[str] = "ShareFetchPartition"
     KEY: ClassVar[tuple[str, ...]] = ('partition_index',)
 
     partition_index: int
-    """Number of the partition. Versions 1+."""
+    """Number of the partition."""
+    partition_max_bytes: int
+    """Soft bound on the partition\\'s part. Versions 0."""
     acknowledgement_batches: tuple[AcknowledgementBatch, ...]
-    """Versions 1+."""
     unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:
 
         def __init__(self, *,
             partition_index: int = ...,
+            partition_max_bytes: int = ...,
             acknowledgement_batches: Sequence[AcknowledgementBatch] = ...,
             unknown_tags: tuple[tuple[int, bytes], ...] = ...,
         ) -> None: ...
@@ -10391,9 +10587,8 @@ class ShareFetchForgottenTopic(_Struct):
     NAME: ClassVar[str] = "ShareFetchForgottenTopic"
 
     topic_id: bytes
-    """The topic's id: outlives a rename, not a re-creation. Versions 1+."""
+    """The topic's id: outlives a rename, not a re-creation."""
     partitions: tuple[int, ...]
-    """Versions 1+."""
     unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:
@@ -10407,7 +10602,7 @@ class ShareFetchForgottenTopic(_Struct):
 class ShareFetchResponse(_Response):
     """ShareFetchResponse.
 
-    Versions 1-2, flexible from 0.
+    Versions 0-2, flexible from 0. Versions 0 are refused by new releases.
     """
 
     __slots__ = (
@@ -10421,22 +10616,22 @@ class ShareFetchResponse(_Response):
     )
     NAME: ClassVar[str] = "ShareFetchResponse"
     API_KEY: ClassVar[int] = 78
-    MIN_VERSION: ClassVar[int] = 1
+    MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 0
+    REMOVED: ClassVar[tuple[int, int]] = (0, 0)
 
     throttle_time_ms: int
-    """How long a quota held this answer back, ms. Versions 1+."""
+    """How long a quota held this answer back, ms."""
     error_code: int
-    """0: success. Versions 1+."""
+    """0: success."""
     error_message: str | None
-    """What the broker has to say about the error, or null. Versions 1+."""
+    """What the broker has to say about the error, or null."""
     acquisition_lock_timeout_ms: int
     """Versions 1+."""
     responses: tuple[ShareFetchableTopicResponse, ...]
-    """Versions 1+."""
     node_endpoints: tuple[ShareFetchNodeEndpoint, ...]
-    """Where the new leaders are. Versions 1+."""
+    """Where the new leaders are."""
     unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:
@@ -10459,9 +10654,8 @@ class ShareFetchableTopicResponse(_Struct):
     KEY: ClassVar[tuple[str, ...]] = ('topic_id',)
 
     topic_id: bytes
-    """The topic's id: outlives a rename, not a re-creation. Versions 1+."""
+    """The topic's id: outlives a rename, not a re-creation."""
     partitions: tuple[ShareFetchPartitionData, ...]
-    """Versions 1+."""
     unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:
@@ -10489,21 +10683,18 @@ class ShareFetchPartitionData(_Struct):
     NAME: ClassVar[str] = "ShareFetchPartitionData"
 
     partition_index: int
-    """Number of the partition. Versions 1+."""
+    """Number of the partition."""
     error_code: int
-    """0: success. Versions 1+."""
+    """0: success."""
     error_message: str | None
-    """What the broker has to say about the error, or null. Versions 1+."""
+    """What the broker has to say about the error, or null."""
     acknowledge_error_code: int
-    """Versions 1+."""
     acknowledge_error_message: str | None
-    """Versions 1+."""
     current_leader: LeaderIdAndEpoch
-    """Who leads now, when the asked node does not. Versions 1+."""
-    records: Slice | bytes
-    """Record batches; the last one may be cut off. Versions 1+."""
+    """Who leads now, when the asked node does not."""
+    records: Slice | bytes | None
+    """Record batches; the last one may be cut off."""
     acquired_records: tuple[AcquiredRecords, ...]
-    """Versions 1+."""
     unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:
@@ -10515,7 +10706,7 @@ class ShareFetchPartitionData(_Struct):
             acknowledge_error_code: int = ...,
             acknowledge_error_message: str | None = ...,
             current_leader: LeaderIdAndEpoch = ...,
-            records: Buffer = ...,
+            records: Buffer | None = ...,
             acquired_records: Sequence[AcquiredRecords] = ...,
             unknown_tags: tuple[tuple[int, bytes], ...] = ...,
         ) -> None: ...
@@ -10527,11 +10718,10 @@ class AcquiredRecords(_Struct):
     NAME: ClassVar[str] = "AcquiredRecords"
 
     first_offset: int
-    """Versions 1+."""
     last_offset: int
-    """Inclusive. Versions 1+."""
+    """Inclusive."""
     delivery_count: int
-    """How often it was handed out. Versions 1+."""
+    """How often it was handed out."""
     unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:
@@ -10551,13 +10741,13 @@ class ShareFetchNodeEndpoint(_Struct):
     KEY: ClassVar[tuple[str, ...]] = ('node_id',)
 
     node_id: int
-    """Number of a node. Versions 1+."""
+    """Number of a node."""
     host: str
-    """Name or address. Versions 1+."""
+    """Name or address."""
     port: int
-    """TCP port. Versions 1+."""
+    """TCP port."""
     rack: str | None
-    """Null: not known. Versions 1+."""
+    """Null: not known."""
     unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:
@@ -10575,27 +10765,27 @@ class ShareFetchNodeEndpoint(_Struct):
 class ShareAcknowledgeRequest(_Request):
     """Acknowledge records of a share group without fetching more.
 
-    Versions 1-2, flexible from 0.
+    Versions 0-2, flexible from 0. Versions 0 are refused by new releases.
     """
 
     __slots__ = ("group_id", "member_id", "share_session_epoch", "is_renew_ack", "topics", "unknown_tags")
     NAME: ClassVar[str] = "ShareAcknowledgeRequest"
     API_KEY: ClassVar[int] = 79
-    MIN_VERSION: ClassVar[int] = 1
+    MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 0
+    REMOVED: ClassVar[tuple[int, int]] = (0, 0)
     RESPONSE: ClassVar[type[ShareAcknowledgeResponse]]
 
     group_id: str | None
-    """Name of the group. Versions 1+."""
+    """Name of the group."""
     member_id: str | None
-    """Given by the coordinator; empty before the first join. Versions 1+."""
+    """Given by the coordinator; empty before the first join."""
     share_session_epoch: int
-    """0: open, -1: close. Versions 1+."""
+    """0: open, -1: close."""
     is_renew_ack: bool
     """Versions 2+."""
     topics: tuple[AcknowledgeTopic, ...]
-    """Versions 1+."""
     unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:
@@ -10617,9 +10807,8 @@ class AcknowledgeTopic(_Struct):
     KEY: ClassVar[tuple[str, ...]] = ('topic_id',)
 
     topic_id: bytes
-    """The topic's id: outlives a rename, not a re-creation. Versions 1+."""
+    """The topic's id: outlives a rename, not a re-creation."""
     partitions: tuple[AcknowledgePartition, ...]
-    """Versions 1+."""
     unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:
@@ -10638,9 +10827,8 @@ class AcknowledgePartition(_Struct):
     KEY: ClassVar[tuple[str, ...]] = ('partition_index',)
 
     partition_index: int
-    """Number of the partition. Versions 1+."""
+    """Number of the partition."""
     acknowledgement_batches: tuple[AcknowledgementBatch, ...]
-    """Versions 1+."""
     unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:
@@ -10654,7 +10842,7 @@ class AcknowledgePartition(_Struct):
 class ShareAcknowledgeResponse(_Response):
     """ShareAcknowledgeResponse.
 
-    Versions 1-2, flexible from 0.
+    Versions 0-2, flexible from 0. Versions 0 are refused by new releases.
     """
 
     __slots__ = (
@@ -10668,22 +10856,22 @@ class ShareAcknowledgeResponse(_Response):
     )
     NAME: ClassVar[str] = "ShareAcknowledgeResponse"
     API_KEY: ClassVar[int] = 79
-    MIN_VERSION: ClassVar[int] = 1
+    MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 0
+    REMOVED: ClassVar[tuple[int, int]] = (0, 0)
 
     throttle_time_ms: int
-    """How long a quota held this answer back, ms. Versions 1+."""
+    """How long a quota held this answer back, ms."""
     error_code: int
-    """0: success. Versions 1+."""
+    """0: success."""
     error_message: str | None
-    """What the broker has to say about the error, or null. Versions 1+."""
+    """What the broker has to say about the error, or null."""
     acquisition_lock_timeout_ms: int
     """Versions 2+."""
     responses: tuple[ShareAcknowledgeTopicResponse, ...]
-    """Versions 1+."""
     node_endpoints: tuple[ShareAcknowledgeNodeEndpoint, ...]
-    """Where the new leaders are. Versions 1+."""
+    """Where the new leaders are."""
     unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:
@@ -10706,9 +10894,8 @@ class ShareAcknowledgeTopicResponse(_Struct):
     KEY: ClassVar[tuple[str, ...]] = ('topic_id',)
 
     topic_id: bytes
-    """The topic's id: outlives a rename, not a re-creation. Versions 1+."""
+    """The topic's id: outlives a rename, not a re-creation."""
     partitions: tuple[ShareAcknowledgePartitionData, ...]
-    """Versions 1+."""
     unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:
@@ -10726,13 +10913,13 @@ class ShareAcknowledgePartitionData(_Struct):
     NAME: ClassVar[str] = "ShareAcknowledgePartitionData"
 
     partition_index: int
-    """Number of the partition. Versions 1+."""
+    """Number of the partition."""
     error_code: int
-    """0: success. Versions 1+."""
+    """0: success."""
     error_message: str | None
-    """What the broker has to say about the error, or null. Versions 1+."""
+    """What the broker has to say about the error, or null."""
     current_leader: LeaderIdAndEpoch
-    """Who leads now, when the asked node does not. Versions 1+."""
+    """Who leads now, when the asked node does not."""
     unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:
@@ -10753,13 +10940,13 @@ class ShareAcknowledgeNodeEndpoint(_Struct):
     KEY: ClassVar[tuple[str, ...]] = ('node_id',)
 
     node_id: int
-    """Number of a node. Versions 1+."""
+    """Number of a node."""
     host: str
-    """Name or address. Versions 1+."""
+    """Name or address."""
     port: int
-    """TCP port. Versions 1+."""
+    """TCP port."""
     rack: str | None
-    """Null: not known. Versions 1+."""
+    """Null: not known."""
     unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:
@@ -11642,7 +11829,7 @@ class ReadShareGroupStateSummaryPartitionResult(_Struct):
 class StreamsGroupHeartbeatRequest(_Request):
     """Join, stay in and leave a streams group; the broker assigns tasks.
 
-    Versions 0, flexible from 0.
+    Versions 0-1, flexible from 0.
     """
 
     __slots__ = (
@@ -11668,7 +11855,7 @@ class StreamsGroupHeartbeatRequest(_Request):
     NAME: ClassVar[str] = "StreamsGroupHeartbeatRequest"
     API_KEY: ClassVar[int] = 88
     MIN_VERSION: ClassVar[int] = 0
-    MAX_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 0
     RESPONSE: ClassVar[type[StreamsGroupHeartbeatResponse]]
 
@@ -11799,7 +11986,7 @@ class CopartitionGroup(_Struct):
 class StreamsGroupHeartbeatResponse(_Response):
     """StreamsGroupHeartbeatResponse.
 
-    Versions 0, flexible from 0.
+    Versions 0-1, flexible from 0.
     """
 
     __slots__ = (
@@ -11809,12 +11996,14 @@ class StreamsGroupHeartbeatResponse(_Response):
         "member_id",
         "member_epoch",
         "heartbeat_interval_ms",
-        "acceptable_recovery_lag",
+        "acceptable_recovery_lag_legacy",
         "task_offset_interval_ms",
+        "acceptable_recovery_lag",
         "status",
         "active_tasks",
         "standby_tasks",
         "warmup_tasks",
+        "topology_description_required",
         "endpoint_information_epoch",
         "partitions_by_user_endpoint",
         "unknown_tags",
@@ -11822,7 +12011,7 @@ class StreamsGroupHeartbeatResponse(_Response):
     NAME: ClassVar[str] = "StreamsGroupHeartbeatResponse"
     API_KEY: ClassVar[int] = 88
     MIN_VERSION: ClassVar[int] = 0
-    MAX_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 0
 
     throttle_time_ms: int
@@ -11837,12 +12026,17 @@ class StreamsGroupHeartbeatResponse(_Response):
     """0: join, -1: leave, -2: leave as a static member."""
     heartbeat_interval_ms: int
     """Beat that often, ms."""
-    acceptable_recovery_lag: int
+    acceptable_recovery_lag_legacy: int
+    """How far behind a task counts as caught up. Versions 0."""
     task_offset_interval_ms: int
+    acceptable_recovery_lag: int
+    """How far behind a task counts as caught up; -1: not said. Versions 1+."""
     status: tuple[Status, ...] | None
     active_tasks: tuple[TaskIds, ...] | None
     standby_tasks: tuple[TaskIds, ...] | None
     warmup_tasks: tuple[TaskIds, ...] | None
+    topology_description_required: bool
+    """The broker wants StreamsGroupTopologyDescriptionUpdate. Versions 1+."""
     endpoint_information_epoch: int
     """-1: none."""
     partitions_by_user_endpoint: tuple[EndpointToPartitions, ...] | None
@@ -11857,12 +12051,14 @@ class StreamsGroupHeartbeatResponse(_Response):
             member_id: str = ...,
             member_epoch: int = ...,
             heartbeat_interval_ms: int = ...,
-            acceptable_recovery_lag: int = ...,
+            acceptable_recovery_lag_legacy: int = ...,
             task_offset_interval_ms: int = ...,
+            acceptable_recovery_lag: int = ...,
             status: Sequence[Status] | None = ...,
             active_tasks: Sequence[TaskIds] | None = ...,
             standby_tasks: Sequence[TaskIds] | None = ...,
             warmup_tasks: Sequence[TaskIds] | None = ...,
+            topology_description_required: bool = ...,
             endpoint_information_epoch: int = ...,
             partitions_by_user_endpoint: Sequence[EndpointToPartitions] | None = ...,
             unknown_tags: tuple[tuple[int, bytes], ...] = ...,
@@ -11929,20 +12125,22 @@ class StreamsGroupHeartbeatTopicPartition(_Struct):
 class StreamsGroupDescribeRequest(_Request):
     """State, topology and members of streams groups.
 
-    Versions 0, flexible from 0.
+    Versions 0-1, flexible from 0.
     """
 
-    __slots__ = ("group_ids", "include_authorized_operations", "unknown_tags")
+    __slots__ = ("group_ids", "include_authorized_operations", "include_topology_description", "unknown_tags")
     NAME: ClassVar[str] = "StreamsGroupDescribeRequest"
     API_KEY: ClassVar[int] = 89
     MIN_VERSION: ClassVar[int] = 0
-    MAX_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 0
     RESPONSE: ClassVar[type[StreamsGroupDescribeResponse]]
 
     group_ids: tuple[str, ...]
     include_authorized_operations: bool
     """Ask for the bit set."""
+    include_topology_description: bool
+    """Ask for topology_description. Versions 1+."""
     unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:
@@ -11950,20 +12148,21 @@ class StreamsGroupDescribeRequest(_Request):
         def __init__(self, *,
             group_ids: Sequence[str] = ...,
             include_authorized_operations: bool = ...,
+            include_topology_description: bool = ...,
             unknown_tags: tuple[tuple[int, bytes], ...] = ...,
         ) -> None: ...
 
 class StreamsGroupDescribeResponse(_Response):
     """StreamsGroupDescribeResponse.
 
-    Versions 0, flexible from 0.
+    Versions 0-1, flexible from 0.
     """
 
     __slots__ = ("throttle_time_ms", "groups", "unknown_tags")
     NAME: ClassVar[str] = "StreamsGroupDescribeResponse"
     API_KEY: ClassVar[int] = 89
     MIN_VERSION: ClassVar[int] = 0
-    MAX_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 0
 
     throttle_time_ms: int
@@ -11992,6 +12191,9 @@ class StreamsGroupDescribeDescribedGroup(_Struct):
         "topology",
         "members",
         "authorized_operations",
+        "topology_description",
+        "topology_description_status",
+        "assignor_name",
         "unknown_tags",
     )
     NAME: ClassVar[str] = "StreamsGroupDescribeDescribedGroup"
@@ -12011,6 +12213,12 @@ class StreamsGroupDescribeDescribedGroup(_Struct):
     members: tuple[StreamsGroupDescribeMember, ...]
     authorized_operations: int
     """Bit set of AclOperation; -2147483648: not asked for."""
+    topology_description: TopologyDescription | None
+    """When asked for and kept. Versions 1+."""
+    topology_description_status: int
+    """0: not asked for, 1: none kept, 2: failed to fetch it, 3: it is there. Versions 1+."""
+    assignor_name: str | None
+    """Who computes the next assignment. Versions 1+."""
     unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:
@@ -12025,6 +12233,9 @@ class StreamsGroupDescribeDescribedGroup(_Struct):
             topology: StreamsGroupDescribeTopology | None = ...,
             members: Sequence[StreamsGroupDescribeMember] = ...,
             authorized_operations: int = ...,
+            topology_description: TopologyDescription | None = ...,
+            topology_description_status: int = ...,
+            assignor_name: str | None = ...,
             unknown_tags: tuple[tuple[int, bytes], ...] = ...,
         ) -> None: ...
 
@@ -12573,6 +12784,204 @@ class DeleteShareGroupOffsetsResponseTopic(_Struct):
             unknown_tags: tuple[tuple[int, bytes], ...] = ...,
         ) -> None: ...
 
+# 93_streams_group_topology_description_update.wire
+
+class StreamsGroupTopologyDescriptionUpdateRequest(_Request):
+    """Tell the coordinator what a streams group's topology looks like, for StreamsGroupDescribe.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("group_id", "member_id", "topology_epoch", "topology_description", "unknown_tags")
+    NAME: ClassVar[str] = "StreamsGroupTopologyDescriptionUpdateRequest"
+    API_KEY: ClassVar[int] = 93
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    RESPONSE: ClassVar[type[StreamsGroupTopologyDescriptionUpdateResponse]]
+
+    group_id: str
+    """Name of the group."""
+    member_id: str
+    topology_epoch: int
+    """Version of the topology."""
+    topology_description: TopologyDescription
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            group_id: str = ...,
+            member_id: str = ...,
+            topology_epoch: int = ...,
+            topology_description: TopologyDescription = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class TopologyDescription(_Struct):
+    """TopologyDescription."""
+
+    __slots__ = ("subtopologies", "global_stores", "unknown_tags")
+    NAME: ClassVar[str] = "TopologyDescription"
+
+    subtopologies: tuple[TopologyDescriptionSubtopology, ...]
+    global_stores: tuple[TopologyDescriptionGlobalStore, ...]
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            subtopologies: Sequence[TopologyDescriptionSubtopology] = ...,
+            global_stores: Sequence[TopologyDescriptionGlobalStore] = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class TopologyDescriptionSubtopology(_Struct):
+    """TopologyDescriptionSubtopology."""
+
+    __slots__ = ("subtopology_id", "nodes", "unknown_tags")
+    NAME: ClassVar[str] = "TopologyDescriptionSubtopology"
+
+    subtopology_id: str
+    nodes: tuple[TopologyDescriptionNode, ...]
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            subtopology_id: str = ...,
+            nodes: Sequence[TopologyDescriptionNode] = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class TopologyDescriptionNode(_Struct):
+    """TopologyDescriptionNode."""
+
+    __slots__ = ("name", "node_type", "source_topics", "sink_topic", "stores", "successors", "unknown_tags")
+    NAME: ClassVar[str] = "TopologyDescriptionNode"
+
+    name: str
+    node_type: int
+    source_topics: tuple[str, ...]
+    sink_topic: str | None
+    stores: tuple[str, ...]
+    successors: tuple[str, ...]
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            name: str = ...,
+            node_type: int = ...,
+            source_topics: Sequence[str] = ...,
+            sink_topic: str | None = ...,
+            stores: Sequence[str] = ...,
+            successors: Sequence[str] = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class TopologyDescriptionGlobalStore(_Struct):
+    """TopologyDescriptionGlobalStore."""
+
+    __slots__ = ("source", "processor", "unknown_tags")
+    NAME: ClassVar[str] = "TopologyDescriptionGlobalStore"
+
+    source: TopologyDescriptionNode
+    processor: TopologyDescriptionNode
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            source: TopologyDescriptionNode = ...,
+            processor: TopologyDescriptionNode = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class StreamsGroupTopologyDescriptionUpdateResponse(_Response):
+    """StreamsGroupTopologyDescriptionUpdateResponse.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("throttle_time_ms", "error_code", "error_message", "unknown_tags")
+    NAME: ClassVar[str] = "StreamsGroupTopologyDescriptionUpdateResponse"
+    API_KEY: ClassVar[int] = 93
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    throttle_time_ms: int
+    """How long a quota held this answer back, ms."""
+    error_code: int
+    """0: success."""
+    error_message: str | None
+    """What the broker has to say about the error, or null."""
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            throttle_time_ms: int = ...,
+            error_code: int = ...,
+            error_message: str | None = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+# 94_unregister_controller.wire
+
+class UnregisterControllerRequest(_Request):
+    """Take a controller out for good.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("controller_id", "unknown_tags")
+    NAME: ClassVar[str] = "UnregisterControllerRequest"
+    API_KEY: ClassVar[int] = 94
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    RESPONSE: ClassVar[type[UnregisterControllerResponse]]
+
+    controller_id: int
+    """Node that is the controller; -1: unknown."""
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, controller_id: int = ..., unknown_tags: tuple[tuple[int, bytes], ...] = ...) -> None: ...
+
+class UnregisterControllerResponse(_Response):
+    """UnregisterControllerResponse.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("throttle_time_ms", "error_code", "error_message", "unknown_tags")
+    NAME: ClassVar[str] = "UnregisterControllerResponse"
+    API_KEY: ClassVar[int] = 94
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    throttle_time_ms: int
+    """How long a quota held this answer back, ms."""
+    error_code: int
+    """0: success."""
+    error_message: str | None
+    """What the broker has to say about the error, or null."""
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            throttle_time_ms: int = ...,
+            error_code: int = ...,
+            error_message: str | None = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
 # common.wire
 
 class AcknowledgementBatch(_Struct):
@@ -12955,20 +13364,15 @@ class TaskOffset(_Struct):
 class TopicData(_Struct):
     """TopicData."""
 
-    __slots__ = ("topic_name", "partitions", "unknown_tags")
+    __slots__ = ("topic_name", "partitions")
     NAME: ClassVar[str] = "TopicData"
 
     topic_name: str
     partitions: tuple[PartitionData, ...]
-    unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:
 
-        def __init__(self, *,
-            topic_name: str = ...,
-            partitions: Sequence[PartitionData] = ...,
-            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
-        ) -> None: ...
+        def __init__(self, *, topic_name: str = ..., partitions: Sequence[PartitionData] = ...) -> None: ...
 
 class TopicInfo(_Struct):
     """TopicInfo."""
@@ -13306,6 +13710,156 @@ class VotersRecordEndpoint(_Struct):
             unknown_tags: tuple[tuple[int, bytes], ...] = ...,
         ) -> None: ...
 
+# files.wire
+
+class ProducerSnapshot(_Struct):
+    """Producers of a partition and where they stand: a .snapshot file beside the log.
+
+    Versions 1.
+    """
+
+    __slots__ = ("crc", "producer_entries")
+    NAME: ClassVar[str] = "ProducerSnapshot"
+    MIN_VERSION: ClassVar[int] = 1
+    MAX_VERSION: ClassVar[int] = 1
+    FLEXIBLE_FROM: ClassVar[int] = -1
+
+    crc: int
+    producer_entries: tuple[ProducerEntry, ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, crc: int = ..., producer_entries: Sequence[ProducerEntry] = ...) -> None: ...
+
+class ProducerEntry(_Struct):
+    """ProducerEntry."""
+
+    __slots__ = (
+        "producer_id",
+        "epoch",
+        "last_sequence",
+        "last_offset",
+        "offset_delta",
+        "timestamp",
+        "coordinator_epoch",
+        "current_txn_first_offset",
+    )
+    NAME: ClassVar[str] = "ProducerEntry"
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_offset: int
+    """Inclusive."""
+    offset_delta: int
+    timestamp: int
+    coordinator_epoch: int
+    current_txn_first_offset: int
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            producer_id: int = ...,
+            epoch: int = ...,
+            last_sequence: int = ...,
+            last_offset: int = ...,
+            offset_delta: int = ...,
+            timestamp: int = ...,
+            coordinator_epoch: int = ...,
+            current_txn_first_offset: int = ...,
+        ) -> None: ...
+
+class AbortedTxn(_Struct):
+    """An aborted transaction: an entry of a segment's .txnindex file.
+
+    Versions 0.
+    """
+
+    __slots__ = ("producer_id", "first_offset", "last_offset", "last_stable_offset")
+    NAME: ClassVar[str] = "AbortedTxn"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = -1
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    """Inclusive."""
+    last_stable_offset: int
+    """First offset of an undecided transaction; -1: not kept."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            producer_id: int = ...,
+            first_offset: int = ...,
+            last_offset: int = ...,
+            last_stable_offset: int = ...,
+        ) -> None: ...
+
+class QuorumStateData(_Struct):
+    """Who leads and for whom this node voted: the quorum-state file.
+
+    Versions 0-1, flexible from 0.
+    """
+
+    __slots__ = (
+        "cluster_id",
+        "leader_id",
+        "leader_epoch",
+        "voted_id",
+        "voted_directory_id",
+        "applied_offset",
+        "current_voters",
+        "unknown_tags",
+    )
+    NAME: ClassVar[str] = "QuorumStateData"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 1
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    cluster_id: str
+    """Name of the cluster. Versions 0."""
+    leader_id: int
+    """Node that leads the partition; -1: none."""
+    leader_epoch: int
+    """Counts the leaders of this partition; -1: unknown."""
+    voted_id: int
+    voted_directory_id: bytes
+    """Versions 1+."""
+    applied_offset: int
+    """Versions 0."""
+    current_voters: tuple[Voter, ...] | None
+    """Versions 0."""
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            cluster_id: str = ...,
+            leader_id: int = ...,
+            leader_epoch: int = ...,
+            voted_id: int = ...,
+            voted_directory_id: bytes = ...,
+            applied_offset: int = ...,
+            current_voters: Sequence[Voter] | None = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class Voter(_Struct):
+    """Voter."""
+
+    __slots__ = ("voter_id", "unknown_tags")
+    NAME: ClassVar[str] = "Voter"
+
+    voter_id: int
+    """Versions 0."""
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, voter_id: int = ..., unknown_tags: tuple[tuple[int, bytes], ...] = ...) -> None: ...
+
 # headers.wire
 
 class RequestHeader(_Struct):
@@ -13359,6 +13913,3235 @@ class ResponseHeader(_Struct):
     if TYPE_CHECKING:
 
         def __init__(self, *, correlation_id: int = ..., unknown_tags: tuple[tuple[int, bytes], ...] = ...) -> None: ...
+
+# log_cluster_metadata.wire
+
+class RegisterBrokerRecord(_Struct):
+    """A broker came up.
+
+    Versions 0-4, flexible from 0.
+    """
+
+    __slots__ = (
+        "broker_id",
+        "is_migrating_zk_broker",
+        "incarnation_id",
+        "broker_epoch",
+        "end_points",
+        "features",
+        "rack",
+        "fenced",
+        "in_controlled_shutdown",
+        "log_dirs",
+        "cordoned_log_dirs",
+        "unknown_tags",
+    )
+    NAME: ClassVar[str] = "RegisterBrokerRecord"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 4
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    PREFIXES: ClassVar[tuple[int, int]] = (0, 0)
+    LOG: ClassVar[str] = "__cluster_metadata"
+
+    broker_id: int
+    is_migrating_zk_broker: bool
+    """Versions 2+."""
+    incarnation_id: bytes
+    broker_epoch: int
+    """Fences an earlier life of the broker."""
+    end_points: tuple[BrokerEndpoint, ...]
+    features: tuple[BrokerFeature, ...]
+    rack: str | None
+    """Null: not known."""
+    fenced: bool
+    in_controlled_shutdown: bool
+    """Versions 1+."""
+    log_dirs: tuple[bytes, ...]
+    """Versions 3+."""
+    cordoned_log_dirs: tuple[bytes, ...] | None
+    """Versions 4+."""
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            broker_id: int = ...,
+            is_migrating_zk_broker: bool = ...,
+            incarnation_id: bytes = ...,
+            broker_epoch: int = ...,
+            end_points: Sequence[BrokerEndpoint] = ...,
+            features: Sequence[BrokerFeature] = ...,
+            rack: str | None = ...,
+            fenced: bool = ...,
+            in_controlled_shutdown: bool = ...,
+            log_dirs: Sequence[bytes] = ...,
+            cordoned_log_dirs: Sequence[bytes] | None = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class BrokerEndpoint(_Struct):
+    """BrokerEndpoint."""
+
+    __slots__ = ("name", "host", "port", "security_protocol", "unknown_tags")
+    NAME: ClassVar[str] = "BrokerEndpoint"
+    KEY: ClassVar[tuple[str, ...]] = ('name',)
+
+    name: str
+    host: str
+    """Name or address."""
+    port: int
+    """TCP port."""
+    security_protocol: int
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            name: str = ...,
+            host: str = ...,
+            port: int = ...,
+            security_protocol: int = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class BrokerFeature(_Struct):
+    """BrokerFeature."""
+
+    __slots__ = ("name", "min_supported_version", "max_supported_version", "unknown_tags")
+    NAME: ClassVar[str] = "BrokerFeature"
+    KEY: ClassVar[tuple[str, ...]] = ('name',)
+
+    name: str
+    min_supported_version: int
+    max_supported_version: int
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            name: str = ...,
+            min_supported_version: int = ...,
+            max_supported_version: int = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class UnregisterBrokerRecord(_Struct):
+    """A broker is gone for good.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("broker_id", "broker_epoch", "unknown_tags")
+    NAME: ClassVar[str] = "UnregisterBrokerRecord"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    PREFIXES: ClassVar[tuple[int, int]] = (1, 1)
+    LOG: ClassVar[str] = "__cluster_metadata"
+
+    broker_id: int
+    broker_epoch: int
+    """Fences an earlier life of the broker."""
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            broker_id: int = ...,
+            broker_epoch: int = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class TopicRecord(_Struct):
+    """A topic was made.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("name", "topic_id", "unknown_tags")
+    NAME: ClassVar[str] = "TopicRecord"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    PREFIXES: ClassVar[tuple[int, int]] = (2, 2)
+    LOG: ClassVar[str] = "__cluster_metadata"
+
+    name: str
+    topic_id: bytes
+    """The topic's id: outlives a rename, not a re-creation."""
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            name: str = ...,
+            topic_id: bytes = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class PartitionRecord(_Struct):
+    """A partition was made.
+
+    Versions 0-2, flexible from 0.
+    """
+
+    __slots__ = (
+        "partition_id",
+        "topic_id",
+        "replicas",
+        "isr",
+        "removing_replicas",
+        "adding_replicas",
+        "leader",
+        "leader_recovery_state",
+        "leader_epoch",
+        "partition_epoch",
+        "directories",
+        "eligible_leader_replicas",
+        "last_known_elr",
+        "unknown_tags",
+    )
+    NAME: ClassVar[str] = "PartitionRecord"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 2
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    PREFIXES: ClassVar[tuple[int, int]] = (3, 3)
+    LOG: ClassVar[str] = "__cluster_metadata"
+
+    partition_id: int
+    topic_id: bytes
+    """The topic's id: outlives a rename, not a re-creation."""
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    """Who is in sync."""
+    removing_replicas: tuple[int, ...]
+    adding_replicas: tuple[int, ...]
+    leader: int
+    leader_recovery_state: int
+    leader_epoch: int
+    """Counts the leaders of this partition; -1: unknown."""
+    partition_epoch: int
+    """Rises with each change of the partition."""
+    directories: tuple[bytes, ...]
+    """Versions 1+."""
+    eligible_leader_replicas: tuple[int, ...] | None
+    """Who may lead besides the in-sync ones. Versions 2+."""
+    last_known_elr: tuple[int, ...] | None
+    """Who was eligible last. Versions 2+."""
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            partition_id: int = ...,
+            topic_id: bytes = ...,
+            replicas: Sequence[int] = ...,
+            isr: Sequence[int] = ...,
+            removing_replicas: Sequence[int] = ...,
+            adding_replicas: Sequence[int] = ...,
+            leader: int = ...,
+            leader_recovery_state: int = ...,
+            leader_epoch: int = ...,
+            partition_epoch: int = ...,
+            directories: Sequence[bytes] = ...,
+            eligible_leader_replicas: Sequence[int] | None = ...,
+            last_known_elr: Sequence[int] | None = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class ConfigRecord(_Struct):
+    """A setting was changed; null: back to its default.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("resource_type", "resource_name", "name", "value", "unknown_tags")
+    NAME: ClassVar[str] = "ConfigRecord"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    PREFIXES: ClassVar[tuple[int, int]] = (4, 4)
+    LOG: ClassVar[str] = "__cluster_metadata"
+
+    resource_type: int
+    """See ResourceType."""
+    resource_name: str
+    name: str
+    value: str | None
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            resource_type: int = ...,
+            resource_name: str = ...,
+            name: str = ...,
+            value: str | None = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class PartitionChangeRecord(_Struct):
+    """Something of a partition changed; what kept its default did not.
+
+    Versions 0-2, flexible from 0.
+    """
+
+    __slots__ = (
+        "partition_id",
+        "topic_id",
+        "isr",
+        "leader",
+        "replicas",
+        "removing_replicas",
+        "adding_replicas",
+        "leader_recovery_state",
+        "directories",
+        "eligible_leader_replicas",
+        "last_known_elr",
+        "unknown_tags",
+    )
+    NAME: ClassVar[str] = "PartitionChangeRecord"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 2
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    PREFIXES: ClassVar[tuple[int, int]] = (5, 5)
+    LOG: ClassVar[str] = "__cluster_metadata"
+
+    partition_id: int
+    topic_id: bytes
+    """The topic's id: outlives a rename, not a re-creation."""
+    isr: tuple[int, ...] | None
+    """Who is in sync."""
+    leader: int
+    replicas: tuple[int, ...] | None
+    removing_replicas: tuple[int, ...] | None
+    adding_replicas: tuple[int, ...] | None
+    leader_recovery_state: int
+    directories: tuple[bytes, ...] | None
+    """Versions 1+."""
+    eligible_leader_replicas: tuple[int, ...] | None
+    """Who may lead besides the in-sync ones. Versions 2+."""
+    last_known_elr: tuple[int, ...] | None
+    """Who was eligible last. Versions 2+."""
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            partition_id: int = ...,
+            topic_id: bytes = ...,
+            isr: Sequence[int] | None = ...,
+            leader: int = ...,
+            replicas: Sequence[int] | None = ...,
+            removing_replicas: Sequence[int] | None = ...,
+            adding_replicas: Sequence[int] | None = ...,
+            leader_recovery_state: int = ...,
+            directories: Sequence[bytes] | None = ...,
+            eligible_leader_replicas: Sequence[int] | None = ...,
+            last_known_elr: Sequence[int] | None = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class FenceBrokerRecord(_Struct):
+    """A broker leads no more (BrokerRegistrationChangeRecord says so since 3.1).
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("id", "epoch", "unknown_tags")
+    NAME: ClassVar[str] = "FenceBrokerRecord"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    PREFIXES: ClassVar[tuple[int, int]] = (7, 7)
+    LOG: ClassVar[str] = "__cluster_metadata"
+
+    id: int
+    epoch: int
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, id: int = ..., epoch: int = ..., unknown_tags: tuple[tuple[int, bytes], ...] = ...) -> None: ...
+
+class UnfenceBrokerRecord(_Struct):
+    """A broker may lead again (BrokerRegistrationChangeRecord says so since 3.1).
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("id", "epoch", "unknown_tags")
+    NAME: ClassVar[str] = "UnfenceBrokerRecord"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    PREFIXES: ClassVar[tuple[int, int]] = (8, 8)
+    LOG: ClassVar[str] = "__cluster_metadata"
+
+    id: int
+    epoch: int
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, id: int = ..., epoch: int = ..., unknown_tags: tuple[tuple[int, bytes], ...] = ...) -> None: ...
+
+class RemoveTopicRecord(_Struct):
+    """A topic was deleted.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("topic_id", "unknown_tags")
+    NAME: ClassVar[str] = "RemoveTopicRecord"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    PREFIXES: ClassVar[tuple[int, int]] = (9, 9)
+    LOG: ClassVar[str] = "__cluster_metadata"
+
+    topic_id: bytes
+    """The topic's id: outlives a rename, not a re-creation."""
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, topic_id: bytes = ..., unknown_tags: tuple[tuple[int, bytes], ...] = ...) -> None: ...
+
+class DelegationTokenRecord(_Struct):
+    """A token was made or renewed.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = (
+        "owner",
+        "requester",
+        "renewers",
+        "issue_timestamp",
+        "max_timestamp",
+        "expiration_timestamp",
+        "token_id",
+        "unknown_tags",
+    )
+    NAME: ClassVar[str] = "DelegationTokenRecord"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    PREFIXES: ClassVar[tuple[int, int]] = (10, 10)
+    LOG: ClassVar[str] = "__cluster_metadata"
+
+    owner: str
+    requester: str
+    renewers: tuple[str, ...]
+    issue_timestamp: int
+    max_timestamp: int
+    expiration_timestamp: int
+    token_id: str
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            owner: str = ...,
+            requester: str = ...,
+            renewers: Sequence[str] = ...,
+            issue_timestamp: int = ...,
+            max_timestamp: int = ...,
+            expiration_timestamp: int = ...,
+            token_id: str = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class UserScramCredentialRecord(_Struct):
+    """SCRAM credential of a user.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("name", "mechanism", "salt", "stored_key", "server_key", "iterations", "unknown_tags")
+    NAME: ClassVar[str] = "UserScramCredentialRecord"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    PREFIXES: ClassVar[tuple[int, int]] = (11, 11)
+    LOG: ClassVar[str] = "__cluster_metadata"
+
+    name: str
+    mechanism: int
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+    """Of the key derivation."""
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            name: str = ...,
+            mechanism: int = ...,
+            salt: Buffer = ...,
+            stored_key: Buffer = ...,
+            server_key: Buffer = ...,
+            iterations: int = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class FeatureLevelRecord(_Struct):
+    """A feature is at this level from here on.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("name", "feature_level", "unknown_tags")
+    NAME: ClassVar[str] = "FeatureLevelRecord"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    PREFIXES: ClassVar[tuple[int, int]] = (12, 12)
+    LOG: ClassVar[str] = "__cluster_metadata"
+
+    name: str
+    feature_level: int
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            name: str = ...,
+            feature_level: int = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class ClientQuotaRecord(_Struct):
+    """A quota was set or removed.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("entity", "key", "value", "remove", "unknown_tags")
+    NAME: ClassVar[str] = "ClientQuotaRecord"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    PREFIXES: ClassVar[tuple[int, int]] = (14, 14)
+    LOG: ClassVar[str] = "__cluster_metadata"
+
+    entity: tuple[ClientQuotaRecordEntityData, ...]
+    key: str
+    value: float
+    remove: bool
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            entity: Sequence[ClientQuotaRecordEntityData] = ...,
+            key: str = ...,
+            value: float = ...,
+            remove: bool = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class ClientQuotaRecordEntityData(_Struct):
+    """ClientQuotaRecordEntityData."""
+
+    __slots__ = ("entity_type", "entity_name", "unknown_tags")
+    NAME: ClassVar[str] = "ClientQuotaRecordEntityData"
+
+    entity_type: str
+    """User, client-id or ip."""
+    entity_name: str | None
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            entity_type: str = ...,
+            entity_name: str | None = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class ProducerIdsRecord(_Struct):
+    """A broker took a block of producer ids.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("broker_id", "broker_epoch", "next_producer_id", "unknown_tags")
+    NAME: ClassVar[str] = "ProducerIdsRecord"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    PREFIXES: ClassVar[tuple[int, int]] = (15, 15)
+    LOG: ClassVar[str] = "__cluster_metadata"
+
+    broker_id: int
+    broker_epoch: int
+    """Fences an earlier life of the broker."""
+    next_producer_id: int
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            broker_id: int = ...,
+            broker_epoch: int = ...,
+            next_producer_id: int = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class BrokerRegistrationChangeRecord(_Struct):
+    """Something of a broker's registration changed.
+
+    Versions 0-3, flexible from 0.
+    """
+
+    __slots__ = ("broker_id", "broker_epoch", "fenced", "in_controlled_shutdown", "log_dirs", "cordoned_log_dirs", "unknown_tags")
+    NAME: ClassVar[str] = "BrokerRegistrationChangeRecord"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 3
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    PREFIXES: ClassVar[tuple[int, int]] = (17, 17)
+    LOG: ClassVar[str] = "__cluster_metadata"
+
+    broker_id: int
+    broker_epoch: int
+    """Fences an earlier life of the broker."""
+    fenced: int
+    in_controlled_shutdown: int
+    """Versions 1+."""
+    log_dirs: tuple[bytes, ...]
+    """Versions 2+."""
+    cordoned_log_dirs: tuple[bytes, ...] | None
+    """Versions 3+."""
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            broker_id: int = ...,
+            broker_epoch: int = ...,
+            fenced: int = ...,
+            in_controlled_shutdown: int = ...,
+            log_dirs: Sequence[bytes] = ...,
+            cordoned_log_dirs: Sequence[bytes] | None = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class AccessControlEntryRecord(_Struct):
+    """An ACL was made.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = (
+        "id",
+        "resource_type",
+        "resource_name",
+        "pattern_type",
+        "principal",
+        "host",
+        "operation",
+        "permission_type",
+        "unknown_tags",
+    )
+    NAME: ClassVar[str] = "AccessControlEntryRecord"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    PREFIXES: ClassVar[tuple[int, int]] = (18, 18)
+    LOG: ClassVar[str] = "__cluster_metadata"
+
+    id: bytes
+    resource_type: int
+    """See ResourceType."""
+    resource_name: str
+    pattern_type: int
+    """3: literal, 4: prefix."""
+    principal: str
+    """Like User:alice."""
+    host: str
+    """Name or address."""
+    operation: int
+    """See AclOperation."""
+    permission_type: int
+    """2: deny, 3: allow."""
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            id: bytes = ...,
+            resource_type: int = ...,
+            resource_name: str = ...,
+            pattern_type: int = ...,
+            principal: str = ...,
+            host: str = ...,
+            operation: int = ...,
+            permission_type: int = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class RemoveAccessControlEntryRecord(_Struct):
+    """An ACL was deleted.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("id", "unknown_tags")
+    NAME: ClassVar[str] = "RemoveAccessControlEntryRecord"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    PREFIXES: ClassVar[tuple[int, int]] = (19, 19)
+    LOG: ClassVar[str] = "__cluster_metadata"
+
+    id: bytes
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, id: bytes = ..., unknown_tags: tuple[tuple[int, bytes], ...] = ...) -> None: ...
+
+class NoOpRecord(_Struct):
+    """Nothing; it lets time pass in the log.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("unknown_tags",)
+    NAME: ClassVar[str] = "NoOpRecord"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    PREFIXES: ClassVar[tuple[int, int]] = (20, 20)
+    LOG: ClassVar[str] = "__cluster_metadata"
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+class ZkMigrationStateRecord(_Struct):
+    """How far the migration from ZooKeeper is.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("zk_migration_state", "unknown_tags")
+    NAME: ClassVar[str] = "ZkMigrationStateRecord"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    PREFIXES: ClassVar[tuple[int, int]] = (21, 21)
+    LOG: ClassVar[str] = "__cluster_metadata"
+
+    zk_migration_state: int
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, zk_migration_state: int = ..., unknown_tags: tuple[tuple[int, bytes], ...] = ...) -> None: ...
+
+class RemoveUserScramCredentialRecord(_Struct):
+    """A user's SCRAM credential was deleted.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("name", "mechanism", "unknown_tags")
+    NAME: ClassVar[str] = "RemoveUserScramCredentialRecord"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    PREFIXES: ClassVar[tuple[int, int]] = (22, 22)
+    LOG: ClassVar[str] = "__cluster_metadata"
+
+    name: str
+    mechanism: int
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            name: str = ...,
+            mechanism: int = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class BeginTransactionRecord(_Struct):
+    """The records up to EndTransactionRecord hold together.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("name", "unknown_tags")
+    NAME: ClassVar[str] = "BeginTransactionRecord"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    PREFIXES: ClassVar[tuple[int, int]] = (23, 23)
+    LOG: ClassVar[str] = "__cluster_metadata"
+
+    name: str | None
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, name: str | None = ..., unknown_tags: tuple[tuple[int, bytes], ...] = ...) -> None: ...
+
+class EndTransactionRecord(_Struct):
+    """They hold.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("unknown_tags",)
+    NAME: ClassVar[str] = "EndTransactionRecord"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    PREFIXES: ClassVar[tuple[int, int]] = (24, 24)
+    LOG: ClassVar[str] = "__cluster_metadata"
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+class AbortTransactionRecord(_Struct):
+    """They do not hold.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("reason", "unknown_tags")
+    NAME: ClassVar[str] = "AbortTransactionRecord"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    PREFIXES: ClassVar[tuple[int, int]] = (25, 25)
+    LOG: ClassVar[str] = "__cluster_metadata"
+
+    reason: str | None
+    """Free text for the log."""
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, reason: str | None = ..., unknown_tags: tuple[tuple[int, bytes], ...] = ...) -> None: ...
+
+class RemoveDelegationTokenRecord(_Struct):
+    """A token was deleted.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("token_id", "unknown_tags")
+    NAME: ClassVar[str] = "RemoveDelegationTokenRecord"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    PREFIXES: ClassVar[tuple[int, int]] = (26, 26)
+    LOG: ClassVar[str] = "__cluster_metadata"
+
+    token_id: str
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, token_id: str = ..., unknown_tags: tuple[tuple[int, bytes], ...] = ...) -> None: ...
+
+class RegisterControllerRecord(_Struct):
+    """A controller came up.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("controller_id", "incarnation_id", "zk_migration_ready", "end_points", "features", "unknown_tags")
+    NAME: ClassVar[str] = "RegisterControllerRecord"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    PREFIXES: ClassVar[tuple[int, int]] = (27, 27)
+    LOG: ClassVar[str] = "__cluster_metadata"
+
+    controller_id: int
+    """Node that is the controller; -1: unknown."""
+    incarnation_id: bytes
+    zk_migration_ready: bool
+    """Whether a ZooKeeper cluster may be migrated."""
+    end_points: tuple[ControllerEndpoint, ...]
+    features: tuple[ControllerFeature, ...]
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            controller_id: int = ...,
+            incarnation_id: bytes = ...,
+            zk_migration_ready: bool = ...,
+            end_points: Sequence[ControllerEndpoint] = ...,
+            features: Sequence[ControllerFeature] = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class ControllerEndpoint(_Struct):
+    """ControllerEndpoint."""
+
+    __slots__ = ("name", "host", "port", "security_protocol", "unknown_tags")
+    NAME: ClassVar[str] = "ControllerEndpoint"
+    KEY: ClassVar[tuple[str, ...]] = ('name',)
+
+    name: str
+    host: str
+    """Name or address."""
+    port: int
+    """TCP port."""
+    security_protocol: int
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            name: str = ...,
+            host: str = ...,
+            port: int = ...,
+            security_protocol: int = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class ControllerFeature(_Struct):
+    """ControllerFeature."""
+
+    __slots__ = ("name", "min_supported_version", "max_supported_version", "unknown_tags")
+    NAME: ClassVar[str] = "ControllerFeature"
+    KEY: ClassVar[tuple[str, ...]] = ('name',)
+
+    name: str
+    min_supported_version: int
+    max_supported_version: int
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            name: str = ...,
+            min_supported_version: int = ...,
+            max_supported_version: int = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class ClearElrRecord(_Struct):
+    """A topic's eligible leaders were forgotten; empty: every topic's.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("topic_name", "unknown_tags")
+    NAME: ClassVar[str] = "ClearElrRecord"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    PREFIXES: ClassVar[tuple[int, int]] = (28, 28)
+    LOG: ClassVar[str] = "__cluster_metadata"
+
+    topic_name: str
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, topic_name: str = ..., unknown_tags: tuple[tuple[int, bytes], ...] = ...) -> None: ...
+
+class UnregisterControllerRecord(_Struct):
+    """A controller is gone for good.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("controller_id", "unknown_tags")
+    NAME: ClassVar[str] = "UnregisterControllerRecord"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    PREFIXES: ClassVar[tuple[int, int]] = (29, 29)
+    LOG: ClassVar[str] = "__cluster_metadata"
+
+    controller_id: int
+    """Node that is the controller; -1: unknown."""
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, controller_id: int = ..., unknown_tags: tuple[tuple[int, bytes], ...] = ...) -> None: ...
+
+# log_consumer_offsets.wire
+
+class LegacyOffsetCommitKey(_Struct):
+    """Key of a committed offset, as the first releases wrote it.
+
+    Versions 0.
+    """
+
+    __slots__ = ("group", "topic", "partition")
+    NAME: ClassVar[str] = "LegacyOffsetCommitKey"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = -1
+    PREFIXES: ClassVar[tuple[int, int]] = (0, 0)
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    group: str
+    topic: str
+    partition: int
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, group: str = ..., topic: str = ..., partition: int = ...) -> None: ...
+
+class LegacyOffsetCommitValue(_Struct):
+    """A committed offset, as the first releases wrote it.
+
+    Versions 0.
+    """
+
+    __slots__ = ("offset", "metadata", "commit_timestamp")
+    NAME: ClassVar[str] = "LegacyOffsetCommitValue"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = -1
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    offset: int
+    metadata: str
+    commit_timestamp: int
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, offset: int = ..., metadata: str = ..., commit_timestamp: int = ...) -> None: ...
+
+class OffsetCommitKey(_Struct):
+    """Key of a committed offset.
+
+    Versions 0-1.
+    """
+
+    __slots__ = ("group", "topic", "partition")
+    NAME: ClassVar[str] = "OffsetCommitKey"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 1
+    FLEXIBLE_FROM: ClassVar[int] = -1
+    PREFIXES: ClassVar[tuple[int, int]] = (1, 1)
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    group: str
+    topic: str
+    partition: int
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, group: str = ..., topic: str = ..., partition: int = ...) -> None: ...
+
+class OffsetCommitValue(_Struct):
+    """Where a group resumes in a partition. A missing value deletes it.
+
+    Versions 0-4, flexible from 4.
+    """
+
+    __slots__ = ("offset", "leader_epoch", "metadata", "commit_timestamp", "expire_timestamp", "topic_id", "unknown_tags")
+    NAME: ClassVar[str] = "OffsetCommitValue"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 4
+    FLEXIBLE_FROM: ClassVar[int] = 4
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    offset: int
+    leader_epoch: int
+    """Counts the leaders of this partition; -1: unknown. Versions 3+."""
+    metadata: str
+    commit_timestamp: int
+    expire_timestamp: int
+    """Versions 1."""
+    topic_id: bytes
+    """The topic's id: outlives a rename, not a re-creation. Versions 4+."""
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            offset: int = ...,
+            leader_epoch: int = ...,
+            metadata: str = ...,
+            commit_timestamp: int = ...,
+            expire_timestamp: int = ...,
+            topic_id: bytes = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class GroupMetadataKey(_Struct):
+    """Key of a classic group.
+
+    Versions 0-2.
+    """
+
+    __slots__ = ("group",)
+    NAME: ClassVar[str] = "GroupMetadataKey"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 2
+    FLEXIBLE_FROM: ClassVar[int] = -1
+    PREFIXES: ClassVar[tuple[int, int]] = (2, 2)
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    group: str
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, group: str = ...) -> None: ...
+
+class GroupMetadataValue(_Struct):
+    """A classic group after a rebalance: its generation, members and what they were given.
+
+    Versions 0-4, flexible from 4.
+    """
+
+    __slots__ = ("protocol_type", "generation", "protocol", "leader", "current_state_timestamp", "members", "unknown_tags")
+    NAME: ClassVar[str] = "GroupMetadataValue"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 4
+    FLEXIBLE_FROM: ClassVar[int] = 4
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    protocol_type: str
+    """"consumer" for consumers."""
+    generation: int
+    protocol: str | None
+    leader: str | None
+    current_state_timestamp: int
+    """Versions 2+."""
+    members: tuple[MemberMetadata, ...]
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            protocol_type: str = ...,
+            generation: int = ...,
+            protocol: str | None = ...,
+            leader: str | None = ...,
+            current_state_timestamp: int = ...,
+            members: Sequence[MemberMetadata] = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class MemberMetadata(_Struct):
+    """MemberMetadata."""
+
+    __slots__ = (
+        "member_id",
+        "group_instance_id",
+        "client_id",
+        "client_host",
+        "rebalance_timeout",
+        "session_timeout",
+        "subscription",
+        "assignment",
+        "unknown_tags",
+    )
+    NAME: ClassVar[str] = "MemberMetadata"
+
+    member_id: str
+    group_instance_id: str | None
+    """Static member: its name; null for a dynamic one. Versions 3+."""
+    client_id: str
+    """Any text; shown in logs and quotas."""
+    client_host: str
+    rebalance_timeout: int
+    """Versions 1+."""
+    session_timeout: int
+    subscription: bytes
+    assignment: bytes
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            member_id: str = ...,
+            group_instance_id: str | None = ...,
+            client_id: str = ...,
+            client_host: str = ...,
+            rebalance_timeout: int = ...,
+            session_timeout: int = ...,
+            subscription: Buffer = ...,
+            assignment: Buffer = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class ConsumerGroupMetadataKey(_Struct):
+    """Key of a group of the newer kind.
+
+    Versions 0-3.
+    """
+
+    __slots__ = ("group_id",)
+    NAME: ClassVar[str] = "ConsumerGroupMetadataKey"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 3
+    FLEXIBLE_FROM: ClassVar[int] = -1
+    PREFIXES: ClassVar[tuple[int, int]] = (3, 3)
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    group_id: str
+    """Name of the group."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, group_id: str = ...) -> None: ...
+
+class ConsumerGroupMetadataValue(_Struct):
+    """Epoch of a group.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("epoch", "metadata_hash", "unknown_tags")
+    NAME: ClassVar[str] = "ConsumerGroupMetadataValue"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    epoch: int
+    metadata_hash: int
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            epoch: int = ...,
+            metadata_hash: int = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class ConsumerGroupPartitionMetadataKey(_Struct):
+    """Key of the topics that a group reads (written before 4.1).
+
+    Versions 0-4.
+    """
+
+    __slots__ = ("group_id",)
+    NAME: ClassVar[str] = "ConsumerGroupPartitionMetadataKey"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 4
+    FLEXIBLE_FROM: ClassVar[int] = -1
+    PREFIXES: ClassVar[tuple[int, int]] = (4, 4)
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    group_id: str
+    """Name of the group."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, group_id: str = ...) -> None: ...
+
+class ConsumerGroupPartitionMetadataValue(_Struct):
+    """Topics that a group reads, as they were at its last epoch.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("topics", "unknown_tags")
+    NAME: ClassVar[str] = "ConsumerGroupPartitionMetadataValue"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    topics: tuple[TopicMetadata, ...]
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            topics: Sequence[TopicMetadata] = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class TopicMetadata(_Struct):
+    """TopicMetadata."""
+
+    __slots__ = ("topic_id", "topic_name", "num_partitions", "partition_metadata", "unknown_tags")
+    NAME: ClassVar[str] = "TopicMetadata"
+
+    topic_id: bytes
+    """The topic's id: outlives a rename, not a re-creation."""
+    topic_name: str
+    num_partitions: int
+    partition_metadata: tuple[PartitionMetadata, ...]
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            topic_id: bytes = ...,
+            topic_name: str = ...,
+            num_partitions: int = ...,
+            partition_metadata: Sequence[PartitionMetadata] = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class PartitionMetadata(_Struct):
+    """PartitionMetadata."""
+
+    __slots__ = ("partition", "racks", "unknown_tags")
+    NAME: ClassVar[str] = "PartitionMetadata"
+
+    partition: int
+    racks: tuple[str, ...]
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            partition: int = ...,
+            racks: Sequence[str] = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class ConsumerGroupMemberMetadataKey(_Struct):
+    """Key of a member.
+
+    Versions 0-5.
+    """
+
+    __slots__ = ("group_id", "member_id")
+    NAME: ClassVar[str] = "ConsumerGroupMemberMetadataKey"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 5
+    FLEXIBLE_FROM: ClassVar[int] = -1
+    PREFIXES: ClassVar[tuple[int, int]] = (5, 5)
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    group_id: str
+    """Name of the group."""
+    member_id: str
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, group_id: str = ..., member_id: str = ...) -> None: ...
+
+class ConsumerGroupMemberMetadataValue(_Struct):
+    """What a member said of itself.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = (
+        "instance_id",
+        "rack_id",
+        "client_id",
+        "client_host",
+        "subscribed_topic_names",
+        "subscribed_topic_regex",
+        "rebalance_timeout_ms",
+        "server_assignor",
+        "classic_member_metadata",
+        "unknown_tags",
+    )
+    NAME: ClassVar[str] = "ConsumerGroupMemberMetadataValue"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    instance_id: str | None
+    """Static member: its name; null for a dynamic one."""
+    rack_id: str | None
+    """Rack of the asking side, to be served by a near replica."""
+    client_id: str
+    """Any text; shown in logs and quotas."""
+    client_host: str
+    subscribed_topic_names: tuple[str, ...]
+    subscribed_topic_regex: str | None
+    """RE2; null: unchanged."""
+    rebalance_timeout_ms: int
+    """How long a rebalance waits for a member, ms."""
+    server_assignor: str | None
+    """Null: as the broker is set, or unchanged."""
+    classic_member_metadata: ClassicMemberMetadata | None
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            instance_id: str | None = ...,
+            rack_id: str | None = ...,
+            client_id: str = ...,
+            client_host: str = ...,
+            subscribed_topic_names: Sequence[str] = ...,
+            subscribed_topic_regex: str | None = ...,
+            rebalance_timeout_ms: int = ...,
+            server_assignor: str | None = ...,
+            classic_member_metadata: ClassicMemberMetadata | None = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class ClassicMemberMetadata(_Struct):
+    """ClassicMemberMetadata."""
+
+    __slots__ = ("session_timeout_ms", "supported_protocols", "unknown_tags")
+    NAME: ClassVar[str] = "ClassicMemberMetadata"
+
+    session_timeout_ms: int
+    """A member silent for so long is out, ms."""
+    supported_protocols: tuple[ClassicProtocol, ...]
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            session_timeout_ms: int = ...,
+            supported_protocols: Sequence[ClassicProtocol] = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class ClassicProtocol(_Struct):
+    """ClassicProtocol."""
+
+    __slots__ = ("name", "metadata", "unknown_tags")
+    NAME: ClassVar[str] = "ClassicProtocol"
+
+    name: str
+    metadata: bytes
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            name: str = ...,
+            metadata: Buffer = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class ConsumerGroupTargetAssignmentMetadataKey(_Struct):
+    """Key of the epoch of a group's target assignment.
+
+    Versions 0-6.
+    """
+
+    __slots__ = ("group_id",)
+    NAME: ClassVar[str] = "ConsumerGroupTargetAssignmentMetadataKey"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 6
+    FLEXIBLE_FROM: ClassVar[int] = -1
+    PREFIXES: ClassVar[tuple[int, int]] = (6, 6)
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    group_id: str
+    """Name of the group."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, group_id: str = ...) -> None: ...
+
+class ConsumerGroupTargetAssignmentMetadataValue(_Struct):
+    """Epoch of the target assignment.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("assignment_epoch", "assignment_timestamp", "unknown_tags")
+    NAME: ClassVar[str] = "ConsumerGroupTargetAssignmentMetadataValue"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    assignment_epoch: int
+    assignment_timestamp: int
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            assignment_epoch: int = ...,
+            assignment_timestamp: int = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class ConsumerGroupTargetAssignmentMemberKey(_Struct):
+    """Key of what a member shall hold.
+
+    Versions 0-7.
+    """
+
+    __slots__ = ("group_id", "member_id")
+    NAME: ClassVar[str] = "ConsumerGroupTargetAssignmentMemberKey"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 7
+    FLEXIBLE_FROM: ClassVar[int] = -1
+    PREFIXES: ClassVar[tuple[int, int]] = (7, 7)
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    group_id: str
+    """Name of the group."""
+    member_id: str
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, group_id: str = ..., member_id: str = ...) -> None: ...
+
+class ConsumerGroupTargetAssignmentMemberValue(_Struct):
+    """What a member shall hold.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("topic_partitions", "unknown_tags")
+    NAME: ClassVar[str] = "ConsumerGroupTargetAssignmentMemberValue"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    topic_partitions: tuple[TopicPartition, ...]
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            topic_partitions: Sequence[TopicPartition] = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class TopicPartition(_Struct):
+    """TopicPartition."""
+
+    __slots__ = ("topic_id", "partitions", "unknown_tags")
+    NAME: ClassVar[str] = "TopicPartition"
+
+    topic_id: bytes
+    """The topic's id: outlives a rename, not a re-creation."""
+    partitions: tuple[int, ...]
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            topic_id: bytes = ...,
+            partitions: Sequence[int] = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class ConsumerGroupCurrentMemberAssignmentKey(_Struct):
+    """Key of what a member holds.
+
+    Versions 0-8.
+    """
+
+    __slots__ = ("group_id", "member_id")
+    NAME: ClassVar[str] = "ConsumerGroupCurrentMemberAssignmentKey"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 8
+    FLEXIBLE_FROM: ClassVar[int] = -1
+    PREFIXES: ClassVar[tuple[int, int]] = (8, 8)
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    group_id: str
+    """Name of the group."""
+    member_id: str
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, group_id: str = ..., member_id: str = ...) -> None: ...
+
+class ConsumerGroupCurrentMemberAssignmentValue(_Struct):
+    """What a member holds, and what it has yet to give back.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = (
+        "member_epoch",
+        "previous_member_epoch",
+        "state",
+        "assigned_partitions",
+        "partitions_pending_revocation",
+        "unknown_tags",
+    )
+    NAME: ClassVar[str] = "ConsumerGroupCurrentMemberAssignmentValue"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    member_epoch: int
+    previous_member_epoch: int
+    state: int
+    assigned_partitions: tuple[ConsumerGroupCurrentMemberAssignmentValueTopicPartitions, ...]
+    partitions_pending_revocation: tuple[ConsumerGroupCurrentMemberAssignmentValueTopicPartitions, ...]
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            member_epoch: int = ...,
+            previous_member_epoch: int = ...,
+            state: int = ...,
+            assigned_partitions: Sequence[ConsumerGroupCurrentMemberAssignmentValueTopicPartitions] = ...,
+            partitions_pending_revocation: Sequence[ConsumerGroupCurrentMemberAssignmentValueTopicPartitions] = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class ConsumerGroupCurrentMemberAssignmentValueTopicPartitions(_Struct):
+    """ConsumerGroupCurrentMemberAssignmentValueTopicPartitions."""
+
+    __slots__ = ("topic_id", "partitions", "assignment_epochs", "unknown_tags")
+    NAME: ClassVar[str] = "ConsumerGroupCurrentMemberAssignmentValueTopicPartitions"
+
+    topic_id: bytes
+    """The topic's id: outlives a rename, not a re-creation."""
+    partitions: tuple[int, ...]
+    assignment_epochs: tuple[int, ...] | None
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            topic_id: bytes = ...,
+            partitions: Sequence[int] = ...,
+            assignment_epochs: Sequence[int] | None = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class ConsumerGroupRegularExpressionKey(_Struct):
+    """Key of a regular expression that members subscribe to.
+
+    Versions 0-16.
+    """
+
+    __slots__ = ("group_id", "regular_expression")
+    NAME: ClassVar[str] = "ConsumerGroupRegularExpressionKey"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 16
+    FLEXIBLE_FROM: ClassVar[int] = -1
+    PREFIXES: ClassVar[tuple[int, int]] = (16, 16)
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    group_id: str
+    """Name of the group."""
+    regular_expression: str
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, group_id: str = ..., regular_expression: str = ...) -> None: ...
+
+class ConsumerGroupRegularExpressionValue(_Struct):
+    """The topics that a regular expression stood for.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("topics", "version", "timestamp", "unknown_tags")
+    NAME: ClassVar[str] = "ConsumerGroupRegularExpressionValue"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    topics: tuple[str, ...]
+    version: int
+    timestamp: int
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            topics: Sequence[str] = ...,
+            version: int = ...,
+            timestamp: int = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+# log_remote_log_metadata.wire
+
+class RemoteLogSegmentMetadataRecord(_Struct):
+    """A segment is being copied to tiered storage.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = (
+        "remote_log_segment_id",
+        "start_offset",
+        "end_offset",
+        "broker_id",
+        "max_timestamp_ms",
+        "event_timestamp_ms",
+        "segment_leader_epochs",
+        "segment_size_in_bytes",
+        "custom_metadata",
+        "remote_log_segment_state",
+        "txn_index_empty",
+        "unknown_tags",
+    )
+    NAME: ClassVar[str] = "RemoteLogSegmentMetadataRecord"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    PREFIXES: ClassVar[tuple[int, int]] = (0, 0)
+    LOG: ClassVar[str] = "__remote_log_metadata"
+
+    remote_log_segment_id: RemoteLogSegmentIdEntry
+    start_offset: int
+    end_offset: int
+    """Exclusive."""
+    broker_id: int
+    max_timestamp_ms: int
+    event_timestamp_ms: int
+    segment_leader_epochs: tuple[SegmentLeaderEpochEntry, ...]
+    segment_size_in_bytes: int
+    custom_metadata: bytes | None
+    remote_log_segment_state: int
+    txn_index_empty: bool
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            remote_log_segment_id: RemoteLogSegmentIdEntry = ...,
+            start_offset: int = ...,
+            end_offset: int = ...,
+            broker_id: int = ...,
+            max_timestamp_ms: int = ...,
+            event_timestamp_ms: int = ...,
+            segment_leader_epochs: Sequence[SegmentLeaderEpochEntry] = ...,
+            segment_size_in_bytes: int = ...,
+            custom_metadata: Buffer | None = ...,
+            remote_log_segment_state: int = ...,
+            txn_index_empty: bool = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class RemoteLogSegmentIdEntry(_Struct):
+    """RemoteLogSegmentIdEntry."""
+
+    __slots__ = ("topic_id_partition", "id", "unknown_tags")
+    NAME: ClassVar[str] = "RemoteLogSegmentIdEntry"
+
+    topic_id_partition: TopicIdPartitionEntry
+    id: bytes
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            topic_id_partition: TopicIdPartitionEntry = ...,
+            id: bytes = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class TopicIdPartitionEntry(_Struct):
+    """TopicIdPartitionEntry."""
+
+    __slots__ = ("name", "id", "partition", "unknown_tags")
+    NAME: ClassVar[str] = "TopicIdPartitionEntry"
+
+    name: str
+    id: bytes
+    partition: int
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            name: str = ...,
+            id: bytes = ...,
+            partition: int = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class SegmentLeaderEpochEntry(_Struct):
+    """SegmentLeaderEpochEntry."""
+
+    __slots__ = ("leader_epoch", "offset", "unknown_tags")
+    NAME: ClassVar[str] = "SegmentLeaderEpochEntry"
+
+    leader_epoch: int
+    """Counts the leaders of this partition; -1: unknown."""
+    offset: int
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            leader_epoch: int = ...,
+            offset: int = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class RemoteLogSegmentMetadataUpdateRecord(_Struct):
+    """It is copied, or being deleted, or deleted.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = (
+        "remote_log_segment_id",
+        "broker_id",
+        "event_timestamp_ms",
+        "custom_metadata",
+        "remote_log_segment_state",
+        "unknown_tags",
+    )
+    NAME: ClassVar[str] = "RemoteLogSegmentMetadataUpdateRecord"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    PREFIXES: ClassVar[tuple[int, int]] = (1, 1)
+    LOG: ClassVar[str] = "__remote_log_metadata"
+
+    remote_log_segment_id: RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry
+    broker_id: int
+    event_timestamp_ms: int
+    custom_metadata: bytes | None
+    remote_log_segment_state: int
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            remote_log_segment_id: RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry = ...,
+            broker_id: int = ...,
+            event_timestamp_ms: int = ...,
+            custom_metadata: Buffer | None = ...,
+            remote_log_segment_state: int = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry(_Struct):
+    """RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry."""
+
+    __slots__ = ("topic_id_partition", "id", "unknown_tags")
+    NAME: ClassVar[str] = "RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry"
+
+    topic_id_partition: RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry
+    id: bytes
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            topic_id_partition: RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry = ...,
+            id: bytes = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry(_Struct):
+    """RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry."""
+
+    __slots__ = ("name", "id", "partition", "unknown_tags")
+    NAME: ClassVar[str] = "RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry"
+
+    name: str
+    id: bytes
+    partition: int
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            name: str = ...,
+            id: bytes = ...,
+            partition: int = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class RemotePartitionDeleteMetadataRecord(_Struct):
+    """A partition is being deleted from tiered storage.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("topic_id_partition", "broker_id", "event_timestamp_ms", "remote_partition_delete_state", "unknown_tags")
+    NAME: ClassVar[str] = "RemotePartitionDeleteMetadataRecord"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    PREFIXES: ClassVar[tuple[int, int]] = (2, 2)
+    LOG: ClassVar[str] = "__remote_log_metadata"
+
+    topic_id_partition: RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry
+    broker_id: int
+    event_timestamp_ms: int
+    remote_partition_delete_state: int
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            topic_id_partition: RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry = ...,
+            broker_id: int = ...,
+            event_timestamp_ms: int = ...,
+            remote_partition_delete_state: int = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry(_Struct):
+    """RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry."""
+
+    __slots__ = ("name", "id", "partition", "unknown_tags")
+    NAME: ClassVar[str] = "RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry"
+
+    name: str
+    id: bytes
+    partition: int
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            name: str = ...,
+            id: bytes = ...,
+            partition: int = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class RemoteLogSegmentMetadataSnapshotRecord(_Struct):
+    """A segment, in the snapshot file of a partition's tiered log.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = (
+        "segment_id",
+        "start_offset",
+        "end_offset",
+        "broker_id",
+        "max_timestamp_ms",
+        "event_timestamp_ms",
+        "segment_leader_epochs",
+        "segment_size_in_bytes",
+        "custom_metadata",
+        "remote_log_segment_state",
+        "txn_index_empty",
+        "unknown_tags",
+    )
+    NAME: ClassVar[str] = "RemoteLogSegmentMetadataSnapshotRecord"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    PREFIXES: ClassVar[tuple[int, int]] = (3, 3)
+    LOG: ClassVar[str] = "__remote_log_metadata"
+
+    segment_id: bytes
+    start_offset: int
+    end_offset: int
+    """Exclusive."""
+    broker_id: int
+    max_timestamp_ms: int
+    event_timestamp_ms: int
+    segment_leader_epochs: tuple[RemoteLogSegmentMetadataSnapshotRecordSegmentLeaderEpochEntry, ...]
+    segment_size_in_bytes: int
+    custom_metadata: bytes | None
+    remote_log_segment_state: int
+    txn_index_empty: bool
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            segment_id: bytes = ...,
+            start_offset: int = ...,
+            end_offset: int = ...,
+            broker_id: int = ...,
+            max_timestamp_ms: int = ...,
+            event_timestamp_ms: int = ...,
+            segment_leader_epochs: Sequence[RemoteLogSegmentMetadataSnapshotRecordSegmentLeaderEpochEntry] = ...,
+            segment_size_in_bytes: int = ...,
+            custom_metadata: Buffer | None = ...,
+            remote_log_segment_state: int = ...,
+            txn_index_empty: bool = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class RemoteLogSegmentMetadataSnapshotRecordSegmentLeaderEpochEntry(_Struct):
+    """RemoteLogSegmentMetadataSnapshotRecordSegmentLeaderEpochEntry."""
+
+    __slots__ = ("leader_epoch", "offset", "unknown_tags")
+    NAME: ClassVar[str] = "RemoteLogSegmentMetadataSnapshotRecordSegmentLeaderEpochEntry"
+
+    leader_epoch: int
+    """Counts the leaders of this partition; -1: unknown."""
+    offset: int
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            leader_epoch: int = ...,
+            offset: int = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+# log_share_group_state.wire
+
+class ShareSnapshotKey(_Struct):
+    """Key of the whole state of a share partition.
+
+    Versions 0.
+    """
+
+    __slots__ = ("group_id", "topic_id", "partition")
+    NAME: ClassVar[str] = "ShareSnapshotKey"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = -1
+    PREFIXES: ClassVar[tuple[int, int]] = (0, 0)
+    LOG: ClassVar[str] = "__share_group_state"
+
+    group_id: str
+    """Name of the group."""
+    topic_id: bytes
+    """The topic's id: outlives a rename, not a re-creation."""
+    partition: int
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, group_id: str = ..., topic_id: bytes = ..., partition: int = ...) -> None: ...
+
+class ShareSnapshotValue(_Struct):
+    """The whole state of a share partition.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = (
+        "snapshot_epoch",
+        "state_epoch",
+        "leader_epoch",
+        "start_offset",
+        "delivery_complete_count",
+        "create_timestamp",
+        "write_timestamp",
+        "state_batches",
+        "unknown_tags",
+    )
+    NAME: ClassVar[str] = "ShareSnapshotValue"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    LOG: ClassVar[str] = "__share_group_state"
+
+    snapshot_epoch: int
+    state_epoch: int
+    """Fences old coordinators."""
+    leader_epoch: int
+    """Counts the leaders of this partition; -1: unknown."""
+    start_offset: int
+    delivery_complete_count: int
+    """Records done with since the start offset; -1: unknown."""
+    create_timestamp: int
+    write_timestamp: int
+    state_batches: tuple[ShareSnapshotValueStateBatch, ...]
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            snapshot_epoch: int = ...,
+            state_epoch: int = ...,
+            leader_epoch: int = ...,
+            start_offset: int = ...,
+            delivery_complete_count: int = ...,
+            create_timestamp: int = ...,
+            write_timestamp: int = ...,
+            state_batches: Sequence[ShareSnapshotValueStateBatch] = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class ShareSnapshotValueStateBatch(_Struct):
+    """ShareSnapshotValueStateBatch."""
+
+    __slots__ = ("first_offset", "last_offset", "delivery_state", "delivery_count", "unknown_tags")
+    NAME: ClassVar[str] = "ShareSnapshotValueStateBatch"
+
+    first_offset: int
+    last_offset: int
+    """Inclusive."""
+    delivery_state: int
+    delivery_count: int
+    """How often it was handed out."""
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            first_offset: int = ...,
+            last_offset: int = ...,
+            delivery_state: int = ...,
+            delivery_count: int = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class ShareUpdateKey(_Struct):
+    """Key of a change of a share partition's state.
+
+    Versions 0-1.
+    """
+
+    __slots__ = ("group_id", "topic_id", "partition")
+    NAME: ClassVar[str] = "ShareUpdateKey"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 1
+    FLEXIBLE_FROM: ClassVar[int] = -1
+    PREFIXES: ClassVar[tuple[int, int]] = (1, 1)
+    LOG: ClassVar[str] = "__share_group_state"
+
+    group_id: str
+    """Name of the group."""
+    topic_id: bytes
+    """The topic's id: outlives a rename, not a re-creation."""
+    partition: int
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, group_id: str = ..., topic_id: bytes = ..., partition: int = ...) -> None: ...
+
+class ShareUpdateValue(_Struct):
+    """A change since the last snapshot.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("snapshot_epoch", "leader_epoch", "start_offset", "delivery_complete_count", "state_batches", "unknown_tags")
+    NAME: ClassVar[str] = "ShareUpdateValue"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    LOG: ClassVar[str] = "__share_group_state"
+
+    snapshot_epoch: int
+    leader_epoch: int
+    """Counts the leaders of this partition; -1: unknown."""
+    start_offset: int
+    delivery_complete_count: int
+    """Records done with since the start offset; -1: unknown."""
+    state_batches: tuple[ShareUpdateValueStateBatch, ...]
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            snapshot_epoch: int = ...,
+            leader_epoch: int = ...,
+            start_offset: int = ...,
+            delivery_complete_count: int = ...,
+            state_batches: Sequence[ShareUpdateValueStateBatch] = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class ShareUpdateValueStateBatch(_Struct):
+    """ShareUpdateValueStateBatch."""
+
+    __slots__ = ("first_offset", "last_offset", "delivery_state", "delivery_count", "unknown_tags")
+    NAME: ClassVar[str] = "ShareUpdateValueStateBatch"
+
+    first_offset: int
+    last_offset: int
+    """Inclusive."""
+    delivery_state: int
+    delivery_count: int
+    """How often it was handed out."""
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            first_offset: int = ...,
+            last_offset: int = ...,
+            delivery_state: int = ...,
+            delivery_count: int = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+# log_share_groups.wire
+
+class ShareGroupPartitionMetadataKey(_Struct):
+    """Key of the partitions that a share group has state for (3.9 only).
+
+    Versions 0-9.
+    """
+
+    __slots__ = ("group_id",)
+    NAME: ClassVar[str] = "ShareGroupPartitionMetadataKey"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 9
+    FLEXIBLE_FROM: ClassVar[int] = -1
+    PREFIXES: ClassVar[tuple[int, int]] = (9, 9)
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    group_id: str
+    """Name of the group."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, group_id: str = ...) -> None: ...
+
+class ShareGroupPartitionMetadataValue(_Struct):
+    """Partitions that a share group has state for (3.9 only).
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("initialized_topics", "deleting_topics", "unknown_tags")
+    NAME: ClassVar[str] = "ShareGroupPartitionMetadataValue"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    initialized_topics: tuple[TopicPartitionsInfo, ...]
+    deleting_topics: tuple[ShareGroupPartitionMetadataValueTopicInfo, ...]
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            initialized_topics: Sequence[TopicPartitionsInfo] = ...,
+            deleting_topics: Sequence[ShareGroupPartitionMetadataValueTopicInfo] = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class TopicPartitionsInfo(_Struct):
+    """TopicPartitionsInfo."""
+
+    __slots__ = ("topic_id", "topic_name", "partitions", "unknown_tags")
+    NAME: ClassVar[str] = "TopicPartitionsInfo"
+
+    topic_id: bytes
+    """The topic's id: outlives a rename, not a re-creation."""
+    topic_name: str
+    partitions: tuple[int, ...]
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            topic_id: bytes = ...,
+            topic_name: str = ...,
+            partitions: Sequence[int] = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class ShareGroupPartitionMetadataValueTopicInfo(_Struct):
+    """ShareGroupPartitionMetadataValueTopicInfo."""
+
+    __slots__ = ("topic_id", "topic_name", "unknown_tags")
+    NAME: ClassVar[str] = "ShareGroupPartitionMetadataValueTopicInfo"
+
+    topic_id: bytes
+    """The topic's id: outlives a rename, not a re-creation."""
+    topic_name: str
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            topic_id: bytes = ...,
+            topic_name: str = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class ShareGroupMemberMetadataKey(_Struct):
+    """Key of a member.
+
+    Versions 0-10.
+    """
+
+    __slots__ = ("group_id", "member_id")
+    NAME: ClassVar[str] = "ShareGroupMemberMetadataKey"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 10
+    FLEXIBLE_FROM: ClassVar[int] = -1
+    PREFIXES: ClassVar[tuple[int, int]] = (10, 10)
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    group_id: str
+    """Name of the group."""
+    member_id: str
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, group_id: str = ..., member_id: str = ...) -> None: ...
+
+class ShareGroupMemberMetadataValue(_Struct):
+    """What a member said of itself.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("rack_id", "client_id", "client_host", "subscribed_topic_names", "unknown_tags")
+    NAME: ClassVar[str] = "ShareGroupMemberMetadataValue"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    rack_id: str | None
+    """Rack of the asking side, to be served by a near replica."""
+    client_id: str
+    """Any text; shown in logs and quotas."""
+    client_host: str
+    subscribed_topic_names: tuple[str, ...]
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            rack_id: str | None = ...,
+            client_id: str = ...,
+            client_host: str = ...,
+            subscribed_topic_names: Sequence[str] = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class ShareGroupMetadataKey(_Struct):
+    """Key of a share group.
+
+    Versions 0-11.
+    """
+
+    __slots__ = ("group_id",)
+    NAME: ClassVar[str] = "ShareGroupMetadataKey"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 11
+    FLEXIBLE_FROM: ClassVar[int] = -1
+    PREFIXES: ClassVar[tuple[int, int]] = (11, 11)
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    group_id: str
+    """Name of the group."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, group_id: str = ...) -> None: ...
+
+class ShareGroupMetadataValue(_Struct):
+    """Epoch of a share group.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("epoch", "metadata_hash", "unknown_tags")
+    NAME: ClassVar[str] = "ShareGroupMetadataValue"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    epoch: int
+    metadata_hash: int
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            epoch: int = ...,
+            metadata_hash: int = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class ShareGroupTargetAssignmentMetadataKey(_Struct):
+    """Key of the epoch of a share group's target assignment.
+
+    Versions 0-12.
+    """
+
+    __slots__ = ("group_id",)
+    NAME: ClassVar[str] = "ShareGroupTargetAssignmentMetadataKey"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 12
+    FLEXIBLE_FROM: ClassVar[int] = -1
+    PREFIXES: ClassVar[tuple[int, int]] = (12, 12)
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    group_id: str
+    """Name of the group."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, group_id: str = ...) -> None: ...
+
+class ShareGroupTargetAssignmentMetadataValue(_Struct):
+    """Epoch of the target assignment.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("assignment_epoch", "assignment_timestamp", "unknown_tags")
+    NAME: ClassVar[str] = "ShareGroupTargetAssignmentMetadataValue"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    assignment_epoch: int
+    assignment_timestamp: int
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            assignment_epoch: int = ...,
+            assignment_timestamp: int = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class ShareGroupTargetAssignmentMemberKey(_Struct):
+    """Key of what a member shall hold.
+
+    Versions 0-13.
+    """
+
+    __slots__ = ("group_id", "member_id")
+    NAME: ClassVar[str] = "ShareGroupTargetAssignmentMemberKey"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 13
+    FLEXIBLE_FROM: ClassVar[int] = -1
+    PREFIXES: ClassVar[tuple[int, int]] = (13, 13)
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    group_id: str
+    """Name of the group."""
+    member_id: str
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, group_id: str = ..., member_id: str = ...) -> None: ...
+
+class ShareGroupTargetAssignmentMemberValue(_Struct):
+    """What a member shall hold.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("topic_partitions", "unknown_tags")
+    NAME: ClassVar[str] = "ShareGroupTargetAssignmentMemberValue"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    topic_partitions: tuple[ShareGroupTargetAssignmentMemberValueTopicPartition, ...]
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            topic_partitions: Sequence[ShareGroupTargetAssignmentMemberValueTopicPartition] = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class ShareGroupTargetAssignmentMemberValueTopicPartition(_Struct):
+    """ShareGroupTargetAssignmentMemberValueTopicPartition."""
+
+    __slots__ = ("topic_id", "partitions", "unknown_tags")
+    NAME: ClassVar[str] = "ShareGroupTargetAssignmentMemberValueTopicPartition"
+
+    topic_id: bytes
+    """The topic's id: outlives a rename, not a re-creation."""
+    partitions: tuple[int, ...]
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            topic_id: bytes = ...,
+            partitions: Sequence[int] = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class ShareGroupCurrentMemberAssignmentKey(_Struct):
+    """Key of what a member holds.
+
+    Versions 0-14.
+    """
+
+    __slots__ = ("group_id", "member_id")
+    NAME: ClassVar[str] = "ShareGroupCurrentMemberAssignmentKey"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 14
+    FLEXIBLE_FROM: ClassVar[int] = -1
+    PREFIXES: ClassVar[tuple[int, int]] = (14, 14)
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    group_id: str
+    """Name of the group."""
+    member_id: str
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, group_id: str = ..., member_id: str = ...) -> None: ...
+
+class ShareGroupCurrentMemberAssignmentValue(_Struct):
+    """What a member holds.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("member_epoch", "previous_member_epoch", "state", "assigned_partitions", "unknown_tags")
+    NAME: ClassVar[str] = "ShareGroupCurrentMemberAssignmentValue"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    member_epoch: int
+    previous_member_epoch: int
+    state: int
+    assigned_partitions: tuple[ShareGroupCurrentMemberAssignmentValueTopicPartitions, ...]
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            member_epoch: int = ...,
+            previous_member_epoch: int = ...,
+            state: int = ...,
+            assigned_partitions: Sequence[ShareGroupCurrentMemberAssignmentValueTopicPartitions] = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class ShareGroupCurrentMemberAssignmentValueTopicPartitions(_Struct):
+    """ShareGroupCurrentMemberAssignmentValueTopicPartitions."""
+
+    __slots__ = ("topic_id", "partitions", "unknown_tags")
+    NAME: ClassVar[str] = "ShareGroupCurrentMemberAssignmentValueTopicPartitions"
+
+    topic_id: bytes
+    """The topic's id: outlives a rename, not a re-creation."""
+    partitions: tuple[int, ...]
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            topic_id: bytes = ...,
+            partitions: Sequence[int] = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class ShareGroupStatePartitionMetadataKey(_Struct):
+    """Key of the partitions that a share group has state for.
+
+    Versions 0-15.
+    """
+
+    __slots__ = ("group_id",)
+    NAME: ClassVar[str] = "ShareGroupStatePartitionMetadataKey"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 15
+    FLEXIBLE_FROM: ClassVar[int] = -1
+    PREFIXES: ClassVar[tuple[int, int]] = (15, 15)
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    group_id: str
+    """Name of the group."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, group_id: str = ...) -> None: ...
+
+class ShareGroupStatePartitionMetadataValue(_Struct):
+    """Partitions whose state is being made, is there, or is being deleted.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("initializing_topics", "initialized_topics", "deleting_topics", "unknown_tags")
+    NAME: ClassVar[str] = "ShareGroupStatePartitionMetadataValue"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    initializing_topics: tuple[ShareGroupStatePartitionMetadataValueTopicPartitionsInfo, ...]
+    initialized_topics: tuple[ShareGroupStatePartitionMetadataValueTopicPartitionsInfo, ...]
+    deleting_topics: tuple[ShareGroupStatePartitionMetadataValueTopicInfo, ...]
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            initializing_topics: Sequence[ShareGroupStatePartitionMetadataValueTopicPartitionsInfo] = ...,
+            initialized_topics: Sequence[ShareGroupStatePartitionMetadataValueTopicPartitionsInfo] = ...,
+            deleting_topics: Sequence[ShareGroupStatePartitionMetadataValueTopicInfo] = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class ShareGroupStatePartitionMetadataValueTopicPartitionsInfo(_Struct):
+    """ShareGroupStatePartitionMetadataValueTopicPartitionsInfo."""
+
+    __slots__ = ("topic_id", "topic_name", "partitions", "unknown_tags")
+    NAME: ClassVar[str] = "ShareGroupStatePartitionMetadataValueTopicPartitionsInfo"
+
+    topic_id: bytes
+    """The topic's id: outlives a rename, not a re-creation."""
+    topic_name: str
+    partitions: tuple[int, ...]
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            topic_id: bytes = ...,
+            topic_name: str = ...,
+            partitions: Sequence[int] = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class ShareGroupStatePartitionMetadataValueTopicInfo(_Struct):
+    """ShareGroupStatePartitionMetadataValueTopicInfo."""
+
+    __slots__ = ("topic_id", "topic_name", "unknown_tags")
+    NAME: ClassVar[str] = "ShareGroupStatePartitionMetadataValueTopicInfo"
+
+    topic_id: bytes
+    """The topic's id: outlives a rename, not a re-creation."""
+    topic_name: str
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            topic_id: bytes = ...,
+            topic_name: str = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+# log_streams_groups.wire
+
+class StreamsGroupMetadataKey(_Struct):
+    """Key of a streams group.
+
+    Versions 0-17.
+    """
+
+    __slots__ = ("group_id",)
+    NAME: ClassVar[str] = "StreamsGroupMetadataKey"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 17
+    FLEXIBLE_FROM: ClassVar[int] = -1
+    PREFIXES: ClassVar[tuple[int, int]] = (17, 17)
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    group_id: str
+    """Name of the group."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, group_id: str = ...) -> None: ...
+
+class StreamsGroupMetadataValue(_Struct):
+    """Epoch of a streams group, and what is known of its topology.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = (
+        "epoch",
+        "metadata_hash",
+        "validated_topology_epoch",
+        "last_assignment_configs",
+        "stored_description_topology_epoch",
+        "failed_description_topology_epoch",
+        "unknown_tags",
+    )
+    NAME: ClassVar[str] = "StreamsGroupMetadataValue"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    epoch: int
+    metadata_hash: int
+    validated_topology_epoch: int
+    last_assignment_configs: tuple[LastAssignmentConfig, ...] | None
+    stored_description_topology_epoch: int
+    failed_description_topology_epoch: int
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            epoch: int = ...,
+            metadata_hash: int = ...,
+            validated_topology_epoch: int = ...,
+            last_assignment_configs: Sequence[LastAssignmentConfig] | None = ...,
+            stored_description_topology_epoch: int = ...,
+            failed_description_topology_epoch: int = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class LastAssignmentConfig(_Struct):
+    """LastAssignmentConfig."""
+
+    __slots__ = ("key", "value", "unknown_tags")
+    NAME: ClassVar[str] = "LastAssignmentConfig"
+
+    key: str
+    value: str
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, key: str = ..., value: str = ..., unknown_tags: tuple[tuple[int, bytes], ...] = ...) -> None: ...
+
+class StreamsGroupMemberMetadataKey(_Struct):
+    """Key of a member.
+
+    Versions 0-19.
+    """
+
+    __slots__ = ("group_id", "member_id")
+    NAME: ClassVar[str] = "StreamsGroupMemberMetadataKey"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 19
+    FLEXIBLE_FROM: ClassVar[int] = -1
+    PREFIXES: ClassVar[tuple[int, int]] = (19, 19)
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    group_id: str
+    """Name of the group."""
+    member_id: str
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, group_id: str = ..., member_id: str = ...) -> None: ...
+
+class StreamsGroupMemberMetadataValue(_Struct):
+    """What a member said of itself.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = (
+        "instance_id",
+        "rack_id",
+        "client_id",
+        "client_host",
+        "rebalance_timeout_ms",
+        "topology_epoch",
+        "process_id",
+        "user_endpoint",
+        "client_tags",
+        "unknown_tags",
+    )
+    NAME: ClassVar[str] = "StreamsGroupMemberMetadataValue"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    instance_id: str | None
+    """Static member: its name; null for a dynamic one."""
+    rack_id: str | None
+    """Rack of the asking side, to be served by a near replica."""
+    client_id: str
+    """Any text; shown in logs and quotas."""
+    client_host: str
+    rebalance_timeout_ms: int
+    """How long a rebalance waits for a member, ms."""
+    topology_epoch: int
+    """Version of the topology."""
+    process_id: str
+    user_endpoint: StreamsGroupMemberMetadataValueEndpoint | None
+    client_tags: tuple[StreamsGroupMemberMetadataValueKeyValue, ...]
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            instance_id: str | None = ...,
+            rack_id: str | None = ...,
+            client_id: str = ...,
+            client_host: str = ...,
+            rebalance_timeout_ms: int = ...,
+            topology_epoch: int = ...,
+            process_id: str = ...,
+            user_endpoint: StreamsGroupMemberMetadataValueEndpoint | None = ...,
+            client_tags: Sequence[StreamsGroupMemberMetadataValueKeyValue] = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class StreamsGroupMemberMetadataValueEndpoint(_Struct):
+    """StreamsGroupMemberMetadataValueEndpoint."""
+
+    __slots__ = ("host", "port", "unknown_tags")
+    NAME: ClassVar[str] = "StreamsGroupMemberMetadataValueEndpoint"
+
+    host: str
+    """Name or address."""
+    port: int
+    """TCP port."""
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, host: str = ..., port: int = ..., unknown_tags: tuple[tuple[int, bytes], ...] = ...) -> None: ...
+
+class StreamsGroupMemberMetadataValueKeyValue(_Struct):
+    """StreamsGroupMemberMetadataValueKeyValue."""
+
+    __slots__ = ("key", "value", "unknown_tags")
+    NAME: ClassVar[str] = "StreamsGroupMemberMetadataValueKeyValue"
+
+    key: str
+    value: str
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, key: str = ..., value: str = ..., unknown_tags: tuple[tuple[int, bytes], ...] = ...) -> None: ...
+
+class StreamsGroupTargetAssignmentMetadataKey(_Struct):
+    """Key of the epoch of a streams group's target assignment.
+
+    Versions 0-20.
+    """
+
+    __slots__ = ("group_id",)
+    NAME: ClassVar[str] = "StreamsGroupTargetAssignmentMetadataKey"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 20
+    FLEXIBLE_FROM: ClassVar[int] = -1
+    PREFIXES: ClassVar[tuple[int, int]] = (20, 20)
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    group_id: str
+    """Name of the group."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, group_id: str = ...) -> None: ...
+
+class StreamsGroupTargetAssignmentMetadataValue(_Struct):
+    """Epoch of the target assignment.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("assignment_epoch", "assignment_timestamp", "unknown_tags")
+    NAME: ClassVar[str] = "StreamsGroupTargetAssignmentMetadataValue"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    assignment_epoch: int
+    assignment_timestamp: int
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            assignment_epoch: int = ...,
+            assignment_timestamp: int = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class StreamsGroupTargetAssignmentMemberKey(_Struct):
+    """Key of what a member shall run.
+
+    Versions 0-21.
+    """
+
+    __slots__ = ("group_id", "member_id")
+    NAME: ClassVar[str] = "StreamsGroupTargetAssignmentMemberKey"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 21
+    FLEXIBLE_FROM: ClassVar[int] = -1
+    PREFIXES: ClassVar[tuple[int, int]] = (21, 21)
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    group_id: str
+    """Name of the group."""
+    member_id: str
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, group_id: str = ..., member_id: str = ...) -> None: ...
+
+class StreamsGroupTargetAssignmentMemberValue(_Struct):
+    """Tasks that a member shall run.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("active_tasks", "standby_tasks", "warmup_tasks", "unknown_tags")
+    NAME: ClassVar[str] = "StreamsGroupTargetAssignmentMemberValue"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    active_tasks: tuple[StreamsGroupTargetAssignmentMemberValueTaskIds, ...]
+    standby_tasks: tuple[StreamsGroupTargetAssignmentMemberValueTaskIds, ...]
+    warmup_tasks: tuple[StreamsGroupTargetAssignmentMemberValueTaskIds, ...]
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            active_tasks: Sequence[StreamsGroupTargetAssignmentMemberValueTaskIds] = ...,
+            standby_tasks: Sequence[StreamsGroupTargetAssignmentMemberValueTaskIds] = ...,
+            warmup_tasks: Sequence[StreamsGroupTargetAssignmentMemberValueTaskIds] = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class StreamsGroupTargetAssignmentMemberValueTaskIds(_Struct):
+    """StreamsGroupTargetAssignmentMemberValueTaskIds."""
+
+    __slots__ = ("subtopology_id", "partitions", "unknown_tags")
+    NAME: ClassVar[str] = "StreamsGroupTargetAssignmentMemberValueTaskIds"
+
+    subtopology_id: str
+    partitions: tuple[int, ...]
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            subtopology_id: str = ...,
+            partitions: Sequence[int] = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class StreamsGroupCurrentMemberAssignmentKey(_Struct):
+    """Key of what a member runs.
+
+    Versions 0-22.
+    """
+
+    __slots__ = ("group_id", "member_id")
+    NAME: ClassVar[str] = "StreamsGroupCurrentMemberAssignmentKey"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 22
+    FLEXIBLE_FROM: ClassVar[int] = -1
+    PREFIXES: ClassVar[tuple[int, int]] = (22, 22)
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    group_id: str
+    """Name of the group."""
+    member_id: str
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, group_id: str = ..., member_id: str = ...) -> None: ...
+
+class StreamsGroupCurrentMemberAssignmentValue(_Struct):
+    """Tasks that a member runs, and those it has yet to give back.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = (
+        "member_epoch",
+        "previous_member_epoch",
+        "state",
+        "active_tasks",
+        "standby_tasks",
+        "warmup_tasks",
+        "active_tasks_pending_revocation",
+        "standby_tasks_pending_revocation",
+        "warmup_tasks_pending_revocation",
+        "unknown_tags",
+    )
+    NAME: ClassVar[str] = "StreamsGroupCurrentMemberAssignmentValue"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    member_epoch: int
+    previous_member_epoch: int
+    state: int
+    active_tasks: tuple[StreamsGroupCurrentMemberAssignmentValueTaskIds, ...]
+    standby_tasks: tuple[StreamsGroupCurrentMemberAssignmentValueTaskIds, ...]
+    warmup_tasks: tuple[StreamsGroupCurrentMemberAssignmentValueTaskIds, ...]
+    active_tasks_pending_revocation: tuple[StreamsGroupCurrentMemberAssignmentValueTaskIds, ...]
+    standby_tasks_pending_revocation: tuple[StreamsGroupCurrentMemberAssignmentValueTaskIds, ...]
+    warmup_tasks_pending_revocation: tuple[StreamsGroupCurrentMemberAssignmentValueTaskIds, ...]
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            member_epoch: int = ...,
+            previous_member_epoch: int = ...,
+            state: int = ...,
+            active_tasks: Sequence[StreamsGroupCurrentMemberAssignmentValueTaskIds] = ...,
+            standby_tasks: Sequence[StreamsGroupCurrentMemberAssignmentValueTaskIds] = ...,
+            warmup_tasks: Sequence[StreamsGroupCurrentMemberAssignmentValueTaskIds] = ...,
+            active_tasks_pending_revocation: Sequence[StreamsGroupCurrentMemberAssignmentValueTaskIds] = ...,
+            standby_tasks_pending_revocation: Sequence[StreamsGroupCurrentMemberAssignmentValueTaskIds] = ...,
+            warmup_tasks_pending_revocation: Sequence[StreamsGroupCurrentMemberAssignmentValueTaskIds] = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class StreamsGroupCurrentMemberAssignmentValueTaskIds(_Struct):
+    """StreamsGroupCurrentMemberAssignmentValueTaskIds."""
+
+    __slots__ = ("subtopology_id", "partitions", "assignment_epochs", "unknown_tags")
+    NAME: ClassVar[str] = "StreamsGroupCurrentMemberAssignmentValueTaskIds"
+
+    subtopology_id: str
+    partitions: tuple[int, ...]
+    assignment_epochs: tuple[int, ...] | None
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            subtopology_id: str = ...,
+            partitions: Sequence[int] = ...,
+            assignment_epochs: Sequence[int] | None = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class StreamsGroupTopologyKey(_Struct):
+    """Key of a streams group's topology.
+
+    Versions 0-23.
+    """
+
+    __slots__ = ("group_id",)
+    NAME: ClassVar[str] = "StreamsGroupTopologyKey"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 23
+    FLEXIBLE_FROM: ClassVar[int] = -1
+    PREFIXES: ClassVar[tuple[int, int]] = (23, 23)
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    group_id: str
+    """Name of the group."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, group_id: str = ...) -> None: ...
+
+class StreamsGroupTopologyValue(_Struct):
+    """Sub-topologies of a streams group: what they read and write.
+
+    Versions 0, flexible from 0.
+    """
+
+    __slots__ = ("epoch", "subtopologies", "unknown_tags")
+    NAME: ClassVar[str] = "StreamsGroupTopologyValue"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    LOG: ClassVar[str] = "__consumer_offsets"
+
+    epoch: int
+    subtopologies: tuple[Subtopology, ...]
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            epoch: int = ...,
+            subtopologies: Sequence[Subtopology] = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class Subtopology(_Struct):
+    """Subtopology."""
+
+    __slots__ = (
+        "subtopology_id",
+        "source_topics",
+        "source_topic_regex",
+        "state_changelog_topics",
+        "repartition_sink_topics",
+        "repartition_source_topics",
+        "copartition_groups",
+        "unknown_tags",
+    )
+    NAME: ClassVar[str] = "Subtopology"
+
+    subtopology_id: str
+    source_topics: tuple[str, ...]
+    source_topic_regex: tuple[str, ...]
+    state_changelog_topics: tuple[StreamsGroupTopologyValueTopicInfo, ...]
+    repartition_sink_topics: tuple[str, ...]
+    repartition_source_topics: tuple[StreamsGroupTopologyValueTopicInfo, ...]
+    copartition_groups: tuple[StreamsGroupTopologyValueCopartitionGroup, ...]
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            subtopology_id: str = ...,
+            source_topics: Sequence[str] = ...,
+            source_topic_regex: Sequence[str] = ...,
+            state_changelog_topics: Sequence[StreamsGroupTopologyValueTopicInfo] = ...,
+            repartition_sink_topics: Sequence[str] = ...,
+            repartition_source_topics: Sequence[StreamsGroupTopologyValueTopicInfo] = ...,
+            copartition_groups: Sequence[StreamsGroupTopologyValueCopartitionGroup] = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class StreamsGroupTopologyValueTopicInfo(_Struct):
+    """StreamsGroupTopologyValueTopicInfo."""
+
+    __slots__ = ("name", "partitions", "replication_factor", "topic_configs", "unknown_tags")
+    NAME: ClassVar[str] = "StreamsGroupTopologyValueTopicInfo"
+
+    name: str
+    partitions: int
+    replication_factor: int
+    topic_configs: tuple[TopicConfig, ...]
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            name: str = ...,
+            partitions: int = ...,
+            replication_factor: int = ...,
+            topic_configs: Sequence[TopicConfig] = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class TopicConfig(_Struct):
+    """TopicConfig."""
+
+    __slots__ = ("key", "value", "unknown_tags")
+    NAME: ClassVar[str] = "TopicConfig"
+
+    key: str
+    value: str
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, key: str = ..., value: str = ..., unknown_tags: tuple[tuple[int, bytes], ...] = ...) -> None: ...
+
+class StreamsGroupTopologyValueCopartitionGroup(_Struct):
+    """StreamsGroupTopologyValueCopartitionGroup."""
+
+    __slots__ = ("source_topics", "source_topic_regex", "repartition_source_topics", "unknown_tags")
+    NAME: ClassVar[str] = "StreamsGroupTopologyValueCopartitionGroup"
+
+    source_topics: tuple[int, ...]
+    source_topic_regex: tuple[int, ...]
+    repartition_source_topics: tuple[int, ...]
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            source_topics: Sequence[int] = ...,
+            source_topic_regex: Sequence[int] = ...,
+            repartition_source_topics: Sequence[int] = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+# log_transaction_state.wire
+
+class TransactionLogKey(_Struct):
+    """Key of a transaction: its transactional id.
+
+    Versions 0.
+    """
+
+    __slots__ = ("transactional_id",)
+    NAME: ClassVar[str] = "TransactionLogKey"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = -1
+    PREFIXES: ClassVar[tuple[int, int]] = (0, 0)
+    LOG: ClassVar[str] = "__transaction_state"
+
+    transactional_id: str
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, transactional_id: str = ...) -> None: ...
+
+class TransactionLogValue(_Struct):
+    """State of a transaction. A missing value deletes it.
+
+    Versions 0-1, flexible from 1.
+    """
+
+    __slots__ = (
+        "producer_id",
+        "previous_producer_id",
+        "next_producer_id",
+        "producer_epoch",
+        "next_producer_epoch",
+        "transaction_timeout_ms",
+        "transaction_status",
+        "transaction_partitions",
+        "transaction_last_update_timestamp_ms",
+        "transaction_start_timestamp_ms",
+        "client_transaction_version",
+        "unknown_tags",
+    )
+    NAME: ClassVar[str] = "TransactionLogValue"
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 1
+    FLEXIBLE_FROM: ClassVar[int] = 1
+    LOG: ClassVar[str] = "__transaction_state"
+
+    producer_id: int
+    previous_producer_id: int
+    """Versions 1+."""
+    next_producer_id: int
+    """Versions 1+."""
+    producer_epoch: int
+    next_producer_epoch: int
+    """Versions 1+."""
+    transaction_timeout_ms: int
+    """Open transactions are aborted after so many ms."""
+    transaction_status: int
+    transaction_partitions: tuple[PartitionsSchema, ...] | None
+    transaction_last_update_timestamp_ms: int
+    transaction_start_timestamp_ms: int
+    client_transaction_version: int
+    """Versions 1+."""
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            producer_id: int = ...,
+            previous_producer_id: int = ...,
+            next_producer_id: int = ...,
+            producer_epoch: int = ...,
+            next_producer_epoch: int = ...,
+            transaction_timeout_ms: int = ...,
+            transaction_status: int = ...,
+            transaction_partitions: Sequence[PartitionsSchema] | None = ...,
+            transaction_last_update_timestamp_ms: int = ...,
+            transaction_start_timestamp_ms: int = ...,
+            client_transaction_version: int = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
+
+class PartitionsSchema(_Struct):
+    """PartitionsSchema."""
+
+    __slots__ = ("topic", "partition_ids", "unknown_tags")
+    NAME: ClassVar[str] = "PartitionsSchema"
+
+    topic: str
+    partition_ids: tuple[int, ...]
+    unknown_tags: tuple[tuple[int, bytes], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            topic: str = ...,
+            partition_ids: Sequence[int] = ...,
+            unknown_tags: tuple[tuple[int, bytes], ...] = ...,
+        ) -> None: ...
 
 # principal.wire
 
@@ -13481,9 +17264,14 @@ StreamsGroupDescribeRequest.RESPONSE = StreamsGroupDescribeResponse
 DescribeShareGroupOffsetsRequest.RESPONSE = DescribeShareGroupOffsetsResponse
 AlterShareGroupOffsetsRequest.RESPONSE = AlterShareGroupOffsetsResponse
 DeleteShareGroupOffsetsRequest.RESPONSE = DeleteShareGroupOffsetsResponse
+StreamsGroupTopologyDescriptionUpdateRequest.RESPONSE = StreamsGroupTopologyDescriptionUpdateResponse
+UnregisterControllerRequest.RESPONSE = UnregisterControllerResponse
 
 __all__ = [
+    "AbortTransactionRecord",
     "AbortedTransaction",
+    "AbortedTxn",
+    "AccessControlEntryRecord",
     "AcknowledgePartition",
     "AcknowledgeTopic",
     "AcknowledgementBatch",
@@ -13551,15 +17339,32 @@ __all__ = [
     "BeginQuorumEpochRequest",
     "BeginQuorumEpochRequestPartitionData",
     "BeginQuorumEpochResponse",
+    "BeginQuorumEpochResponsePartitionData",
+    "BeginQuorumEpochResponseTopicData",
     "BeginQuorumEpochTopicData",
+    "BeginTransactionRecord",
+    "BrokerEndpoint",
+    "BrokerFeature",
     "BrokerHeartbeatRequest",
     "BrokerHeartbeatResponse",
+    "BrokerRegistrationChangeRecord",
     "BrokerRegistrationListener",
     "BrokerRegistrationRequest",
     "BrokerRegistrationResponse",
     "BrokerState",
+    "ClassicMemberMetadata",
+    "ClassicProtocol",
+    "ClearElrRecord",
+    "ClientMetricsResource",
+    "ClientQuotaRecord",
+    "ClientQuotaRecordEntityData",
     "ComponentData",
+    "ConfigRecord",
     "ConfigResource",
+    "ConsumerGroupCurrentMemberAssignmentKey",
+    "ConsumerGroupCurrentMemberAssignmentValue",
+    "ConsumerGroupCurrentMemberAssignmentValueTopicPartitions",
+    "ConsumerGroupDescribeAssignment",
     "ConsumerGroupDescribeDescribedGroup",
     "ConsumerGroupDescribeMember",
     "ConsumerGroupDescribeRequest",
@@ -13567,12 +17372,26 @@ __all__ = [
     "ConsumerGroupDescribeTopicPartitions",
     "ConsumerGroupHeartbeatRequest",
     "ConsumerGroupHeartbeatResponse",
+    "ConsumerGroupMemberMetadataKey",
+    "ConsumerGroupMemberMetadataValue",
+    "ConsumerGroupMetadataKey",
+    "ConsumerGroupMetadataValue",
+    "ConsumerGroupPartitionMetadataKey",
+    "ConsumerGroupPartitionMetadataValue",
+    "ConsumerGroupRegularExpressionKey",
+    "ConsumerGroupRegularExpressionValue",
+    "ConsumerGroupTargetAssignmentMemberKey",
+    "ConsumerGroupTargetAssignmentMemberValue",
+    "ConsumerGroupTargetAssignmentMetadataKey",
+    "ConsumerGroupTargetAssignmentMetadataValue",
     "ConsumerProtocolAssignment",
     "ConsumerProtocolSubscription",
     "ConsumerProtocolTopicPartition",
     "ControlRecordTypeSchema",
     "ControlledShutdownRequest",
     "ControlledShutdownResponse",
+    "ControllerEndpoint",
+    "ControllerFeature",
     "ControllerRegistrationListener",
     "ControllerRegistrationRequest",
     "ControllerRegistrationResponse",
@@ -13599,6 +17418,7 @@ __all__ = [
     "CurrentLeader",
     "Cursor",
     "DefaultPrincipalData",
+    "DelegationTokenRecord",
     "DeletableGroupResult",
     "DeletableTopicResult",
     "DeleteAclsFilter",
@@ -13691,7 +17511,10 @@ __all__ = [
     "EndQuorumEpochRequest",
     "EndQuorumEpochRequestPartitionData",
     "EndQuorumEpochResponse",
+    "EndQuorumEpochResponsePartitionData",
+    "EndQuorumEpochResponseTopicData",
     "EndQuorumEpochTopicData",
+    "EndTransactionRecord",
     "EndTxnMarker",
     "EndTxnRequest",
     "EndTxnResponse",
@@ -13704,7 +17527,9 @@ __all__ = [
     "ExpireDelegationTokenRequest",
     "ExpireDelegationTokenResponse",
     "Feature",
+    "FeatureLevelRecord",
     "FeatureUpdateKey",
+    "FenceBrokerRecord",
     "FetchEpochEndOffset",
     "FetchForgottenTopic",
     "FetchLeaderIdAndEpoch",
@@ -13727,6 +17552,8 @@ __all__ = [
     "FindCoordinatorResponse",
     "GetTelemetrySubscriptionsRequest",
     "GetTelemetrySubscriptionsResponse",
+    "GroupMetadataKey",
+    "GroupMetadataValue",
     "HeartbeatRequest",
     "HeartbeatResponse",
     "IncrementalAlterConfigsAlterableConfig",
@@ -13747,6 +17574,7 @@ __all__ = [
     "KRaftVersionFeature",
     "KRaftVersionRecord",
     "KeyValue",
+    "LastAssignmentConfig",
     "LeaderAndIsrLiveLeader",
     "LeaderAndIsrPartitionError",
     "LeaderAndIsrPartitionState",
@@ -13760,6 +17588,10 @@ __all__ = [
     "LeaderIdAndEpoch",
     "LeaveGroupRequest",
     "LeaveGroupResponse",
+    "LegacyOffsetCommitKey",
+    "LegacyOffsetCommitValue",
+    "ListClientMetricsResourcesRequest",
+    "ListClientMetricsResourcesResponse",
     "ListConfigResourcesRequest",
     "ListConfigResourcesResponse",
     "ListGroupsRequest",
@@ -13779,6 +17611,7 @@ __all__ = [
     "ListedGroup",
     "Listener",
     "MemberIdentity",
+    "MemberMetadata",
     "MemberResponse",
     "MetadataRequest",
     "MetadataRequestTopic",
@@ -13786,14 +17619,17 @@ __all__ = [
     "MetadataResponseBroker",
     "MetadataResponsePartition",
     "MetadataResponseTopic",
+    "NoOpRecord",
     "Node",
     "NodeEndpoint",
+    "OffsetCommitKey",
     "OffsetCommitRequest",
     "OffsetCommitRequestPartition",
     "OffsetCommitRequestTopic",
     "OffsetCommitResponse",
     "OffsetCommitResponsePartition",
     "OffsetCommitResponseTopic",
+    "OffsetCommitValue",
     "OffsetDeleteRequest",
     "OffsetDeleteRequestPartition",
     "OffsetDeleteRequestTopic",
@@ -13818,18 +17654,26 @@ __all__ = [
     "OngoingPartitionReassignment",
     "OngoingTopicReassignment",
     "OpData",
+    "PartitionChangeRecord",
     "PartitionData",
+    "PartitionMetadata",
     "PartitionProduceData",
     "PartitionProduceResponse",
+    "PartitionRecord",
     "PartitionResponse",
     "PartitionResult",
+    "PartitionsSchema",
     "ProduceLeaderIdAndEpoch",
     "ProduceNodeEndpoint",
     "ProduceRequest",
     "ProduceResponse",
+    "ProducerEntry",
+    "ProducerIdsRecord",
+    "ProducerSnapshot",
     "ProducerState",
     "PushTelemetryRequest",
     "PushTelemetryResponse",
+    "QuorumStateData",
     "ReadShareGroupStatePartitionData",
     "ReadShareGroupStatePartitionResult",
     "ReadShareGroupStateRequest",
@@ -13846,9 +17690,24 @@ __all__ = [
     "ReassignablePartitionResponse",
     "ReassignableTopic",
     "ReassignableTopicResponse",
+    "RegisterBrokerRecord",
+    "RegisterControllerRecord",
     "RemainingPartition",
+    "RemoteLogSegmentIdEntry",
+    "RemoteLogSegmentMetadataRecord",
+    "RemoteLogSegmentMetadataSnapshotRecord",
+    "RemoteLogSegmentMetadataSnapshotRecordSegmentLeaderEpochEntry",
+    "RemoteLogSegmentMetadataUpdateRecord",
+    "RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry",
+    "RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry",
+    "RemotePartitionDeleteMetadataRecord",
+    "RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry",
+    "RemoveAccessControlEntryRecord",
+    "RemoveDelegationTokenRecord",
     "RemoveRaftVoterRequest",
     "RemoveRaftVoterResponse",
+    "RemoveTopicRecord",
+    "RemoveUserScramCredentialRecord",
     "RenewDelegationTokenRequest",
     "RenewDelegationTokenResponse",
     "ReplicaElectionResult",
@@ -13862,6 +17721,7 @@ __all__ = [
     "SaslHandshakeResponse",
     "ScramCredentialDeletion",
     "ScramCredentialUpsertion",
+    "SegmentLeaderEpochEntry",
     "ShareAcknowledgeNodeEndpoint",
     "ShareAcknowledgePartitionData",
     "ShareAcknowledgeRequest",
@@ -13875,6 +17735,10 @@ __all__ = [
     "ShareFetchResponse",
     "ShareFetchTopic",
     "ShareFetchableTopicResponse",
+    "ShareGroupCurrentMemberAssignmentKey",
+    "ShareGroupCurrentMemberAssignmentValue",
+    "ShareGroupCurrentMemberAssignmentValueTopicPartitions",
+    "ShareGroupDescribeAssignment",
     "ShareGroupDescribeDescribedGroup",
     "ShareGroupDescribeMember",
     "ShareGroupDescribeRequest",
@@ -13882,6 +17746,28 @@ __all__ = [
     "ShareGroupDescribeTopicPartitions",
     "ShareGroupHeartbeatRequest",
     "ShareGroupHeartbeatResponse",
+    "ShareGroupMemberMetadataKey",
+    "ShareGroupMemberMetadataValue",
+    "ShareGroupMetadataKey",
+    "ShareGroupMetadataValue",
+    "ShareGroupPartitionMetadataKey",
+    "ShareGroupPartitionMetadataValue",
+    "ShareGroupPartitionMetadataValueTopicInfo",
+    "ShareGroupStatePartitionMetadataKey",
+    "ShareGroupStatePartitionMetadataValue",
+    "ShareGroupStatePartitionMetadataValueTopicInfo",
+    "ShareGroupStatePartitionMetadataValueTopicPartitionsInfo",
+    "ShareGroupTargetAssignmentMemberKey",
+    "ShareGroupTargetAssignmentMemberValue",
+    "ShareGroupTargetAssignmentMemberValueTopicPartition",
+    "ShareGroupTargetAssignmentMetadataKey",
+    "ShareGroupTargetAssignmentMetadataValue",
+    "ShareSnapshotKey",
+    "ShareSnapshotValue",
+    "ShareSnapshotValueStateBatch",
+    "ShareUpdateKey",
+    "ShareUpdateValue",
+    "ShareUpdateValueStateBatch",
     "SnapshotFooterRecord",
     "SnapshotHeaderRecord",
     "SnapshotId",
@@ -13894,6 +17780,9 @@ __all__ = [
     "StopReplicaResponse",
     "StopReplicaTopicState",
     "StopReplicaTopicV1",
+    "StreamsGroupCurrentMemberAssignmentKey",
+    "StreamsGroupCurrentMemberAssignmentValue",
+    "StreamsGroupCurrentMemberAssignmentValueTaskIds",
     "StreamsGroupDescribeAssignment",
     "StreamsGroupDescribeDescribedGroup",
     "StreamsGroupDescribeMember",
@@ -13906,26 +17795,61 @@ __all__ = [
     "StreamsGroupHeartbeatSubtopology",
     "StreamsGroupHeartbeatTopicPartition",
     "StreamsGroupHeartbeatTopology",
+    "StreamsGroupMemberMetadataKey",
+    "StreamsGroupMemberMetadataValue",
+    "StreamsGroupMemberMetadataValueEndpoint",
+    "StreamsGroupMemberMetadataValueKeyValue",
+    "StreamsGroupMetadataKey",
+    "StreamsGroupMetadataValue",
+    "StreamsGroupTargetAssignmentMemberKey",
+    "StreamsGroupTargetAssignmentMemberValue",
+    "StreamsGroupTargetAssignmentMemberValueTaskIds",
+    "StreamsGroupTargetAssignmentMetadataKey",
+    "StreamsGroupTargetAssignmentMetadataValue",
+    "StreamsGroupTopologyDescriptionUpdateRequest",
+    "StreamsGroupTopologyDescriptionUpdateResponse",
+    "StreamsGroupTopologyKey",
+    "StreamsGroupTopologyValue",
+    "StreamsGroupTopologyValueCopartitionGroup",
+    "StreamsGroupTopologyValueTopicInfo",
+    "Subtopology",
     "SupportedFeatureKey",
     "SyncGroupRequest",
     "SyncGroupRequestAssignment",
     "SyncGroupResponse",
     "TaskIds",
     "TaskOffset",
+    "TopicConfig",
     "TopicData",
+    "TopicIdPartitionEntry",
     "TopicInfo",
+    "TopicMetadata",
+    "TopicPartition",
     "TopicPartitions",
+    "TopicPartitionsInfo",
     "TopicProduceData",
     "TopicProduceResponse",
+    "TopicRecord",
     "TopicResponse",
+    "TopologyDescription",
+    "TopologyDescriptionGlobalStore",
+    "TopologyDescriptionNode",
+    "TopologyDescriptionSubtopology",
+    "TransactionLogKey",
+    "TransactionLogValue",
     "TxnOffsetCommitRequest",
     "TxnOffsetCommitRequestPartition",
     "TxnOffsetCommitRequestTopic",
     "TxnOffsetCommitResponse",
     "TxnOffsetCommitResponsePartition",
     "TxnOffsetCommitResponseTopic",
+    "UnfenceBrokerRecord",
+    "UnregisterBrokerRecord",
     "UnregisterBrokerRequest",
     "UnregisterBrokerResponse",
+    "UnregisterControllerRecord",
+    "UnregisterControllerRequest",
+    "UnregisterControllerResponse",
     "UpdatableFeatureResult",
     "UpdateFeaturesRequest",
     "UpdateFeaturesResponse",
@@ -13938,6 +17862,7 @@ __all__ = [
     "UpdateRaftVoterRequest",
     "UpdateRaftVoterResponse",
     "UserName",
+    "UserScramCredentialRecord",
     "ValueData",
     "VoteRequest",
     "VoteRequestPartitionData",
@@ -13945,6 +17870,7 @@ __all__ = [
     "VoteResponse",
     "VoteResponsePartitionData",
     "VoteResponseTopicData",
+    "Voter",
     "VotersRecord",
     "VotersRecordEndpoint",
     "VotersRecordVoter",
@@ -13960,4 +17886,5 @@ __all__ = [
     "WriteStateResult",
     "WriteTxnMarkersRequest",
     "WriteTxnMarkersResponse",
+    "ZkMigrationStateRecord",
 ]

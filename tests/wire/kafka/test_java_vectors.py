@@ -1,0 +1,319 @@
+"""Every Kafka message at every version, judged by Kafka's own classes: definitions, bytes both ways, values, and what is refused.
+
+A jar set is one JVM: it reads messages that we filled and encoded, and fills every message itself (see java/KafkaVectors.java).
+"""
+
+import dataclasses
+import json
+import random
+import re
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import pytest
+from brokers.errors import Unavailable
+from brokers.java import command
+from brokers.maven import classpath
+from kafka_messages import fields, filled, flat, kafka_json, struct_of, within
+
+from wireproto import wire
+from wireproto._codec import message_spec
+from wireproto.errors import ProtocolError, ValueUnsupported
+from wireproto.kafka import messages
+
+pytestmark = pytest.mark.java
+
+JARS = ["kafka-3.9.2", "kafka-4.3.1", "kafka-messages-4.4.0"]
+NEWEST = JARS[-1]
+OURS = 4  # random messages of ours, for each message and version
+THEIRS = 5  # random messages of Kafka's; defaults, highest and lowest values come on top
+
+RENAMED = {  # a release's name of a field: the name that newer releases give it, which is ours
+    ("VoteRequest", "topics.partitions.candidateEpoch"): "replicaEpoch",
+    ("VoteRequest", "topics.partitions.candidateId"): "replicaId",
+    ("VoteRequest", "topics.partitions.candidateDirectoryId"): "replicaDirectoryId",
+    ("TxnOffsetCommitRequest", "generationId"): "generationIdOrMemberEpoch",
+    ("StreamsGroupHeartbeatResponse", "acceptableRecoveryLag"): "acceptableRecoveryLagLegacy",
+}
+REDEFINED = {  # 3.9 had them as drafts, off by default; their fields changed before the version was released, and ours are the released ones
+    ("kafka-3.9.2", "ReadShareGroupStateSummaryResponse"),
+    ("kafka-3.9.2", "ShareGroupMetadataValue"),
+}
+
+
+@dataclasses.dataclass
+class Judge:
+    """What one set of jars says."""
+
+    jars: str
+    definitions: dict
+    sent: list  # (name, version, our message, its bytes)
+    messages: dict
+    back: list
+    vectors: list
+    probes: list
+
+    def versions(self, name):
+        span = self.definitions[name].versions
+        return range(span.first, span.last + 1)
+
+    def all_versions(self):
+        return [(name, version) for name in sorted(self.definitions) for version in self.versions(name) if (self.jars, name) not in REDEFINED]
+
+
+@cache
+def definitions_of(jars):
+    try:
+        return kafka_json().read(classpath(jars).split(":"))
+    except Unavailable as why:
+        pytest.skip(str(why))
+
+
+@pytest.fixture(scope="module", params=JARS)
+def judge(request):
+    jars = request.param
+    made = Judge(jars, definitions_of(jars), [], {}, [], [], [])
+    rng = random.Random(jars)
+    for name, version in made.all_versions():
+        cls = getattr(messages, name)
+        tries = [cls()] if encodes(cls(), version) else []
+        tries += [filled(cls, version, rng, unknown_tags=True, nan=True) for _ in range(OURS)]
+        made.sent += [(name, version, message, message.encode(version)) for message in tries]
+    with tempfile.TemporaryDirectory(prefix="wireproto-java-") as home:
+        asked, said = Path(home, "in"), Path(home, "out")
+        asked.write_text("".join(f"{name}\t{version}\t{data.hex()}\n" for name, version, _, data in made.sent))
+        with asked.open() as source, said.open("w") as target:
+            arguments = ["20261121", str(THEIRS)]
+            done = subprocess.run(command(jars, "KafkaVectors", arguments, home), stdin=source, stdout=target, stderr=subprocess.PIPE, timeout=300)
+        assert done.returncode == 0, done.stderr.decode()[-3000:]
+        for line in said.read_text(encoding="utf-8").splitlines():
+            said_of = json.loads(line)
+            if said_of["k"] == "message":
+                made.messages[said_of["m"]] = said_of
+            else:
+                {"back": made.back, "vector": made.vectors, "probe": made.probes}[said_of["k"]].append(said_of)
+    yield made
+
+
+def encodes(message, version):
+    try:
+        message.encode(version)
+    except ValueUnsupported:
+        return False
+    return True
+
+
+def fail(found):
+    """All of them in one failure, the first ones in words."""
+    assert not found, f"{len(found)} differences:\n" + "\n".join(str(one)[:600] for one in found[:15])
+
+
+def ours_by_name(jars, name, path):
+    """Our path of a field that a jar names."""
+    parts, shown = [], []
+    for part in path.split("."):
+        shown.append(part)
+        newer = jars != NEWEST and RENAMED.get((name, ".".join(shown)))
+        parts.append(newer or part)
+    return ".".join(parts)
+
+
+# ---- definitions ------------------------------------------------------------------------------------------------------------------
+
+
+def test_no_message_and_no_version_is_missing(judge):
+    found = []
+    known = wire.names("kafka")
+    for name in judge.definitions:
+        versions = judge.versions(name)
+        if not versions:
+            continue
+        if name not in known:
+            found.append(f"{name} {judge.definitions[name].versions} is missing here")
+            continue
+        first, last, flexible = message_spec(getattr(messages, name))[1:4]
+        found += [f"{name} has no version {version} here" for version in versions if not first <= version <= last]
+        theirs = judge.definitions[name].flexible
+        found += [f"{name} {version}: flexible" for version in versions if (version in theirs) != (0 <= flexible <= version)]
+        if judge.messages[name].get("problem"):
+            found.append(f"{name}: Kafka's side has {judge.messages[name]['problem']}")
+    found += [f"{name}: {said['problem']}" for name, said in judge.messages.items() if name not in judge.definitions]
+    fail(found)
+
+
+def test_nothing_is_here_that_no_release_has():
+    """Every message and version of ours is in one of the jars; but a log key's version reaches up to its prefix (see the schema)."""
+    all_of = [definitions_of(jars) for jars in JARS]
+    found = []
+    for name in wire.names("kafka"):
+        cls = getattr(messages, name)
+        for version in range(message_spec(cls)[1], message_spec(cls)[2] + 1):
+            theirs = any(name in each and version in each[name].versions for each in all_of)
+            if not theirs and not (hasattr(cls, "PREFIXES") and version <= cls.PREFIXES[1]):
+                found.append(f"{name} {version}")
+    fail(found)
+
+
+def test_every_field_is_defined_as_in_the_jar(judge):
+    found, fields_seen = [], 0
+    newest = definitions_of(NEWEST)
+    for name, version in judge.all_versions():
+        definition = judge.definitions[name]
+        ever = [dict(definition.flat(each)) for each in judge.versions(name)]
+        theirs = {ours_by_name(judge.jars, name, path): facts for path, facts in definition.flat(version)}
+        ours = dict(flat(getattr(messages, name), version))
+        fields_seen += len(theirs)
+        for path in {**theirs, **ours}:
+            their, our = theirs.get(path), ours.get(path)
+            if their is None and our.tag >= 0 and judge.jars != NEWEST:
+                continue  # a tagged field of a newer release
+            if their and our:
+                if judge.jars != NEWEST and newest.get(name):  # newer releases changed these without a new version
+                    their = their._replace(key=our.key, ignorable=our.ignorable)
+                if all(path in each for each in ever):
+                    their = their._replace(ignorable=our.ignorable)  # says nothing where no version lacks the field
+            if their != our:
+                found.append(f"{name} version {version}, field {path}: {judge.jars} has {their}, we have {our}")
+        order = [path for path in theirs if path in ours]
+        if order != [path for path in ours if path in theirs]:
+            found.append(f"{name} version {version}: order of fields")
+    fail(found)
+    assert fields_seen > 5000
+
+
+# ---- bytes and values --------------------------------------------------------------------------------------------------------------
+
+
+def different(jars, name, ours, theirs, path=""):
+    """Where our JSON form and theirs differ: paths with both values. Theirs shows records by size, and no unknown tags."""
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        found = []
+        theirs = {ours_by_name(jars, name, f"{path}{key}")[len(path) :]: value for key, value in theirs.items()}
+        for key in {**theirs, **ours}:
+            size = theirs.get(key + "SizeInBytes")
+            if key == "unknownTags" or (key.endswith("SizeInBytes") and key not in ours):
+                continue
+            if size is not None:
+                if len(ours[key]) // 4 * 3 - ours[key].count("=") != size:
+                    found.append(f"{path}{key}: {size} bytes, {ours[key]!r}")
+            elif key not in ours:
+                found.append(f"{path}{key}: missing here, there {theirs[key]!r}")
+            elif key not in theirs:
+                if jars == NEWEST or not newer_tag(name, path + key):
+                    found.append(f"{path}{key}: here {ours[key]!r}, missing there")
+            else:
+                found += different(jars, name, ours[key], theirs[key], f"{path}{key}.")
+        return found
+    if isinstance(theirs, list) and isinstance(ours, list) and len(ours) == len(theirs):
+        return [one for pair in zip(ours, theirs, strict=True) for one in different(jars, name, *pair, path)]
+    return [] if type(ours) is type(theirs) and ours == theirs else [f"{path[:-1]}: here {ours!r}, there {theirs!r}"]
+
+
+@cache
+def newer_tag(name, path):
+    """Whether a tagged field came without a new version after the oldest jar."""
+    definition = definitions_of(NEWEST).get(name)
+    facts = dict(definition.flat(definition.versions.last)).get(path) if definition else None
+    return facts is not None and facts.tag >= 0
+
+
+def test_we_read_and_write_what_kafka_writes(judge, oracle):
+    found, exact = [], 0
+    for said in judge.vectors:
+        name, version = said["m"], said["v"]
+        if (judge.jars, name) in REDEFINED:
+            continue
+        if "refused" in said:
+            assert said["i"] == -3, said
+            if encodes(getattr(messages, name)(), version):
+                found.append(f"{name} {version}: the defaults are refused there ({said['refused']}), not here")
+            continue
+        data = bytes.fromhex(said["hex"])
+        try:
+            ours = wire.decode("kafka", name, version, data)
+            again = wire.encode("kafka", name, version, ours)
+        except ProtocolError as why:
+            found.append(f"{name} {version}: {why!r} of {said['hex']}")
+            continue
+        if said["i"] == -3 and getattr(messages, name)().encode(version) != data:
+            found.append(f"{name} {version}: other defaults, {said['hex']} there")
+        if again != data:
+            found.append(f"{name} {version}: {again.hex()} from {said['hex']}")
+        if values := different(judge.jars, name, ours, said["j"]):
+            found.append(f"{name} {version}: {'; '.join(values)}")
+        exact += not values and again == data
+    fail(found)
+    kinds = {(said["m"], said["v"]) for said in judge.vectors}
+    assert kinds >= set(judge.all_versions())
+    oracle(shown(judge), messages=len({name for name, _ in kinds}), versions=len(kinds), vectors_of_theirs=len(judge.vectors), exact=exact)
+
+
+def test_kafka_reads_and_writes_what_we_write(judge, oracle):
+    found = []
+    assert len(judge.back) == len(judge.sent)
+    for (name, version, message, data), said in zip(judge.sent, judge.back, strict=True):
+        assert (name, version) == (said["m"], said["v"])
+        if said.get("error") or said["left"] or said["hex"] != "=":
+            found.append(f"{name} {version}: {data.hex()} is there {said}")
+        elif values := different(judge.jars, name, wire.decode("kafka", name, version, data), said["j"]):
+            found.append(f"{name} {version}: {'; '.join(values)} in {message!r}")
+    fail(found)
+    oracle(shown(judge), vectors_of_ours=len(judge.sent), exact_there=len(judge.sent))
+
+
+def shown(judge):
+    return "kafka-clients " + judge.jars.rpartition("-")[2]
+
+
+# ---- what a version cannot carry ---------------------------------------------------------------------------------------------------
+
+
+def test_the_same_fields_are_refused_and_left_out(judge, oracle):
+    """One field set that the version lacks, or nulled: refused, silently left out, or written, as Kafka does."""
+    found, count = [], 0
+    for said in judge.probes:
+        name, version = said["m"], said["v"]
+        if (judge.jars, name) in REDEFINED:
+            continue
+        base = getattr(messages, name).decode(bytes.fromhex(said["hex"]), version)
+        for what, theirs in said["r"].items():
+            path, variant = what.split(" ")
+            changed = with_field(base, ours_by_name(judge.jars, name, path).split("."), variant, version)
+            try:
+                data = changed.encode(version).hex()
+                ours = "=" if data == said["hex"] else data
+            except ValueUnsupported:
+                ours = "!"
+            count += 1
+            if ours != ("!" if theirs.startswith("!") else theirs):
+                found.append(f"{name} {version}: {what} is {theirs} there, {ours} here")
+    fail(found)
+    assert count > 2000
+    oracle(shown(judge), fields_set_or_nulled=count)
+
+
+def with_field(message, path, variant, version):
+    """A copy of the message with one field changed, beneath the first item of each array on the way."""
+    field = next(field for field in fields(type(message)) if field.vendor == path[0] and not (path[1:] and not within(version, field.versions)))
+    if len(path) == 1:
+        return message.replace(**{field.name: None if variant == "null" else other_value(field)})
+    inner = getattr(message, field.name)
+    if isinstance(inner, tuple):
+        return message.replace(**{field.name: (with_field(inner[0], path[1:], variant, version), *inner[1:])})
+    return message.replace(**{field.name: with_field(inner, path[1:], variant, version)})
+
+
+def other_value(field):
+    """A value that is not the field's default."""
+    kind = field.type.strip("[]")
+    child = struct_of(field)
+    if child:
+        number = next(each for each in fields(child) if re.match(r"u?int|bool|string|uuid", each.type))
+        value = child(**{number.name: other_value(number)})
+    elif kind == "bool":
+        value = field.default is not True
+    else:
+        value = {"string": "other", "float64": 5.0, "uuid": b"5" * 16, "bytes": b"other", "blob": b"other", "records": b"other"}.get(kind, 5)
+    return (value,) if field.type.startswith("[") else value
