@@ -69,7 +69,7 @@ def _filled(cls: type[Message], version: int, rng: random.Random, tags: bool, na
         else:
             values[field.name] = _value(field, field.type, version, rng, tags, nan)
     if tags and rng.random() < 0.3:
-        values["unknown_tags"] = tuple((tag, rng.randbytes(rng.choice([0, 1, 200]))) for tag in (20, rng.randrange(30, 20000), 2**31 - 1))
+        values["unknown_tags"] = tuple((tag, rng.randbytes(rng.choice([0, 1, 200]))) for tag in (20, rng.randrange(30, 20000), 2**31 - 2))
     return cls(**values)
 
 

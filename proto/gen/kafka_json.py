@@ -121,8 +121,8 @@ def _field(obj: dict[str, Any], structs: dict[str, Any]) -> KafkaField:
 
 
 def _default(kind: str, array: bool, value: Any) -> Any:
-    """As the schema's model has it: null is None, the type's own is Ellipsis."""
-    if value is ... or value == "" or (kind == "uuid" and not array):
+    """As the schema's model has it: null is None, the type's own is Ellipsis. Kafka reads the bare word null as if nothing stood there."""
+    if value is ... or value is None or value == "" or (kind == "uuid" and not array):
         return ...
     if value == "null":
         return None

@@ -5,7 +5,7 @@ What it is: a walker over the schema's lines (`Message.FIELDS`) that shares noth
     field         kafka                                                            jute
     string        int16 n · text; flexible: uvarint n + 1; null -1 or 0             int32 n · text; null -1
     bytes, array  int32 n; flexible: uvarint n + 1; null -1 or 0                    int32 n; null -1
-    struct        fields, then in flexible versions its tagged fields; nullable: int8 -1 or 1 before it
+    struct        fields, then in flexible versions its tagged fields; nullable: int8 -1 or 1 before it (tagged: 0 or 1)
     tagged        uvarint count · { uvarint tag · uvarint size · field }*
 
 May assume nothing of the bytes. Must not: be used where speed matters.
@@ -92,9 +92,10 @@ class _Walker:
 
     def field(self, cls: type[Message], field: Field, path: str) -> Any:
         nullable = _within(self.version, field.nullable)
-        return self.value(cls, field.type, path, self.flexible and not field.inflexible, nullable)
+        tagged = self.flexible and _within(self.version, field.tag_versions)
+        return self.value(cls, field.type, path, self.flexible and not field.inflexible, nullable, tagged)
 
-    def value(self, cls: type[Message], kind: str, path: str, compact: bool, nullable: bool) -> Any:
+    def value(self, cls: type[Message], kind: str, path: str, compact: bool, nullable: bool, tagged: bool = False) -> Any:
         source, start = self.source, self.source.at
         if kind.startswith("["):
             count = self.length(path, compact, wide=True)
@@ -114,8 +115,8 @@ class _Walker:
             return source.note(start, path, self.scalar(kind, path))
         child = getattr(importlib.import_module(cls.__module__), kind)
         if nullable and not self.jute:
-            there = source.number(1, path)
-            if source.note(start, path, "null" if there < 0 else "present") == "null":
+            there = source.varint(path) > 0 if tagged else source.number(1, path) >= 0
+            if source.note(start, path, "present" if there else "null") == "null":
                 return None
         return self.struct(child, path)
 

@@ -155,12 +155,17 @@ cdef PyObject *read_varint(Cursor *c, Op *op) except NULL:
 
 cdef PyObject *read_value(Cursor *c, Op *op) except NULL:
     cdef PyObject *value
+    cdef uint32_t there
     if op.array:
         return read_array(c, op)
     if op.code <= LAST_FIXED:
         return read_fixed(c, op)
     if op.code == C_STRUCT:
-        if op.nullable:
+        if op.nullable and op.tag >= 0:
+            read_compact(c, op, &there)    # before a tagged struct: uvarint 1, or 0 for null
+            if there == 0:
+                return ref(none_pointer)
+        elif op.nullable:
             if c.p >= c.end:
                 return short_of(c, op, 1)
             c.p += 1

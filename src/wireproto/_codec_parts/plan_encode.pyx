@@ -295,7 +295,7 @@ cdef int write_value(Writer *w, Op *op, object value) except -1:
         if op.array:
             return writer_length(w, op.count, -1)
         if op.code == C_STRUCT:
-            writer_need(w, 1)[0] = 255
+            writer_need(w, 1)[0] = 255 if op.tag < 0 else 0
             return 0
         if op.code <= C_UVARINT:
             refuse(w, op, value, "")

@@ -2969,7 +2969,7 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
         ("subscribed_topic_regex", "string", 0, L, 0, L,),
         ("rebalance_timeout_ms", "int32", 0, L, 1, 0, -1,),
         ("server_assignor", "string", 0, L, 0, L,),
-        ("classic_member_metadata", "ClassicMemberMetadata", 0, L, 0, L, None, "", 0, 0, 0, L,),
+        ("classic_member_metadata", "ClassicMemberMetadata", 0, L, 0, L, _, "", 0, 0, 0, L,),
     )),
     "ClassicMemberMetadata": (-1, -1, -1, (
         ("session_timeout_ms", "int32",),
@@ -3011,7 +3011,7 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
     "ConsumerGroupCurrentMemberAssignmentValueTopicPartitions": (-1, -1, -1, (
         ("topic_id", "uuid",),
         ("partitions", "[int32]",),
-        ("assignment_epochs", "[int32]", 0, L, 0, L, None, "", 0, 0, 0, L,),
+        ("assignment_epochs", "[int32]", 0, L, 0, L, _, "", 0, 0, 0, L,),
     )),
     "ConsumerGroupRegularExpressionKey": (0, 16, -1, (
         ("group_id", "string",),
@@ -3220,7 +3220,7 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
         ("epoch", "int32",),
         ("metadata_hash", "int64",),
         ("validated_topology_epoch", "int32", 0, L, 1, 0, -1, "", 0, 0, 0, L,),
-        ("last_assignment_configs", "[LastAssignmentConfig]", 0, L, 0, L, None, "", 0, 1, 0, L,),
+        ("last_assignment_configs", "[LastAssignmentConfig]", 0, L, 0, L, _, "", 0, 1, 0, L,),
         ("stored_description_topology_epoch", "int32", 0, L, 1, 0, -1, "", 0, 2, 0, L,),
         ("failed_description_topology_epoch", "int32", 0, L, 1, 0, -1, "", 0, 3, 0, L,),
     )),
@@ -3289,7 +3289,7 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
     "StreamsGroupCurrentMemberAssignmentValueTaskIds": (-1, -1, -1, (
         ("subtopology_id", "string",),
         ("partitions", "[int32]",),
-        ("assignment_epochs", "[int32]", 0, L, 0, L, None, "", 0, 0, 0, L,),
+        ("assignment_epochs", "[int32]", 0, L, 0, L, _, "", 0, 0, 0, L,),
     )),
     "StreamsGroupTopologyKey": (0, 23, -1, (
         ("group_id", "string",),

@@ -235,7 +235,7 @@ public class KafkaVectors {
             }
         }
         if (mode == Mode.RANDOM && random.nextInt(3) == 0 && within(root, "flexibleVersions", version)) {
-            for (int tag : new int[] {20 + random.nextInt(5), 30 + random.nextInt(20000), Integer.MAX_VALUE}) {
+            for (int tag : new int[] {20 + random.nextInt(5), 30 + random.nextInt(20000), Integer.MAX_VALUE - 1}) {
                 message.unknownTaggedFields().add(new RawTaggedField(tag, bytes(random.nextInt(4) * 50)));
             }
         }
@@ -340,10 +340,11 @@ public class KafkaVectors {
             boolean reference = !member.getType().isPrimitive();
             Object usual = member.get(type.getConstructor().newInstance());
             if (!present(field, version)) {
+                int there = span(field.path(field.has("versions") ? "versions" : "taggedVersions").asText())[0];
                 mode = Mode.PLAIN;
-                Object value = value(member, field, known.spec, version);
+                Object value = value(member, field, known.spec, there);
                 mode = Mode.LOW;
-                value = value.equals(usual) ? value(member, field, known.spec, version) : value;
+                value = value.equals(usual) ? value(member, field, known.spec, there) : value;
                 outcome(known, version, base, path, member, "set", value, outcomes);
                 if (reference && usual != null) {
                     outcome(known, version, base, path, member, "null", null, outcomes);

@@ -6,7 +6,6 @@ A jar set is one JVM: it reads messages that we filled and encoded, and fills ev
 import dataclasses
 import json
 import random
-import re
 import subprocess
 import tempfile
 from functools import cache
@@ -310,8 +309,8 @@ def other_value(field):
     kind = field.type.strip("[]")
     child = struct_of(field)
     if child:
-        number = next(each for each in fields(child) if re.match(r"u?int|bool|string|uuid", each.type))
-        value = child(**{number.name: other_value(number)})
+        first = fields(child)[0]
+        value = child(**{first.name: other_value(first)})
     elif kind == "bool":
         value = field.default is not True
     else:
