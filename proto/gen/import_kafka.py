@@ -15,7 +15,7 @@ from typing import Any
 from .__main__ import ROOT
 from .check import check
 from .kafka_json import KafkaField, KafkaMessage, read
-from .model import LAST, NEVER, Protocol, Span, camel
+from .model import NEVER, Protocol, Span, camel
 from .model import Field as SchemaField
 from .parse import read_protocol
 
@@ -120,13 +120,13 @@ class _Writer:
     def _facts(self, name: str, one: KafkaField) -> str:
         facts = [f"vendor {one.name}"] if camel(name) != one.name else []
         if one.nullable != NEVER:
-            whole = one.nullable.first <= max(one.versions.first, self.span.first) and one.nullable.last >= min(one.versions.last, self.span.last)
-            facts.append("nullable" if whole else f"nullable {one.nullable}")
+            first, last = max(one.versions.first, self.span.first), min(one.versions.last, self.span.last)
+            facts.append("nullable" if one.nullable.first <= first and last <= one.nullable.last else f"nullable {one.nullable}")
         if one.default is not ...:
             facts.append("default " + _default(one.default))
         facts += ["ignorable"] * one.ignorable + ["key"] * one.key + ["inflexible"] * one.inflexible
         if one.tag >= 0:
-            facts.append(f"tag {one.tag}" + ("" if one.tag_versions == one.versions or one.tag_versions.last == LAST == one.versions.last else f" {one.tag_versions}"))
+            facts.append(f"tag {one.tag}" + ("" if one.tag_versions == one.versions else f" {one.tag_versions}"))
         if one.entity:
             facts.append("entity " + {"topicName": "topic", "groupId": "group", "brokerId": "broker"}.get(one.entity, one.entity))
         if len(known := self.docs.get(one.name, ())) == 1:  # several: it means different things

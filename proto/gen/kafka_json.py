@@ -134,7 +134,7 @@ def _default(kind: str, array: bool, value: Any) -> Any:
         value = float(value)
     else:
         value = int(str(value), 0)
-    return ... if not value else value
+    return value or ...
 
 
 def _flat(fields: list[KafkaField], version: int, path: str) -> Iterator[tuple[str, Facts]]:

@@ -139,7 +139,7 @@ class KafkaClient(ClientBase[KafkaOptions]):
         deadline = time.monotonic() + timeout
         to = self._route(message, route)
         conn = self.retried(lambda: to(deadline), deadline)
-        return wire.exchange(conn, message, deadline, version=version, secret=message.API_KEY == 36)
+        return wire.exchange(conn, message, deadline, version=version)
 
     def _route(self, message: Any, route: Mapping[str, Any]) -> Route:
         if len(route) > 1 or not set(route) <= {"node", "controller", "leader", "group", "transaction", "any"}:

@@ -1501,6 +1501,9 @@ API_KEYS: dict[int, str] = {
 }
 """Api keys and the names of their messages."""
 
+SECRET_APIS = frozenset((33, 36, 38, 39, 40, 41, 44, 51))
+"""Api keys whose request or response holds a password, token or the like: a log shows their length alone."""
+
 LOG_KEYS: dict[str, dict[int, tuple[str, str | None]]] = {
     "__consumer_offsets": {
         0: ("LegacyOffsetCommitKey", "LegacyOffsetCommitValue"),

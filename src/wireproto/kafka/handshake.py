@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .options import KafkaOptions
 
 _SCRAM = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-_ASKED_IN = 4  # every broker since 3.9 knows it; 5 adds only a check of the node's identity, at the price of a second question to older ones
+_ASKED_IN = 4  # brokers since 3.9 know it; version 5 adds a check of the node's identity alone, and older ones would be asked twice
 _NOTHING_KNOWN = Versions({ApiVersionsRequest.API_KEY: (0, _ASKED_IN)})
 
 
@@ -71,7 +71,7 @@ def authenticate(conn: Connection, name: str, mechanism: Mechanism, deadline: fl
             raise error(reply.error_code, f"{name}; the broker offers {offered}", message=reply.NAME, peer=conn.peer)
         token = mechanism.start()
         while True:
-            answer: SaslAuthenticateResponse = wire.exchange(conn, SaslAuthenticateRequest(auth_bytes=token), deadline, secret=True)
+            answer: SaslAuthenticateResponse = wire.exchange(conn, SaslAuthenticateRequest(auth_bytes=token), deadline)
             if answer.error_code:
                 text = answer.error_message or "the broker refused the credentials"
                 raise error(answer.error_code, text, message=answer.NAME, peer=conn.peer)

@@ -15,6 +15,7 @@ import struct
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ..errors import ProtocolError
+from .codes import SECRET_APIS
 from .messages import ResponseHeader
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def version_for(conn: Connection, message: type[Request] | Request, cap: int | N
     return agreed.versions.pick(kind, cap, peer=conn.peer)
 
 
-def exchange(conn: Connection, message: Request, deadline: float, *, version: int | None = None, secret: bool = False) -> Any:
+def exchange(conn: Connection, message: Request, deadline: float, *, version: int | None = None) -> Any:
     """Send a request and wait for its typed reply.
 
     Args:
@@ -116,6 +117,7 @@ def exchange(conn: Connection, message: Request, deadline: float, *, version: in
     if version is None:
         version = version_for(conn, message)
     token = conn.next_token()
+    secret = message.API_KEY in SECRET_APIS
     data = conn.call(token, frame(message, version, token, agreed.client_id), deadline, secret=secret)
     return decode(message.RESPONSE, version, data, conn)
 
