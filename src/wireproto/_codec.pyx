@@ -15,7 +15,9 @@ include "_codec_parts/plan_encode.pyx"    # messages to bytes
 include "_codec_parts/message_base.pyx"   # Message, the base of generated classes
 include "_codec_parts/ext_message.pyx"    # messages whose fields travel as text
 include "_codec_parts/rocketmq_header.pyx"  # RemotingCommand: RocketMQ's frame, JSON and binary header
+include "_codec_parts/pool.pyx"          # memory that is used again
 include "_codec_parts/table.pyx"         # rows of records in C memory
+include "_codec_parts/keeper.pyx"        # Python objects kept from C
 include "_codec_parts/arrow_abi.pyx"     # structs of the Arrow C data interface
 include "_codec_parts/columns.pyx"       # Columns, ColumnsBuilder
 include "_codec_parts/split.pyx"         # rows by partition

@@ -11,10 +11,13 @@
 #     key, value                  binary; large_binary, binary_view,    z Z vz      yes
 #                                   string, large_string on request     u U
 #     headers                     list<item: struct<name: string, value: binary>>   no
+#     leader_epoch, producer_id, producer_epoch, sequence, transactional, timestamp_type     i l i i b i     no
+#
+# Columns that were not decoded are not there. A view is given as it lies when asked for; binary is made of it then, anew each time.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy, strcmp
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy, memset, strcmp
 
 cdef enum:
     WANT_BINARY = 0
@@ -22,7 +25,6 @@ cdef enum:
     WANT_VIEW = 2
     WANT_STRING = 3
     WANT_LARGE_STRING = 4
-    VIEW_INLINE = 12
     OUT_OF_MEMORY = 12      # ENOMEM: the only way a stream of ours can fail
 
 cdef const char **WANT_FORMATS = ["z", "Z", "vz", "u", "U"]
@@ -31,11 +33,16 @@ cdef struct Wishes:
     int key
     int value
 
+cdef const char **EXTRA_FORMATS = ["i", "l", "i", "i", "b", "i"]
+cdef const char **EXTRA_FIELDS = ["leader_epoch", "producer_id", "producer_epoch", "sequence", "transactional", "timestamp_type"]
+
 cdef struct Held:                # an array's private data: its table, and what was made for this array alone
     Table *table
     const void *buffers[4]
+    const void **more            # instead of buffers: those of views into several kept buffers, their sizes behind them
     int64_t view_sizes[1]
-    void *made                   # int64 starts or views
+    void *made                   # starts or views
+    void *made_data
 
 cdef struct Streaming:
     Table *table
@@ -83,34 +90,57 @@ cdef bint schema_fill(ArrowSchema *schema, const char *format, const char *name,
 
 
 cdef int position_fields(Table *t) noexcept nogil:
-    return 3 if t.kind == POSITION_MESSAGE else 0 if t.kind == POSITION_NONE else 1
+    return 0 if t.kind == POSITION_NONE or not t.wanted & WANT_POSITION else 3 if t.kind == POSITION_MESSAGE else 1
+
+
+cdef int field_count(Table *t) noexcept nogil:
+    cdef int n, count = position_fields(t) + (t.partition != NULL)
+    for n in range(1, 5 + EXTRAS):
+        count += t.wanted >> n & 1
+    return count
 
 
 cdef bint table_schema(Table *t, Wishes *wishes, ArrowSchema *out) noexcept nogil:
     """The whole schema; on False `out` must be released."""
-    cdef int n = 0
+    cdef int n = position_fields(t), extra
     cdef ArrowSchema **fields
-    cdef ArrowSchema *item
-    if not schema_fill(out, "+s", "", False, position_fields(t) + (t.partition != NULL) + 4):
+    if not schema_fill(out, "+s", "", False, field_count(t)):
         return False
     fields = out.children
-    if t.kind == POSITION_MESSAGE:
+    if n == 3:
         schema_fill(fields[0], "l", "ledger", False, 0)
         schema_fill(fields[1], "l", "entry", False, 0)
         schema_fill(fields[2], "i", "index", False, 0)
-        n = 3
-    elif t.kind != POSITION_NONE:
+    elif n == 1:
         schema_fill(fields[0], "l", "offset" if t.kind == POSITION_OFFSET else "sequence", False, 0)
-        n = 1
     if t.partition != NULL:
         schema_fill(fields[n], "i", "partition", False, 0)
         n += 1
-    schema_fill(fields[n], "tsm:UTC", "timestamp", True, 0)
-    schema_fill(fields[n + 1], WANT_FORMATS[wishes.key], "key", True, 0)
-    schema_fill(fields[n + 2], WANT_FORMATS[wishes.value], "value", True, 0)
-    if not schema_fill(fields[n + 3], "+l", "headers", False, 1):
+    if t.wanted & WANT_TIMESTAMP:
+        schema_fill(fields[n], "tsm:UTC", "timestamp", True, 0)
+        n += 1
+    if t.wanted & WANT_KEY:
+        schema_fill(fields[n], WANT_FORMATS[wishes.key], "key", True, 0)
+        n += 1
+    if t.wanted & WANT_VALUE:
+        schema_fill(fields[n], WANT_FORMATS[wishes.value], "value", True, 0)
+        n += 1
+    if t.wanted & WANT_HEADERS:
+        if not headers_schema(fields[n]):
+            return False
+        n += 1
+    for extra in range(EXTRAS):
+        if t.wanted & (WANT_EXTRA << extra):
+            schema_fill(fields[n], EXTRA_FORMATS[extra], EXTRA_FIELDS[extra], False, 0)
+            n += 1
+    return True
+
+
+cdef bint headers_schema(ArrowSchema *field) noexcept nogil:
+    cdef ArrowSchema *item
+    if not schema_fill(field, "+l", "headers", False, 1):
         return False
-    item = fields[n + 3].children[0]
+    item = field.children[0]
     if not schema_fill(item, "+s", "item", False, 2):
         return False
     schema_fill(item.children[0], "u", "name", False, 0)
@@ -131,7 +161,9 @@ cdef void array_release(ArrowArray *array) noexcept nogil:
     free(array.children)
     if held != NULL:
         table_release(held.table)
-        free(held.made)
+        mem_give(held.made)
+        mem_give(held.made_data)
+        free(held.more)
         free(held)
     array.release = NULL
 
@@ -180,32 +212,89 @@ cdef bint fixed_array(ArrowArray *array, Table *t, int64_t start, int64_t length
 cdef bint bytes_array(ArrowArray *array, Table *t, Bytes *c, int64_t start, int64_t length, int wish) noexcept nogil:
     """Key, value or a part of headers, in the layout wished for."""
     cdef Held *held = array_fill(array, t, start, length, 0 if c.valid == NULL else -1, 4 if wish == WANT_VIEW else 3, 0)
-    cdef int64_t row, before
+    cdef int64_t before
     if held == NULL:
         return False
     held.buffers[0] = c.valid
-    held.buffers[2] = c.data if c.data != NULL else EMPTY_BYTES
-    if wish == WANT_BINARY or wish == WANT_STRING:
-        held.buffers[1] = c.starts if c.starts != NULL else <int32_t *>EMPTY_BYTES
-        return True
+    if c.viewed and wish == WANT_VIEW:
+        return views_given(array, t, c, held)
+    if not c.viewed:
+        held.buffers[2] = c.data if c.data != NULL else EMPTY_BYTES
+        if wish == WANT_BINARY or wish == WANT_STRING:
+            held.buffers[1] = c.starts if c.starts != NULL else <int32_t *>EMPTY_BYTES
+            return True
     # What is made for this array begins at the row whose validity bit begins a byte: at most 7 rows before the first one wanted.
     before = start & 7 if length else 0
     held.buffers[0] = c.valid + (start >> 3) if c.valid != NULL else NULL
     array.offset = before
     if wish == WANT_VIEW:
         return views_of(c, start - before, start + length, held)
-    held.made = malloc((before + length + 1) * 8)
-    if held.made == NULL:
+    if c.viewed and not data_of(t, c, start - before, start + length, held):
         return False
-    for row in range(before + length + 1):
-        (<int64_t *>held.made)[row] = c.starts[start - before + row]
-    held.buffers[1] = held.made
+    return starts_of(c, start - before, start + length, wish == WANT_LARGE or wish == WANT_LARGE_STRING, held)
+
+
+cdef bint views_given(ArrowArray *array, Table *t, Bytes *c, Held *held) noexcept nogil:
+    """The views as they lie, and all buffers that the table keeps."""
+    cdef int n
+    if array.length == 0:
+        array.offset = 0
+    held.buffers[1] = c.views if c.views != NULL else <View *>EMPTY_BYTES
+    held.more = <const void **>calloc(3 + t.kept_count * 2, sizeof(void *))
+    if held.more == NULL:
+        return False
+    held.more[0] = held.buffers[0]
+    held.more[1] = held.buffers[1]
+    held.more[2 + t.kept_count] = held.more + 3 + t.kept_count
+    for n in range(t.kept_count):
+        held.more[2 + n] = t.kept[n].data
+        (<int64_t *>(held.more + 3 + t.kept_count))[n] = t.kept[n].size
+    array.buffers = held.more
+    array.n_buffers = 3 + t.kept_count
+    return True
+
+
+cdef bint data_of(Table *t, Bytes *c, int64_t start, int64_t stop, Held *held) noexcept nogil:
+    """The bytes that views point to, one after the other."""
+    cdef int64_t row, size
+    cdef int64_t total = bytes_total(c, start, stop)
+    cdef const uint8_t *data
+    cdef uint8_t *to = <uint8_t *>mem_take(total)
+    held.made_data = to
+    held.buffers[2] = to
+    if to == NULL:
+        return False
+    for row in range(start, stop):
+        size = bytes_get(t, c, row, &data)
+        if size > 0:
+            memcpy(to, data, size)
+            to += size
+    return True
+
+
+cdef bint starts_of(Bytes *c, int64_t start, int64_t stop, bint large, Held *held) noexcept nogil:
+    """Starts of the width wished for."""
+    cdef int64_t row, at = 0
+    cdef void *made = mem_take((stop - start + 1) * (8 if large else 4))
+    held.made = made
+    held.buffers[1] = made
+    if made == NULL:
+        return False
+    for row in range(start, stop + 1):
+        if not c.viewed:
+            at = c.starts[row]
+        if large:
+            (<int64_t *>made)[row - start] = at
+        else:
+            (<int32_t *>made)[row - start] = <int32_t>at
+        if c.viewed and row < stop:
+            at += c.views[row].size
     return True
 
 
 cdef bint views_of(Bytes *c, int64_t start, int64_t stop, Held *held) noexcept nogil:
-    """Views: int32 size, then 12 bytes inline, or 4 bytes of prefix, int32 buffer, int32 start in it."""
-    cdef uint8_t *view = <uint8_t *>calloc(stop - start + 1, 16)
+    """Views made of starts."""
+    cdef View *view = <View *>mem_take((stop - start + 1) * sizeof(View))
     cdef int64_t row
     cdef int32_t size
     if view == NULL:
@@ -216,13 +305,14 @@ cdef bint views_of(Bytes *c, int64_t start, int64_t stop, Held *held) noexcept n
     held.buffers[3] = held.view_sizes
     for row in range(start, stop):
         size = c.starts[row + 1] - c.starts[row]
-        memcpy(view, &size, 4)
+        memset(view, 0, sizeof(View))
+        view.size = size
         if size <= VIEW_INLINE:
-            memcpy(view + 4, c.data + c.starts[row], size)
+            memcpy(&view.prefix, c.data + c.starts[row], size)
         else:
-            memcpy(view + 4, c.data + c.starts[row], 4)
-            memcpy(view + 12, &c.starts[row], 4)
-        view += 16
+            memcpy(&view.prefix, c.data + c.starts[row], 4)
+            view.at = c.starts[row]
+        view += 1
     return True
 
 
@@ -235,9 +325,10 @@ cdef bint headers_array(ArrowArray *array, Table *t, int64_t start, int64_t leng
     if t.header_at != NULL:
         held.buffers[1] = t.header_at
     else:
-        held.made = calloc(length + 1, 4)
+        held.made = mem_take((length + 1) * 4)
         if held.made == NULL:
             return False
+        memset(held.made, 0, (length + 1) * 4)
         held.buffers[1] = held.made
     item = array.children[0]
     return (array_fill(item, t, 0, t.headers, 0, 1, 2) != NULL
@@ -248,27 +339,57 @@ cdef bint headers_array(ArrowArray *array, Table *t, int64_t start, int64_t leng
 cdef bint table_array(Table *t, Py_ssize_t start, Py_ssize_t stop, Wishes *wishes, ArrowArray *out) noexcept nogil:
     """The rows as a struct array; on False `out` must be released."""
     cdef int64_t length = stop - start
-    cdef int n = 0
+    cdef int n = position_fields(t), extra
+    cdef bint good = True
     cdef ArrowArray **fields
-    if array_fill(out, t, 0, length, 0, 1, position_fields(t) + (t.partition != NULL) + 4) == NULL:
+    if array_fill(out, t, 0, length, 0, 1, field_count(t)) == NULL:
         return False
     fields = out.children
-    if t.kind != POSITION_NONE:
-        if not fixed_array(fields[0], t, start, length, t.p0, NULL):
-            return False
-        n = 1
-    if t.kind == POSITION_MESSAGE:
-        if not fixed_array(fields[1], t, start, length, t.p1, NULL) or not fixed_array(fields[2], t, start, length, t.p2, NULL):
-            return False
-        n = 3
-    if t.partition != NULL:
-        if not fixed_array(fields[n], t, start, length, t.partition, NULL):
-            return False
+    if n:
+        good = fixed_array(fields[0], t, start, length, t.p0, NULL)
+    if n == 3:
+        good = good and fixed_array(fields[1], t, start, length, t.p1, NULL) and fixed_array(fields[2], t, start, length, t.p2, NULL)
+    if good and t.partition != NULL:
+        good = fixed_array(fields[n], t, start, length, t.partition, NULL)
         n += 1
-    return (fixed_array(fields[n], t, start, length, t.timestamp, t.timestamp_valid)
-            and bytes_array(fields[n + 1], t, &t.key, start, length, wishes.key)
-            and bytes_array(fields[n + 2], t, &t.value, start, length, wishes.value)
-            and headers_array(fields[n + 3], t, start, length))
+    if good and t.wanted & WANT_TIMESTAMP:
+        good = fixed_array(fields[n], t, start, length, t.timestamp, t.timestamp_valid)
+        n += 1
+    if good and t.wanted & WANT_KEY:
+        good = bytes_array(fields[n], t, &t.key, start, length, wishes.key)
+        n += 1
+    if good and t.wanted & WANT_VALUE:
+        good = bytes_array(fields[n], t, &t.value, start, length, wishes.value)
+        n += 1
+    if good and t.wanted & WANT_HEADERS:
+        good = headers_array(fields[n], t, start, length)
+        n += 1
+    for extra in range(EXTRAS):
+        if good and t.wanted & (WANT_EXTRA << extra):
+            if extra == EXTRA_TRANSACTIONAL:
+                good = bits_array(fields[n], t, start, length, <uint8_t *>t.extra[extra])
+            else:
+                good = fixed_array(fields[n], t, start, length, t.extra[extra], NULL)
+            n += 1
+    return good
+
+
+cdef bint bits_array(ArrowArray *array, Table *t, int64_t start, int64_t length, const uint8_t *flags) noexcept nogil:
+    """A bool array: a bit a row, made of a byte a row."""
+    cdef Held *held = array_fill(array, t, 0, length, 0, 2, 0)
+    cdef int64_t row
+    cdef uint8_t *bits
+    if held == NULL:
+        return False
+    bits = <uint8_t *>mem_take((length >> 3) + 1)
+    held.made = bits
+    held.buffers[1] = bits
+    if bits == NULL:
+        return False
+    memset(bits, 0, (length >> 3) + 1)
+    for row in range(length):
+        bits[row >> 3] |= <uint8_t>((flags[start + row] != 0) << (row & 7))
+    return True
 
 
 # --- stream -------------------------------------------------------------------------------------------------------------------------
@@ -342,9 +463,14 @@ cdef Wishes read_wishes(Columns columns, object requested) except *:
 cdef int possible(int wish, Columns columns, Bytes *c) noexcept:
     """A string only when each value is UTF-8 by itself: checked here, since consumers trust it."""
     cdef Py_ssize_t row
+    cdef const uint8_t *data
+    cdef int64_t size
+    if c.off:
+        return WANT_BINARY
     if wish == WANT_STRING or wish == WANT_LARGE_STRING:
         for row in range(columns.start, columns.stop):
-            if not is_utf8(c.data + c.starts[row], c.starts[row + 1] - c.starts[row]):
+            size = bytes_get(columns.table, c, row, &data)
+            if size > 0 and not is_utf8(data, size):
                 return WANT_BINARY if wish == WANT_STRING else WANT_LARGE
     return wish
 

@@ -6,13 +6,47 @@
 cimport cython
 from cpython.buffer cimport Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.list cimport PyList_New, PyList_SET_ITEM
+from cpython.ref cimport Py_INCREF
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 
-from wireproto.errors import ValueUnsupported
+from wireproto.errors import OptionError, ValueUnsupported
 
 cdef dict POSITION_KINDS = {
     "none": POSITION_NONE, "offset": POSITION_OFFSET, "message_id": POSITION_MESSAGE, "sequence": POSITION_SEQUENCE,
 }
+
+cdef tuple POSITION_NAMES = ((), ("offset",), ("ledger", "entry", "index"), ("sequence",))
+cdef tuple USUAL_NAMES = ("timestamp", "key", "value", "headers")
+cdef tuple EXTRA_NAMES = ("leader_epoch", "producer_id", "producer_epoch", "sequence", "transactional", "timestamp_type")
+
+
+cdef int wanted_of(columns, int kind, bint extras) except -1:
+    """The columns asked for, as WANT_* bits; None is the usual ones.
+
+    Raises:
+        OptionError: there is no such column.
+    """
+    cdef int mask = 0
+    if columns is None:
+        return WANT_USUAL
+    for name in (columns,) if isinstance(columns, str) else columns:
+        if name in POSITION_NAMES[kind]:
+            mask |= WANT_POSITION
+        elif name in USUAL_NAMES:
+            mask |= WANT_TIMESTAMP << USUAL_NAMES.index(name)
+        elif extras and name in EXTRA_NAMES:
+            mask |= WANT_EXTRA << EXTRA_NAMES.index(name)
+        else:
+            raise OptionError(f"there is no column {name!r}; there are "
+                              f"{', '.join(POSITION_NAMES[kind] + USUAL_NAMES + (EXTRA_NAMES if extras else ()))}")
+    return mask
+
+
+cdef void missing(Table *t, int bit, str name) except *:
+    """Raise when a column is not among those that were decoded."""
+    if not t.wanted & bit:
+        raise ValueUnsupported(f"the column {name!r} was not decoded (columns=…)")
 
 
 cdef void check(int code) except *:
@@ -65,13 +99,11 @@ cdef class Columns:
     def nbytes(self):
         """Bytes of keys, values and headers in these rows (not counting 30 to 50 bytes a row of fixed columns)."""
         cdef Table *t = self.table
-        cdef Py_ssize_t a = self.start, b = self.stop, total = 0
-        if a == b:
-            return 0
-        total = t.key.starts[b] - t.key.starts[a] + t.value.starts[b] - t.value.starts[a]
-        if t.header_at != NULL:
+        cdef Py_ssize_t a = self.start, b = self.stop
+        cdef int64_t total = bytes_total(&t.key, a, b) + bytes_total(&t.value, a, b)
+        if a < b and t.header_at != NULL:
             a, b = t.header_at[a], t.header_at[b]
-            total += t.name.starts[b] - t.name.starts[a] + t.header_value.starts[b] - t.header_value.starts[a]
+            total += bytes_total(&t.name, a, b) + bytes_total(&t.header_value, a, b)
         return total
 
     @property
@@ -81,27 +113,62 @@ cdef class Columns:
             if kind == self.table.kind:
                 return name
 
+    @property
+    def columns(self):
+        """Names of the columns that are there, in the order of Arrow's fields."""
+        cdef Table *t = self.table
+        cdef int n
+        names = list(POSITION_NAMES[t.kind]) if t.wanted & WANT_POSITION else []
+        if t.partition != NULL:
+            names.append("partition")
+        names += [USUAL_NAMES[n] for n in range(4) if t.wanted & (WANT_TIMESTAMP << n)]
+        return tuple(names + [EXTRA_NAMES[n] for n in range(EXTRAS) if t.wanted & (WANT_EXTRA << n)])
+
+    def column(self, str name not None):
+        """Any one column by its name, as a list."""
+        cdef Table *t = self.table
+        if name in ("value", "key", "timestamp") or name == "headers":
+            return self.headers() if name == "headers" else getattr(self, name + "s")()
+        if name in POSITION_NAMES[t.kind]:
+            n = POSITION_NAMES[t.kind].index(name)
+            return [place[n] for place in self.positions()] if t.kind == POSITION_MESSAGE else self.positions()
+        if name == "partition" and t.partition != NULL:
+            return self.partitions()
+        if name in EXTRA_NAMES:
+            return self.extra(EXTRA_NAMES.index(name))
+        raise OptionError(f"there is no column {name!r}; there are {', '.join(self.columns)}")
+
+    cdef list extra(self, int n):
+        cdef Py_ssize_t row
+        cdef Table *t = self.table
+        missing(t, WANT_EXTRA << n, EXTRA_NAMES[n])
+        if n == EXTRA_TRANSACTIONAL:
+            return [(<uint8_t *>t.extra[n])[row] != 0 for row in range(self.start, self.stop)]
+        if EXTRA_WIDTHS[n] == 8:
+            return [(<int64_t *>t.extra[n])[row] for row in range(self.start, self.stop)]
+        return [(<int32_t *>t.extra[n])[row] for row in range(self.start, self.stop)]
+
     def values(self):
         """All values, as a list of bytes or None."""
-        return self.column(&self.table.value)
+        missing(self.table, WANT_VALUE, "value")
+        return bytes_list(self.table, &self.table.value, self.start, self.stop)
 
     def keys(self):
         """All keys, as a list of bytes or None."""
-        return self.column(&self.table.key)
-
-    cdef list column(self, Bytes *c):
-        cdef Py_ssize_t row
-        return [bytes_at(c, row) for row in range(self.start, self.stop)]
+        missing(self.table, WANT_KEY, "key")
+        return bytes_list(self.table, &self.table.key, self.start, self.stop)
 
     def timestamps(self):
         """All timestamps, as a list of milliseconds since 1970 UTC or None."""
         cdef Table *t = self.table
         cdef Py_ssize_t row
+        missing(t, WANT_TIMESTAMP, "timestamp")
         return [None if is_null(t.timestamp_valid, row) else t.timestamp[row] for row in range(self.start, self.stop)]
 
     def headers(self):
         """All headers, as a list of tuples of (name, value or None)."""
         cdef Py_ssize_t row
+        missing(self.table, WANT_HEADERS, "headers")
         return [headers_at(self.table, row) for row in range(self.start, self.stop)]
 
     def positions(self):
@@ -110,6 +177,7 @@ cdef class Columns:
         cdef Py_ssize_t row
         if t.kind == POSITION_NONE:
             return [None] * (self.stop - self.start)
+        missing(t, WANT_POSITION, POSITION_NAMES[t.kind][0])
         if t.kind == POSITION_MESSAGE:
             return [(t.p0[row], t.p1[row], t.p2[row]) for row in range(self.start, self.stop)]
         return [t.p0[row] for row in range(self.start, self.stop)]
@@ -140,15 +208,20 @@ cdef class Columns:
         if not isinstance(other, Columns):
             return NotImplemented
         theirs = <Columns>other
-        return (self.table.kind == theirs.table.kind and self.positions() == theirs.positions()
-                and self.timestamps() == theirs.timestamps() and self.keys() == theirs.keys()
-                and self.values() == theirs.values() and self.headers() == theirs.headers())
+        return self.kind == theirs.kind and self.lists() == theirs.lists()
 
     __hash__ = None
 
+    cdef dict lists(self):
+        """Every column by name, as a list."""
+        cdef tuple positions = POSITION_NAMES[self.table.kind]
+        found = {name: self.column(name) for name in self.columns if name not in positions}
+        if self.table.wanted & WANT_POSITION and positions:
+            found["position"] = self.positions()
+        return found
+
     def __reduce__(self):
-        kind = self.kind
-        return _columns, (kind, self.positions(), self.timestamps(), self.keys(), self.values(), self.headers(), self.partitions())
+        return _unpickled, (self.kind, self.columns, len(self), self.lists())
 
     @staticmethod
     def from_rows(values, keys=None, headers=None, timestamps=None, partitions=None):
@@ -204,9 +277,9 @@ cdef Columns columns_over(Table *table, Py_ssize_t start, Py_ssize_t stop, objec
 cdef Columns columns_take(Table *table):
     """All rows of a table; takes over the caller's reference."""
     cdef Columns columns = Columns.__new__(Columns)
-    if table.key.starts == NULL:
-        check(table_reserve(table, 0))
     columns.table = table
+    if table.row_room == 0 and table.kept_count == 0:
+        check(table_reserve(table, 0))
     columns.start = 0
     columns.stop = table.rows
     return columns
@@ -249,9 +322,9 @@ cdef class ColumnsBuilder:
         cdef Py_ssize_t row = t.rows, headers_before = t.headers
         check(table_reserve(t, 1 if t.row_room else 16))
         try:
-            if t.kind == POSITION_MESSAGE:
+            if t.p1 != NULL:
                 t.p0[row], t.p1[row], t.p2[row] = position
-            elif t.kind != POSITION_NONE:
+            elif t.p0 != NULL:
                 t.p0[row] = position
             self.put_partition(row, partition)
             check(put_timestamp(t, row, 0 if timestamp is None else timestamp, timestamp is not None))
@@ -284,6 +357,35 @@ cdef class ColumnsBuilder:
         self.table = fresh
         table_trim(t)
         return columns_take(t)
+
+
+cdef void table_want(Table *t, int wanted) noexcept:
+    """Choose the columns of a table that has no room yet."""
+    t.wanted = wanted
+    t.key.off = not wanted & WANT_KEY
+    t.value.off = not wanted & WANT_VALUE
+
+
+cdef list bytes_list(Table *t, Bytes *c, Py_ssize_t start, Py_ssize_t stop):
+    """Values as bytes or None each."""
+    cdef Py_ssize_t row
+    cdef list found = PyList_New(stop - start)
+    cdef object item
+    cdef const uint8_t *data
+    cdef int64_t size
+    cdef const int32_t *starts = c.starts
+    if c.viewed or c.valid != NULL:
+        for row in range(start, stop):
+            size = bytes_get(t, c, row, &data)
+            item = None if size < 0 else PyBytes_FromStringAndSize(<char *>data, size)
+            Py_INCREF(item)
+            PyList_SET_ITEM(found, row - start, item)
+        return found
+    for row in range(start, stop):
+        item = PyBytes_FromStringAndSize(<char *>c.data + starts[row], starts[row + 1] - starts[row])
+        Py_INCREF(item)
+        PyList_SET_ITEM(found, row - start, item)
+    return found
 
 
 cdef void push_object(Bytes *c, Py_ssize_t row, Py_ssize_t row_room, value) except *:
@@ -326,6 +428,31 @@ cdef void push_headers(Table *t, headers) except *:
             PyBuffer_Release(&view)
 
 
+def _unpickled(kind, columns, Py_ssize_t rows, dict lists):
+    """Columns out of what `Columns.__reduce__` gave."""
+    cdef Py_ssize_t row
+    cdef int n
+    cdef ColumnsBuilder builder = ColumnsBuilder(kind)
+    cdef Table *t = builder.table
+    table_want(t, wanted_of([name for name in columns if name != "partition"], t.kind, True))
+    check(table_reserve(t, rows))
+    for row in range(rows):
+        builder.append(
+            lists["value"][row] if "value" in lists else None,
+            **{to: lists[name][row] for to, name in (("key", "key"), ("headers", "headers"), ("timestamp", "timestamp"),
+                                                     ("position", "position"), ("partition", "partition")) if name in lists})
+        for n in range(EXTRAS):
+            if not t.wanted & (WANT_EXTRA << n):
+                continue
+            if n == EXTRA_TRANSACTIONAL:
+                (<uint8_t *>t.extra[n])[row] = lists[EXTRA_NAMES[n]][row]
+            elif EXTRA_WIDTHS[n] == 8:
+                (<int64_t *>t.extra[n])[row] = lists[EXTRA_NAMES[n]][row]
+            else:
+                (<int32_t *>t.extra[n])[row] = lists[EXTRA_NAMES[n]][row]
+    return builder.finish()
+
+
 def _columns(kind, positions, timestamps, keys, values, headers, partitions):
     """Columns out of lists (pickle, from_rows)."""
     cdef Py_ssize_t row, rows = len(values)
@@ -346,43 +473,45 @@ def _columns(kind, positions, timestamps, keys, values, headers, partitions):
 
 
 cdef int copy_rows(Table *to, Table *t, Py_ssize_t start, Py_ssize_t stop) noexcept nogil:
-    """Append rows of one table to another of the same kind."""
+    """Append rows of one table to another of the same kind and columns."""
     cdef Py_ssize_t row, n, at
+    cdef const uint8_t *name
+    cdef const uint8_t *data
+    cdef int64_t size, name_size
     cdef int code = table_reserve(to, stop - start)
     if code == TABLE_OK and stop > start:
-        code = bytes_reserve(&to.key, t.key.starts[stop] - t.key.starts[start])
+        code = bytes_reserve(&to.key, bytes_total(&t.key, start, stop))
         if code == TABLE_OK:
-            code = bytes_reserve(&to.value, t.value.starts[stop] - t.value.starts[start])
+            code = bytes_reserve(&to.value, bytes_total(&t.value, start, stop))
+    for n in range(EXTRAS):
+        if code == TABLE_OK and t.wanted & (WANT_EXTRA << n):
+            memcpy(<uint8_t *>to.extra[n] + to.rows * EXTRA_WIDTHS[n], <uint8_t *>t.extra[n] + start * EXTRA_WIDTHS[n],
+                   (stop - start) * EXTRA_WIDTHS[n])
     for row in range(start, stop):
         if code != TABLE_OK:
             return code
         at = to.rows
-        if t.kind != POSITION_NONE:
-            to.p0[at] = t.p0[row]
-        if t.kind == POSITION_MESSAGE:
-            to.p1[at], to.p2[at] = t.p1[row], t.p2[row]
+        if t.p0 != NULL:
+            put_position(to, at, t.p0[row], t.p1[row] if t.p1 != NULL else 0, t.p2[row] if t.p2 != NULL else 0)
         if to.partition != NULL:
             to.partition[at] = t.partition[row]
-        code = put_timestamp(to, at, t.timestamp[row], not is_null(t.timestamp_valid, row))
-        if code == TABLE_OK:
-            code = copy_value(&to.key, at, to.row_room, &t.key, row)
-        if code == TABLE_OK:
-            code = copy_value(&to.value, at, to.row_room, &t.value, row)
+        if t.timestamp != NULL:
+            code = put_timestamp(to, at, t.timestamp[row], not is_null(t.timestamp_valid, row))
+        if code == TABLE_OK and not t.key.off:
+            size = bytes_get(t, &t.key, row, &data)
+            code = bytes_push(&to.key, at, to.row_room, data, size, 0)
+        if code == TABLE_OK and not t.value.off:
+            size = bytes_get(t, &t.value, row, &data)
+            code = bytes_push(&to.value, at, to.row_room, data, size, 0)
         if code == TABLE_OK and t.header_at != NULL:
             for n in range(t.header_at[row], t.header_at[row + 1]):
-                code = header_push(
-                    to, t.name.data + t.name.starts[n], t.name.starts[n + 1] - t.name.starts[n],
-                    t.header_value.data + t.header_value.starts[n],
-                    -1 if is_null(t.header_value.valid, n) else t.header_value.starts[n + 1] - t.header_value.starts[n])
+                name_size = bytes_get(t, &t.name, n, &name)
+                size = bytes_get(t, &t.header_value, n, &data)
+                code = header_push(to, name, name_size, data, size)
                 if code != TABLE_OK:
                     return code
         end_row(to)
     return code
-
-
-cdef inline int copy_value(Bytes *to, Py_ssize_t at, Py_ssize_t row_room, Bytes *c, Py_ssize_t row) noexcept nogil:
-    return bytes_push(
-        to, at, row_room, c.data + c.starts[row], -1 if is_null(c.valid, row) else c.starts[row + 1] - c.starts[row], 0)
 
 
 cdef Columns concat_columns(list parts):
@@ -392,12 +521,13 @@ cdef Columns concat_columns(list parts):
         raise ValueError("nothing to concatenate")
     if len(parts) == 1:
         return parts[0]
-    to = table_new((<Columns?>parts[0]).table.kind)
+    to = table_new((<Columns?>parts[0]).table.kind, (<Columns>parts[0]).table.wanted)
     if to == NULL:
         raise MemoryError
     try:
         for part in parts:
-            if part.table.kind != to.kind or (part.table.partition == NULL) != ((<Columns>parts[0]).table.partition == NULL):
+            if part.table.kind != to.kind or part.table.wanted != to.wanted or (
+                    part.table.partition == NULL) != ((<Columns>parts[0]).table.partition == NULL):
                 raise ValueError("columns of different kinds")
         check(table_reserve(to, sum([len(part) for part in parts])))
         if (<Columns>parts[0]).table.partition != NULL:

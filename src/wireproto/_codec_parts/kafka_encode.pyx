@@ -9,7 +9,6 @@ from cpython.buffer cimport Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free
 from libc.string cimport memcpy
 
 from wireproto._codec_parts.crc cimport crc32_update, crc32c_update
@@ -172,22 +171,24 @@ cdef int rows_put(Building *b, Table *t, Py_ssize_t start, Py_ssize_t stop, int6
     """Rows of a table until there is no room."""
     cdef Py_ssize_t row, n
     cdef int code
+    cdef const uint8_t *name
+    cdef const uint8_t *key
+    cdef const uint8_t *data
+    cdef int64_t size, name_size, key_size
     for row in range(start, stop):
         code = no_headers(b)
         if t.header_at != NULL and t.header_at[row] != t.header_at[row + 1]:
             code = headers_begin(b, t.header_at[row + 1] - t.header_at[row])
             for n in range(t.header_at[row], t.header_at[row + 1]):
                 if code == TABLE_OK:
-                    code = headers_add(
-                        b, t.name.data + t.name.starts[n], t.name.starts[n + 1] - t.name.starts[n],
-                        t.header_value.data + t.header_value.starts[n],
-                        -1 if is_null(t.header_value.valid, n) else t.header_value.starts[n + 1] - t.header_value.starts[n])
+                    name_size = bytes_get(t, &t.name, n, &name)
+                    size = bytes_get(t, &t.header_value, n, &data)
+                    code = headers_add(b, name, name_size, data, size)
         if code != TABLE_OK:
             return code
-        code = put_row(
-            b, now if is_null(t.timestamp_valid, row) else t.timestamp[row],
-            t.key.data + t.key.starts[row], -1 if is_null(t.key.valid, row) else t.key.starts[row + 1] - t.key.starts[row],
-            t.value.data + t.value.starts[row], -1 if is_null(t.value.valid, row) else t.value.starts[row + 1] - t.value.starts[row])
+        key_size = bytes_get(t, &t.key, row, &key)
+        size = bytes_get(t, &t.value, row, &data)
+        code = put_row(b, t.timestamp[row] if is_timed(t, row) else now, key, key_size, data, size)
         if code != TAKEN:
             return code
         taken[0] += 1
@@ -256,8 +257,8 @@ cdef class KafkaBatchBuilder:
         check(no_headers(&self.b))
 
     def __dealloc__(self):
-        free(self.b.body.data)
-        free(self.b.headers.data)
+        mem_give(self.b.body.data)
+        mem_give(self.b.headers.data)
 
     def __len__(self):
         return self.b.count

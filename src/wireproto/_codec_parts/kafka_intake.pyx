@@ -56,7 +56,7 @@ cdef bytes encoded_headers(headers):
             check(code)
         return PyBytes_FromStringAndSize(<char *>b.headers.data, b.headers.used)
     finally:
-        free(b.headers.data)
+        mem_give(b.headers.data)
 
 
 cdef class KafkaRoom:
@@ -432,15 +432,15 @@ cdef class KafkaIntake:
 cdef void places_of(Table *t, Py_ssize_t start, Py_ssize_t rows, int32_t partitions, int32_t *places) noexcept nogil:
     """Where each row goes: its own partition, its key's, or `partitions` for anywhere."""
     cdef Py_ssize_t n, row
+    cdef const uint8_t *key
+    cdef int64_t size
     for n in range(rows):
         row = start + n
         if t.partition != NULL:
             places[n] = t.partition[row] if t.partition[row] != partitions else -1
-        elif is_null(t.key.valid, row):
-            places[n] = partitions
-        else:
-            places[n] = <int32_t>((murmur2(t.key.data + t.key.starts[row], t.key.starts[row + 1] - t.key.starts[row]) & 0x7FFFFFFF)
-                                  % <uint32_t>partitions)
+            continue
+        size = bytes_get(t, &t.key, row, &key)
+        places[n] = partitions if size < 0 else <int32_t>((murmur2(key, size) & 0x7FFFFFFF) % <uint32_t>partitions)
 
 
 def kafka_earliest(Columns columns not None):
@@ -450,7 +450,7 @@ def kafka_earliest(Columns columns not None):
     cdef int64_t least = INT64_MAX
     cdef bint found = False
     for row in range(columns.start, columns.stop):
-        if not is_null(t.timestamp_valid, row):
+        if is_timed(t, row):
             found = True
             if t.timestamp[row] < least:
                 least = t.timestamp[row]

@@ -45,22 +45,29 @@ cdef bint read_message(const uint8_t *p, const uint8_t *end, int magic, LegacyMe
 
 cdef int push_message(Section *s, int64_t offset, int64_t time, LegacyMessage *m) noexcept nogil:
     cdef Table *t = s.table
+    cdef int64_t size
     cdef int code
     if offset < s.fetch_offset or offset >= s.stop:
         return BATCH_NEXT
-    if t.rows >= t.row_room:
-        code = table_reserve(t, MESSAGE_ROWS)
+    if t.rows >= t.row_room:                             # about as many are expected behind as fit
+        size = V1_VALUES + 8 + (m.key_size if m.key_size > 0 else 0) + (m.value_size if m.value_size > 0 else 0)
+        code = table_reserve(t, MESSAGE_ROWS + (s.in_end - m.value) // size)
         if code != TABLE_OK:
             return code
-    code = bytes_reserve(&t.key, m.key_size if m.key_size > 0 else 0)
-    if code == TABLE_OK:
-        code = bytes_reserve(&t.value, m.value_size if m.value_size > 0 else 0)
+    code = TABLE_OK
+    if m.key_size > 0 and t.key.used + m.key_size + COPY_SLACK > t.key.room and not t.key.off:
+        code = room_for(&t.key, m.key_size, 256 * m.key_size // (34 + m.key_size + (m.value_size if m.value_size > 0 else 0)), s.in_end - m.key)
+    if code == TABLE_OK and m.value_size > 0 and t.value.used + m.value_size + COPY_SLACK > t.value.room and not t.value.off and not t.value.viewed:
+        code = room_for(&t.value, m.value_size, 256 * m.value_size // (34 + m.value_size + (m.key_size if m.key_size > 0 else 0)), s.in_end - m.value)
     if code != TABLE_OK:
         return code
-    t.p0[t.rows] = offset
+    put_position(t, t.rows, offset, 0, 0)
     code = put_timestamp(t, t.rows, time, time != -1)
-    code |= bytes_push(&t.key, t.rows, t.row_room, m.key, m.key_size, 0)
-    code |= bytes_push(&t.value, t.rows, t.row_room, m.value, m.value_size, 0)
+    code |= bytes_push(&t.key, t.rows, t.row_room, m.key, m.key_size, s.in_end - m.key)
+    if t.value.viewed:
+        code |= view_push(&t.value, t.rows, t.row_room, m.value, m.value_size, s.in_buffer, s.in_base)
+    else:
+        code |= bytes_push(&t.value, t.rows, t.row_room, m.value, m.value_size, s.in_end - m.value)
     if code != TABLE_OK:
         return TABLE_MEMORY
     end_row(t)

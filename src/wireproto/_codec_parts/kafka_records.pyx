@@ -46,7 +46,7 @@ cdef class AbortedList:
 
 def decode_kafka(
     records, *, str topic not None, int partition, int64_t fetch_offset, aborted=(), bint isolation_committed=False,
-    bint check_crc=True, stop=None, on_corrupt="raise", int64_t limit=256 << 20, bint facts=False,
+    bint check_crc=True, stop=None, on_corrupt="raise", int64_t limit=256 << 20, bint facts=False, columns=None,
 ):
     """Decode one partition's `records` of a Fetch answer (magic 0, 1, 2, mixed; the last batch perhaps cut off).
 
@@ -60,25 +60,37 @@ def decode_kafka(
         on_corrupt: "raise", or "skip": pass over broken batches and list their errors in `columns.skipped`.
         limit: bytes that one batch may unpack to; unpacking more batches ends once the columns hold as much.
         facts: fill `columns.facts` with one dict a batch, as `kafka_batches` gives them.
+        columns: names of the columns to decode, hold and export; None: offset, timestamp, key, value, headers. Of a record's batch there
+            are also leader_epoch, producer_id, producer_epoch, sequence, transactional, timestamp_type.
     Returns:
         (Columns, next offset): behind the last batch read, also when its records are compacted away, control records or aborted.
         With a broken batch in the middle the offset is that batch's: the next call raises.
     Raises:
         ChecksumMismatch, DecompressionError, Malformed: the first batch is broken; topic, partition, position (offset), byte offset.
+        OptionError: there is no such column.
+
+    Values of some hundred bytes and more are not copied: the columns keep `records`' bytes for as long as they live.
     """
     cdef Section s
     cdef Py_buffer view
-    cdef Columns columns
+    cdef Columns found
+    cdef int wanted = wanted_of(columns, POSITION_OFFSET, True)
     cdef AbortedList transactions
     cdef bint skip = on_corrupt == "skip"
     if not skip and on_corrupt != "raise":
         raise ValueError(f"on_corrupt is 'raise' or 'skip', not {on_corrupt!r}")
     transactions = AbortedList(aborted if isolation_committed else ())
     memset(&s, 0, sizeof(s))
-    s.table = table_new(POSITION_OFFSET)
+    drop_waiting()
+    if wanted & (WANT_EXTRA << EXTRA_SEQUENCE):
+        wanted |= WANT_POSITION                          # it is counted from the offset
+    s.table = table_new(POSITION_OFFSET, wanted)
     if s.table == NULL:
         raise MemoryError
-    columns = columns_take(s.table)                      # from here on the table has its owner
+    s.table.row_room = 0
+    found = Columns.__new__(Columns)                     # from here on the table has its owner
+    found.table = s.table
+    s.buffer = -1
     s.next = s.fetch_offset = fetch_offset
     s.stop = INT64_MAX if stop is None else stop
     s.check_crc = check_crc
@@ -89,20 +101,34 @@ def decode_kafka(
     try:
         s.start = s.at = <const uint8_t *>view.buf
         s.end = s.start + view.len
-        columns.skipped = run_section(&s, topic, partition, limit, skip)
+        found.skipped = run_section(&s, topic, partition, limit, skip, steady_owner(records))
     finally:
         PyBuffer_Release(&view)
     if facts:
-        columns.facts = tuple(kafka_batches(records))
+        found.facts = tuple(kafka_batches(records))
+    if s.table.row_room == 0:
+        check(table_reserve(s.table, 0))
     table_trim(s.table)
-    columns.stop = s.table.rows
-    return columns, s.next
+    found.stop = s.table.rows
+    return found, s.next
 
 
-cdef tuple run_section(Section *s, str topic, int partition, int64_t limit, bint skip):
-    """Walk to the end; returns the errors that were passed over."""
+cdef void choose_views(Section *s, int64_t size) noexcept:
+    """Before the first row: whether values of the batch in hand, of `size` bytes, are worth a view."""
+    cdef Table *t = s.table
+    if t.rows or t.value.off or t.value.viewed or s.head.count <= 0 or size // s.head.count < VIEWS_FROM:
+        return
+    t.value.viewed = True
+    t.row_room = 0                                       # nothing was reserved for views yet
+
+
+cdef tuple run_section(Section *s, str topic, int partition, int64_t limit, bint skip, object owner):
+    """Walk to the end; returns the errors that were passed over. `owner`: bytes that views may point into, or None: no views."""
     cdef int code
     cdef list skipped = []
+    if owner is not None and PyBytes_GET_SIZE(owner) <= INT32_MAX and read_head(s) == BATCH_NEXT and s.head.magic == 2:
+        if not s.head.attributes & CODEC_MASK:
+            choose_views(s, s.head.size)
     while True:
         if s.end - s.at >= RELEASE_GIL_FROM:
             with nogil:
@@ -110,11 +136,17 @@ cdef tuple run_section(Section *s, str topic, int partition, int64_t limit, bint
         else:
             code = walk_section(s)
         why = None
+        if code == BATCH_KEEP:
+            s.buffer = keep_bytes(s.table, owner)
+            if s.buffer < 0:
+                raise MemoryError
+            s.base = <const uint8_t *>PyBytes_AS_STRING(owner)
+            continue
         if code == BATCH_PACKED:
             if s.table.rows and s.table.key.used + s.table.value.used >= limit:
                 return tuple(skipped)
             try:
-                code = walk_packed(s, limit)
+                code = walk_packed(s, limit, owner is not None)
             except DecompressionError as error:
                 why = error
                 bad(s, NULL)
@@ -150,7 +182,7 @@ cdef void skip_batch(Section *s, int code) noexcept:
     s.at += s.head.size
 
 
-cdef int walk_packed(Section *s, int64_t limit) except? -3:
+cdef int walk_packed(Section *s, int64_t limit, bint views) except? -3:
     """Unpack s.packed and read what was in it."""
     cdef const uint8_t *start
     cdef Py_ssize_t size
@@ -160,6 +192,13 @@ cdef int walk_packed(Section *s, int64_t limit) except? -3:
     plain = unpacker()(KAFKA_CODECS[codec], PyMemoryView_FromMemory(<char *>s.packed, s.packed_size, PyBUF_READ), limit)
     start = <const uint8_t *>PyBytes_AS_STRING(plain)
     size = PyBytes_GET_SIZE(plain)
+    if views and s.head.magic == 2 and size <= INT32_MAX:
+        choose_views(s, size)
+    s.in_base, s.in_end = start, start + size
+    if s.table.value.viewed:
+        s.in_buffer = keep_bytes(s.table, plain)
+        if s.in_buffer < 0:
+            raise MemoryError
     if size >= RELEASE_GIL_FROM:
         with nogil:
             code = walk_records(s, start, start + size) if s.head.magic == 2 else walk_inner(s, start, start + size)

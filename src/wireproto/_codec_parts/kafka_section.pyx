@@ -15,7 +15,6 @@
 # or reserve by a count that the bytes cannot hold. The base offset is not under the CRC: the broker writes it afterwards.
 
 from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from wireproto._codec_parts.crc cimport crc32_update, crc32c_update
@@ -28,11 +27,13 @@ cdef enum:
     BATCH_PACKED = 3         # s.packed must be unpacked (with the interpreter), then go on with walk_unpacked
     BATCH_BAD = 4            # s.why says why; the section can go on behind it
     BATCH_LOST = 5           # s.why says why; where the next batch begins is unknown
+    BATCH_KEEP = 6           # the table's views need the section kept (with the interpreter); then the same batch again
     LOG_OVERHEAD = 12
     MAGIC_AT = 16
     V2_HEAD = 61
     V2_LEAST = 49            # the least an int32 length may say
     RECORD_LEAST = 7
+    VIEWS_FROM = 400         # bytes a record, on average, from which on values are views: copying costs more than a view then
     CODEC_MASK = 7
     APPEND_TIME = 8
     TRANSACTIONAL = 16
@@ -60,6 +61,11 @@ cdef struct Section:
     const uint8_t *at
     const uint8_t *end
     Table *table
+    const uint8_t *base      # where the kept buffer begins that the section lies in
+    int32_t buffer           # its number among the table's; -1: not kept
+    const uint8_t *in_base   # the same of the batch in hand, which may have been unpacked
+    int32_t in_buffer
+    const uint8_t *in_end    # where the bytes end that are likely to hold more of the kind, for estimates
     int64_t fetch_offset
     int64_t stop
     int64_t next
@@ -139,8 +145,11 @@ cdef int walk_batch(Section *s) noexcept nogil:
             code = bad(s, "the CRC is wrong")
             s.crc_wrong = True
             return code
+    s.in_base, s.in_buffer, s.in_end = s.base, s.buffer, s.end
     if h.magic < 2:
-        return walk_message(s) if h.last >= s.fetch_offset else BATCH_NEXT
+        if h.last < s.fetch_offset:
+            return BATCH_NEXT
+        return BATCH_KEEP if s.table.value.viewed and s.buffer < 0 and not h.attributes & CODEC_MASK else walk_message(s)
     if not h.attributes & CONTROL:                       # control batches are always read: they end transactions
         if (h.last < s.fetch_offset) or (s.stop <= h.base) or (s.committed and h.attributes & TRANSACTIONAL and is_aborted(s)):
             return BATCH_NEXT
@@ -148,14 +157,51 @@ cdef int walk_batch(Section *s) noexcept nogil:
         s.packed = p + V2_HEAD
         s.packed_size = h.size - V2_HEAD
         return BATCH_PACKED
+    if s.table.value.viewed and s.buffer < 0:
+        return BATCH_KEEP
     return walk_records(s, p + V2_HEAD, p + h.size)
 
 
 cdef inline void pass_batch(Section *s) noexcept nogil:
     """Step over the batch in hand, for which the next offset is now known."""
+    if s.table != NULL and s.table.wanted >= WANT_EXTRA:
+        fill_extras(s)
     s.at += s.head.size
     if s.head.last + 1 > s.next:
         s.next = s.head.last + 1
+
+
+cdef void fill_extras(Section *s) noexcept nogil:
+    """The facts of the batch in hand, for each of its rows."""
+    cdef Table *t = s.table
+    cdef const uint8_t *p = s.at
+    cdef bint v2 = s.head.magic == 2
+    cdef Py_ssize_t row
+    cdef int64_t delta
+    cdef int32_t first = <int32_t>get_i32(p + 53) if v2 else -1
+    cdef int32_t number
+    if t.extra[EXTRA_LEADER_EPOCH] != NULL:
+        number = <int32_t>get_i32(p + 12) if v2 else -1
+        for row in range(s.rows_before, t.rows):
+            (<int32_t *>t.extra[EXTRA_LEADER_EPOCH])[row] = number
+    if t.extra[EXTRA_PRODUCER_ID] != NULL:
+        for row in range(s.rows_before, t.rows):
+            (<int64_t *>t.extra[EXTRA_PRODUCER_ID])[row] = s.head.producer
+    if t.extra[EXTRA_PRODUCER_EPOCH] != NULL:
+        number = get_i16(p + 51) if v2 else -1
+        for row in range(s.rows_before, t.rows):
+            (<int32_t *>t.extra[EXTRA_PRODUCER_EPOCH])[row] = number
+    if t.extra[EXTRA_SEQUENCE] != NULL:
+        for row in range(s.rows_before, t.rows):
+            delta = t.p0[row] - s.head.base
+            (<int32_t *>t.extra[EXTRA_SEQUENCE])[row] = -1 if first < 0 else <int32_t>((first + delta) & INT32_MAX)   # wraps to 0
+    if t.extra[EXTRA_TRANSACTIONAL] != NULL:
+        for row in range(s.rows_before, t.rows):
+            (<uint8_t *>t.extra[EXTRA_TRANSACTIONAL])[row] = v2 and s.head.attributes & TRANSACTIONAL != 0
+    if t.extra[EXTRA_TIMESTAMP_TYPE] != NULL:
+        number = -1 if s.head.magic == 0 else s.head.attributes & APPEND_TIME != 0
+        for row in range(s.rows_before, t.rows):
+            (<int32_t *>t.extra[EXTRA_TIMESTAMP_TYPE])[row] = number
 
 
 cdef int walk_section(Section *s) noexcept nogil:
@@ -188,75 +234,148 @@ cdef void end_transaction(Section *s, const uint8_t *key, int64_t size) noexcept
             s.aborted[n].active = False
 
 
+cdef int room_for(Bytes *c, int64_t need, int64_t share, int64_t left) noexcept nogil:
+    """Room for a value of `need` bytes and, if its column keeps that share (of 256) of what is left to read, for all that follow."""
+    cdef int64_t guess
+    if need + COPY_SLACK > left:
+        return bytes_reserve(c, need)
+    guess = ((left >> 7) + 1) * ((share >> 1) + 1) + need
+    if c.used + guess > INT32_MAX - COPY_SLACK:
+        guess = need
+    return bytes_reserve(c, guess if guess < left else left)
+
+
 cdef int walk_records(Section *s, const uint8_t *p, const uint8_t *end) noexcept nogil:
-    """The records of a v2 batch, plain by now."""
+    """The records of a v2 batch, plain by now; s.in_* say where they lie."""
     cdef BatchHead *h = &s.head
     cdef Table *t = s.table
     cdef bint control = h.attributes & CONTROL != 0
     cdef bint append_time = h.attributes & APPEND_TIME != 0
-    cdef int32_t n, size, delta, key_size, value_size, headers
+    cdef bint want_key = t.wanted & WANT_KEY != 0, want_value = t.wanted & WANT_VALUE != 0, want_headers = t.wanted & WANT_HEADERS != 0
+    cdef bint want_time = t.wanted & WANT_TIMESTAMP != 0, want_offset = t.wanted & WANT_POSITION != 0, viewed = t.value.viewed
+    cdef int32_t n, size, delta, key_size, value_size, headers, delta_most = h.last_delta
     cdef int32_t before = -1
     cdef int64_t time_delta, time
+    cdef int64_t first = h.base if h.base > s.fetch_offset else s.fetch_offset
+    cdef const uint8_t *section_end = s.in_end
     cdef const uint8_t *stop
     cdef const uint8_t *key
     cdef int code
+    cdef Py_ssize_t row = t.rows, more
+    cdef Bytes *k = &t.key
+    cdef Bytes *v = &t.value
+    cdef int64_t *p0
+    cdef int64_t *times
     if h.count < 0 or h.count > (end - p) // RECORD_LEAST:
         return bad(s, "a batch's record count does not fit its bytes")
-    code = table_reserve(t, h.count)
-    if code == TABLE_OK:
-        code = bytes_reserve(&t.key, end - p)
-    if code == TABLE_OK:
-        code = bytes_reserve(&t.value, end - p)
-    if code != TABLE_OK:
-        return code
+    more = h.count
+    if section_end > end and h.count:                    # about as many a byte are expected behind
+        more += <Py_ssize_t>((section_end - end) // ((end - p) // h.count + 1))
+    if t.rows + h.count > t.row_room:
+        code = table_reserve(t, more)
+        if code != TABLE_OK:
+            return code
+    p0, times = t.p0, t.timestamp
+    code = BATCH_NEXT
     for n in range(h.count):
-        if unlikely(read_varint32(&p, end, &size) <= 0 or size < 0 or size > end - p):
-            return bad(s, "a record's length does not fit its batch")
+        if unlikely(read_varint32(&p, end, &size) <= 0 or size <= 0 or size > end - p):
+            code = bad(s, "a record's length does not fit its batch")
+            break
         stop = p + size
-        if unlikely(size == 0):
-            return bad(s, "an empty record")
         p += 1
         if unlikely(read_varint64(&p, stop, &time_delta) <= 0 or read_varint32(&p, stop, &delta) <= 0):
-            return bad(s, "a record ends within its timestamp or offset")
-        if unlikely(delta <= before or delta > h.last_delta):
-            return bad(s, "a record's offset is out of order or beyond its batch")
+            code = bad(s, "a record ends within its timestamp or offset")
+            break
+        if unlikely(delta <= before or delta > delta_most):
+            code = bad(s, "a record's offset is out of order or beyond its batch")
+            break
         before = delta
         if unlikely(read_varint32(&p, stop, &key_size) <= 0 or key_size < -1 or key_size > stop - p):
-            return bad(s, "a record's key does not fit it")
+            code = bad(s, "a record's key does not fit it")
+            break
         key = p
         if key_size > 0:
             p += key_size
         if unlikely(read_varint32(&p, stop, &value_size) <= 0 or value_size < -1 or value_size > stop - p):
-            return bad(s, "a record's value does not fit it")
-        if unlikely(control):
-            if n == 0 and s.committed:
+            code = bad(s, "a record's value does not fit it")
+            break
+        if unlikely(control or h.base + delta < first or h.base + delta >= s.stop):
+            if control and n == 0 and s.committed:
                 end_transaction(s, key, key_size)
             p = stop
             continue
-        if unlikely(h.base + delta < s.fetch_offset or h.base + delta >= s.stop):
-            p = stop
-            continue
-        t.p0[t.rows] = h.base + delta
-        time = h.max_time if append_time else <int64_t>(<uint64_t>h.base_time + <uint64_t>time_delta)
-        code = put_timestamp(t, t.rows, time, time != -1)
-        code |= bytes_push(&t.key, t.rows, t.row_room, key, key_size, end - key)
-        code |= bytes_push(&t.value, t.rows, t.row_room, p, value_size, end - p)
-        if unlikely(code != TABLE_OK):
-            return TABLE_MEMORY
+        if likely(want_offset):
+            p0[row] = h.base + delta
+        if likely(want_time):
+            time = h.max_time if append_time else <int64_t>(<uint64_t>h.base_time + <uint64_t>time_delta)
+            times[row] = time
+            if unlikely(time == -1) and put_timestamp(t, row, 0, False) != TABLE_OK:
+                code = TABLE_MEMORY
+                break
+        if likely(want_key):
+            if likely(key_size >= 0):
+                if unlikely(k.used + key_size + COPY_SLACK > k.room):
+                    code = room_for(k, key_size, 256 * key_size // size, section_end - key)
+                    if code != TABLE_OK:
+                        break
+                    code = BATCH_NEXT
+                copy_slack(k.data + k.used, key, key_size, end - key)
+                k.used += key_size
+            elif null_at(k, row, t.row_room) != TABLE_OK:
+                code = TABLE_MEMORY
+                break
+            k.starts[row + 1] = <int32_t>k.used
+        if likely(want_value):
+            if viewed:
+                code = view_push(v, row, t.row_room, p, value_size, s.in_buffer, s.in_base)
+                if unlikely(code != TABLE_OK):
+                    break
+                code = BATCH_NEXT
+            else:
+                if likely(value_size >= 0):
+                    if unlikely(v.used + value_size + COPY_SLACK > v.room):
+                        code = room_for(v, value_size, 256 * value_size // size, section_end - p)
+                        if code != TABLE_OK:
+                            break
+                        code = BATCH_NEXT
+                    copy_slack(v.data + v.used, p, value_size, end - p)
+                    v.used += value_size
+                elif null_at(v, row, t.row_room) != TABLE_OK:
+                    code = TABLE_MEMORY
+                    break
+                v.starts[row + 1] = <int32_t>v.used
         if value_size > 0:
             p += value_size
-        if unlikely(read_varint32(&p, stop, &headers) <= 0 or headers < 0 or headers > stop - p):
-            return bad(s, "a record's header count does not fit it")
-        if headers:
-            code = walk_headers(s, &p, stop, headers)
-            if code != TABLE_OK:
-                return code
-        if unlikely(p != stop):
-            return bad(s, "a record is longer than its fields")
-        end_row(t)
-    if p != end:
+        if likely(stop - p == 1 and p[0] == 0):          # no headers
+            p = stop
+        elif want_headers:
+            t.rows = row
+            if unlikely(read_varint32(&p, stop, &headers) <= 0 or headers < 0 or headers > stop - p):
+                code = bad(s, "a record's header count does not fit it")
+                break
+            if headers:
+                code = walk_headers(s, &p, stop, headers)
+                if code != TABLE_OK:
+                    break
+                code = BATCH_NEXT
+            if unlikely(p != stop):
+                code = bad(s, "a record is longer than its fields")
+                break
+        else:
+            p = stop
+        row += 1
+        if unlikely(t.header_at != NULL):
+            t.header_at[row] = <int32_t>t.headers
+    t.rows = row
+    if code == BATCH_NEXT and p != end:
         return bad(s, "a batch is longer than its records")
-    return BATCH_NEXT
+    return code
+
+
+cdef inline int null_at(Bytes *c, Py_ssize_t row, Py_ssize_t row_room) noexcept nogil:
+    """Mark a row of a column with starts as null (its start is the caller's)."""
+    c.nulls += 1
+    return clear_bit(&c.valid, row, row_room)
 
 
 cdef int walk_headers(Section *s, const uint8_t **at, const uint8_t *stop, int32_t count) noexcept nogil:
@@ -288,7 +407,7 @@ cdef int push_named(Table *t, const uint8_t *name, int64_t name_size, const uint
     cdef int step, code
     if is_utf8(name, name_size):
         return header_push(t, name, name_size, value, value_size)
-    fixed = <uint8_t *>malloc(3 * name_size)
+    fixed = <uint8_t *>mem_take(3 * name_size)
     if fixed == NULL:
         return TABLE_MEMORY
     to = fixed
@@ -304,5 +423,5 @@ cdef int push_named(Table *t, const uint8_t *name, int64_t name_size, const uint
             to += 3
             n += 1
     code = header_push(t, fixed, to - fixed, value, value_size)
-    free(fixed)
+    mem_give(fixed)
     return code

@@ -334,11 +334,9 @@ cdef int push_pulsar(PulsarEntryState *e, Table *t, PulsarHead *h, int64_t index
     cdef int64_t time = h.event_time if h.event_time else e.head.publish_time
     cdef int64_t key_size = -1 if h.null_key else h.key_size
     cdef int code
-    t.p0[row] = e.ledger
-    t.p1[row] = e.entry
-    t.p2[row] = <int32_t>index
+    put_position(t, row, e.ledger, e.entry, <int32_t>index)
     code = put_timestamp(t, row, time, time != 0)
-    if key_size > 0 and h.key_encoded:
+    if key_size > 0 and h.key_encoded and not t.key.off:
         key_size = decode_base64(h.key, key_size, t.key.data + t.key.used)
         if key_size < 0:
             return lost(e, "a key is marked as base64 and is not", h.key)
@@ -349,7 +347,7 @@ cdef int push_pulsar(PulsarEntryState *e, Table *t, PulsarHead *h, int64_t index
     code |= bytes_push(&t.value, row, t.row_room, value, -1 if h.null_value else size, slack)
     if code != TABLE_OK:
         return TABLE_MEMORY
-    if h.has_properties:
+    if h.has_properties and t.wanted & WANT_HEADERS:
         code = push_properties(e, t, h)
         if code != TABLE_OK:
             return code
@@ -505,7 +503,7 @@ cdef class PulsarEntry:
 
 
 def decode_pulsar(
-    frames, *, str topic not None, int partition, bint check_crc=True, int64_t limit=256 << 20, after=None, before=None,
+    frames, *, str topic not None, int partition, bint check_crc=True, int64_t limit=256 << 20, after=None, before=None, columns=None,
 ):
     """Decode MESSAGE frames of one consumer.
 
@@ -515,6 +513,7 @@ def decode_pulsar(
         limit: bytes one entry may unpack to.
         after, before: (ledger, entry, index): rows at or before `after`, and at or beyond `before`, are left out; index -1 means the
             whole entry.
+        columns: names of the columns to decode, hold and export; None: ledger, entry, index, timestamp, key, value, headers.
     Returns:
         (Columns, [PulsarEntry, …] one a frame). Left out: acked rows of a batch, rows that compaction emptied, markers.
     Raises:
@@ -522,12 +521,12 @@ def decode_pulsar(
     """
     cdef PulsarEntryState e
     cdef Py_buffer view
-    cdef Columns columns
+    cdef Columns found
     cdef list entries = []
-    cdef Table *t = table_new(POSITION_MESSAGE)
+    cdef Table *t = table_new(POSITION_MESSAGE, wanted_of(columns, POSITION_MESSAGE, False))
     if t == NULL:
         raise MemoryError
-    columns = columns_take(t)
+    found = columns_take(t)
     for frame in frames:
         memset(&e, 0, sizeof(e))
         if after is not None:
@@ -542,8 +541,8 @@ def decode_pulsar(
         finally:
             PyBuffer_Release(&view)
     table_trim(t)
-    columns.stop = t.rows
-    return columns, entries
+    found.stop = t.rows
+    return found, entries
 
 
 cdef PulsarEntry read_entry(PulsarEntryState *e, Table *t, Py_buffer *view, str topic, int partition, bint check_crc, int64_t limit):

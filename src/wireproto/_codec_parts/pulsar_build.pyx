@@ -62,8 +62,8 @@ cdef class PulsarBatchBuilder:
         check(growing_reserve(&self.b.rows, 256))
 
     def __dealloc__(self):
-        free(self.b.body.data)
-        free(self.b.rows.data)
+        mem_give(self.b.body.data)
+        mem_give(self.b.rows.data)
 
     def __len__(self):
         return self.b.count
@@ -216,8 +216,8 @@ cdef class PulsarBatchBuilder:
             code = many_properties(headers_at(t, at))
             if code != 0:
                 break
-            if not self.append(bytes_at(&t.value, at), bytes_at(&t.key, at), headers_at(t, at),
-                               0 if is_null(t.timestamp_valid, at) else t.timestamp[at]):
+            if not self.append(bytes_at(t, &t.value, at), bytes_at(t, &t.key, at), headers_at(t, at),
+                               t.timestamp[at] if is_timed(t, at) else 0):
                 return taken
             taken += 1
         if code == TABLE_MEMORY:
@@ -239,7 +239,7 @@ cdef class PulsarBatchBuilder:
         if code == ROW_NAME_TWICE:
             raise ValueUnsupported(f"row {row}: a property is there twice; Pulsar's are unique")
         raise ValueUnsupported(
-            f"row {row}: a record of {t.value.starts[at + 1] - t.value.starts[at] + t.key.starts[at + 1] - t.key.starts[at]} bytes and "
+            f"row {row}: a record of {bytes_size(&t.value, at) + bytes_size(&t.key, at)} bytes and "
             f"its properties; at most {self.b.max_size} fit a frame")
 
     def finish(self, uint64_t producer_id, uint64_t sequence_id, uint64_t publish_time):

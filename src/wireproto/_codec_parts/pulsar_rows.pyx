@@ -139,12 +139,14 @@ cdef int pulsar_put(
 
 cdef int pulsar_refusal(Table *t, Py_ssize_t row, int64_t max_size) noexcept nogil:
     """What keeps a row from being sent; 0 when nothing does."""
-    cdef int64_t size = 64 + t.value.starts[row + 1] - t.value.starts[row]
-    cdef int64_t key_size = t.key.starts[row + 1] - t.key.starts[row]
+    cdef const uint8_t *key
+    cdef int64_t size = 64 + bytes_size(&t.value, row)
+    cdef int64_t key_size = bytes_get(t, &t.key, row, &key)
     cdef Py_ssize_t n, m, first, last
-    if not is_null(t.timestamp_valid, row) and t.timestamp[row] <= 0:
+    if is_timed(t, row) and t.timestamp[row] <= 0:
         return ROW_TIME
-    size += key_size
+    if key_size > 0:
+        size += key_size
     if t.header_at != NULL and t.header_at[row] != t.header_at[row + 1]:
         first, last = t.header_at[row], t.header_at[row + 1]
         size += t.name.starts[last] - t.name.starts[first] + t.header_value.starts[last] - t.header_value.starts[first] + 8 * (last - first)
@@ -158,7 +160,7 @@ cdef int pulsar_refusal(Table *t, Py_ssize_t row, int64_t max_size) noexcept nog
             for m in range(first, n):
                 if same_name(t, m, n):
                     return ROW_NAME_TWICE
-    if size > max_size or (size + key_size > max_size and key_size > 0 and not is_utf8(t.key.data + t.key.starts[row], key_size)):
+    if size > max_size or (size + key_size > max_size and key_size > 0 and not is_utf8(key, key_size)):
         return ROW_TOO_LARGE
     return 0
 
@@ -171,12 +173,14 @@ cdef inline bint same_name(Table *t, Py_ssize_t a, Py_ssize_t b) noexcept nogil:
 cdef int pulsar_rows(PulsarBuild *b, Table *t, Py_ssize_t start, Py_ssize_t stop, int64_t limit, Py_ssize_t *taken) noexcept nogil:
     """Rows of a table until there is no room (TAKEN or NO_ROOM) or one cannot be sent (its code)."""
     cdef Py_ssize_t row, n
-    cdef int64_t begin
+    cdef const uint8_t *key
+    cdef const uint8_t *value
+    cdef int64_t begin, size, key_size
     cdef int code
     for row in range(start, stop):
         if b.count >= b.max_records:
             return NO_ROOM
-        if b.count and b.body.used + t.value.starts[row + 1] - t.value.starts[row] + (b.count + 1) * PULSAR_HEAD_MOST > limit:
+        if b.count and b.body.used + bytes_size(&t.value, row) + (b.count + 1) * PULSAR_HEAD_MOST > limit:
             return NO_ROOM
         code = pulsar_refusal(t, row, b.max_size)
         if code != 0:
@@ -190,11 +194,9 @@ cdef int pulsar_rows(PulsarBuild *b, Table *t, Py_ssize_t start, Py_ssize_t stop
                         t.header_value.data + t.header_value.starts[n], t.header_value.starts[n + 1] - t.header_value.starts[n]) != TABLE_OK:
                     b.body.used = begin
                     return TABLE_MEMORY
-        code = pulsar_put(
-            b, begin,
-            t.value.data + t.value.starts[row], -1 if is_null(t.value.valid, row) else t.value.starts[row + 1] - t.value.starts[row],
-            t.key.data + t.key.starts[row], -1 if is_null(t.key.valid, row) else t.key.starts[row + 1] - t.key.starts[row],
-            0 if is_null(t.timestamp_valid, row) else t.timestamp[row])
+        key_size = bytes_get(t, &t.key, row, &key)
+        size = bytes_get(t, &t.value, row, &value)
+        code = pulsar_put(b, begin, value, size, key, key_size, t.timestamp[row] if is_timed(t, row) else 0)
         if code != TAKEN:
             return code
         taken[0] += 1

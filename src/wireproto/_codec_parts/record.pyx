@@ -10,15 +10,18 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from wireproto.position import LogOffset, MessageId
 
 
-cdef inline object bytes_at(Bytes *c, Py_ssize_t row):
-    if is_null(c.valid, row):
+cdef inline object bytes_at(Table *t, Bytes *c, Py_ssize_t row):
+    cdef const uint8_t *data
+    cdef int64_t size = bytes_get(t, c, row, &data)
+    if size < 0:
         return None
-    return PyBytes_FromStringAndSize(<char *>c.data + c.starts[row], c.starts[row + 1] - c.starts[row])
+    return PyBytes_FromStringAndSize(<char *>data, size)
 
 
 cdef object headers_at(Table *t, Py_ssize_t row):
     cdef Py_ssize_t n, start, stop
     if t.header_at == NULL:
+        missing(t, WANT_HEADERS, "headers")
         return ()
     start, stop = t.header_at[row], t.header_at[row + 1]
     if start == stop:
@@ -27,11 +30,13 @@ cdef object headers_at(Table *t, Py_ssize_t row):
     for n in range(start, stop):
         name = PyUnicode_DecodeUTF8(
             <char *>t.name.data + t.name.starts[n], t.name.starts[n + 1] - t.name.starts[n], "strict")
-        found.append((name, bytes_at(&t.header_value, n)))
+        found.append((name, bytes_at(t, &t.header_value, n)))
     return tuple(found)
 
 
 cdef object position_at(Table *t, Py_ssize_t row, topic, int partition):
+    if t.p0 == NULL and t.kind != POSITION_NONE:
+        missing(t, WANT_POSITION, POSITION_NAMES[t.kind][0])
     if t.kind == POSITION_MESSAGE:
         return MessageId(topic, partition, t.p0[row], t.p1[row], t.p2[row])
     if t.kind == POSITION_NONE:
@@ -65,27 +70,46 @@ cdef class Record:
         cdef Table *t = self.columns.table
         if t.kind == POSITION_MESSAGE or t.kind == POSITION_NONE:
             raise AttributeError("this record's position is not an offset")
+        if unlikely(t.p0 == NULL):
+            missing(t, WANT_POSITION, POSITION_NAMES[t.kind][0])
         return t.p0[self.row]
 
     @property
     def timestamp(self):
         cdef Table *t = self.columns.table
+        if unlikely(t.timestamp == NULL):
+            missing(t, WANT_TIMESTAMP, "timestamp")
         return None if is_null(t.timestamp_valid, self.row) else t.timestamp[self.row]
 
     @property
     def key(self):
-        return bytes_at(&self.columns.table.key, self.row)
+        cdef Table *t = self.columns.table
+        if unlikely(t.key.off):
+            missing(t, WANT_KEY, "key")
+        return bytes_at(t, &t.key, self.row)
 
     @property
     def value(self):
-        return bytes_at(&self.columns.table.value, self.row)
+        cdef Table *t = self.columns.table
+        if unlikely(t.value.off):
+            missing(t, WANT_VALUE, "value")
+        return bytes_at(t, &t.value, self.row)
 
     @property
     def headers(self):
         return headers_at(self.columns.table, self.row)
 
     cdef tuple fields(self):
-        return (self.topic, self.partition, self.position, self.timestamp, self.key, self.value, self.headers)
+        """All of it; None for what was not decoded."""
+        cdef int wanted = self.columns.table.wanted
+        return (
+            self.topic, self.partition,
+            self.position if wanted & WANT_POSITION else None,
+            self.timestamp if wanted & WANT_TIMESTAMP else None,
+            self.key if wanted & WANT_KEY else None,
+            self.value if wanted & WANT_VALUE else None,
+            self.headers if wanted & WANT_HEADERS else (),
+        )
 
     def __eq__(self, other):
         if not isinstance(other, Record):
@@ -96,13 +120,13 @@ cdef class Record:
         return hash(self.fields())
 
     def __repr__(self):
-        value = self.value
+        _, _, position, timestamp, key, value, headers = self.fields()
         if value is not None and len(value) > 40:
             value = f"{value[:37]!r}… ({len(value)} bytes)"
         else:
             value = repr(value)
-        return (f"<Record {self.topic}[{self.partition}] {self.position} timestamp={self.timestamp} key={self.key!r} value={value}"
-                f"{f' headers={self.headers!r}' if self.headers else ''}>")
+        return (f"<Record {self.topic}[{self.partition}] {position} timestamp={timestamp} key={key!r} value={value}"
+                f"{f' headers={headers!r}' if headers else ''}>")
 
     def __reduce__(self):
         return _record, self.fields()

@@ -215,8 +215,7 @@ cdef int push_rocket(Table *t, int64_t offset, int64_t born, const uint8_t *body
         code = bytes_reserve(&t.value, body_size)
     if code != TABLE_OK:
         return code
-    if t.kind != POSITION_NONE:
-        t.p0[t.rows] = offset
+    put_position(t, t.rows, offset, 0, 0)
     code = put_timestamp(t, t.rows, born, born > 0 or t.kind != POSITION_NONE)
     code |= bytes_push(&t.key, t.rows, t.row_room, key.data, key.size if key.data != NULL else -1, 0)
     code |= bytes_push(&t.value, t.rows, t.row_room, body, body_size, 0)
@@ -232,8 +231,8 @@ cdef int push_rocket(Table *t, int64_t offset, int64_t born, const uint8_t *body
     return TABLE_OK
 
 
-cdef int walk_batch_body(Table *t, const uint8_t *p, const uint8_t *end, int64_t offset, int64_t born, int64_t start) noexcept nogil:
-    """The messages of a batch body; BATCH_BAD when it is broken."""
+cdef int walk_batch_body(Table *t, const uint8_t *p, const uint8_t *end, int64_t offset, int64_t born, int64_t start, int64_t *last) noexcept nogil:
+    """The messages of a batch body; BATCH_BAD when it is broken. `last`: the offset of the last row, set when there is one."""
     cdef int64_t size, body_size
     cdef const uint8_t *body
     cdef int code
@@ -251,6 +250,7 @@ cdef int walk_batch_body(Table *t, const uint8_t *p, const uint8_t *end, int64_t
             code = push_rocket(t, offset, born, body, body_size, body + body_size + 2, size - ROCKET_BATCH_LEAST - body_size)
             if code != TABLE_OK:
                 return code
+            last[0] = offset
         offset += 1
         p += size
     return TABLE_OK
@@ -277,7 +277,7 @@ cdef void note_facts(dict facts, Stored *m, Py_ssize_t rows) except *:
 
 def decode_rocketmq(
     bodies, *, str topic not None, int partition, int64_t start=0, int64_t limit=256 << 20, bint check_crc=True, bint facts=True,
-    on_corrupt="raise",
+    on_corrupt="raise", columns=None,
 ):
     """Decode the stored messages of pull replies.
 
@@ -289,19 +289,20 @@ def decode_rocketmq(
         facts: fill `columns.facts`: a dict of lists, one item a row: commit_log_offset, reconsume_times, store_timestamp, queue_id,
             topic (as stored), unique_id, real_topic, origin_id (str or None). A slice keeps the whole lists.
         on_corrupt: "raise", or "skip": pass over messages with a wrong CRC or a body that does not unpack, into `columns.skipped`.
+        columns: names of the columns to decode, hold and export; None: offset, timestamp, key, value, headers.
     Returns:
         (Columns, next offset): one more than the last message's queue offset, `start` without any.
     Raises:
         ChecksumMismatch, DecompressionError, Malformed, Truncated: with topic, partition, position (queue offset), byte offset.
     """
-    cdef Table *t = table_new(POSITION_OFFSET)
+    cdef Table *t = table_new(POSITION_OFFSET, wanted_of(columns, POSITION_OFFSET, False))
     cdef Py_buffer view
     cdef int64_t following = start
-    cdef Columns columns
+    cdef Columns found
     cdef list skipped = []
     if t == NULL:
         raise MemoryError
-    columns = columns_take(t)
+    found = columns_take(t)
     noted = {name: [] for name in ("commit_log_offset", "reconsume_times", "store_timestamp", "queue_id", "topic", "unique_id",
                                    "real_topic", "origin_id")} if facts else None
     for body in bodies if isinstance(bodies, (list, tuple)) else (bodies,):
@@ -313,10 +314,10 @@ def decode_rocketmq(
         finally:
             PyBuffer_Release(&view)
     table_trim(t)
-    columns.stop = t.rows
-    columns.facts = noted if facts else ()
-    columns.skipped = tuple(skipped)
-    return columns, following
+    found.stop = t.rows
+    found.facts = noted if facts else ()
+    found.skipped = tuple(skipped)
+    return found, following
 
 
 cdef int64_t read_reply(
@@ -354,7 +355,7 @@ cdef int64_t read_body(Table *t, Stored *m, int64_t start, int64_t limit, bint c
     """The rows of one stored message; returns its last queue offset."""
     cdef const uint8_t *body = m.body
     cdef int64_t size = m.body_size, offset = m.offset
-    cdef Py_ssize_t rows = t.rows
+    cdef int64_t last = offset
     cdef int code, codec
     cdef Text base
     if check_crc and size and crc32_update(0, body, size) & 0x7FFFFFFF != m.crc & 0x7FFFFFFF:
@@ -377,11 +378,11 @@ cdef int64_t read_body(Table *t, Stored *m, int64_t start, int64_t limit, bint c
             offset = int(base.data[:base.size])
         except ValueError:
             raise Malformed("INNER_BASE is no number") from None
-    code = walk_batch_body(t, body, body + size, offset, m.born, start)
+    code = walk_batch_body(t, body, body + size, offset, m.born, start, &last)
     if code == BATCH_BAD:
         raise Malformed("an inner batch is broken")
     check(code)
-    return max(m.offset, t.p0[t.rows - 1] if t.rows > rows else m.offset)
+    return max(m.offset, last)
 
 
 def decode_rocketmq_batch(body):
@@ -393,12 +394,13 @@ def decode_rocketmq_batch(body):
     cdef Table *t = table_new(POSITION_NONE)
     cdef Columns columns
     cdef Py_buffer view
+    cdef int64_t last
     cdef int code
     if t == NULL:
         raise MemoryError
     columns = columns_take(t)
     PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
-    code = walk_batch_body(t, <const uint8_t *>view.buf, <const uint8_t *>view.buf + view.len, 0, 0, 0)
+    code = walk_batch_body(t, <const uint8_t *>view.buf, <const uint8_t *>view.buf + view.len, 0, 0, 0, &last)
     PyBuffer_Release(&view)
     if code == BATCH_BAD:
         raise Malformed("a batch body is broken")
@@ -424,7 +426,7 @@ cdef class RocketBatchBuilder:
         check(growing_reserve(&self.body, 256))
 
     def __dealloc__(self):
-        free(self.body.data)
+        mem_give(self.body.data)
 
     def __len__(self):
         return self.count

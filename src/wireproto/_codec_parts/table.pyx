@@ -4,17 +4,22 @@
 # (Arrow consumers give it back on any thread, perhaps without an interpreter). Must not: touch Python.
 #
 #     column      arrays                                          absent when
-#     position    p0 int64, p1 int64, p2 int32 (see POSITION_*)   the kind has no such part
+#     position    p0 int64, p1 int64, p2 int32 (see POSITION_*)   the kind has no such part, or not wanted
 #     partition   int32                                           the source named none (input only)
-#     timestamp   int64 ms, bitmap                                bitmap: no null
-#     key, value  int32 starts[rows + 1], bytes, bitmap           bitmap: no null
-#     headers     int32 header_at[rows + 1] into                  no row has a header
+#     timestamp   int64 ms, bitmap                                not wanted; bitmap: no null
+#     key, value  int32 starts[rows + 1], bytes, bitmap           not wanted; bitmap: no null
+#                 or views[rows] into kept buffers, bitmap
+#     headers     int32 header_at[rows + 1] into                  not wanted, or no row has a header
 #                 name, header_value (as key, value)
+#     extra       a fact of the record's batch, a value a row     not wanted
 #
 # Starts are 32 bits wide as Arrow's binary has them: a table holds less than 2 GiB per column, and says TABLE_FULL before.
+# A view is Arrow's binary_view: size and, up to 12 bytes, the bytes themselves; else their first 4, and where they lie: which of the
+# table's kept buffers, and where in it. What is kept (a fetch's answer, an Arrow array) lives as long as the table.
+# Arrays come from the pool; EXTRA_* name the facts, in the order of Arrow's fields.
 
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
 
 cdef extern from * nogil:
@@ -51,24 +56,57 @@ cdef enum:
     TABLE_MEMORY = -1
     TABLE_FULL = -2
     COPY_SLACK = 32
+    VIEW_INLINE = 12
     LENT_STARTS = 1
     LENT_DATA = 2
     LENT_VALID = 4
+    WANT_POSITION = 1
+    WANT_TIMESTAMP = 2
+    WANT_KEY = 4
+    WANT_VALUE = 8
+    WANT_HEADERS = 16
+    WANT_USUAL = 31
+    EXTRA_LEADER_EPOCH = 0
+    EXTRA_PRODUCER_ID = 1
+    EXTRA_PRODUCER_EPOCH = 2
+    EXTRA_SEQUENCE = 3
+    EXTRA_TRANSACTIONAL = 4
+    EXTRA_TIMESTAMP_TYPE = 5
+    EXTRAS = 6
+    WANT_EXTRA = 32              # of the first; the others are the next bits
 
 ctypedef void (*OwnerRelease)(void *owner) noexcept nogil
+
+cdef int *EXTRA_WIDTHS = [4, 8, 4, 4, 1, 4]
+
+cdef struct View:
+    int32_t size
+    int32_t prefix           # from here on the bytes themselves when there are at most 12
+    int32_t buffer           # which of the table's kept buffers
+    int32_t at               # where in it
+
+cdef struct Kept:            # a buffer that views point into, or whose arrays are lent
+    const uint8_t *data
+    int64_t size
+    void *owner              # told once when the table ends
+    OwnerRelease release
 
 cdef struct Bytes:
     int32_t *starts      # rows + 1
     uint8_t *data
+    View *views          # instead of starts and data
+    bint viewed          # filled by `view_push`
+    bint off             # not wanted
     uint8_t *valid       # bit set: not null; NULL: no null at all
     int64_t nulls
     int64_t used
     int64_t room         # bytes of data
-    int lent             # LENT_*: arrays that are the table's owner's
+    int lent             # LENT_*: arrays that are a kept owner's
 
 cdef struct Table:
     int64_t references
     int kind
+    int wanted               # WANT_*
     Py_ssize_t rows
     Py_ssize_t row_room
     int64_t *p0
@@ -85,49 +123,73 @@ cdef struct Table:
     Py_ssize_t header_room
     Bytes name
     Bytes header_value
-    void *owner          # lends arrays to this table; told once when the table ends
-    OwnerRelease release_owner
+    void *extra[6]
+    Kept *kept
+    int kept_count
 
 
 cdef uint8_t EMPTY_BYTES[64]     # what a pointer without bytes points to
 
 
-cdef Table *table_new(int kind) noexcept nogil:
+cdef Table *table_new(int kind, int wanted=WANT_USUAL) noexcept nogil:
     """A table without rows, one reference; NULL without memory."""
     cdef Table *t = <Table *>calloc(1, sizeof(Table))
     if t != NULL:
         t.references = 1
         t.kind = kind
+        t.wanted = wanted
+        t.key.off = not wanted & WANT_KEY
+        t.value.off = not wanted & WANT_VALUE
     return t
 
 
 cdef void bytes_free(Bytes *c) noexcept nogil:
     if not c.lent & LENT_STARTS:
-        free(c.starts)
+        mem_give(c.starts)
+        mem_give(c.views)
     if not c.lent & LENT_DATA:
-        free(c.data)
+        mem_give(c.data)
     if not c.lent & LENT_VALID:
-        free(c.valid)
+        mem_give(c.valid)
 
 
 cdef void table_release(Table *t) noexcept nogil:
     """Give one reference back; the last one frees."""
+    cdef int n
     if t == NULL or atomic_add(&t.references, -1) != 0:
         return
-    if t.owner != NULL:
-        t.release_owner(t.owner)
-    free(t.p0)
-    free(t.p1)
-    free(t.p2)
-    free(t.partition)
-    free(t.timestamp)
-    free(t.timestamp_valid)
+    mem_give(t.p0)
+    mem_give(t.p1)
+    mem_give(t.p2)
+    mem_give(t.partition)
+    mem_give(t.timestamp)
+    mem_give(t.timestamp_valid)
     bytes_free(&t.key)
     bytes_free(&t.value)
-    free(t.header_at)
+    mem_give(t.header_at)
     bytes_free(&t.name)
     bytes_free(&t.header_value)
+    for n in range(EXTRAS):
+        mem_give(t.extra[n])
+    for n in range(t.kept_count):
+        t.kept[n].release(t.kept[n].owner)
+    free(t.kept)
     free(t)
+
+
+cdef int table_keep(Table *t, const uint8_t *data, int64_t size, void *owner, OwnerRelease release) noexcept nogil:
+    """Keep a buffer for as long as the table lives; its number, or TABLE_MEMORY (then the owner stays the caller's)."""
+    cdef Kept *kept = <Kept *>realloc(t.kept, (t.kept_count + 1) * sizeof(Kept))
+    if kept == NULL:
+        return TABLE_MEMORY
+    t.kept = kept
+    kept += t.kept_count
+    kept.data = data
+    kept.size = size
+    kept.owner = owner
+    kept.release = release
+    t.kept_count += 1
+    return t.kept_count - 1
 
 
 cdef inline Table *table_share(Table *t) noexcept nogil:
@@ -135,10 +197,18 @@ cdef inline Table *table_share(Table *t) noexcept nogil:
     return t
 
 
-cdef int grow(void **p, Py_ssize_t size) noexcept nogil:
-    cdef void *q = realloc(p[0], size if size > 0 else 1)
+cdef int grow(void **p, int64_t size) noexcept nogil:
+    """Make an array of the pool's at least `size` bytes large."""
+    cdef void *q
+    cdef int64_t room = mem_room(p[0])
+    if size <= room and p[0] != NULL:
+        return TABLE_OK
+    q = mem_take(size)
     if q == NULL:
         return TABLE_MEMORY
+    if room:
+        memcpy(q, p[0], room)
+        mem_give(p[0])
     p[0] = q
     return TABLE_OK
 
@@ -156,33 +226,49 @@ cdef int grow_bitmap(uint8_t **valid, Py_ssize_t before, Py_ssize_t rows) noexce
     return TABLE_OK
 
 
+cdef int bytes_rows(Bytes *c, Py_ssize_t before, Py_ssize_t room) noexcept nogil:
+    """Lengthen a column of bytes to `room` rows."""
+    if c.off:
+        return TABLE_OK
+    if grow_bitmap(&c.valid, before, room) != TABLE_OK:
+        return TABLE_MEMORY
+    if c.viewed:
+        return grow(<void **>&c.views, (room + 1) * sizeof(View))
+    if grow(<void **>&c.starts, (room + 1) * 4) != TABLE_OK:
+        return TABLE_MEMORY
+    if before == 0:
+        c.starts[0] = 0
+    return TABLE_OK
+
+
 cdef int table_reserve(Table *t, Py_ssize_t more) noexcept nogil:
     """Make room for `more` rows. The caller has checked that number against the bytes they come from."""
     cdef Py_ssize_t before = t.row_room
     cdef Py_ssize_t room = t.rows + more
+    cdef int n
     if room <= before and before > 0:
         return TABLE_OK
     if room >= INT32_MAX:
         return TABLE_FULL
     if before > 0 and room < before + (before >> 1):
         room = before + (before >> 1)
-    if t.kind != POSITION_NONE and grow(<void **>&t.p0, room * 8) != TABLE_OK:
-        return TABLE_MEMORY
-    if t.kind == POSITION_MESSAGE and (grow(<void **>&t.p1, room * 8) != TABLE_OK or grow(<void **>&t.p2, room * 4) != TABLE_OK):
-        return TABLE_MEMORY
+    if t.kind != POSITION_NONE and t.wanted & WANT_POSITION:
+        if grow(<void **>&t.p0, room * 8) != TABLE_OK:
+            return TABLE_MEMORY
+        if t.kind == POSITION_MESSAGE and (grow(<void **>&t.p1, room * 8) != TABLE_OK or grow(<void **>&t.p2, room * 4) != TABLE_OK):
+            return TABLE_MEMORY
     if t.partition != NULL and grow(<void **>&t.partition, room * 4) != TABLE_OK:
         return TABLE_MEMORY
-    if grow(<void **>&t.timestamp, room * 8) != TABLE_OK or grow_bitmap(&t.timestamp_valid, before, room) != TABLE_OK:
-        return TABLE_MEMORY
-    if grow(<void **>&t.key.starts, (room + 1) * 4) != TABLE_OK or grow_bitmap(&t.key.valid, before, room) != TABLE_OK:
-        return TABLE_MEMORY
-    if grow(<void **>&t.value.starts, (room + 1) * 4) != TABLE_OK or grow_bitmap(&t.value.valid, before, room) != TABLE_OK:
+    if t.wanted & WANT_TIMESTAMP:
+        if grow(<void **>&t.timestamp, room * 8) != TABLE_OK or grow_bitmap(&t.timestamp_valid, before, room) != TABLE_OK:
+            return TABLE_MEMORY
+    if bytes_rows(&t.key, before, room) != TABLE_OK or bytes_rows(&t.value, before, room) != TABLE_OK:
         return TABLE_MEMORY
     if t.header_at != NULL and grow(<void **>&t.header_at, (room + 1) * 4) != TABLE_OK:
         return TABLE_MEMORY
-    if before == 0:
-        t.key.starts[0] = 0
-        t.value.starts[0] = 0
+    for n in range(EXTRAS):
+        if t.wanted & (WANT_EXTRA << n) and grow(&t.extra[n], room * EXTRA_WIDTHS[n]) != TABLE_OK:
+            return TABLE_MEMORY
     t.row_room = room
     return TABLE_OK
 
@@ -190,7 +276,7 @@ cdef int table_reserve(Table *t, Py_ssize_t more) noexcept nogil:
 cdef int bytes_reserve(Bytes *c, int64_t more) noexcept nogil:
     """Make room for `more` bytes and the slack that `copy_slack` may write into."""
     cdef int64_t room = c.used + more + COPY_SLACK
-    if room <= c.room:
+    if room <= c.room or c.off:
         return TABLE_OK
     if c.used + more > INT32_MAX:
         return TABLE_FULL
@@ -198,14 +284,14 @@ cdef int bytes_reserve(Bytes *c, int64_t more) noexcept nogil:
         room = c.room * 2
     if grow(<void **>&c.data, room) != TABLE_OK:
         return TABLE_MEMORY
-    c.room = room
+    c.room = mem_room(c.data)
     return TABLE_OK
 
 
 cdef int clear_bit(uint8_t **valid, Py_ssize_t row, Py_ssize_t room) noexcept nogil:
     """Mark a row null; the bitmap comes into being with the first."""
     if valid[0] == NULL:
-        valid[0] = <uint8_t *>malloc((room + 7) >> 3)
+        valid[0] = <uint8_t *>mem_take((room + 7) >> 3)
         if valid[0] == NULL:
             return TABLE_MEMORY
         memset(valid[0], 0xFF, (room + 7) >> 3)
@@ -215,6 +301,8 @@ cdef int clear_bit(uint8_t **valid, Py_ssize_t row, Py_ssize_t room) noexcept no
 
 cdef inline int bytes_push(Bytes *c, Py_ssize_t row, Py_ssize_t row_room, const uint8_t *p, int64_t size, int64_t slack) noexcept nogil:
     """Put a value at `row`, the next one; size < 0 is null. Room was reserved. `slack`: bytes that may be read from p on."""
+    if unlikely(c.off):
+        return TABLE_OK
     if unlikely(size < 0):
         c.starts[row + 1] = <int32_t>c.used
         c.nulls += 1
@@ -225,7 +313,80 @@ cdef inline int bytes_push(Bytes *c, Py_ssize_t row, Py_ssize_t row_room, const 
     return TABLE_OK
 
 
+cdef inline int view_push(
+    Bytes *c, Py_ssize_t row, Py_ssize_t row_room, const uint8_t *p, int64_t size, int32_t buffer, const uint8_t *base
+) noexcept nogil:
+    """Put a view at `row`, the next one, into the kept buffer of that number, which begins at `base`; size < 0 is null."""
+    cdef View *view = c.views + row
+    memset(view, 0, sizeof(View))
+    if unlikely(size < 0):
+        c.nulls += 1
+        return clear_bit(&c.valid, row, row_room)
+    if unlikely(c.used + size > INT32_MAX):
+        return TABLE_FULL
+    view.size = <int32_t>size
+    if size <= VIEW_INLINE:
+        memcpy(&view.prefix, p, size)
+    else:
+        memcpy(&view.prefix, p, 4)
+        view.buffer = buffer
+        view.at = <int32_t>(p - base)
+    c.used += size
+    return TABLE_OK
+
+
+cdef inline bint is_null(const uint8_t *valid, Py_ssize_t row) noexcept nogil:
+    return valid != NULL and not (valid[row >> 3] >> (row & 7)) & 1
+
+
+cdef inline int64_t bytes_get(const Table *t, const Bytes *c, Py_ssize_t row, const uint8_t **data) noexcept nogil:
+    """Where a value lies, and its size; -1 for null."""
+    cdef const View *view
+    data[0] = EMPTY_BYTES
+    if c.off or (c.valid != NULL and is_null(c.valid, row)):
+        return -1
+    if c.viewed:
+        view = c.views + row
+        data[0] = <const uint8_t *>&view.prefix if view.size <= VIEW_INLINE else t.kept[view.buffer].data + view.at
+        return view.size
+    data[0] = c.data + c.starts[row]
+    return c.starts[row + 1] - c.starts[row]
+
+
+cdef inline int64_t bytes_size(const Bytes *c, Py_ssize_t row) noexcept nogil:
+    """A value's size; 0 for null."""
+    return 0 if c.off else c.views[row].size if c.viewed else c.starts[row + 1] - c.starts[row]
+
+
+cdef inline bint is_timed(const Table *t, Py_ssize_t row) noexcept nogil:
+    """Whether the row has a timestamp."""
+    return t.timestamp != NULL and not is_null(t.timestamp_valid, row)
+
+
+cdef int64_t bytes_total(const Bytes *c, Py_ssize_t start, Py_ssize_t stop) noexcept nogil:
+    """Bytes of the values in these rows."""
+    cdef int64_t total = 0
+    cdef Py_ssize_t row
+    if c.off or start >= stop:
+        return 0
+    if not c.viewed:
+        return c.starts[stop] - c.starts[start]
+    for row in range(start, stop):
+        total += c.views[row].size
+    return total
+
+
+cdef inline void put_position(Table *t, Py_ssize_t row, int64_t p0, int64_t p1, int32_t p2) noexcept nogil:
+    if likely(t.p0 != NULL):
+        t.p0[row] = p0
+        if t.p1 != NULL:
+            t.p1[row] = p1
+            t.p2[row] = p2
+
+
 cdef inline int put_timestamp(Table *t, Py_ssize_t row, int64_t ms, bint known) noexcept nogil:
+    if unlikely(t.timestamp == NULL):
+        return TABLE_OK
     if unlikely(not known):
         t.timestamp[row] = 0
         t.timestamp_nulls += 1
@@ -239,8 +400,10 @@ cdef int header_push(Table *t, const uint8_t *name, int64_t name_size, const uin
     cdef Py_ssize_t before = t.header_room
     cdef Py_ssize_t room
     cdef int code
+    if not t.wanted & WANT_HEADERS:
+        return TABLE_OK
     if t.header_at == NULL:
-        t.header_at = <int32_t *>malloc((t.row_room + 1) * 4)
+        t.header_at = <int32_t *>mem_take((t.row_room + 1) * 4)
         if t.header_at == NULL:
             return TABLE_MEMORY
         memset(t.header_at, 0, (t.rows + 1) * 4)
@@ -277,9 +440,17 @@ cdef inline void end_row(Table *t) noexcept nogil:
 
 
 cdef void bytes_trim(Bytes *c) noexcept nogil:
+    """Move to a smaller block what fills less than half of its own."""
     cdef int64_t need = c.used + COPY_SLACK
-    if c.room > 4096 and c.room > need + (need >> 2) and grow(<void **>&c.data, need) == TABLE_OK:
-        c.room = need
+    cdef void *smaller
+    if c.data == NULL or c.lent or c.room <= 65536 or c.room < 2 * need:
+        return
+    smaller = mem_take(need)
+    if smaller != NULL:
+        memcpy(smaller, c.data, c.used)
+        mem_give(c.data)
+        c.data = <uint8_t *>smaller
+        c.room = mem_room(smaller)
 
 
 cdef void table_trim(Table *t) noexcept nogil:
@@ -292,7 +463,9 @@ cdef void table_trim(Table *t) noexcept nogil:
 
 cdef void bytes_cut(Bytes *c, Py_ssize_t rows, Py_ssize_t to) noexcept nogil:
     cdef Py_ssize_t row
-    if c.starts != NULL and to <= rows:
+    if c.viewed and c.views != NULL:
+        c.used = bytes_total(c, 0, to)
+    elif c.starts != NULL and to <= rows:
         c.used = c.starts[to]
     if c.valid != NULL:
         for row in range(to, rows):
@@ -317,10 +490,6 @@ cdef void table_cut(Table *t, Py_ssize_t rows, Py_ssize_t headers) noexcept nogi
                 t.timestamp_valid[row >> 3] |= <uint8_t>(1 << (row & 7))
     t.rows = rows
     t.headers = headers
-
-
-cdef inline bint is_null(const uint8_t *valid, Py_ssize_t row) noexcept nogil:
-    return valid != NULL and not (valid[row >> 3] >> (row & 7)) & 1
 
 
 cdef bint is_utf8(const uint8_t *p, Py_ssize_t size) noexcept nogil:

@@ -1,0 +1,119 @@
+# The pool: memory of columns and batches that is used again instead of being given back, so that steady reading touches no fresh pages.
+#
+# A fresh page costs more than filling it. So blocks from 16 KiB to 64 MiB are kept, by class of size, when nobody uses them any more:
+# at most POOL_LIMIT bytes in the whole process (`memory_pool`), what is beyond goes back to the allocator; so do larger blocks.
+#
+#     block     64 bytes of head (its class, its room), then the room; the pointer that is handed out is behind the head, aligned to 64
+#     class     two per octave: 16 Ki, 24 Ki, 32 Ki, 48 Ki … 64 Mi; -1: not kept
+#     slots     POOL_SLOTS pointers a class, each exchanged whole and atomically: no lock, so none that a fork could leave taken, and
+#               blocks are given back on any thread, with or without an interpreter
+#
+# May assume: nothing. Must not: touch Python, but in `memory_pool`.
+
+from libc.stdint cimport int64_t
+
+cdef extern from * nogil:
+    """
+    #ifndef WIREPROTO_POOL_H
+    #define WIREPROTO_POOL_H
+    #include <stdint.h>
+    #include <stdlib.h>
+    #include <string.h>
+    #define WP_POOL_FIRST 14
+    #define WP_POOL_CLASSES 25
+    #define WP_POOL_SLOTS 16
+    #define WP_POOL_HEAD 64
+    typedef struct { int64_t room; int64_t size_class; } wp_block;
+    static void *wp_pool_slots[WP_POOL_CLASSES][WP_POOL_SLOTS];
+    static int64_t wp_pool_held, wp_pool_limit = (int64_t)64 << 20, wp_pool_fresh, wp_pool_again;
+
+    static inline int64_t wp_class_room(int c) {
+        int64_t octave = (int64_t)1 << (WP_POOL_FIRST + (c >> 1));
+        return octave + ((c & 1) ? octave >> 1 : 0);
+    }
+    static int wp_class_of(int64_t size) {
+        int c;
+        if (size <= ((int64_t)1 << (WP_POOL_FIRST - 1))) return -1;
+        for (c = 0; c < WP_POOL_CLASSES; c++) if (size <= wp_class_room(c)) return c;
+        return -1;
+    }
+    static void *wp_mem_take(int64_t size) {
+        int n, c = wp_class_of(size);
+        int64_t room = c < 0 ? (size < 64 ? 64 : (size + 63) & ~(int64_t)63) : wp_class_room(c);
+        uint8_t *block = NULL;
+        if (c >= 0) {
+            for (n = 0; n < WP_POOL_SLOTS; n++) {
+                if (!__atomic_load_n(&wp_pool_slots[c][n], __ATOMIC_RELAXED)) continue;
+                block = __atomic_exchange_n(&wp_pool_slots[c][n], NULL, __ATOMIC_ACQUIRE);
+                if (block) {
+                    __atomic_sub_fetch(&wp_pool_held, room, __ATOMIC_RELAXED);
+                    __atomic_add_fetch(&wp_pool_again, 1, __ATOMIC_RELAXED);
+                    return block + WP_POOL_HEAD;
+                }
+            }
+            __atomic_add_fetch(&wp_pool_fresh, 1, __ATOMIC_RELAXED);
+        }
+        if (posix_memalign((void **)&block, 64, (size_t)room + WP_POOL_HEAD) != 0) return NULL;
+        ((wp_block *)block)->room = room;
+        ((wp_block *)block)->size_class = c;
+        return block + WP_POOL_HEAD;
+    }
+    static void wp_mem_give(void *p) {
+        uint8_t *block;
+        void *none;
+        int64_t c, room;
+        int n;
+        if (!p) return;
+        block = (uint8_t *)p - WP_POOL_HEAD;
+        c = ((wp_block *)block)->size_class;
+        room = ((wp_block *)block)->room;
+        if (c >= 0) {
+            if (__atomic_add_fetch(&wp_pool_held, room, __ATOMIC_RELAXED) <= __atomic_load_n(&wp_pool_limit, __ATOMIC_RELAXED)) {
+                for (n = 0; n < WP_POOL_SLOTS; n++) {
+                    none = NULL;
+                    if (__atomic_compare_exchange_n(&wp_pool_slots[c][n], &none, block, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) return;
+                }
+            }
+            __atomic_sub_fetch(&wp_pool_held, room, __ATOMIC_RELAXED);
+        }
+        free(block);
+    }
+    static inline int64_t wp_mem_room(void *p) { return p ? ((wp_block *)((uint8_t *)p - WP_POOL_HEAD))->room : 0; }
+    static void wp_pool_empty(void) {
+        int c, n;
+        for (c = 0; c < WP_POOL_CLASSES; c++) for (n = 0; n < WP_POOL_SLOTS; n++) {
+            void *block = __atomic_exchange_n(&wp_pool_slots[c][n], NULL, __ATOMIC_ACQUIRE);
+            if (block) { __atomic_sub_fetch(&wp_pool_held, wp_class_room(c), __ATOMIC_RELAXED); free(block); }
+        }
+    }
+    static int64_t wp_pool_number(int which) {
+        return __atomic_load_n(which == 0 ? &wp_pool_held : which == 1 ? &wp_pool_limit : which == 2 ? &wp_pool_fresh : &wp_pool_again,
+                               __ATOMIC_RELAXED);
+    }
+    static void wp_pool_bound(int64_t limit) {
+        __atomic_store_n(&wp_pool_limit, limit, __ATOMIC_RELAXED);
+        if (wp_pool_number(0) > limit) wp_pool_empty();
+    }
+    #endif
+    """
+    void *mem_take "wp_mem_take"(int64_t size) noexcept
+    void mem_give "wp_mem_give"(void *p) noexcept
+    int64_t mem_room "wp_mem_room"(void *p) noexcept
+    void pool_empty "wp_pool_empty"() noexcept
+    int64_t pool_number "wp_pool_number"(int which) noexcept
+    void pool_bound "wp_pool_bound"(int64_t limit) noexcept
+
+
+def memory_pool(limit=None):
+    """What the pool of column memory holds, for the whole process.
+
+    Args:
+        limit: from now on keep at most so many bytes of unused blocks (default 64 MiB); 0 keeps none.
+    Returns:
+        dict of held, limit (bytes), fresh, again (blocks allocated, blocks used again, since the start).
+    """
+    if limit is not None:
+        if limit < 0:
+            raise ValueError("a limit is not negative")
+        pool_bound(limit)
+    return {"held": pool_number(0), "limit": pool_number(1), "fresh": pool_number(2), "again": pool_number(3)}
