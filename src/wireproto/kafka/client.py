@@ -30,6 +30,7 @@ from .codes import error
 from .handshake import handshake
 from .messages import FindCoordinatorRequest, FindCoordinatorResponse, MetadataRequest, MetadataRequestTopic
 from .options import KafkaOptions
+from .routing import GROUP, TRANSACTION, destination
 
 if TYPE_CHECKING:
     from .._net import Connection
@@ -43,12 +44,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Role = TypeVar("Role")
 
-GROUP, TRANSACTION = 0, 1
 _UNKNOWN_TOPIC = 3
 _ANY, _CONTROLLER = "any", "controller"
-_CONTROLLER_APIS = frozenset((19, 20, 37, 43, 45, 46, 57, 64))
-_LEADER_APIS = frozenset((0, 1, 2, 21, 23, 61))
-_GROUP_APIS = frozenset((8, 9, 11, 12, 13, 14, 47, 68))
 _REFRESH_TIME = 5.0
 
 Route = Callable[[float], "Connection"]
@@ -133,8 +130,9 @@ class KafkaClient(ClientBase[KafkaOptions]):
             message: an instance of a request class of ``wireproto.kafka.messages``.
             version: to speak; None takes the newest that the node and we know.
             route: at most one of ``node=3``, ``controller=True``, ``leader=(topic, partition)``, ``group="g"``, ``transaction="t"``,
-                ``any=True``. Without it the message decides: group messages go to the coordinator of their group, those on
-                partitions to the leader of the first one, those that change topics to the controller, all others to any node.
+                ``any=True``. Without it the message decides, as the table in ``kafka.routing`` says: the coordinator of its group or
+                transaction, the leader of the first partition that it names, the controller, or any node. A coordinator is looked up
+                anew, since a reply's own error codes are not read here.
         """
         deadline = time.monotonic() + timeout
         to = self._route(message, route)
@@ -152,15 +150,15 @@ class KafkaClient(ClientBase[KafkaOptions]):
             if kind in ("group", "transaction"):
                 return self.to_coordinator(value, GROUP if kind == "group" else TRANSACTION)
             return self.to_controller if kind == "controller" else self.to_any
-        key = message.API_KEY
-        if key in _CONTROLLER_APIS:
-            return self.to_controller
-        if key in _GROUP_APIS:
-            groups = getattr(message, "groups", ())
-            return self.to_coordinator(message.group_id or (groups[0].group_id if groups else ""))
-        if key in _LEADER_APIS and (named := _first_partition(message, self.cluster)) is not None:
-            return self.to_leader(*named)
-        return self.to_any
+        to = destination(message, self.cluster)
+        if to.kind == "coordinator":
+            self.lost_coordinator(to.name, to.number)
+            return self.to_coordinator(to.name, to.number)
+        if to.kind == "leader":
+            return self.to_leader(to.name, to.number)
+        if to.kind == "node":
+            return self.to_node(to.number)
+        return self.to_controller if to.kind == "controller" else self.to_any
 
     # --- nodes ---
 
@@ -349,19 +347,3 @@ class KafkaClient(ClientBase[KafkaOptions]):
             self.refresh((), min(deadline, time.monotonic() + _REFRESH_TIME))
         except (TransportError, TimedOut):
             return  # the next attempt finds out for itself
-
-
-def _first_partition(message: Any, cluster: Cluster) -> tuple[str, int] | None:
-    """Topic and partition that a request on partitions names first."""
-    for topic in getattr(message, "topics", None) or getattr(message, "topic_data", None) or ():
-        name = getattr(topic, "name", "") or getattr(topic, "topic", "") or cluster.name(getattr(topic, "topic_id", b"") or b"")
-        numbers: Any = getattr(topic, "partitions", None) or getattr(topic, "partition_data", None)
-        numbers = numbers or getattr(topic, "partition_indexes", ())
-        for entry in numbers:
-            if isinstance(entry, int):
-                return (name, entry) if name else None
-            number = getattr(entry, "partition_index", None)
-            number = getattr(entry, "index", None) if number is None else number
-            number = getattr(entry, "partition", None) if number is None else number
-            return (name, int(number or 0)) if name else None
-    return None

@@ -1,0 +1,115 @@
+"""Which node a request belongs to, as the request itself tells. Sans-IO.
+
+| destination | requests |
+|---|---|
+| controller | those that change topics, partitions' replicas, features, SCRAM users |
+| group's coordinator | all that name a group, offsets committed within a transaction included |
+| transaction's coordinator | those that name a transactional id |
+| share coordinator | state of a share group's partition: its key is `group:topic id:partition` |
+| leader | reading, writing and deleting records, and what is asked of a partition's log |
+| one broker | configuration of that broker |
+| any | all others |
+
+Java's AdminClient, Producer and Consumer send them to the same places. May assume: a message of ``kafka.messages``. Must not: look
+anything up; a name that the cluster's table lacks is for the caller to find.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from .cluster import Cluster
+
+GROUP, TRANSACTION, SHARE = 0, 1, 2  # kinds of coordinator, as FindCoordinator counts them
+_CONTROLLER = frozenset((19, 20, 37, 43, 45, 46, 51, 57, 64))
+_GROUP = frozenset((8, 9, 11, 12, 13, 14, 15, 28, 42, 47, 68, 69, 76, 77, 88, 89, 90, 91, 92))
+_TRANSACTION = frozenset((22, 24, 25, 26, 65))
+_SHARE = frozenset((83, 84, 85, 86, 87))
+_LEADER = frozenset((0, 1, 2, 21, 23, 27, 34, 61, 78, 79))
+_CONFIGS = frozenset((32, 33, 44))
+_BROKER_RESOURCES = (4, 8)  # BROKER, BROKER_LOGGER
+
+
+class Destination(NamedTuple):
+    """Where to: ``kind`` is any, node, controller, leader or coordinator; the other two say which."""
+
+    kind: str
+    name: Any = ""
+    number: int = 0
+
+
+ANY = Destination("any")
+
+
+def destination(message: Any, cluster: Cluster) -> Destination:
+    """The node that a request belongs to.
+
+    Args:
+        message: a request of ``kafka.messages``.
+        cluster: knows the names of topic ids.
+    """
+    key = message.API_KEY
+    if key in _CONTROLLER:
+        return Destination("controller")
+    if key in _GROUP:
+        name = _first(message, ("group_id", "groups", "groups_names", "group_ids"))
+        return Destination("coordinator", name, GROUP)
+    if key in _TRANSACTION:
+        name = _first(message, ("transactional_id", "v3_and_below_transactional_id", "transactions", "transactional_ids"))
+        return Destination("coordinator", name, TRANSACTION) if name else ANY
+    if key in _SHARE:
+        return _share_state(message)
+    if key in _LEADER:
+        return _leader(message, cluster)
+    if key in _CONFIGS:
+        return _configured(message)
+    return ANY
+
+
+def _first(message: Any, fields: Iterable[str]) -> str:
+    """The first name that is given: text, the first of several, or what the first of several structs names."""
+    for field in fields:
+        value = getattr(message, field, None)
+        if value and not isinstance(value, str):
+            value = value[0]
+        if value and not isinstance(value, str):
+            value = _first(value, ("group_id", "transactional_id"))
+        if value:
+            return str(value)
+    return ""
+
+
+def _share_state(message: Any) -> Destination:
+    for topic in message.topics:
+        for part in topic.partitions:
+            text = base64.urlsafe_b64encode(bytes(topic.topic_id)).decode().rstrip("=")
+            return Destination("coordinator", f"{message.group_id}:{text}:{part.partition}", SHARE)
+    return ANY
+
+
+def _leader(message: Any, cluster: Cluster) -> Destination:
+    """The leader of the first partition named."""
+    for outer in getattr(message, "markers", None) or getattr(message, "dirs", None) or (message,):
+        for topic in getattr(outer, "topics", None) or getattr(outer, "topic_data", None) or ():
+            name = getattr(topic, "name", "") or getattr(topic, "topic", "") or cluster.name(getattr(topic, "topic_id", b"") or b"")
+            numbers: Any = getattr(topic, "partitions", None) or getattr(topic, "partition_data", None)
+            for entry in numbers or getattr(topic, "partition_indexes", ()):
+                return Destination("leader", name, _number(entry)) if name else ANY
+    return ANY
+
+
+def _number(entry: Any) -> int:
+    for field in ("partition_index", "index", "partition"):
+        number = getattr(entry, field, None)
+        if number is not None:
+            return int(number)
+    return int(entry)
+
+
+def _configured(message: Any) -> Destination:
+    for resource in message.resources:
+        if resource.resource_type in _BROKER_RESOURCES and resource.resource_name.isdigit():
+            return Destination("node", number=int(resource.resource_name))
+    return ANY
