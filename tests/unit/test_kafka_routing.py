@@ -43,7 +43,10 @@ TOPIC_ID = bytes(range(16))
             m.ListOffsetsRequest(topics=(m.ListOffsetsTopic(name="t", partitions=(m.ListOffsetsPartition(partition_index=4),)),)),
             Destination("leader", "t", 4),
         ),
-        (m.DescribeProducersRequest(topics=(m.DescribeProducersTopicRequest(name="t", partition_indexes=(5,)),)), Destination("leader", "t", 5)),
+        (
+            m.DescribeProducersRequest(topics=(m.DescribeProducersTopicRequest(name="t", partition_indexes=(5,)),)),
+            Destination("leader", "t", 5),
+        ),
         (m.ProduceRequest(topic_data=(m.TopicProduceData(topic_id=TOPIC_ID),)), ANY),
         (
             m.DescribeConfigsRequest(resources=(m.DescribeConfigsResource(resource_type=4, resource_name="7"),)),
