@@ -9,6 +9,7 @@ MAX_VERSION = 63
 
 
 def check(protocol: Protocol) -> Protocol:
+    _shared(protocol)
     for definition in protocol.definitions:
         if definition.facts.get("versions", Span()) is None:
             continue  # `versions none`: listed only
@@ -19,6 +20,17 @@ def check(protocol: Protocol) -> Protocol:
         _depth(protocol, name, ())
     _codes(protocol)
     return protocol
+
+
+def _shared(protocol: Protocol) -> None:
+    """Give every definition `with X` the fields of `fields X` behind its own."""
+    groups = {definition.name: definition for definition in protocol.definitions if definition.word == "fields"}
+    protocol.definitions = [definition for definition in protocol.definitions if definition.word != "fields"]
+    for definition in (*groups.values(), *protocol.definitions):
+        if name := definition.facts.get("with"):
+            if name not in groups:
+                raise SchemaError(f"{definition.where}: no fields {name!r}")
+            definition.fields = [*definition.fields, *groups[name].fields]
 
 
 def _add(protocol: Protocol, name: str, definition: Definition) -> None:
@@ -64,14 +76,14 @@ def _depth(protocol: Protocol, name: str, above: tuple[str, ...]) -> None:
 
 def _codes(protocol: Protocol) -> None:
     for listed in (protocol.errors, *(codes for _, codes in protocol.enums.values())):
-        numbers: dict[int, str] = {}
+        numbers: dict[tuple[int, str], str] = {}
         names: dict[str, str] = {}
         for code in listed:
-            if code.number in numbers:
-                raise SchemaError(f"{code.where}: code {code.number} is also at {numbers[code.number]}")
+            if (code.number, code.before) in numbers:
+                raise SchemaError(f"{code.where}: code {code.number} is also at {numbers[code.number, code.before]}")
             if code.name in names:
                 raise SchemaError(f"{code.where}: {code.name} is also at {names[code.name]}")
-            numbers[code.number] = names[code.name] = code.where
+            numbers[code.number, code.before] = names[code.name] = code.where
     for operation in protocol.operations:
         for word in ("request", "reply"):
             if operation.facts.get(word, "none") not in ("none", *protocol.structs):

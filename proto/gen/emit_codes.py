@@ -68,10 +68,15 @@ def _errors(protocol: Protocol) -> str:
         out.extend(f"    {flag} = True\n" for flag in ("retriable", "refresh", "fenced") if flag in code.facts)
         out.append("\n")
     out.append("\nERRORS: dict[int, type[BrokerError]] = {\n")
-    out.extend(f"    {code.number}: {code.class_name},\n" for code in shown)
+    out.extend(f"    {code.number}: {code.class_name},\n" for code in shown if not code.before)
     out.append("}\n\nNAMES: dict[int, str] = {\n")
-    out.extend(f'    {code.number}: "{code.name}",\n' for code in protocol.errors)
-    out.append("}\n\n" + ERROR)
+    out.extend(f'    {code.number}: "{code.name}",\n' for code in protocol.errors if not code.before)
+    out.append("}\n")
+    if earlier := [code for code in shown if code.before]:
+        out.append("\nEARLIER: dict[int, type[BrokerError]] = {\n")
+        out.extend(f"    {code.number}: {code.class_name},\n" for code in earlier)
+        out.append(f'}}\n"""What these numbers meant before {earlier[0].before}."""\n')
+    out.append("\n" + ERROR)
     return "".join(out)
 
 

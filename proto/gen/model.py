@@ -103,6 +103,7 @@ class Code:
     class_name: str
     doc: str
     where: str
+    before: str = ""  # what the number meant before this release
 
 
 @dataclass

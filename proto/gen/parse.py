@@ -27,7 +27,7 @@ TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|#.*|[^\s#"]+')
 RANGE = re.compile(r"(\d+)(\+|-(\d+))?$")
 NAME = re.compile(r"[a-z][a-z0-9_]*$")
 TYPE = re.compile(r"(?:\[(\w+)\]|(\w+))(\?)?$")
-MESSAGE_WORDS = {"request", "response", "header", "data", "key", "value", "struct", "record", "command", "reply"}
+MESSAGE_WORDS = {"request", "response", "header", "data", "key", "value", "struct", "record", "command", "reply", "fields"}
 FLAG_WORDS = {"ignorable": IGNORABLE, "key": KEY, "inflexible": INFLEXIBLE, "secret": SECRET}
 SPAN_FACTS = {"versions", "removed", "prefix", "bare"}
 
@@ -242,8 +242,13 @@ class _File:
             at = facts.index("as")
             class_name = facts[at + 1]
             del facts[at : at + 2]
+        before = ""
+        if "before" in facts:
+            at = facts.index("before")
+            before = facts[at + 1]
+            del facts[at : at + 2]
         assert self.codes is not None
         for fact in facts:
             if fact not in ("retriable", "refresh", "fenced", "auth", "success"):
                 raise self.fail(f"{fact!r} is no flag of an error")
-        self.codes.append(Code(int(number, 0), name, facts, class_name, doc, self.where))
+        self.codes.append(Code(int(number, 0), name, facts, class_name, doc, self.where, before))

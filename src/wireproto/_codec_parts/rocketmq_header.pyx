@@ -206,27 +206,45 @@ cdef int write_decimal(Writer *w, int64_t value) except -1:
 
 
 cdef int write_json_text(Writer *w, object text, str what) except -1:
+    """A string, escaped as fastjson 2 does: control characters, quote and backslash, nothing else."""
     cdef object keep = None
     cdef const char *p
-    cdef Py_ssize_t n, i
+    cdef Py_ssize_t n, i, start = 0
     cdef uint8_t b
     if not PyUnicode_Check(text):
         raise ValueUnsupported(f"{what} must be str, not {type(text).__name__}")
     p = utf8_of(<PyObject *> text, &n)
-    if p is NULL:
+    if p is NULL:  # a lone surrogate has no UTF-8
         clear_error()
+        keep = json.dumps(text).encode()
+        return writer_bytes(w, PyBytes_AS_STRING(keep), PyBytes_GET_SIZE(keep))
+    writer_need(w, 1)[0] = c'"'
+    for i in range(n):
+        b = <uint8_t> p[i]
+        if b >= 0x20 and b != c'"' and b != c'\\':
+            continue
+        writer_bytes(w, p + start, i - start)
+        start = i + 1
+        write_escaped(w, b)
+    writer_bytes(w, p + start, n - start)
+    writer_need(w, 1)[0] = c'"'
+    return 0
+
+
+cdef int write_escaped(Writer *w, uint8_t b) except -1:
+    cdef const char *short = b"btn_fr"                         # of 8 to 13; 11 has none
+    cdef const char *digits = b"0123456789abcdef"
+    cdef uint8_t *to
+    if b >= 0x20 or (8 <= b <= 13 and b != 11):
+        to = writer_need(w, 2)
+        to[0] = c'\\'
+        to[1] = b if b >= 0x20 else short[b - 8]
     else:
-        for i in range(n):
-            b = <uint8_t> p[i]
-            if b < 0x20 or b == c'"' or b == c'\\':
-                break
-        else:
-            writer_need(w, 1)[0] = c'"'
-            writer_bytes(w, p, n)
-            writer_need(w, 1)[0] = c'"'
-            return 0
-    keep = json.dumps(text).encode()
-    return writer_bytes(w, PyBytes_AS_STRING(keep), PyBytes_GET_SIZE(keep))
+        to = writer_need(w, 6)
+        memcpy(to, b"\\u00", 4)
+        to[4] = digits[b >> 4]
+        to[5] = digits[b & 15]
+    return 0
 
 
 cdef int write_json_header(Writer *w, RemotingCommand c) except -1:

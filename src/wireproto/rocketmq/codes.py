@@ -30,7 +30,7 @@ class RequestCodeNotSupported(BrokerError):
 
 
 class TransactionFailed(BrokerError):
-    """TRANSACTION_FAILED."""
+    """Reserved by the vendor."""
 
     code = 4
     name = "TRANSACTION_FAILED"
@@ -74,7 +74,7 @@ class ServiceNotAvailable(BrokerError):
 
 
 class VersionNotSupported(BrokerError):
-    """VERSION_NOT_SUPPORTED."""
+    """The proxy's: too old a client."""
 
     code = 15
     name = "VERSION_NOT_SUPPORTED"
@@ -96,7 +96,7 @@ class TopicNotExist(BrokerError):
 
 
 class TopicExistAlready(BrokerError):
-    """TOPIC_EXIST_ALREADY."""
+    """Reserved by the vendor, raised by our admin."""
 
     code = 18
     name = "TOPIC_EXIST_ALREADY"
@@ -124,14 +124,14 @@ class PullOffsetMoved(BrokerError):
 
 
 class QueryNotFound(BrokerError):
-    """QUERY_NOT_FOUND."""
+    """No such message, offset or entry."""
 
     code = 22
     name = "QUERY_NOT_FOUND"
 
 
 class SubscriptionParseFailed(BrokerError):
-    """SUBSCRIPTION_PARSE_FAILED."""
+    """A filter that does not read."""
 
     code = 23
     name = "SUBSCRIPTION_PARSE_FAILED"
@@ -145,28 +145,28 @@ class SubscriptionNotExist(BrokerError):
 
 
 class SubscriptionNotLatest(BrokerError):
-    """SUBSCRIPTION_NOT_LATEST."""
+    """The broker's subscription is older than the one asked with."""
 
     code = 25
     name = "SUBSCRIPTION_NOT_LATEST"
 
 
 class SubscriptionGroupNotExist(BrokerError):
-    """SUBSCRIPTION_GROUP_NOT_EXIST."""
+    """No such group, or one that may not consume."""
 
     code = 26
     name = "SUBSCRIPTION_GROUP_NOT_EXIST"
 
 
 class FilterDataNotExist(BrokerError):
-    """FILTER_DATA_NOT_EXIST."""
+    """No SQL filter of this group yet."""
 
     code = 27
     name = "FILTER_DATA_NOT_EXIST"
 
 
 class FilterDataNotLatest(BrokerError):
-    """FILTER_DATA_NOT_LATEST."""
+    """The broker's SQL filter is older than the one asked with."""
 
     code = 28
     name = "FILTER_DATA_NOT_LATEST"
@@ -180,7 +180,7 @@ class InvalidParameter(BrokerError):
 
 
 class TransactionShouldCommit(BrokerError):
-    """TRANSACTION_SHOULD_COMMIT."""
+    """Reserved by the vendor, as the three that follow."""
 
     code = 200
     name = "TRANSACTION_SHOULD_COMMIT"
@@ -208,42 +208,42 @@ class TransactionStateGroupWrong(BrokerError):
 
 
 class NoBuyerId(BrokerError):
-    """NO_BUYER_ID."""
+    """Not sent by any open broker."""
 
     code = 204
     name = "NO_BUYER_ID"
 
 
 class NotInCurrentUnit(BrokerError):
-    """NOT_IN_CURRENT_UNIT."""
+    """Not sent by any open broker."""
 
     code = 205
     name = "NOT_IN_CURRENT_UNIT"
 
 
 class ConsumerNotOnline(BrokerError):
-    """CONSUMER_NOT_ONLINE."""
+    """No member of the group is connected."""
 
     code = 206
     name = "CONSUMER_NOT_ONLINE"
 
 
 class ConsumeMsgTimeout(BrokerError):
-    """CONSUME_MSG_TIMEOUT."""
+    """The client that the broker asked did not answer in 10 s."""
 
     code = 207
     name = "CONSUME_MSG_TIMEOUT"
 
 
 class NoMessage(BrokerError):
-    """NO_MESSAGE."""
+    """No message at this offset."""
 
     code = 208
     name = "NO_MESSAGE"
 
 
 class PollingFull(BrokerError):
-    """POLLING_FULL."""
+    """Too many long polls wait already."""
 
     code = 209
     name = "POLLING_FULL"
@@ -251,7 +251,7 @@ class PollingFull(BrokerError):
 
 
 class PollingTimeout(BrokerError):
-    """POLLING_TIMEOUT."""
+    """No message came while a pop waited."""
 
     code = 210
     name = "POLLING_TIMEOUT"
@@ -265,8 +265,29 @@ class BrokerNotExist(BrokerError):
     refresh = True
 
 
+class UpdateAndCreateAclConfigFailed(BrokerError):
+    """UPDATE_AND_CREATE_ACL_CONFIG_FAILED."""
+
+    code = 209
+    name = "UPDATE_AND_CREATE_ACL_CONFIG_FAILED"
+
+
+class DeleteAclConfigFailed(BrokerError):
+    """DELETE_ACL_CONFIG_FAILED."""
+
+    code = 210
+    name = "DELETE_ACL_CONFIG_FAILED"
+
+
+class UpdateGlobalWhiteAddrsConfigFailed(BrokerError):
+    """UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED."""
+
+    code = 211
+    name = "UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED"
+
+
 class BrokerDispatchNotComplete(BrokerError):
-    """BROKER_DISPATCH_NOT_COMPLETE."""
+    """The broker still catches up after its start."""
 
     code = 212
     name = "BROKER_DISPATCH_NOT_COMPLETE"
@@ -274,14 +295,14 @@ class BrokerDispatchNotComplete(BrokerError):
 
 
 class BroadcastConsumption(BrokerError):
-    """BROADCAST_CONSUMPTION."""
+    """Not for a group in broadcast mode."""
 
     code = 213
     name = "BROADCAST_CONSUMPTION"
 
 
 class FlowControl(BrokerError):
-    """FLOW_CONTROL."""
+    """The broker sheds load."""
 
     code = 215
     name = "FLOW_CONTROL"
@@ -298,7 +319,7 @@ class NotLeaderForQueue(BrokerError):
 
 
 class IllegalOperation(BrokerError):
-    """ILLEGAL_OPERATION."""
+    """A transaction that is ended by other than its owner, or too late."""
 
     code = 604
     name = "ILLEGAL_OPERATION"
@@ -313,15 +334,190 @@ class GoAway(BrokerError):
     refresh = True
 
 
+class ControllerFencedMasterEpoch(BrokerError):
+    """From a master of an earlier term."""
+
+    code = 2000
+    name = "CONTROLLER_FENCED_MASTER_EPOCH"
+    fenced = True
+
+
+class ControllerFencedSyncStateSetEpoch(BrokerError):
+    """The set of replicas in sync has changed since."""
+
+    code = 2001
+    name = "CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH"
+    fenced = True
+
+
+class ControllerInvalidMaster(BrokerError):
+    """From a broker that is not the master."""
+
+    code = 2002
+    name = "CONTROLLER_INVALID_MASTER"
+    refresh = True
+
+
+class ControllerInvalidReplicas(BrokerError):
+    """CONTROLLER_INVALID_REPLICAS."""
+
+    code = 2003
+    name = "CONTROLLER_INVALID_REPLICAS"
+
+
+class ControllerMasterNotAvailable(BrokerError):
+    """Nobody could be elected yet."""
+
+    code = 2004
+    name = "CONTROLLER_MASTER_NOT_AVAILABLE"
+    retriable = True
+    refresh = True
+
+
+class ControllerInvalidRequest(BrokerError):
+    """CONTROLLER_INVALID_REQUEST."""
+
+    code = 2005
+    name = "CONTROLLER_INVALID_REQUEST"
+
+
+class ControllerBrokerNotAlive(BrokerError):
+    """CONTROLLER_BROKER_NOT_ALIVE."""
+
+    code = 2006
+    name = "CONTROLLER_BROKER_NOT_ALIVE"
+    refresh = True
+
+
+class ControllerNotLeader(BrokerError):
+    """Ask the controller that leads."""
+
+    code = 2007
+    name = "CONTROLLER_NOT_LEADER"
+    retriable = True
+    refresh = True
+
+
+class ControllerBrokerMetadataNotExist(BrokerError):
+    """CONTROLLER_BROKER_METADATA_NOT_EXIST."""
+
+    code = 2008
+    name = "CONTROLLER_BROKER_METADATA_NOT_EXIST"
+
+
+class ControllerInvalidCleanBrokerMetadata(BrokerError):
+    """CONTROLLER_INVALID_CLEAN_BROKER_METADATA."""
+
+    code = 2009
+    name = "CONTROLLER_INVALID_CLEAN_BROKER_METADATA"
+
+
+class ControllerBrokerNeedToBeRegistered(BrokerError):
+    """1003 comes first."""
+
+    code = 2010
+    name = "CONTROLLER_BROKER_NEED_TO_BE_REGISTERED"
+
+
+class ControllerMasterStillExist(BrokerError):
+    """CONTROLLER_MASTER_STILL_EXIST."""
+
+    code = 2011
+    name = "CONTROLLER_MASTER_STILL_EXIST"
+
+
+class ControllerElectMasterFailed(BrokerError):
+    """CONTROLLER_ELECT_MASTER_FAILED."""
+
+    code = 2012
+    name = "CONTROLLER_ELECT_MASTER_FAILED"
+    retriable = True
+
+
+class ControllerAlterSyncStateSetFailed(BrokerError):
+    """CONTROLLER_ALTER_SYNC_STATE_SET_FAILED."""
+
+    code = 2013
+    name = "CONTROLLER_ALTER_SYNC_STATE_SET_FAILED"
+    retriable = True
+
+
+class ControllerBrokerIdInvalid(BrokerError):
+    """CONTROLLER_BROKER_ID_INVALID."""
+
+    code = 2014
+    name = "CONTROLLER_BROKER_ID_INVALID"
+
+
+class ControllerJraftInternalError(BrokerError):
+    """CONTROLLER_JRAFT_INTERNAL_ERROR."""
+
+    code = 2015
+    name = "CONTROLLER_JRAFT_INTERNAL_ERROR"
+    retriable = True
+
+
+class ControllerBrokerLiveInfoNotExists(BrokerError):
+    """CONTROLLER_BROKER_LIVE_INFO_NOT_EXISTS."""
+
+    code = 2016
+    name = "CONTROLLER_BROKER_LIVE_INFO_NOT_EXISTS"
+
+
+class LmqQuotaExceeded(BrokerError):
+    """Too many light queues."""
+
+    code = 2017
+    name = "LMQ_QUOTA_EXCEEDED"
+
+
+class LiteSubscriptionQuotaExceeded(BrokerError):
+    """LITE_SUBSCRIPTION_QUOTA_EXCEEDED."""
+
+    code = 2018
+    name = "LITE_SUBSCRIPTION_QUOTA_EXCEEDED"
+
+
+class RpcUnknown(BrokerError):
+    """Within the proxy, or between brokers, as the three that follow."""
+
+    code = -1000
+    name = "RPC_UNKNOWN"
+
+
+class RpcAddrIsNull(BrokerError):
+    """RPC_ADDR_IS_NULL."""
+
+    code = -1002
+    name = "RPC_ADDR_IS_NULL"
+    refresh = True
+
+
+class RpcSendToChannelFailed(BrokerError):
+    """RPC_SEND_TO_CHANNEL_FAILED."""
+
+    code = -1004
+    name = "RPC_SEND_TO_CHANNEL_FAILED"
+    retriable = True
+
+
+class RpcTimeOut(BrokerError):
+    """RPC_TIME_OUT."""
+
+    code = -1006
+    name = "RPC_TIME_OUT"
+    retriable = True
+
+
 class UserNotExist(BrokerError):
-    """USER_NOT_EXIST."""
+    """Access rules of 5.x."""
 
     code = 3001
     name = "USER_NOT_EXIST"
 
 
 class PolicyNotExist(BrokerError):
-    """POLICY_NOT_EXIST."""
+    """No such rule."""
 
     code = 3002
     name = "POLICY_NOT_EXIST"
@@ -370,6 +566,29 @@ ERRORS: dict[int, type[BrokerError]] = {
     501: NotLeaderForQueue,
     604: IllegalOperation,
     1500: GoAway,
+    2000: ControllerFencedMasterEpoch,
+    2001: ControllerFencedSyncStateSetEpoch,
+    2002: ControllerInvalidMaster,
+    2003: ControllerInvalidReplicas,
+    2004: ControllerMasterNotAvailable,
+    2005: ControllerInvalidRequest,
+    2006: ControllerBrokerNotAlive,
+    2007: ControllerNotLeader,
+    2008: ControllerBrokerMetadataNotExist,
+    2009: ControllerInvalidCleanBrokerMetadata,
+    2010: ControllerBrokerNeedToBeRegistered,
+    2011: ControllerMasterStillExist,
+    2012: ControllerElectMasterFailed,
+    2013: ControllerAlterSyncStateSetFailed,
+    2014: ControllerBrokerIdInvalid,
+    2015: ControllerJraftInternalError,
+    2016: ControllerBrokerLiveInfoNotExists,
+    2017: LmqQuotaExceeded,
+    2018: LiteSubscriptionQuotaExceeded,
+    -1000: RpcUnknown,
+    -1002: RpcAddrIsNull,
+    -1004: RpcSendToChannelFailed,
+    -1006: RpcTimeOut,
     3001: UserNotExist,
     3002: PolicyNotExist,
 }
@@ -418,9 +637,39 @@ NAMES: dict[int, str] = {
     501: "NOT_LEADER_FOR_QUEUE",
     604: "ILLEGAL_OPERATION",
     1500: "GO_AWAY",
+    2000: "CONTROLLER_FENCED_MASTER_EPOCH",
+    2001: "CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH",
+    2002: "CONTROLLER_INVALID_MASTER",
+    2003: "CONTROLLER_INVALID_REPLICAS",
+    2004: "CONTROLLER_MASTER_NOT_AVAILABLE",
+    2005: "CONTROLLER_INVALID_REQUEST",
+    2006: "CONTROLLER_BROKER_NOT_ALIVE",
+    2007: "CONTROLLER_NOT_LEADER",
+    2008: "CONTROLLER_BROKER_METADATA_NOT_EXIST",
+    2009: "CONTROLLER_INVALID_CLEAN_BROKER_METADATA",
+    2010: "CONTROLLER_BROKER_NEED_TO_BE_REGISTERED",
+    2011: "CONTROLLER_MASTER_STILL_EXIST",
+    2012: "CONTROLLER_ELECT_MASTER_FAILED",
+    2013: "CONTROLLER_ALTER_SYNC_STATE_SET_FAILED",
+    2014: "CONTROLLER_BROKER_ID_INVALID",
+    2015: "CONTROLLER_JRAFT_INTERNAL_ERROR",
+    2016: "CONTROLLER_BROKER_LIVE_INFO_NOT_EXISTS",
+    2017: "LMQ_QUOTA_EXCEEDED",
+    2018: "LITE_SUBSCRIPTION_QUOTA_EXCEEDED",
+    -1000: "RPC_UNKNOWN",
+    -1002: "RPC_ADDR_IS_NULL",
+    -1004: "RPC_SEND_TO_CHANNEL_FAILED",
+    -1006: "RPC_TIME_OUT",
     3001: "USER_NOT_EXIST",
     3002: "POLICY_NOT_EXIST",
 }
+
+EARLIER: dict[int, type[BrokerError]] = {
+    209: UpdateAndCreateAclConfigFailed,
+    210: DeleteAclConfigFailed,
+    211: UpdateGlobalWhiteAddrsConfigFailed,
+}
+"""What these numbers meant before 5.0."""
 
 
 def error(code: int, text: str = "", **context: Any) -> BrokerError:
@@ -435,11 +684,17 @@ COMMANDS: dict[int, str] = {
     10: "SendMessage",
     11: "PullMessage",
     12: "QueryMessage",
+    13: "QueryBrokerOffset",
     14: "QueryConsumerOffset",
     15: "UpdateConsumerOffset",
     17: "UpdateAndCreateTopic",
+    18: "UpdateAndCreateTopicList",
     21: "GetAllTopicConfig",
+    22: "GetTopicConfigList",
+    23: "GetTopicNameList",
     25: "UpdateBrokerConfig",
+    26: "GetBrokerConfig",
+    27: "TriggerDeleteFiles",
     28: "GetBrokerRuntimeInfo",
     29: "SearchOffsetByTimestamp",
     30: "GetMaxOffset",
@@ -458,9 +713,19 @@ COMMANDS: dict[int, str] = {
     43: "GetAllConsumerOffset",
     45: "GetAllDelayOffset",
     46: "CheckClientConfig",
+    47: "GetClientConfig",
+    50: "UpdateAndCreateAclConfig",
+    51: "DeleteAclConfig",
+    52: "GetBrokerClusterAclInfo",
+    53: "UpdateGlobalWhiteAddrsConfig",
+    54: "GetBrokerClusterAclConfig",
+    60: "GetTimerCheckPoint",
+    61: "GetTimerMetrics",
     100: "PutKvConfig",
     101: "GetKvConfig",
     102: "DeleteKvConfig",
+    103: "RegisterBroker",
+    104: "UnregisterBroker",
     105: "GetRouteInfoByTopic",
     106: "GetBrokerClusterInfo",
     200: "UpdateAndCreateSubscriptionGroup",
@@ -472,15 +737,25 @@ COMMANDS: dict[int, str] = {
     206: "GetAllTopicListFromNameserver",
     207: "DeleteSubscriptionGroup",
     208: "GetConsumeStats",
+    209: "SuspendConsumer",
+    210: "ResumeConsumer",
+    211: "ResetConsumerOffsetInConsumer",
+    212: "ResetConsumerOffsetInBroker",
+    213: "AdjustConsumerThreadPool",
+    214: "WhoConsumeTheMessage",
     215: "DeleteTopicInBroker",
     216: "DeleteTopicInNamesrv",
+    217: "RegisterTopicInNamesrv",
     219: "GetKvListByNamespace",
     220: "ResetConsumerClientOffset",
     221: "GetConsumerStatusFromClient",
     222: "InvokeBrokerToResetOffset",
     223: "InvokeBrokerToGetConsumerStatus",
     224: "GetTopicsByCluster",
+    225: "UpdateAndCreateSubscriptionGroupList",
     300: "QueryTopicConsumeByWho",
+    301: "RegisterFilterServer",
+    302: "RegisterMessageFilterClass",
     303: "QueryConsumeTimeSpan",
     304: "GetSystemTopicListFromNs",
     305: "GetSystemTopicListFromBroker",
@@ -489,7 +764,10 @@ COMMANDS: dict[int, str] = {
     308: "QueryCorrectionOffset",
     309: "ConsumeMessageDirectly",
     310: "SendMessageV2",
-    314: "GetAllProducerInfo",
+    311: "GetUnitTopicList",
+    312: "GetHasUnitSubTopicList",
+    313: "GetHasUnitSubUnunitTopicList",
+    314: "CloneGroupOffset",
     315: "ViewBrokerStatsData",
     316: "CleanUnusedTopic",
     317: "GetBrokerConsumeStats",
@@ -499,16 +777,83 @@ COMMANDS: dict[int, str] = {
     321: "QueryConsumeQueue",
     322: "QueryDataVersion",
     323: "ResumeCheckHalfMessage",
+    324: "SendReplyMessage",
+    325: "SendReplyMessageV2",
+    326: "PushReplyMessageToClient",
     327: "AddWritePermOfBroker",
+    328: "GetAllProducerInfo",
+    329: "DeleteExpiredCommitlog",
     343: "QueryTopicsByConsumer",
     345: "QuerySubscriptionByConsumer",
     351: "GetTopicConfig",
     352: "GetSubscriptiongroupConfig",
+    353: "UpdateAndGetGroupForbidden",
+    354: "CheckRocksdbCqWriteProgress",
+    355: "ExportRocksdbConfigToJson",
+    361: "LitePullMessage",
+    370: "RecallMessage",
     400: "QueryAssignment",
     401: "SetMessageRequestMode",
+    402: "GetAllMessageRequestMode",
+    513: "UpdateAndCreateStaticTopic",
+    901: "GetBrokerMemberGroup",
+    902: "AddBroker",
+    903: "RemoveBroker",
+    904: "BrokerHeartbeat",
+    905: "NotifyMinBrokerIdChange",
+    906: "ExchangeBrokerHaInfo",
+    907: "GetBrokerHaStatus",
+    908: "ResetMasterFlushOffset",
+    1001: "ControllerAlterSyncStateSet",
+    1002: "ControllerElectMaster",
+    1003: "ControllerRegisterBroker",
+    1004: "ControllerGetReplicaInfo",
+    1005: "ControllerGetMetadataInfo",
+    1006: "ControllerGetSyncStateData",
+    1007: "GetBrokerEpochCache",
+    1008: "NotifyBrokerRoleChanged",
+    1009: "UpdateControllerConfig",
+    1010: "GetControllerConfig",
+    1011: "CleanBrokerData",
+    1012: "ControllerGetNextBrokerId",
+    1013: "ControllerApplyBrokerId",
+    1014: "BrokerCloseChannelRequest",
+    1015: "CheckNotActiveBrokerRequest",
+    1016: "GetBrokerLiveInfoRequest",
+    1017: "GetSyncStateDataRequest",
+    1018: "RaftBrokerHeartBeatEventRequest",
+    2001: "UpdateColdDataFlowCtrConfig",
+    2002: "RemoveColdDataFlowCtrConfig",
+    2003: "GetColdDataFlowCtrInfo",
+    2004: "SetCommitlogReadMode",
+    3001: "AuthCreateUser",
+    3002: "AuthUpdateUser",
+    3003: "AuthDeleteUser",
+    3004: "AuthGetUser",
+    3005: "AuthListUser",
+    3006: "AuthCreateAcl",
+    3007: "AuthUpdateAcl",
+    3008: "AuthDeleteAcl",
+    3009: "AuthGetAcl",
+    3010: "AuthListAcl",
+    5001: "SwitchTimerEngine",
     200050: "PopMessage",
     200051: "AckMessage",
+    200052: "PeekMessage",
     200053: "ChangeMessageInvisibleTime",
+    200054: "Notification",
+    200055: "PollingInfo",
+    200056: "PopRollback",
+    200070: "PopLiteMessage",
+    200071: "LiteSubscriptionCtl",
+    200072: "AckLiteMessage",
+    200073: "NotifyUnsubscribeLite",
+    200074: "GetBrokerLiteInfo",
+    200075: "GetParentTopicInfo",
+    200076: "GetLiteTopicInfo",
+    200077: "GetLiteClientInfo",
+    200078: "GetLiteGroupInfo",
+    200079: "TriggerLiteDispatch",
     200151: "BatchAckMessage",
 }
 """Request codes and the names of their messages."""

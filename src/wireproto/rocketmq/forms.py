@@ -2,16 +2,20 @@
 
     Frame           int32 length · int32 header type and length · header, JSON or binary · body
     StoredMessage   as brokers keep it and pulls bring it: the table stands in the core's decoder
+    MessageBatch    the body of code 320: int32 size · int32 0 · int32 0 · int32 flag · int32+body · int16+properties, one after the other
     SendMessageRequest …    a Frame whose extFields are shown with the types of that command
 
 As JSON a frame has the names of RemotingCommand. ``body`` is base64; where it is text, ``bodyText`` shows it too, and is used for encoding
 when there is no body. Of a stored message ``storeSize`` is computed when encoding, and so is a ``bodyCRC`` that is not given.
+A header can be written in more than one way (blanks, order of its fields, escapes, names said twice). Where ours would write it in
+another, ``header`` holds its bytes, and encoding takes them as long as they say what the other fields say.
 Must not: know connections, or what a code means.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -24,13 +28,14 @@ from wireproto.message import fields_of, messages
 LANGUAGES: Final = ("JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS", "RUST", "NODE_JS")
 # fmt: on
 SERIALIZERS: Final = ("JSON", "ROCKETMQ")
+_NUMBER: Final = re.compile(r"0|-?[1-9][0-9]{0,18}")
 MAGIC_V1: Final = 0xDAA320A7 - (1 << 32)
 MAGIC_V2: Final = 0xDAA320AB - (1 << 32)
 
 
 def forms() -> dict[str, Form]:
     """Frame, StoredMessage, and a frame for each command and reply of the schema."""
-    found: dict[str, Form] = {"Frame": Frame("Frame", None), "StoredMessage": StoredMessage()}
+    found: dict[str, Form] = {"Frame": Frame("Frame", None), "StoredMessage": StoredMessage(), "MessageBatch": MessageBatch()}
     for name, cls in messages("rocketmq").items():
         if issubclass(cls, ExtMessage):
             found[name] = Frame(name, cls)
@@ -67,9 +72,23 @@ class Frame:
         shown["extFields"] = self._typed(found.ext)
         shown["serializeTypeCurrentRPC"] = SERIALIZERS[found.serializer]
         shown.update(_body(bytes(found.body)))
+        if self._plain(shown) != data:
+            shown["header"] = base64_of(bytes(frame[4 : len(frame) - len(found.body)]))
         return shown
 
     def encode(self, version: int, fields: Mapping[str, Any]) -> bytes:
+        if fields.get("header") is None:
+            return self._plain({name: value for name, value in fields.items() if name != "header"})
+        header = bytes_of(fields["header"], "header", self.name)
+        if len(header) > 0xFFFFFF:
+            raise ValueUnsupported(f"a header of {len(header)} bytes, {0xFFFFFF} fit", message=self.name, path="header")
+        rest = header + _body_bytes(fields, self.name)
+        kind = SERIALIZERS.index(fields["serializeTypeCurrentRPC"]) if fields.get("serializeTypeCurrentRPC") in SERIALIZERS else 0
+        kept = (len(rest) + 4).to_bytes(4, "big") + (kind << 24 | len(header)).to_bytes(4, "big") + rest
+        return kept if self.decode(version, kept) == dict(fields) else self.encode(version, {**fields, "header": None})
+
+    def _plain(self, fields: Mapping[str, Any]) -> bytes:
+        """The frame as we write it."""
         if strange := sorted(set(fields) - set(self._NAMES)):
             raise Malformed(f"no field {strange[0]!r}", message=self.name, path=strange[0])
         if "code" not in fields and not hasattr(self.cls, "CODE"):
@@ -131,7 +150,7 @@ class Frame:
             shown[name] = text
             if kind == "bool" and text in ("true", "false"):
                 shown[name] = text == "true"
-            elif kind.startswith("int") and text.lstrip("-").isascii() and text.lstrip("-").isdecimal() and str(int(text)) == text:
+            elif kind.startswith("int") and _NUMBER.fullmatch(text):
                 shown[name] = int(text)
         return shown
 
@@ -248,11 +267,7 @@ class StoredMessage:
 
         def text(path: str, size: int) -> str:
             start, length = source.at, source.number(size, path)
-            raw = source.take(length, path)
-            try:
-                return str(source.note(start, path, raw.decode("utf-8", "surrogatepass")))
-            except UnicodeDecodeError:
-                raise source.error(Malformed, "text that is not UTF-8", path) from None
+            return str(source.note(start, path, _utf8(source, source.take(length, path), path)))
 
         size = number("storeSize", 4)
         if size > len(data):
@@ -275,6 +290,65 @@ class StoredMessage:
         if source.at != size or size != len(data):
             raise source.error(Malformed, f"a message of {size} bytes ends at {source.at}, there are {len(data)}")
         return shown, source.lines
+
+
+class MessageBatch:
+    """The messages of one command 320."""
+
+    versions = (0, 0)
+    _NAMES = ("flag", "body", "bodyText", "properties")
+
+    def decode(self, version: int, data: bytes) -> dict[str, Any]:
+        return {"messages": self._read(data)[0]}
+
+    def explain(self, version: int, data: bytes) -> list[Line]:
+        return self._read(data)[1]
+
+    def encode(self, version: int, fields: Mapping[str, Any]) -> bytes:
+        items = fields.get("messages")
+        if set(fields) != {"messages"} or not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+            raise Malformed("messages, a list of objects, expected", message="MessageBatch", path="messages")
+        return b"".join(self._one(item) for item in items)
+
+    def _one(self, item: dict[str, Any]) -> bytes:
+        if strange := sorted(set(item) - set(self._NAMES)):
+            raise Malformed(f"no field {strange[0]!r}", message="MessageBatch", path=strange[0])
+        body = _body_bytes(item, "MessageBatch")
+        properties = _properties_bytes(item.get("properties") or {})
+        if len(properties) > 32767:
+            raise ValueUnsupported(f"{len(properties)} bytes of properties, 32767 fit", message="MessageBatch", path="properties")
+        flag = _int32(item.get("flag", 0), "flag", "MessageBatch").to_bytes(4, "big", signed=True)
+        rest = bytes(8) + flag + len(body).to_bytes(4, "big") + body + len(properties).to_bytes(2, "big") + properties
+        return (len(rest) + 4).to_bytes(4, "big") + rest
+
+    @staticmethod
+    def _read(data: bytes) -> tuple[list[dict[str, Any]], list[Line]]:
+        source = Bytes(data, "MessageBatch")
+        found: list[dict[str, Any]] = []
+        while source.at < len(data):
+            start, path = source.at, f"messages[{len(found)}]"
+            size = source.note(start, f"{path}.storeSize", source.number(4, path))
+            for name in ("magicCode", "bodyCRC"):
+                if source.note(source.at, f"{path}.{name}", source.number(4, path)):
+                    raise source.error(Malformed, "zero expected", f"{path}.{name}")
+            shown: dict[str, Any] = {"flag": source.note(source.at, f"{path}.flag", source.number(4, path))}
+            at = source.at
+            shown.update(_body(source.take(source.number(4, f"{path}.body"), f"{path}.body")))
+            source.note(at, f"{path}.body", shown.get("bodyText", shown["body"]))
+            at = source.at
+            text = _utf8(source, source.take(source.number(2, f"{path}.properties"), f"{path}.properties"), f"{path}.properties")
+            shown["properties"] = source.note(at, f"{path}.properties", _properties(text))
+            if source.at != start + size:
+                raise source.error(Malformed, f"a message of {size} bytes has {source.at - start}", path)
+            found.append(shown)
+        return found, source.lines
+
+
+def _utf8(source: Bytes, raw: bytes, path: str) -> str:
+    try:
+        return raw.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        raise source.error(Malformed, "text that is not UTF-8", path) from None
 
 
 def _text_bytes(value: Any, path: str) -> bytes:

@@ -46,6 +46,11 @@ class SendMessageRequest(_Struct):
         "unit_mode",
         "batch",
         "max_reconsume_times",
+        "lo",
+        "ns",
+        "nsd",
+        "bname",
+        "oway",
     )
     NAME: ClassVar[str] = "SendMessageRequest"
     CODE: ClassVar[int] = 10
@@ -69,6 +74,16 @@ class SendMessageRequest(_Struct):
     unit_mode: bool | None
     batch: bool | None
     max_reconsume_times: int | None
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
@@ -86,6 +101,11 @@ class SendMessageRequest(_Struct):
             unit_mode: bool | None = ...,
             batch: bool | None = ...,
             max_reconsume_times: int | None = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
         ) -> None: ...
 
 class SendMessageResponse(_Struct):
@@ -148,6 +168,12 @@ class PullMessageRequest(_Struct):
         "max_msg_bytes",
         "request_source",
         "proxy_froward_client_id",
+        "lite_topic",
+        "lo",
+        "ns",
+        "nsd",
+        "bname",
+        "oway",
     )
     NAME: ClassVar[str] = "PullMessageRequest"
     CODE: ClassVar[int] = 11
@@ -175,6 +201,18 @@ class PullMessageRequest(_Struct):
     """5.x."""
     proxy_froward_client_id: str | None
     """5.x; the vendor's spelling."""
+    lite_topic: str | None
+    """5.x."""
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
@@ -193,6 +231,12 @@ class PullMessageRequest(_Struct):
             max_msg_bytes: int | None = ...,
             request_source: int | None = ...,
             proxy_froward_client_id: str | None = ...,
+            lite_topic: str | None = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
         ) -> None: ...
 
 class PullMessageResponse(_Struct):
@@ -243,7 +287,21 @@ class PullMessageResponse(_Struct):
 class QueryMessageRequest(_Struct):
     """Looks messages up by key in the broker's hash index: keys with an equal hash come too."""
 
-    __slots__ = ("topic", "key", "max_num", "begin_timestamp", "end_timestamp", "unique_key_query")
+    __slots__ = (
+        "topic",
+        "key",
+        "max_num",
+        "begin_timestamp",
+        "end_timestamp",
+        "unique_key_query",
+        "index_type",
+        "last_key",
+        "lo",
+        "ns",
+        "nsd",
+        "bname",
+        "oway",
+    )
     NAME: ClassVar[str] = "QueryMessageRequest"
     CODE: ClassVar[int] = 12
     RESPONSE: ClassVar[type[QueryMessageResponse]]
@@ -255,6 +313,20 @@ class QueryMessageRequest(_Struct):
     end_timestamp: int
     unique_key_query: str | None
     """"true": search UNIQ_KEY. 4.9 brokers leave it out of the signature."""
+    index_type: str | None
+    """5.x."""
+    last_key: str | None
+    """5.x."""
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
@@ -265,6 +337,13 @@ class QueryMessageRequest(_Struct):
             begin_timestamp: int = ...,
             end_timestamp: int = ...,
             unique_key_query: str | None = ...,
+            index_type: str | None = ...,
+            last_key: str | None = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
         ) -> None: ...
 
 class QueryMessageResponse(_Struct):
@@ -283,12 +362,21 @@ class QueryMessageResponse(_Struct):
 
         def __init__(self, *, index_last_update_timestamp: int = ..., index_last_update_phyoffset: int = ...) -> None: ...
 
+# 013_query_broker_offset.wire
+
+class QueryBrokerOffsetRequest(_Struct):
+    """Reserved: no server of either line answers it."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "QueryBrokerOffsetRequest"
+    CODE: ClassVar[int] = 13
+
 # 014_query_consumer_offset.wire
 
 class QueryConsumerOffsetRequest(_Struct):
     """The group's offset in one queue."""
 
-    __slots__ = ("consumer_group", "topic", "queue_id", "set_zero_if_not_found")
+    __slots__ = ("consumer_group", "topic", "queue_id", "set_zero_if_not_found", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "QueryConsumerOffsetRequest"
     CODE: ClassVar[int] = 14
     RESPONSE: ClassVar[type[QueryConsumerOffsetResponse]]
@@ -298,6 +386,16 @@ class QueryConsumerOffsetRequest(_Struct):
     queue_id: int
     set_zero_if_not_found: bool | None
     """5.x."""
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
@@ -306,6 +404,11 @@ class QueryConsumerOffsetRequest(_Struct):
             topic: str = ...,
             queue_id: int = ...,
             set_zero_if_not_found: bool | None = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
         ) -> None: ...
 
 class QueryConsumerOffsetResponse(_Struct):
@@ -325,7 +428,7 @@ class QueryConsumerOffsetResponse(_Struct):
 class UpdateConsumerOffsetRequest(_Struct):
     """Commits the group's offset in one queue."""
 
-    __slots__ = ("consumer_group", "topic", "queue_id", "commit_offset")
+    __slots__ = ("consumer_group", "topic", "queue_id", "commit_offset", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "UpdateConsumerOffsetRequest"
     CODE: ClassVar[int] = 15
     RESPONSE: ClassVar[type[UpdateConsumerOffsetResponse]]
@@ -334,6 +437,16 @@ class UpdateConsumerOffsetRequest(_Struct):
     topic: str
     queue_id: int
     commit_offset: int
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
@@ -342,6 +455,11 @@ class UpdateConsumerOffsetRequest(_Struct):
             topic: str = ...,
             queue_id: int = ...,
             commit_offset: int = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
         ) -> None: ...
 
 class UpdateConsumerOffsetResponse(_Struct):
@@ -366,6 +484,11 @@ class UpdateAndCreateTopicRequest(_Struct):
         "order",
         "attributes",
         "force",
+        "lo",
+        "ns",
+        "nsd",
+        "bname",
+        "oway",
     )
     NAME: ClassVar[str] = "UpdateAndCreateTopicRequest"
     CODE: ClassVar[int] = 17
@@ -385,6 +508,16 @@ class UpdateAndCreateTopicRequest(_Struct):
     """5.x: +message.type=FIFO,+queue.type=…"""
     force: bool | None
     """5.x."""
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
@@ -399,6 +532,11 @@ class UpdateAndCreateTopicRequest(_Struct):
             order: bool = ...,
             attributes: str | None = ...,
             force: bool | None = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
         ) -> None: ...
 
 class UpdateAndCreateTopicResponse(_Struct):
@@ -406,6 +544,45 @@ class UpdateAndCreateTopicResponse(_Struct):
 
     __slots__ = ()
     NAME: ClassVar[str] = "UpdateAndCreateTopicResponse"
+
+# 018_update_and_create_topic_list.wire
+
+class UpdateAndCreateTopicListRequest(_Struct):
+    """Creates several topics on this broker, or changes them.
+
+    Since 5.0.
+
+    Body: topicConfigList as JSON.
+    """
+
+    __slots__ = ("ns", "nsd", "bname", "oway")
+    NAME: ClassVar[str] = "UpdateAndCreateTopicListRequest"
+    CODE: ClassVar[int] = 18
+    RESPONSE: ClassVar[type[UpdateAndCreateTopicListResponse]]
+
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
+
+class UpdateAndCreateTopicListResponse(_Struct):
+    """UpdateAndCreateTopicListResponse."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "UpdateAndCreateTopicListResponse"
 
 # 021_get_all_topic_config.wire
 
@@ -445,6 +622,24 @@ class GetAllTopicConfigResponse(_Struct):
 
         def __init__(self, *, total_topic_num: int | None = ...) -> None: ...
 
+# 022_get_topic_config_list.wire
+
+class GetTopicConfigListRequest(_Struct):
+    """Reserved: no server of either line answers it."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "GetTopicConfigListRequest"
+    CODE: ClassVar[int] = 22
+
+# 023_get_topic_name_list.wire
+
+class GetTopicNameListRequest(_Struct):
+    """Reserved: no server of either line answers it."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "GetTopicNameListRequest"
+    CODE: ClassVar[int] = 23
+
 # 025_update_broker_config.wire
 
 class UpdateBrokerConfigRequest(_Struct):
@@ -463,6 +658,40 @@ class UpdateBrokerConfigResponse(_Struct):
 
     __slots__ = ()
     NAME: ClassVar[str] = "UpdateBrokerConfigResponse"
+
+# 026_get_broker_config.wire
+
+class GetBrokerConfigRequest(_Struct):
+    """A broker's settings."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "GetBrokerConfigRequest"
+    CODE: ClassVar[int] = 26
+    RESPONSE: ClassVar[type[GetBrokerConfigResponse]]
+
+class GetBrokerConfigResponse(_Struct):
+    """GetBrokerConfigResponse.
+
+    Body: Java properties text.
+    """
+
+    __slots__ = ("version",)
+    NAME: ClassVar[str] = "GetBrokerConfigResponse"
+
+    version: str
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, version: str = ...) -> None: ...
+
+# 027_trigger_delete_files.wire
+
+class TriggerDeleteFilesRequest(_Struct):
+    """Reserved: no server of either line answers it."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "TriggerDeleteFilesRequest"
+    CODE: ClassVar[int] = 27
 
 # 028_get_broker_runtime_info.wire
 
@@ -488,7 +717,7 @@ class GetBrokerRuntimeInfoResponse(_Struct):
 class SearchOffsetByTimestampRequest(_Struct):
     """The offset that belongs to a store time. 4.9 and 5.x differ at the edges."""
 
-    __slots__ = ("topic", "queue_id", "timestamp", "boundary_type")
+    __slots__ = ("topic", "queue_id", "timestamp", "boundary_type", "lite_topic", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "SearchOffsetByTimestampRequest"
     CODE: ClassVar[int] = 29
     RESPONSE: ClassVar[type[SearchOffsetByTimestampResponse]]
@@ -499,6 +728,18 @@ class SearchOffsetByTimestampRequest(_Struct):
     """Ms."""
     boundary_type: str | None
     """5.x: LOWER or UPPER."""
+    lite_topic: str | None
+    """5.x."""
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
@@ -507,6 +748,12 @@ class SearchOffsetByTimestampRequest(_Struct):
             queue_id: int = ...,
             timestamp: int = ...,
             boundary_type: str | None = ...,
+            lite_topic: str | None = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
         ) -> None: ...
 
 class SearchOffsetByTimestampResponse(_Struct):
@@ -526,7 +773,7 @@ class SearchOffsetByTimestampResponse(_Struct):
 class GetMaxOffsetRequest(_Struct):
     """The place after the last message of a queue."""
 
-    __slots__ = ("topic", "queue_id", "committed")
+    __slots__ = ("topic", "queue_id", "committed", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "GetMaxOffsetRequest"
     CODE: ClassVar[int] = 30
     RESPONSE: ClassVar[type[GetMaxOffsetResponse]]
@@ -535,10 +782,29 @@ class GetMaxOffsetRequest(_Struct):
     queue_id: int
     committed: bool | None
     """5.x."""
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
-        def __init__(self, *, topic: str = ..., queue_id: int = ..., committed: bool | None = ...) -> None: ...
+        def __init__(self, *,
+            topic: str = ...,
+            queue_id: int = ...,
+            committed: bool | None = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
 
 class GetMaxOffsetResponse(_Struct):
     """GetMaxOffsetResponse."""
@@ -557,17 +823,35 @@ class GetMaxOffsetResponse(_Struct):
 class GetMinOffsetRequest(_Struct):
     """The first message that a queue still has."""
 
-    __slots__ = ("topic", "queue_id")
+    __slots__ = ("topic", "queue_id", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "GetMinOffsetRequest"
     CODE: ClassVar[int] = 31
     RESPONSE: ClassVar[type[GetMinOffsetResponse]]
 
     topic: str
     queue_id: int
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
-        def __init__(self, *, topic: str = ..., queue_id: int = ...) -> None: ...
+        def __init__(self, *,
+            topic: str = ...,
+            queue_id: int = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
 
 class GetMinOffsetResponse(_Struct):
     """GetMinOffsetResponse."""
@@ -586,17 +870,35 @@ class GetMinOffsetResponse(_Struct):
 class GetEarliestMsgStoretimeRequest(_Struct):
     """GetEarliestMsgStoretimeRequest."""
 
-    __slots__ = ("topic", "queue_id")
+    __slots__ = ("topic", "queue_id", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "GetEarliestMsgStoretimeRequest"
     CODE: ClassVar[int] = 32
     RESPONSE: ClassVar[type[GetEarliestMsgStoretimeResponse]]
 
     topic: str
     queue_id: int
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
-        def __init__(self, *, topic: str = ..., queue_id: int = ...) -> None: ...
+        def __init__(self, *,
+            topic: str = ...,
+            queue_id: int = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
 
 class GetEarliestMsgStoretimeResponse(_Struct):
     """GetEarliestMsgStoretimeResponse."""
@@ -645,10 +947,28 @@ class HeartBeatRequest(_Struct):
     Body: HeartbeatData as JSON.
     """
 
-    __slots__ = ()
+    __slots__ = ("ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "HeartBeatRequest"
     CODE: ClassVar[int] = 34
     RESPONSE: ClassVar[type[HeartBeatResponse]]
+
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
 
 class HeartBeatResponse(_Struct):
     """HeartBeatResponse."""
@@ -668,7 +988,7 @@ class HeartBeatResponse(_Struct):
 class UnregisterClientRequest(_Struct):
     """Leaves groups in order."""
 
-    __slots__ = ("client_id", "producer_group", "consumer_group")
+    __slots__ = ("client_id", "producer_group", "consumer_group", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "UnregisterClientRequest"
     CODE: ClassVar[int] = 35
     RESPONSE: ClassVar[type[UnregisterClientResponse]]
@@ -676,6 +996,14 @@ class UnregisterClientRequest(_Struct):
     client_id: str
     producer_group: str | None
     consumer_group: str | None
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
@@ -683,6 +1011,10 @@ class UnregisterClientRequest(_Struct):
             client_id: str = ...,
             producer_group: str | None = ...,
             consumer_group: str | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
         ) -> None: ...
 
 class UnregisterClientResponse(_Struct):
@@ -696,7 +1028,19 @@ class UnregisterClientResponse(_Struct):
 class ConsumerSendMsgBackRequest(_Struct):
     """Gives a message back: the broker delivers a copy by way of %RETRY%group, later with each attempt."""
 
-    __slots__ = ("offset", "group", "delay_level", "origin_msg_id", "origin_topic", "unit_mode", "max_reconsume_times")
+    __slots__ = (
+        "offset",
+        "group",
+        "delay_level",
+        "origin_msg_id",
+        "origin_topic",
+        "unit_mode",
+        "max_reconsume_times",
+        "ns",
+        "nsd",
+        "bname",
+        "oway",
+    )
     NAME: ClassVar[str] = "ConsumerSendMsgBackRequest"
     CODE: ClassVar[int] = 36
     RESPONSE: ClassVar[type[ConsumerSendMsgBackResponse]]
@@ -710,6 +1054,14 @@ class ConsumerSendMsgBackRequest(_Struct):
     origin_topic: str | None
     unit_mode: bool | None
     max_reconsume_times: int | None
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
@@ -721,6 +1073,10 @@ class ConsumerSendMsgBackRequest(_Struct):
             origin_topic: str | None = ...,
             unit_mode: bool | None = ...,
             max_reconsume_times: int | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
         ) -> None: ...
 
 class ConsumerSendMsgBackResponse(_Struct):
@@ -743,6 +1099,10 @@ class EndTransactionRequest(_Struct):
         "msg_id",
         "transaction_id",
         "topic",
+        "ns",
+        "nsd",
+        "bname",
+        "oway",
     )
     NAME: ClassVar[str] = "EndTransactionRequest"
     CODE: ClassVar[int] = 37
@@ -759,6 +1119,14 @@ class EndTransactionRequest(_Struct):
     transaction_id: str | None
     topic: str | None
     """5.x."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
@@ -771,6 +1139,10 @@ class EndTransactionRequest(_Struct):
             msg_id: str = ...,
             transaction_id: str | None = ...,
             topic: str | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
         ) -> None: ...
 
 class EndTransactionResponse(_Struct):
@@ -784,16 +1156,30 @@ class EndTransactionResponse(_Struct):
 class GetConsumerListByGroupRequest(_Struct):
     """The client ids of a group's live members, as this broker knows them."""
 
-    __slots__ = ("consumer_group",)
+    __slots__ = ("consumer_group", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "GetConsumerListByGroupRequest"
     CODE: ClassVar[int] = 38
     RESPONSE: ClassVar[type[GetConsumerListByGroupResponse]]
 
     consumer_group: str
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
-        def __init__(self, *, consumer_group: str = ...) -> None: ...
+        def __init__(self, *,
+            consumer_group: str = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
 
 class GetConsumerListByGroupResponse(_Struct):
     """GetConsumerListByGroupResponse.
@@ -812,9 +1198,21 @@ class CheckTransactionStateRequest(_Struct):
     Body: one stored message.
     """
 
-    __slots__ = ("tran_state_table_offset", "commit_log_offset", "msg_id", "transaction_id", "offset_msg_id", "topic")
+    __slots__ = (
+        "tran_state_table_offset",
+        "commit_log_offset",
+        "msg_id",
+        "transaction_id",
+        "offset_msg_id",
+        "topic",
+        "ns",
+        "nsd",
+        "bname",
+        "oway",
+    )
     NAME: ClassVar[str] = "CheckTransactionStateRequest"
     CODE: ClassVar[int] = 39
+    RESPONSE: ClassVar[type[CheckTransactionStateResponse]]
 
     tran_state_table_offset: int
     commit_log_offset: int
@@ -823,6 +1221,14 @@ class CheckTransactionStateRequest(_Struct):
     offset_msg_id: str | None
     topic: str | None
     """5.x."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
@@ -833,6 +1239,30 @@ class CheckTransactionStateRequest(_Struct):
             transaction_id: str | None = ...,
             offset_msg_id: str | None = ...,
             topic: str | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
+
+class CheckTransactionStateResponse(_Struct):
+    """The vendor has this reply, and nobody sends it: EndTransaction is the answer."""
+
+    __slots__ = ("producer_group", "tran_state_table_offset", "commit_log_offset", "commit_or_rollback")
+    NAME: ClassVar[str] = "CheckTransactionStateResponse"
+
+    producer_group: str
+    tran_state_table_offset: int
+    commit_log_offset: int
+    commit_or_rollback: int
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            producer_group: str = ...,
+            tran_state_table_offset: int = ...,
+            commit_log_offset: int = ...,
+            commit_or_rollback: int = ...,
         ) -> None: ...
 
 # 040_notify_consumer_ids_changed.wire
@@ -840,15 +1270,29 @@ class CheckTransactionStateRequest(_Struct):
 class NotifyConsumerIdsChangedRequest(_Struct):
     """Broker to client, one way: members came or went, share the queues anew."""
 
-    __slots__ = ("consumer_group",)
+    __slots__ = ("consumer_group", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "NotifyConsumerIdsChangedRequest"
     CODE: ClassVar[int] = 40
 
     consumer_group: str
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
-        def __init__(self, *, consumer_group: str = ...) -> None: ...
+        def __init__(self, *,
+            consumer_group: str = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
 
 # 041_lock_batch_mq.wire
 
@@ -858,10 +1302,28 @@ class LockBatchMqRequest(_Struct):
     Body: consumerGroup, clientId, mqSet as JSON.
     """
 
-    __slots__ = ()
+    __slots__ = ("ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "LockBatchMqRequest"
     CODE: ClassVar[int] = 41
     RESPONSE: ClassVar[type[LockBatchMqResponse]]
+
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
 
 class LockBatchMqResponse(_Struct):
     """LockBatchMqResponse.
@@ -880,10 +1342,28 @@ class UnlockBatchMqRequest(_Struct):
     Body: consumerGroup, clientId, mqSet as JSON.
     """
 
-    __slots__ = ()
+    __slots__ = ("ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "UnlockBatchMqRequest"
     CODE: ClassVar[int] = 42
     RESPONSE: ClassVar[type[UnlockBatchMqResponse]]
+
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
 
 class UnlockBatchMqResponse(_Struct):
     """UnlockBatchMqResponse."""
@@ -948,6 +1428,541 @@ class CheckClientConfigResponse(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "CheckClientConfigResponse"
 
+# 047_get_client_config.wire
+
+class GetClientConfigRequest(_Struct):
+    """Reserved: no server of either line answers it.
+
+    Since 5.0.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "GetClientConfigRequest"
+    CODE: ClassVar[int] = 47
+
+# 050_update_and_create_acl_config.wire
+
+class UpdateAndCreateAclConfigRequest(_Struct):
+    """4.9 only: creates or changes an account of plain_acl.yml."""
+
+    __slots__ = (
+        "access_key",
+        "secret_key",
+        "white_remote_address",
+        "admin",
+        "default_topic_perm",
+        "default_group_perm",
+        "topic_perms",
+        "group_perms",
+    )
+    NAME: ClassVar[str] = "UpdateAndCreateAclConfigRequest"
+    CODE: ClassVar[int] = 50
+    RESPONSE: ClassVar[type[UpdateAndCreateAclConfigResponse]]
+
+    access_key: str
+    secret_key: str | None
+    white_remote_address: str | None
+    admin: bool | None
+    default_topic_perm: str | None
+    default_group_perm: str | None
+    topic_perms: str | None
+    group_perms: str | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            access_key: str = ...,
+            secret_key: str | None = ...,
+            white_remote_address: str | None = ...,
+            admin: bool | None = ...,
+            default_topic_perm: str | None = ...,
+            default_group_perm: str | None = ...,
+            topic_perms: str | None = ...,
+            group_perms: str | None = ...,
+        ) -> None: ...
+
+class UpdateAndCreateAclConfigResponse(_Struct):
+    """UpdateAndCreateAclConfigResponse."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "UpdateAndCreateAclConfigResponse"
+
+# 051_delete_acl_config.wire
+
+class DeleteAclConfigRequest(_Struct):
+    """4.9 only: deletes an account of plain_acl.yml."""
+
+    __slots__ = ("access_key",)
+    NAME: ClassVar[str] = "DeleteAclConfigRequest"
+    CODE: ClassVar[int] = 51
+    RESPONSE: ClassVar[type[DeleteAclConfigResponse]]
+
+    access_key: str
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, access_key: str = ...) -> None: ...
+
+class DeleteAclConfigResponse(_Struct):
+    """DeleteAclConfigResponse."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "DeleteAclConfigResponse"
+
+# 052_get_broker_cluster_acl_info.wire
+
+class GetBrokerClusterAclInfoRequest(_Struct):
+    """4.9 only: the version of the access rules. Not answered by a broker without aclEnable."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "GetBrokerClusterAclInfoRequest"
+    CODE: ClassVar[int] = 52
+    RESPONSE: ClassVar[type[GetBrokerClusterAclInfoResponse]]
+
+class GetBrokerClusterAclInfoResponse(_Struct):
+    """GetBrokerClusterAclInfoResponse."""
+
+    __slots__ = ("version", "all_acl_file_version", "broker_name", "broker_addr", "cluster_name")
+    NAME: ClassVar[str] = "GetBrokerClusterAclInfoResponse"
+
+    version: str
+    all_acl_file_version: str | None
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            version: str = ...,
+            all_acl_file_version: str | None = ...,
+            broker_name: str = ...,
+            broker_addr: str = ...,
+            cluster_name: str = ...,
+        ) -> None: ...
+
+# 053_update_global_white_addrs_config.wire
+
+class UpdateGlobalWhiteAddrsConfigRequest(_Struct):
+    """4.9 only: addresses that need no signature."""
+
+    __slots__ = ("global_white_addrs", "acl_file_full_path")
+    NAME: ClassVar[str] = "UpdateGlobalWhiteAddrsConfigRequest"
+    CODE: ClassVar[int] = 53
+    RESPONSE: ClassVar[type[UpdateGlobalWhiteAddrsConfigResponse]]
+
+    global_white_addrs: str
+    acl_file_full_path: str
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, global_white_addrs: str = ..., acl_file_full_path: str = ...) -> None: ...
+
+class UpdateGlobalWhiteAddrsConfigResponse(_Struct):
+    """UpdateGlobalWhiteAddrsConfigResponse."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "UpdateGlobalWhiteAddrsConfigResponse"
+
+# 054_get_broker_cluster_acl_config.wire
+
+class GetBrokerClusterAclConfigRequest(_Struct):
+    """4.9 only, gone in 4.9.8: the access rules. Not answered by a broker without aclEnable."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "GetBrokerClusterAclConfigRequest"
+    CODE: ClassVar[int] = 54
+    RESPONSE: ClassVar[type[GetBrokerClusterAclConfigResponse]]
+
+class GetBrokerClusterAclConfigResponse(_Struct):
+    """GetBrokerClusterAclConfigResponse.
+
+    Body: globalWhiteAddrs and plainAccessConfigs as JSON.
+    """
+
+    __slots__ = ("plain_access_configs",)
+    NAME: ClassVar[str] = "GetBrokerClusterAclConfigResponse"
+
+    plain_access_configs: str | None
+    """Never there: the rules are the body."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, plain_access_configs: str | None = ...) -> None: ...
+
+# 060_get_timer_check_point.wire
+
+class GetTimerCheckPointRequest(_Struct):
+    """Slave to master: how far timer messages have been handled.
+
+    Since 5.0.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "GetTimerCheckPointRequest"
+    CODE: ClassVar[int] = 60
+    RESPONSE: ClassVar[type[GetTimerCheckPointResponse]]
+
+class GetTimerCheckPointResponse(_Struct):
+    """GetTimerCheckPointResponse.
+
+    Body: four numbers of 8 bytes and the data version.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "GetTimerCheckPointResponse"
+
+# 061_get_timer_metrics.wire
+
+class GetTimerMetricsRequest(_Struct):
+    """Slave to master: how many timer messages wait, by topic.
+
+    Since 5.0.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "GetTimerMetricsRequest"
+    CODE: ClassVar[int] = 61
+    RESPONSE: ClassVar[type[GetTimerMetricsResponse]]
+
+class GetTimerMetricsResponse(_Struct):
+    """GetTimerMetricsResponse.
+
+    Body: timingCount and dataVersion as JSON.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "GetTimerMetricsResponse"
+
+# 1001_controller_alter_sync_state_set.wire
+
+class ControllerAlterSyncStateSetRequest(_Struct):
+    """Broker to controller: who is in sync.
+
+    Since 5.0.
+
+    Body: SyncStateSet as JSON.
+    """
+
+    __slots__ = ("broker_name", "master_broker_id", "master_epoch", "invoke_time")
+    NAME: ClassVar[str] = "ControllerAlterSyncStateSetRequest"
+    CODE: ClassVar[int] = 1001
+    RESPONSE: ClassVar[type[ControllerAlterSyncStateSetResponse]]
+
+    broker_name: str | None
+    master_broker_id: int | None
+    master_epoch: int | None
+    invoke_time: int | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            broker_name: str | None = ...,
+            master_broker_id: int | None = ...,
+            master_epoch: int | None = ...,
+            invoke_time: int | None = ...,
+        ) -> None: ...
+
+class ControllerAlterSyncStateSetResponse(_Struct):
+    """ControllerAlterSyncStateSetResponse.
+
+    Body: SyncStateSet as JSON.
+    """
+
+    __slots__ = ("new_sync_state_set_epoch",)
+    NAME: ClassVar[str] = "ControllerAlterSyncStateSetResponse"
+
+    new_sync_state_set_epoch: int | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, new_sync_state_set_epoch: int | None = ...) -> None: ...
+
+# 1002_controller_elect_master.wire
+
+class ControllerElectMasterRequest(_Struct):
+    """To the controller: elect a master.
+
+    Since 5.0.
+    """
+
+    __slots__ = ("cluster_name", "broker_name", "broker_id", "designate_elect", "invoke_time")
+    NAME: ClassVar[str] = "ControllerElectMasterRequest"
+    CODE: ClassVar[int] = 1002
+    RESPONSE: ClassVar[type[ControllerElectMasterResponse]]
+
+    cluster_name: str
+    broker_name: str
+    broker_id: int
+    designate_elect: bool
+    invoke_time: int | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            cluster_name: str = ...,
+            broker_name: str = ...,
+            broker_id: int = ...,
+            designate_elect: bool = ...,
+            invoke_time: int | None = ...,
+        ) -> None: ...
+
+class ControllerElectMasterResponse(_Struct):
+    """ControllerElectMasterResponse.
+
+    Body: SyncStateSet as JSON.
+    """
+
+    __slots__ = ("master_broker_id", "master_address", "master_epoch", "sync_state_set_epoch")
+    NAME: ClassVar[str] = "ControllerElectMasterResponse"
+
+    master_broker_id: int | None
+    master_address: str | None
+    master_epoch: int | None
+    sync_state_set_epoch: int | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            master_broker_id: int | None = ...,
+            master_address: str | None = ...,
+            master_epoch: int | None = ...,
+            sync_state_set_epoch: int | None = ...,
+        ) -> None: ...
+
+# 1003_controller_register_broker.wire
+
+class ControllerRegisterBrokerRequest(_Struct):
+    """Broker to controller: here I am.
+
+    Since 5.0.
+    """
+
+    __slots__ = ("cluster_name", "broker_name", "broker_id", "broker_address", "invoke_time")
+    NAME: ClassVar[str] = "ControllerRegisterBrokerRequest"
+    CODE: ClassVar[int] = 1003
+    RESPONSE: ClassVar[type[ControllerRegisterBrokerResponse]]
+
+    cluster_name: str | None
+    broker_name: str | None
+    broker_id: int | None
+    broker_address: str | None
+    invoke_time: int | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            cluster_name: str | None = ...,
+            broker_name: str | None = ...,
+            broker_id: int | None = ...,
+            broker_address: str | None = ...,
+            invoke_time: int | None = ...,
+        ) -> None: ...
+
+class ControllerRegisterBrokerResponse(_Struct):
+    """ControllerRegisterBrokerResponse.
+
+    Body: SyncStateSet as JSON.
+    """
+
+    __slots__ = ("cluster_name", "broker_name", "master_broker_id", "master_address", "master_epoch", "sync_state_set_epoch")
+    NAME: ClassVar[str] = "ControllerRegisterBrokerResponse"
+
+    cluster_name: str | None
+    broker_name: str | None
+    master_broker_id: int | None
+    master_address: str | None
+    master_epoch: int | None
+    sync_state_set_epoch: int | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            cluster_name: str | None = ...,
+            broker_name: str | None = ...,
+            master_broker_id: int | None = ...,
+            master_address: str | None = ...,
+            master_epoch: int | None = ...,
+            sync_state_set_epoch: int | None = ...,
+        ) -> None: ...
+
+# 1004_controller_get_replica_info.wire
+
+class ControllerGetReplicaInfoRequest(_Struct):
+    """To the controller: who is the master.
+
+    Since 5.0.
+    """
+
+    __slots__ = ("broker_name",)
+    NAME: ClassVar[str] = "ControllerGetReplicaInfoRequest"
+    CODE: ClassVar[int] = 1004
+    RESPONSE: ClassVar[type[ControllerGetReplicaInfoResponse]]
+
+    broker_name: str | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, broker_name: str | None = ...) -> None: ...
+
+class ControllerGetReplicaInfoResponse(_Struct):
+    """ControllerGetReplicaInfoResponse.
+
+    Body: SyncStateSet as JSON.
+    """
+
+    __slots__ = ("master_broker_id", "master_address", "master_epoch")
+    NAME: ClassVar[str] = "ControllerGetReplicaInfoResponse"
+
+    master_broker_id: int | None
+    master_address: str | None
+    master_epoch: int | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            master_broker_id: int | None = ...,
+            master_address: str | None = ...,
+            master_epoch: int | None = ...,
+        ) -> None: ...
+
+# 1005_controller_get_metadata_info.wire
+
+class ControllerGetMetadataInfoRequest(_Struct):
+    """To the controller: who leads the controllers.
+
+    Since 5.0.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "ControllerGetMetadataInfoRequest"
+    CODE: ClassVar[int] = 1005
+    RESPONSE: ClassVar[type[ControllerGetMetadataInfoResponse]]
+
+class ControllerGetMetadataInfoResponse(_Struct):
+    """ControllerGetMetadataInfoResponse."""
+
+    __slots__ = ("group", "controller_leader_id", "controller_leader_address", "is_leader", "peers")
+    NAME: ClassVar[str] = "ControllerGetMetadataInfoResponse"
+
+    group: str | None
+    controller_leader_id: str | None
+    controller_leader_address: str | None
+    is_leader: bool | None
+    peers: str | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            group: str | None = ...,
+            controller_leader_id: str | None = ...,
+            controller_leader_address: str | None = ...,
+            is_leader: bool | None = ...,
+            peers: str | None = ...,
+        ) -> None: ...
+
+# 1006_controller_get_sync_state_data.wire
+
+class ControllerGetSyncStateDataRequest(_Struct):
+    """To the controller: who is in sync, by broker name.
+
+    Since 5.0.
+
+    Body: broker names as JSON.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "ControllerGetSyncStateDataRequest"
+    CODE: ClassVar[int] = 1006
+    RESPONSE: ClassVar[type[ControllerGetSyncStateDataResponse]]
+
+class ControllerGetSyncStateDataResponse(_Struct):
+    """ControllerGetSyncStateDataResponse.
+
+    Body: replicasInfoTable as JSON.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "ControllerGetSyncStateDataResponse"
+
+# 1007_get_broker_epoch_cache.wire
+
+class GetBrokerEpochCacheRequest(_Struct):
+    """Where each master's term began.
+
+    Since 5.0.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "GetBrokerEpochCacheRequest"
+    CODE: ClassVar[int] = 1007
+    RESPONSE: ClassVar[type[GetBrokerEpochCacheResponse]]
+
+class GetBrokerEpochCacheResponse(_Struct):
+    """GetBrokerEpochCacheResponse.
+
+    Body: EpochEntryCache as JSON.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "GetBrokerEpochCacheResponse"
+
+# 1008_notify_broker_role_changed.wire
+
+class NotifyBrokerRoleChangedRequest(_Struct):
+    """Controller to broker: who is the master now.
+
+    Since 5.0.
+
+    Body: SyncStateSet as JSON.
+    """
+
+    __slots__ = ("master_address", "master_epoch", "sync_state_set_epoch", "master_broker_id")
+    NAME: ClassVar[str] = "NotifyBrokerRoleChangedRequest"
+    CODE: ClassVar[int] = 1008
+    RESPONSE: ClassVar[type[NotifyBrokerRoleChangedResponse]]
+
+    master_address: str | None
+    master_epoch: int | None
+    sync_state_set_epoch: int | None
+    master_broker_id: int | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            master_address: str | None = ...,
+            master_epoch: int | None = ...,
+            sync_state_set_epoch: int | None = ...,
+            master_broker_id: int | None = ...,
+        ) -> None: ...
+
+class NotifyBrokerRoleChangedResponse(_Struct):
+    """NotifyBrokerRoleChangedResponse."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "NotifyBrokerRoleChangedResponse"
+
+# 1009_update_controller_config.wire
+
+class UpdateControllerConfigRequest(_Struct):
+    """Changes a controller's settings.
+
+    Since 5.0.
+
+    Body: Java properties text.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "UpdateControllerConfigRequest"
+    CODE: ClassVar[int] = 1009
+    RESPONSE: ClassVar[type[UpdateControllerConfigResponse]]
+
+class UpdateControllerConfigResponse(_Struct):
+    """UpdateControllerConfigResponse."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "UpdateControllerConfigResponse"
+
 # 100_put_kv_config.wire
 
 class PutKvConfigRequest(_Struct):
@@ -971,6 +1986,236 @@ class PutKvConfigResponse(_Struct):
 
     __slots__ = ()
     NAME: ClassVar[str] = "PutKvConfigResponse"
+
+# 1010_get_controller_config.wire
+
+class GetControllerConfigRequest(_Struct):
+    """A controller's settings.
+
+    Since 5.0.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "GetControllerConfigRequest"
+    CODE: ClassVar[int] = 1010
+    RESPONSE: ClassVar[type[GetControllerConfigResponse]]
+
+class GetControllerConfigResponse(_Struct):
+    """GetControllerConfigResponse.
+
+    Body: Java properties text.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "GetControllerConfigResponse"
+
+# 1011_clean_broker_data.wire
+
+class CleanBrokerDataRequest(_Struct):
+    """To the controller: forget a broker.
+
+    Since 5.0.
+    """
+
+    __slots__ = ("cluster_name", "broker_name", "broker_controller_ids_to_clean", "is_clean_living_broker", "invoke_time")
+    NAME: ClassVar[str] = "CleanBrokerDataRequest"
+    CODE: ClassVar[int] = 1011
+    RESPONSE: ClassVar[type[CleanBrokerDataResponse]]
+
+    cluster_name: str | None
+    broker_name: str
+    broker_controller_ids_to_clean: str | None
+    is_clean_living_broker: bool | None
+    invoke_time: int | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            cluster_name: str | None = ...,
+            broker_name: str = ...,
+            broker_controller_ids_to_clean: str | None = ...,
+            is_clean_living_broker: bool | None = ...,
+            invoke_time: int | None = ...,
+        ) -> None: ...
+
+class CleanBrokerDataResponse(_Struct):
+    """CleanBrokerDataResponse."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "CleanBrokerDataResponse"
+
+# 1012_controller_get_next_broker_id.wire
+
+class ControllerGetNextBrokerIdRequest(_Struct):
+    """Broker to controller: which id is free.
+
+    Since 5.0.
+    """
+
+    __slots__ = ("cluster_name", "broker_name")
+    NAME: ClassVar[str] = "ControllerGetNextBrokerIdRequest"
+    CODE: ClassVar[int] = 1012
+    RESPONSE: ClassVar[type[ControllerGetNextBrokerIdResponse]]
+
+    cluster_name: str | None
+    broker_name: str | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, cluster_name: str | None = ..., broker_name: str | None = ...) -> None: ...
+
+class ControllerGetNextBrokerIdResponse(_Struct):
+    """ControllerGetNextBrokerIdResponse."""
+
+    __slots__ = ("cluster_name", "broker_name", "next_broker_id")
+    NAME: ClassVar[str] = "ControllerGetNextBrokerIdResponse"
+
+    cluster_name: str | None
+    broker_name: str | None
+    next_broker_id: int | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            cluster_name: str | None = ...,
+            broker_name: str | None = ...,
+            next_broker_id: int | None = ...,
+        ) -> None: ...
+
+# 1013_controller_apply_broker_id.wire
+
+class ControllerApplyBrokerIdRequest(_Struct):
+    """Broker to controller: may I have this id.
+
+    Since 5.0.
+    """
+
+    __slots__ = ("cluster_name", "broker_name", "applied_broker_id", "register_check_code")
+    NAME: ClassVar[str] = "ControllerApplyBrokerIdRequest"
+    CODE: ClassVar[int] = 1013
+    RESPONSE: ClassVar[type[ControllerApplyBrokerIdResponse]]
+
+    cluster_name: str | None
+    broker_name: str | None
+    applied_broker_id: int | None
+    register_check_code: str | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            cluster_name: str | None = ...,
+            broker_name: str | None = ...,
+            applied_broker_id: int | None = ...,
+            register_check_code: str | None = ...,
+        ) -> None: ...
+
+class ControllerApplyBrokerIdResponse(_Struct):
+    """ControllerApplyBrokerIdResponse."""
+
+    __slots__ = ("cluster_name", "broker_name")
+    NAME: ClassVar[str] = "ControllerApplyBrokerIdResponse"
+
+    cluster_name: str | None
+    broker_name: str | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, cluster_name: str | None = ..., broker_name: str | None = ...) -> None: ...
+
+# 1014_broker_close_channel_request.wire
+
+class BrokerCloseChannelRequestRequest(_Struct):
+    """Within the controllers' own log.
+
+    Since 5.0.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "BrokerCloseChannelRequestRequest"
+    CODE: ClassVar[int] = 1014
+    RESPONSE: ClassVar[type[BrokerCloseChannelRequestResponse]]
+
+class BrokerCloseChannelRequestResponse(_Struct):
+    """BrokerCloseChannelRequestResponse."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "BrokerCloseChannelRequestResponse"
+
+# 1015_check_not_active_broker_request.wire
+
+class CheckNotActiveBrokerRequestRequest(_Struct):
+    """Within the controllers' own log.
+
+    Since 5.0.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "CheckNotActiveBrokerRequestRequest"
+    CODE: ClassVar[int] = 1015
+    RESPONSE: ClassVar[type[CheckNotActiveBrokerRequestResponse]]
+
+class CheckNotActiveBrokerRequestResponse(_Struct):
+    """CheckNotActiveBrokerRequestResponse."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "CheckNotActiveBrokerRequestResponse"
+
+# 1016_get_broker_live_info_request.wire
+
+class GetBrokerLiveInfoRequestRequest(_Struct):
+    """Within the controllers' own log.
+
+    Since 5.0.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "GetBrokerLiveInfoRequestRequest"
+    CODE: ClassVar[int] = 1016
+    RESPONSE: ClassVar[type[GetBrokerLiveInfoRequestResponse]]
+
+class GetBrokerLiveInfoRequestResponse(_Struct):
+    """GetBrokerLiveInfoRequestResponse."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "GetBrokerLiveInfoRequestResponse"
+
+# 1017_get_sync_state_data_request.wire
+
+class GetSyncStateDataRequestRequest(_Struct):
+    """Within the controllers' own log.
+
+    Since 5.0.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "GetSyncStateDataRequestRequest"
+    CODE: ClassVar[int] = 1017
+    RESPONSE: ClassVar[type[GetSyncStateDataRequestResponse]]
+
+class GetSyncStateDataRequestResponse(_Struct):
+    """GetSyncStateDataRequestResponse."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "GetSyncStateDataRequestResponse"
+
+# 1018_raft_broker_heart_beat_event_request.wire
+
+class RaftBrokerHeartBeatEventRequestRequest(_Struct):
+    """Within the controllers' own log.
+
+    Since 5.0.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "RaftBrokerHeartBeatEventRequestRequest"
+    CODE: ClassVar[int] = 1018
+    RESPONSE: ClassVar[type[RaftBrokerHeartBeatEventRequestResponse]]
+
+class RaftBrokerHeartBeatEventRequestResponse(_Struct):
+    """RaftBrokerHeartBeatEventRequestResponse."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "RaftBrokerHeartBeatEventRequestResponse"
 
 # 101_get_kv_config.wire
 
@@ -1024,12 +2269,107 @@ class DeleteKvConfigResponse(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "DeleteKvConfigResponse"
 
+# 103_register_broker.wire
+
+class RegisterBrokerRequest(_Struct):
+    """Broker to name server: here I am, with these topics.
+
+    Body: RegisterBrokerBody as JSON, deflated where compressed says so.
+    """
+
+    __slots__ = (
+        "broker_name",
+        "broker_addr",
+        "cluster_name",
+        "ha_server_addr",
+        "broker_id",
+        "compressed",
+        "body_crc32",
+        "heartbeat_timeout_millis",
+        "enable_acting_master",
+    )
+    NAME: ClassVar[str] = "RegisterBrokerRequest"
+    CODE: ClassVar[int] = 103
+    RESPONSE: ClassVar[type[RegisterBrokerResponse]]
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    ha_server_addr: str
+    broker_id: int
+    compressed: bool | None
+    body_crc32: int | None
+    heartbeat_timeout_millis: int | None
+    """5.x."""
+    enable_acting_master: bool | None
+    """5.x."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            broker_name: str = ...,
+            broker_addr: str = ...,
+            cluster_name: str = ...,
+            ha_server_addr: str = ...,
+            broker_id: int = ...,
+            compressed: bool | None = ...,
+            body_crc32: int | None = ...,
+            heartbeat_timeout_millis: int | None = ...,
+            enable_acting_master: bool | None = ...,
+        ) -> None: ...
+
+class RegisterBrokerResponse(_Struct):
+    """RegisterBrokerResponse.
+
+    Body: KVTable as JSON.
+    """
+
+    __slots__ = ("ha_server_addr", "master_addr")
+    NAME: ClassVar[str] = "RegisterBrokerResponse"
+
+    ha_server_addr: str | None
+    master_addr: str | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, ha_server_addr: str | None = ..., master_addr: str | None = ...) -> None: ...
+
+# 104_unregister_broker.wire
+
+class UnregisterBrokerRequest(_Struct):
+    """Broker to name server: I go."""
+
+    __slots__ = ("broker_name", "broker_addr", "cluster_name", "broker_id")
+    NAME: ClassVar[str] = "UnregisterBrokerRequest"
+    CODE: ClassVar[int] = 104
+    RESPONSE: ClassVar[type[UnregisterBrokerResponse]]
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: int
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            broker_name: str = ...,
+            broker_addr: str = ...,
+            cluster_name: str = ...,
+            broker_id: int = ...,
+        ) -> None: ...
+
+class UnregisterBrokerResponse(_Struct):
+    """UnregisterBrokerResponse."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "UnregisterBrokerResponse"
+
 # 105_get_route_info_by_topic.wire
 
 class GetRouteInfoByTopicRequest(_Struct):
     """Asks the name server where a topic lives."""
 
-    __slots__ = ("topic", "accept_standard_json_only")
+    __slots__ = ("topic", "accept_standard_json_only", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "GetRouteInfoByTopicRequest"
     CODE: ClassVar[int] = 105
     RESPONSE: ClassVar[type[GetRouteInfoByTopicResponse]]
@@ -1037,10 +2377,28 @@ class GetRouteInfoByTopicRequest(_Struct):
     topic: str
     accept_standard_json_only: bool | None
     """Without it the header's version decides (401 and above: standard JSON)."""
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
-        def __init__(self, *, topic: str = ..., accept_standard_json_only: bool | None = ...) -> None: ...
+        def __init__(self, *,
+            topic: str = ...,
+            accept_standard_json_only: bool | None = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
 
 class GetRouteInfoByTopicResponse(_Struct):
     """GetRouteInfoByTopicResponse.
@@ -1091,6 +2449,11 @@ class PopMessageRequest(_Struct):
         "exp",
         "order",
         "attempt_id",
+        "lo",
+        "ns",
+        "nsd",
+        "bname",
+        "oway",
     )
     NAME: ClassVar[str] = "PopMessageRequest"
     CODE: ClassVar[int] = 200050
@@ -1110,6 +2473,16 @@ class PopMessageRequest(_Struct):
     exp: str | None
     order: bool | None
     attempt_id: str | None
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
@@ -1126,6 +2499,11 @@ class PopMessageRequest(_Struct):
             exp: str | None = ...,
             order: bool | None = ...,
             attempt_id: str | None = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
         ) -> None: ...
 
 class PopMessageResponse(_Struct):
@@ -1173,7 +2551,7 @@ class AckMessageRequest(_Struct):
     Since 5.0.
     """
 
-    __slots__ = ("consumer_group", "topic", "queue_id", "extra_info", "offset")
+    __slots__ = ("consumer_group", "topic", "queue_id", "extra_info", "offset", "lite_topic", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "AckMessageRequest"
     CODE: ClassVar[int] = 200051
     RESPONSE: ClassVar[type[AckMessageResponse]]
@@ -1183,6 +2561,17 @@ class AckMessageRequest(_Struct):
     queue_id: int
     extra_info: str
     offset: int
+    lite_topic: str | None
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
@@ -1192,6 +2581,12 @@ class AckMessageRequest(_Struct):
             queue_id: int = ...,
             extra_info: str = ...,
             offset: int = ...,
+            lite_topic: str | None = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
         ) -> None: ...
 
 class AckMessageResponse(_Struct):
@@ -1199,6 +2594,57 @@ class AckMessageResponse(_Struct):
 
     __slots__ = ()
     NAME: ClassVar[str] = "AckMessageResponse"
+
+# 200052_peek_message.wire
+
+class PeekMessageRequest(_Struct):
+    """Looks at messages of a pop consumer's queue and leaves them there.
+
+    Since 5.0.
+    """
+
+    __slots__ = ("topic", "queue_id", "max_msg_nums", "consumer_group", "lo", "ns", "nsd", "bname", "oway")
+    NAME: ClassVar[str] = "PeekMessageRequest"
+    CODE: ClassVar[int] = 200052
+    RESPONSE: ClassVar[type[PeekMessageResponse]]
+
+    topic: str
+    queue_id: int
+    max_msg_nums: int
+    consumer_group: str
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            topic: str = ...,
+            queue_id: int = ...,
+            max_msg_nums: int = ...,
+            consumer_group: str = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
+
+class PeekMessageResponse(_Struct):
+    """PeekMessageResponse.
+
+    Body: stored messages.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "PeekMessageResponse"
 
 # 200053_change_message_invisible_time.wire
 
@@ -1208,7 +2654,21 @@ class ChangeMessageInvisibleTimeRequest(_Struct):
     Since 5.0.
     """
 
-    __slots__ = ("consumer_group", "topic", "queue_id", "extra_info", "offset", "invisible_time")
+    __slots__ = (
+        "consumer_group",
+        "topic",
+        "queue_id",
+        "extra_info",
+        "offset",
+        "invisible_time",
+        "lite_topic",
+        "suspend",
+        "lo",
+        "ns",
+        "nsd",
+        "bname",
+        "oway",
+    )
     NAME: ClassVar[str] = "ChangeMessageInvisibleTimeRequest"
     CODE: ClassVar[int] = 200053
     RESPONSE: ClassVar[type[ChangeMessageInvisibleTimeResponse]]
@@ -1219,6 +2679,18 @@ class ChangeMessageInvisibleTimeRequest(_Struct):
     extra_info: str
     offset: int
     invisible_time: int
+    lite_topic: str | None
+    suspend: bool | None
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
@@ -1229,6 +2701,13 @@ class ChangeMessageInvisibleTimeRequest(_Struct):
             extra_info: str = ...,
             offset: int = ...,
             invisible_time: int = ...,
+            lite_topic: str | None = ...,
+            suspend: bool | None = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
         ) -> None: ...
 
 class ChangeMessageInvisibleTimeResponse(_Struct):
@@ -1244,6 +2723,495 @@ class ChangeMessageInvisibleTimeResponse(_Struct):
     if TYPE_CHECKING:
 
         def __init__(self, *, pop_time: int = ..., invisible_time: int = ..., revive_qid: int = ...) -> None: ...
+
+# 200054_notification.wire
+
+class NotificationRequest(_Struct):
+    """Long poll: whether there is a message to pop.
+
+    Since 5.0.
+    """
+
+    __slots__ = (
+        "consumer_group",
+        "topic",
+        "queue_id",
+        "poll_time",
+        "born_time",
+        "order",
+        "attempt_id",
+        "exp_type",
+        "exp",
+        "lo",
+        "ns",
+        "nsd",
+        "bname",
+        "oway",
+    )
+    NAME: ClassVar[str] = "NotificationRequest"
+    CODE: ClassVar[int] = 200054
+    RESPONSE: ClassVar[type[NotificationResponse]]
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    poll_time: int
+    born_time: int
+    order: bool | None
+    attempt_id: str | None
+    exp_type: str | None
+    exp: str | None
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            consumer_group: str = ...,
+            topic: str = ...,
+            queue_id: int = ...,
+            poll_time: int = ...,
+            born_time: int = ...,
+            order: bool | None = ...,
+            attempt_id: str | None = ...,
+            exp_type: str | None = ...,
+            exp: str | None = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
+
+class NotificationResponse(_Struct):
+    """NotificationResponse."""
+
+    __slots__ = ("has_msg", "polling_full")
+    NAME: ClassVar[str] = "NotificationResponse"
+
+    has_msg: bool
+    polling_full: bool | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, has_msg: bool = ..., polling_full: bool | None = ...) -> None: ...
+
+# 200055_polling_info.wire
+
+class PollingInfoRequest(_Struct):
+    """How many long polls wait at a queue.
+
+    Since 5.0.
+    """
+
+    __slots__ = ("consumer_group", "topic", "queue_id", "lo", "ns", "nsd", "bname", "oway")
+    NAME: ClassVar[str] = "PollingInfoRequest"
+    CODE: ClassVar[int] = 200055
+    RESPONSE: ClassVar[type[PollingInfoResponse]]
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            consumer_group: str = ...,
+            topic: str = ...,
+            queue_id: int = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
+
+class PollingInfoResponse(_Struct):
+    """PollingInfoResponse."""
+
+    __slots__ = ("polling_num",)
+    NAME: ClassVar[str] = "PollingInfoResponse"
+
+    polling_num: int
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, polling_num: int = ...) -> None: ...
+
+# 200056_pop_rollback.wire
+
+class PopRollbackRequest(_Struct):
+    """Reserved: no server of either line answers it.
+
+    Since 5.0.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "PopRollbackRequest"
+    CODE: ClassVar[int] = 200056
+
+# 200070_pop_lite_message.wire
+
+class PopLiteMessageRequest(_Struct):
+    """Pops messages of a lite topic's consumer.
+
+    Since 5.0.
+    """
+
+    __slots__ = (
+        "client_id",
+        "consumer_group",
+        "topic",
+        "max_msg_num",
+        "invisible_time",
+        "poll_time",
+        "born_time",
+        "attempt_id",
+        "ns",
+        "nsd",
+        "bname",
+        "oway",
+    )
+    NAME: ClassVar[str] = "PopLiteMessageRequest"
+    CODE: ClassVar[int] = 200070
+    RESPONSE: ClassVar[type[PopLiteMessageResponse]]
+
+    client_id: str
+    consumer_group: str
+    topic: str
+    max_msg_num: int
+    invisible_time: int
+    poll_time: int
+    born_time: int
+    attempt_id: str | None
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            client_id: str = ...,
+            consumer_group: str = ...,
+            topic: str = ...,
+            max_msg_num: int = ...,
+            invisible_time: int = ...,
+            poll_time: int = ...,
+            born_time: int = ...,
+            attempt_id: str | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
+
+class PopLiteMessageResponse(_Struct):
+    """PopLiteMessageResponse.
+
+    Body: stored messages.
+    """
+
+    __slots__ = ("pop_time", "invisible_time", "revive_qid", "start_offset_info", "msg_offset_info", "order_count_info")
+    NAME: ClassVar[str] = "PopLiteMessageResponse"
+
+    pop_time: int
+    invisible_time: int
+    revive_qid: int
+    start_offset_info: str | None
+    msg_offset_info: str | None
+    order_count_info: str | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            pop_time: int = ...,
+            invisible_time: int = ...,
+            revive_qid: int = ...,
+            start_offset_info: str | None = ...,
+            msg_offset_info: str | None = ...,
+            order_count_info: str | None = ...,
+        ) -> None: ...
+
+# 200071_lite_subscription_ctl.wire
+
+class LiteSubscriptionCtlRequest(_Struct):
+    """Adds to a client's lite subscriptions, or takes from them.
+
+    Since 5.0.
+
+    Body: subscriptionSet as JSON.
+    """
+
+    __slots__ = ("ns", "nsd", "bname", "oway")
+    NAME: ClassVar[str] = "LiteSubscriptionCtlRequest"
+    CODE: ClassVar[int] = 200071
+    RESPONSE: ClassVar[type[LiteSubscriptionCtlResponse]]
+
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
+
+class LiteSubscriptionCtlResponse(_Struct):
+    """LiteSubscriptionCtlResponse."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "LiteSubscriptionCtlResponse"
+
+# 200072_ack_lite_message.wire
+
+class AckLiteMessageRequest(_Struct):
+    """Reserved: no server of either line answers it.
+
+    Since 5.0.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "AckLiteMessageRequest"
+    CODE: ClassVar[int] = 200072
+
+# 200073_notify_unsubscribe_lite.wire
+
+class NotifyUnsubscribeLiteRequest(_Struct):
+    """Broker to client: this lite subscription has ended.
+
+    Since 5.0.
+    """
+
+    __slots__ = ("lite_topic", "consumer_group", "client_id", "ns", "nsd", "bname", "oway")
+    NAME: ClassVar[str] = "NotifyUnsubscribeLiteRequest"
+    CODE: ClassVar[int] = 200073
+
+    lite_topic: str
+    consumer_group: str
+    client_id: str
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            lite_topic: str = ...,
+            consumer_group: str = ...,
+            client_id: str = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
+
+# 200074_get_broker_lite_info.wire
+
+class GetBrokerLiteInfoRequest(_Struct):
+    """How many lite topics and subscriptions a broker has.
+
+    Since 5.0.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "GetBrokerLiteInfoRequest"
+    CODE: ClassVar[int] = 200074
+    RESPONSE: ClassVar[type[GetBrokerLiteInfoResponse]]
+
+class GetBrokerLiteInfoResponse(_Struct):
+    """GetBrokerLiteInfoResponse.
+
+    Body: GetBrokerLiteInfoResponseBody as JSON.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "GetBrokerLiteInfoResponse"
+
+# 200075_get_parent_topic_info.wire
+
+class GetParentTopicInfoRequest(_Struct):
+    """A lite topic's parent.
+
+    Since 5.0.
+    """
+
+    __slots__ = ("topic",)
+    NAME: ClassVar[str] = "GetParentTopicInfoRequest"
+    CODE: ClassVar[int] = 200075
+    RESPONSE: ClassVar[type[GetParentTopicInfoResponse]]
+
+    topic: str
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, topic: str = ...) -> None: ...
+
+class GetParentTopicInfoResponse(_Struct):
+    """GetParentTopicInfoResponse.
+
+    Body: GetParentTopicInfoResponseBody as JSON.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "GetParentTopicInfoResponse"
+
+# 200076_get_lite_topic_info.wire
+
+class GetLiteTopicInfoRequest(_Struct):
+    """One lite topic.
+
+    Since 5.0.
+    """
+
+    __slots__ = ("parent_topic", "lite_topic")
+    NAME: ClassVar[str] = "GetLiteTopicInfoRequest"
+    CODE: ClassVar[int] = 200076
+    RESPONSE: ClassVar[type[GetLiteTopicInfoResponse]]
+
+    parent_topic: str | None
+    lite_topic: str | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, parent_topic: str | None = ..., lite_topic: str | None = ...) -> None: ...
+
+class GetLiteTopicInfoResponse(_Struct):
+    """GetLiteTopicInfoResponse.
+
+    Body: GetLiteTopicInfoResponseBody as JSON.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "GetLiteTopicInfoResponse"
+
+# 200077_get_lite_client_info.wire
+
+class GetLiteClientInfoRequest(_Struct):
+    """A client's lite subscriptions.
+
+    Since 5.0.
+    """
+
+    __slots__ = ("parent_topic", "group", "client_id", "max_count")
+    NAME: ClassVar[str] = "GetLiteClientInfoRequest"
+    CODE: ClassVar[int] = 200077
+    RESPONSE: ClassVar[type[GetLiteClientInfoResponse]]
+
+    parent_topic: str | None
+    group: str | None
+    client_id: str | None
+    max_count: int | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            parent_topic: str | None = ...,
+            group: str | None = ...,
+            client_id: str | None = ...,
+            max_count: int | None = ...,
+        ) -> None: ...
+
+class GetLiteClientInfoResponse(_Struct):
+    """GetLiteClientInfoResponse.
+
+    Body: GetLiteClientInfoResponseBody as JSON.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "GetLiteClientInfoResponse"
+
+# 200078_get_lite_group_info.wire
+
+class GetLiteGroupInfoRequest(_Struct):
+    """A group's lite topics.
+
+    Since 5.0.
+    """
+
+    __slots__ = ("group", "lite_topic", "top_k")
+    NAME: ClassVar[str] = "GetLiteGroupInfoRequest"
+    CODE: ClassVar[int] = 200078
+    RESPONSE: ClassVar[type[GetLiteGroupInfoResponse]]
+
+    group: str
+    lite_topic: str | None
+    top_k: int | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, group: str = ..., lite_topic: str | None = ..., top_k: int | None = ...) -> None: ...
+
+class GetLiteGroupInfoResponse(_Struct):
+    """GetLiteGroupInfoResponse.
+
+    Body: GetLiteGroupInfoResponseBody as JSON.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "GetLiteGroupInfoResponse"
+
+# 200079_trigger_lite_dispatch.wire
+
+class TriggerLiteDispatchRequest(_Struct):
+    """Hands out lite messages anew.
+
+    Since 5.0.
+    """
+
+    __slots__ = ("group", "client_id")
+    NAME: ClassVar[str] = "TriggerLiteDispatchRequest"
+    CODE: ClassVar[int] = 200079
+    RESPONSE: ClassVar[type[TriggerLiteDispatchResponse]]
+
+    group: str
+    client_id: str | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, group: str = ..., client_id: str | None = ...) -> None: ...
+
+class TriggerLiteDispatchResponse(_Struct):
+    """TriggerLiteDispatchResponse."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "TriggerLiteDispatchResponse"
 
 # 200151_batch_ack_message.wire
 
@@ -1265,6 +3233,96 @@ class BatchAckMessageResponse(_Struct):
 
     __slots__ = ()
     NAME: ClassVar[str] = "BatchAckMessageResponse"
+
+# 2001_update_cold_data_flow_ctr_config.wire
+
+class UpdateColdDataFlowCtrConfigRequest(_Struct):
+    """Limits what groups may read of cold data.
+
+    Since 5.0.
+
+    Body: Java properties text.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "UpdateColdDataFlowCtrConfigRequest"
+    CODE: ClassVar[int] = 2001
+    RESPONSE: ClassVar[type[UpdateColdDataFlowCtrConfigResponse]]
+
+class UpdateColdDataFlowCtrConfigResponse(_Struct):
+    """UpdateColdDataFlowCtrConfigResponse."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "UpdateColdDataFlowCtrConfigResponse"
+
+# 2002_remove_cold_data_flow_ctr_config.wire
+
+class RemoveColdDataFlowCtrConfigRequest(_Struct):
+    """Lifts a group's limit on cold data.
+
+    Since 5.0.
+
+    Body: name of the group.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "RemoveColdDataFlowCtrConfigRequest"
+    CODE: ClassVar[int] = 2002
+    RESPONSE: ClassVar[type[RemoveColdDataFlowCtrConfigResponse]]
+
+class RemoveColdDataFlowCtrConfigResponse(_Struct):
+    """RemoveColdDataFlowCtrConfigResponse."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "RemoveColdDataFlowCtrConfigResponse"
+
+# 2003_get_cold_data_flow_ctr_info.wire
+
+class GetColdDataFlowCtrInfoRequest(_Struct):
+    """How much cold data each group reads.
+
+    Since 5.0.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "GetColdDataFlowCtrInfoRequest"
+    CODE: ClassVar[int] = 2003
+    RESPONSE: ClassVar[type[GetColdDataFlowCtrInfoResponse]]
+
+class GetColdDataFlowCtrInfoResponse(_Struct):
+    """GetColdDataFlowCtrInfoResponse.
+
+    Body: runtimeTable and configTable as JSON.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "GetColdDataFlowCtrInfoResponse"
+
+# 2004_set_commitlog_read_mode.wire
+
+class SetCommitlogReadModeRequest(_Struct):
+    """How commit log files are mapped.
+
+    Since 5.0.
+    """
+
+    __slots__ = ("read_ahead_mode",)
+    NAME: ClassVar[str] = "SetCommitlogReadModeRequest"
+    CODE: ClassVar[int] = 2004
+    RESPONSE: ClassVar[type[SetCommitlogReadModeResponse]]
+
+    read_ahead_mode: str | None
+    """A number: 0 normal, 1 random."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, read_ahead_mode: str | None = ...) -> None: ...
+
+class SetCommitlogReadModeResponse(_Struct):
+    """SetCommitlogReadModeResponse."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "SetCommitlogReadModeResponse"
 
 # 200_update_and_create_subscription_group.wire
 
@@ -1328,16 +3386,33 @@ class GetAllSubscriptionGroupConfigResponse(_Struct):
 class GetTopicStatsInfoRequest(_Struct):
     """GetTopicStatsInfoRequest."""
 
-    __slots__ = ("topic",)
+    __slots__ = ("topic", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "GetTopicStatsInfoRequest"
     CODE: ClassVar[int] = 202
     RESPONSE: ClassVar[type[GetTopicStatsInfoResponse]]
 
     topic: str
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
-        def __init__(self, *, topic: str = ...) -> None: ...
+        def __init__(self, *,
+            topic: str = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
 
 class GetTopicStatsInfoResponse(_Struct):
     """GetTopicStatsInfoResponse.
@@ -1353,16 +3428,30 @@ class GetTopicStatsInfoResponse(_Struct):
 class GetConsumerConnectionListRequest(_Struct):
     """Code 206 when no member is online."""
 
-    __slots__ = ("consumer_group",)
+    __slots__ = ("consumer_group", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "GetConsumerConnectionListRequest"
     CODE: ClassVar[int] = 203
     RESPONSE: ClassVar[type[GetConsumerConnectionListResponse]]
 
     consumer_group: str
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
-        def __init__(self, *, consumer_group: str = ...) -> None: ...
+        def __init__(self, *,
+            consumer_group: str = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
 
 class GetConsumerConnectionListResponse(_Struct):
     """GetConsumerConnectionListResponse.
@@ -1378,16 +3467,30 @@ class GetConsumerConnectionListResponse(_Struct):
 class GetProducerConnectionListRequest(_Struct):
     """GetProducerConnectionListRequest."""
 
-    __slots__ = ("producer_group",)
+    __slots__ = ("producer_group", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "GetProducerConnectionListRequest"
     CODE: ClassVar[int] = 204
     RESPONSE: ClassVar[type[GetProducerConnectionListResponse]]
 
     producer_group: str
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
-        def __init__(self, *, producer_group: str = ...) -> None: ...
+        def __init__(self, *,
+            producer_group: str = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
 
 class GetProducerConnectionListResponse(_Struct):
     """GetProducerConnectionListResponse.
@@ -1450,7 +3553,7 @@ class GetAllTopicListFromNameserverResponse(_Struct):
 class DeleteSubscriptionGroupRequest(_Struct):
     """DeleteSubscriptionGroupRequest."""
 
-    __slots__ = ("group_name", "clean_offset")
+    __slots__ = ("group_name", "clean_offset", "remove_offset", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "DeleteSubscriptionGroupRequest"
     CODE: ClassVar[int] = 207
     RESPONSE: ClassVar[type[DeleteSubscriptionGroupResponse]]
@@ -1458,10 +3561,28 @@ class DeleteSubscriptionGroupRequest(_Struct):
     group_name: str
     clean_offset: bool | None
     """5.x."""
+    remove_offset: bool | None
+    """4.9."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
-        def __init__(self, *, group_name: str = ..., clean_offset: bool | None = ...) -> None: ...
+        def __init__(self, *,
+            group_name: str = ...,
+            clean_offset: bool | None = ...,
+            remove_offset: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
 
 class DeleteSubscriptionGroupResponse(_Struct):
     """DeleteSubscriptionGroupResponse."""
@@ -1474,7 +3595,7 @@ class DeleteSubscriptionGroupResponse(_Struct):
 class GetConsumeStatsRequest(_Struct):
     """GetConsumeStatsRequest."""
 
-    __slots__ = ("consumer_group", "topic", "topic_list")
+    __slots__ = ("consumer_group", "topic", "topic_list", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "GetConsumeStatsRequest"
     CODE: ClassVar[int] = 208
     RESPONSE: ClassVar[type[GetConsumeStatsResponse]]
@@ -1483,10 +3604,29 @@ class GetConsumeStatsRequest(_Struct):
     topic: str | None
     topic_list: str | None
     """5.3.2+: names with ";"."""
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
-        def __init__(self, *, consumer_group: str = ..., topic: str | None = ..., topic_list: str | None = ...) -> None: ...
+        def __init__(self, *,
+            consumer_group: str = ...,
+            topic: str | None = ...,
+            topic_list: str | None = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
 
 class GetConsumeStatsResponse(_Struct):
     """GetConsumeStatsResponse.
@@ -1497,21 +3637,92 @@ class GetConsumeStatsResponse(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "GetConsumeStatsResponse"
 
+# 209_suspend_consumer.wire
+
+class SuspendConsumerRequest(_Struct):
+    """Reserved: no server of either line answers it."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "SuspendConsumerRequest"
+    CODE: ClassVar[int] = 209
+
+# 210_resume_consumer.wire
+
+class ResumeConsumerRequest(_Struct):
+    """Reserved: no server of either line answers it."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "ResumeConsumerRequest"
+    CODE: ClassVar[int] = 210
+
+# 211_reset_consumer_offset_in_consumer.wire
+
+class ResetConsumerOffsetInConsumerRequest(_Struct):
+    """Reserved: no server of either line answers it."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "ResetConsumerOffsetInConsumerRequest"
+    CODE: ClassVar[int] = 211
+
+# 212_reset_consumer_offset_in_broker.wire
+
+class ResetConsumerOffsetInBrokerRequest(_Struct):
+    """Reserved: no server of either line answers it."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "ResetConsumerOffsetInBrokerRequest"
+    CODE: ClassVar[int] = 212
+
+# 213_adjust_consumer_thread_pool.wire
+
+class AdjustConsumerThreadPoolRequest(_Struct):
+    """Reserved: no server of either line answers it."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "AdjustConsumerThreadPoolRequest"
+    CODE: ClassVar[int] = 213
+
+# 214_who_consume_the_message.wire
+
+class WhoConsumeTheMessageRequest(_Struct):
+    """Reserved: no server of either line answers it."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "WhoConsumeTheMessageRequest"
+    CODE: ClassVar[int] = 214
+
 # 215_delete_topic_in_broker.wire
 
 class DeleteTopicInBrokerRequest(_Struct):
     """Deletes a topic with its messages on this broker."""
 
-    __slots__ = ("topic",)
+    __slots__ = ("topic", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "DeleteTopicInBrokerRequest"
     CODE: ClassVar[int] = 215
     RESPONSE: ClassVar[type[DeleteTopicInBrokerResponse]]
 
     topic: str
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
-        def __init__(self, *, topic: str = ...) -> None: ...
+        def __init__(self, *,
+            topic: str = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
 
 class DeleteTopicInBrokerResponse(_Struct):
     """DeleteTopicInBrokerResponse."""
@@ -1524,7 +3735,7 @@ class DeleteTopicInBrokerResponse(_Struct):
 class DeleteTopicInNamesrvRequest(_Struct):
     """Takes a topic out of this name server's routes."""
 
-    __slots__ = ("topic", "cluster_name")
+    __slots__ = ("topic", "cluster_name", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "DeleteTopicInNamesrvRequest"
     CODE: ClassVar[int] = 216
     RESPONSE: ClassVar[type[DeleteTopicInNamesrvResponse]]
@@ -1532,16 +3743,78 @@ class DeleteTopicInNamesrvRequest(_Struct):
     topic: str
     cluster_name: str | None
     """5.x."""
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
-        def __init__(self, *, topic: str = ..., cluster_name: str | None = ...) -> None: ...
+        def __init__(self, *,
+            topic: str = ...,
+            cluster_name: str | None = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
 
 class DeleteTopicInNamesrvResponse(_Struct):
     """DeleteTopicInNamesrvResponse."""
 
     __slots__ = ()
     NAME: ClassVar[str] = "DeleteTopicInNamesrvResponse"
+
+# 217_register_topic_in_namesrv.wire
+
+class RegisterTopicInNamesrvRequest(_Struct):
+    """Puts a topic into a name server's routes.
+
+    Since 5.0.
+
+    Body: TopicRouteData as JSON.
+    """
+
+    __slots__ = ("topic", "lo", "ns", "nsd", "bname", "oway")
+    NAME: ClassVar[str] = "RegisterTopicInNamesrvRequest"
+    CODE: ClassVar[int] = 217
+    RESPONSE: ClassVar[type[RegisterTopicInNamesrvResponse]]
+
+    topic: str
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            topic: str = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
+
+class RegisterTopicInNamesrvResponse(_Struct):
+    """RegisterTopicInNamesrvResponse."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "RegisterTopicInNamesrvResponse"
 
 # 219_get_kv_list_by_namespace.wire
 
@@ -1576,7 +3849,7 @@ class ResetConsumerClientOffsetRequest(_Struct):
     Body: offsetTable as JSON, queues as keys; or a list.
     """
 
-    __slots__ = ("topic", "group", "timestamp", "is_force")
+    __slots__ = ("topic", "group", "timestamp", "is_force", "queue_id", "offset", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "ResetConsumerClientOffsetRequest"
     CODE: ClassVar[int] = 220
 
@@ -1584,27 +3857,73 @@ class ResetConsumerClientOffsetRequest(_Struct):
     group: str
     timestamp: int
     is_force: bool
+    queue_id: int | None
+    """5.x."""
+    offset: int | None
+    """5.x."""
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
-        def __init__(self, *, topic: str = ..., group: str = ..., timestamp: int = ..., is_force: bool = ...) -> None: ...
+        def __init__(self, *,
+            topic: str = ...,
+            group: str = ...,
+            timestamp: int = ...,
+            is_force: bool = ...,
+            queue_id: int | None = ...,
+            offset: int | None = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
 
 # 221_get_consumer_status_from_client.wire
 
 class GetConsumerStatusFromClientRequest(_Struct):
     """Broker to client: where do you stand?"""
 
-    __slots__ = ("topic", "group")
+    __slots__ = ("topic", "group", "client_addr", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "GetConsumerStatusFromClientRequest"
     CODE: ClassVar[int] = 221
     RESPONSE: ClassVar[type[GetConsumerStatusFromClientResponse]]
 
     topic: str
     group: str
+    client_addr: str | None
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
-        def __init__(self, *, topic: str = ..., group: str = ...) -> None: ...
+        def __init__(self, *,
+            topic: str = ...,
+            group: str = ...,
+            client_addr: str | None = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
 
 class GetConsumerStatusFromClientResponse(_Struct):
     """GetConsumerStatusFromClientResponse.
@@ -1620,7 +3939,7 @@ class GetConsumerStatusFromClientResponse(_Struct):
 class InvokeBrokerToResetOffsetRequest(_Struct):
     """InvokeBrokerToResetOffsetRequest."""
 
-    __slots__ = ("topic", "group", "timestamp", "is_force", "queue_id", "offset")
+    __slots__ = ("topic", "group", "timestamp", "is_force", "queue_id", "offset", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "InvokeBrokerToResetOffsetRequest"
     CODE: ClassVar[int] = 222
     RESPONSE: ClassVar[type[InvokeBrokerToResetOffsetResponse]]
@@ -1633,6 +3952,16 @@ class InvokeBrokerToResetOffsetRequest(_Struct):
     """5.x."""
     offset: int | None
     """5.x."""
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
@@ -1643,6 +3972,11 @@ class InvokeBrokerToResetOffsetRequest(_Struct):
             is_force: bool = ...,
             queue_id: int | None = ...,
             offset: int | None = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
         ) -> None: ...
 
 class InvokeBrokerToResetOffsetResponse(_Struct):
@@ -1659,7 +3993,7 @@ class InvokeBrokerToResetOffsetResponse(_Struct):
 class InvokeBrokerToGetConsumerStatusRequest(_Struct):
     """InvokeBrokerToGetConsumerStatusRequest."""
 
-    __slots__ = ("topic", "group", "client_addr")
+    __slots__ = ("topic", "group", "client_addr", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "InvokeBrokerToGetConsumerStatusRequest"
     CODE: ClassVar[int] = 223
     RESPONSE: ClassVar[type[InvokeBrokerToGetConsumerStatusResponse]]
@@ -1668,10 +4002,29 @@ class InvokeBrokerToGetConsumerStatusRequest(_Struct):
     group: str
     client_addr: str | None
     """A client id."""
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
-        def __init__(self, *, topic: str = ..., group: str = ..., client_addr: str | None = ...) -> None: ...
+        def __init__(self, *,
+            topic: str = ...,
+            group: str = ...,
+            client_addr: str | None = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
 
 class InvokeBrokerToGetConsumerStatusResponse(_Struct):
     """InvokeBrokerToGetConsumerStatusResponse.
@@ -1707,21 +4060,303 @@ class GetTopicsByClusterResponse(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "GetTopicsByClusterResponse"
 
+# 225_update_and_create_subscription_group_list.wire
+
+class UpdateAndCreateSubscriptionGroupListRequest(_Struct):
+    """Creates several groups on this broker, or changes them.
+
+    Since 5.0.
+
+    Body: groupConfigList as JSON.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "UpdateAndCreateSubscriptionGroupListRequest"
+    CODE: ClassVar[int] = 225
+    RESPONSE: ClassVar[type[UpdateAndCreateSubscriptionGroupListResponse]]
+
+class UpdateAndCreateSubscriptionGroupListResponse(_Struct):
+    """UpdateAndCreateSubscriptionGroupListResponse."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "UpdateAndCreateSubscriptionGroupListResponse"
+
+# 3001_auth_create_user.wire
+
+class AuthCreateUserRequest(_Struct):
+    """Access rules of 5.x: a new user.
+
+    Since 5.0.
+
+    Body: UserInfo as JSON.
+    """
+
+    __slots__ = ("username",)
+    NAME: ClassVar[str] = "AuthCreateUserRequest"
+    CODE: ClassVar[int] = 3001
+    RESPONSE: ClassVar[type[AuthCreateUserResponse]]
+
+    username: str | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, username: str | None = ...) -> None: ...
+
+class AuthCreateUserResponse(_Struct):
+    """AuthCreateUserResponse."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "AuthCreateUserResponse"
+
+# 3002_auth_update_user.wire
+
+class AuthUpdateUserRequest(_Struct):
+    """Access rules of 5.x: changes a user.
+
+    Since 5.0.
+
+    Body: UserInfo as JSON.
+    """
+
+    __slots__ = ("username",)
+    NAME: ClassVar[str] = "AuthUpdateUserRequest"
+    CODE: ClassVar[int] = 3002
+    RESPONSE: ClassVar[type[AuthUpdateUserResponse]]
+
+    username: str | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, username: str | None = ...) -> None: ...
+
+class AuthUpdateUserResponse(_Struct):
+    """AuthUpdateUserResponse."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "AuthUpdateUserResponse"
+
+# 3003_auth_delete_user.wire
+
+class AuthDeleteUserRequest(_Struct):
+    """Access rules of 5.x: deletes a user.
+
+    Since 5.0.
+    """
+
+    __slots__ = ("username",)
+    NAME: ClassVar[str] = "AuthDeleteUserRequest"
+    CODE: ClassVar[int] = 3003
+    RESPONSE: ClassVar[type[AuthDeleteUserResponse]]
+
+    username: str | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, username: str | None = ...) -> None: ...
+
+class AuthDeleteUserResponse(_Struct):
+    """AuthDeleteUserResponse."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "AuthDeleteUserResponse"
+
+# 3004_auth_get_user.wire
+
+class AuthGetUserRequest(_Struct):
+    """Access rules of 5.x: one user.
+
+    Since 5.0.
+    """
+
+    __slots__ = ("username",)
+    NAME: ClassVar[str] = "AuthGetUserRequest"
+    CODE: ClassVar[int] = 3004
+    RESPONSE: ClassVar[type[AuthGetUserResponse]]
+
+    username: str | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, username: str | None = ...) -> None: ...
+
+class AuthGetUserResponse(_Struct):
+    """AuthGetUserResponse.
+
+    Body: UserInfo as JSON.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "AuthGetUserResponse"
+
+# 3005_auth_list_user.wire
+
+class AuthListUserRequest(_Struct):
+    """Access rules of 5.x: the users.
+
+    Since 5.0.
+    """
+
+    __slots__ = ("filter",)
+    NAME: ClassVar[str] = "AuthListUserRequest"
+    CODE: ClassVar[int] = 3005
+    RESPONSE: ClassVar[type[AuthListUserResponse]]
+
+    filter: str | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, filter: str | None = ...) -> None: ...
+
+class AuthListUserResponse(_Struct):
+    """AuthListUserResponse.
+
+    Body: list of UserInfo as JSON.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "AuthListUserResponse"
+
+# 3006_auth_create_acl.wire
+
+class AuthCreateAclRequest(_Struct):
+    """Access rules of 5.x: what a user may do.
+
+    Since 5.0.
+
+    Body: AclInfo as JSON.
+    """
+
+    __slots__ = ("subject",)
+    NAME: ClassVar[str] = "AuthCreateAclRequest"
+    CODE: ClassVar[int] = 3006
+    RESPONSE: ClassVar[type[AuthCreateAclResponse]]
+
+    subject: str | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, subject: str | None = ...) -> None: ...
+
+class AuthCreateAclResponse(_Struct):
+    """AuthCreateAclResponse."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "AuthCreateAclResponse"
+
+# 3007_auth_update_acl.wire
+
+class AuthUpdateAclRequest(_Struct):
+    """Access rules of 5.x: changes what a user may do.
+
+    Since 5.0.
+
+    Body: AclInfo as JSON.
+    """
+
+    __slots__ = ("subject",)
+    NAME: ClassVar[str] = "AuthUpdateAclRequest"
+    CODE: ClassVar[int] = 3007
+    RESPONSE: ClassVar[type[AuthUpdateAclResponse]]
+
+    subject: str | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, subject: str | None = ...) -> None: ...
+
+class AuthUpdateAclResponse(_Struct):
+    """AuthUpdateAclResponse."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "AuthUpdateAclResponse"
+
+# 3008_auth_delete_acl.wire
+
+class AuthDeleteAclRequest(_Struct):
+    """Access rules of 5.x: takes rules away.
+
+    Since 5.0.
+    """
+
+    __slots__ = ("subject", "policy_type", "resource")
+    NAME: ClassVar[str] = "AuthDeleteAclRequest"
+    CODE: ClassVar[int] = 3008
+    RESPONSE: ClassVar[type[AuthDeleteAclResponse]]
+
+    subject: str | None
+    policy_type: str | None
+    resource: str | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, subject: str | None = ..., policy_type: str | None = ..., resource: str | None = ...) -> None: ...
+
+class AuthDeleteAclResponse(_Struct):
+    """AuthDeleteAclResponse."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "AuthDeleteAclResponse"
+
+# 3009_auth_get_acl.wire
+
+class AuthGetAclRequest(_Struct):
+    """Access rules of 5.x: what one user may do.
+
+    Since 5.0.
+    """
+
+    __slots__ = ("subject",)
+    NAME: ClassVar[str] = "AuthGetAclRequest"
+    CODE: ClassVar[int] = 3009
+    RESPONSE: ClassVar[type[AuthGetAclResponse]]
+
+    subject: str | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, subject: str | None = ...) -> None: ...
+
+class AuthGetAclResponse(_Struct):
+    """AuthGetAclResponse.
+
+    Body: AclInfo as JSON.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "AuthGetAclResponse"
+
 # 300_query_topic_consume_by_who.wire
 
 class QueryTopicConsumeByWhoRequest(_Struct):
     """QueryTopicConsumeByWhoRequest."""
 
-    __slots__ = ("topic",)
+    __slots__ = ("topic", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "QueryTopicConsumeByWhoRequest"
     CODE: ClassVar[int] = 300
     RESPONSE: ClassVar[type[QueryTopicConsumeByWhoResponse]]
 
     topic: str
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
-        def __init__(self, *, topic: str = ...) -> None: ...
+        def __init__(self, *,
+            topic: str = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
 
 class QueryTopicConsumeByWhoResponse(_Struct):
     """QueryTopicConsumeByWhoResponse.
@@ -1732,22 +4367,138 @@ class QueryTopicConsumeByWhoResponse(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "QueryTopicConsumeByWhoResponse"
 
+# 3010_auth_list_acl.wire
+
+class AuthListAclRequest(_Struct):
+    """Access rules of 5.x: all rules.
+
+    Since 5.0.
+    """
+
+    __slots__ = ("subject_filter", "resource_filter")
+    NAME: ClassVar[str] = "AuthListAclRequest"
+    CODE: ClassVar[int] = 3010
+    RESPONSE: ClassVar[type[AuthListAclResponse]]
+
+    subject_filter: str | None
+    resource_filter: str | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, subject_filter: str | None = ..., resource_filter: str | None = ...) -> None: ...
+
+class AuthListAclResponse(_Struct):
+    """AuthListAclResponse.
+
+    Body: list of AclInfo as JSON.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "AuthListAclResponse"
+
+# 301_register_filter_server.wire
+
+class RegisterFilterServerRequest(_Struct):
+    """Filter server to broker; no server of either line answers it any more."""
+
+    __slots__ = ("filter_server_addr",)
+    NAME: ClassVar[str] = "RegisterFilterServerRequest"
+    CODE: ClassVar[int] = 301
+    RESPONSE: ClassVar[type[RegisterFilterServerResponse]]
+
+    filter_server_addr: str | None
+    """4.9."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, filter_server_addr: str | None = ...) -> None: ...
+
+class RegisterFilterServerResponse(_Struct):
+    """RegisterFilterServerResponse."""
+
+    __slots__ = ("broker_name", "broker_id")
+    NAME: ClassVar[str] = "RegisterFilterServerResponse"
+
+    broker_name: str | None
+    """4.9."""
+    broker_id: int | None
+    """4.9."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, broker_name: str | None = ..., broker_id: int | None = ...) -> None: ...
+
+# 302_register_message_filter_class.wire
+
+class RegisterMessageFilterClassRequest(_Struct):
+    """Client to filter server; no server of either line answers it any more.
+
+    Body: source text.
+    """
+
+    __slots__ = ("consumer_group", "topic", "class_name", "class_crc")
+    NAME: ClassVar[str] = "RegisterMessageFilterClassRequest"
+    CODE: ClassVar[int] = 302
+    RESPONSE: ClassVar[type[RegisterMessageFilterClassResponse]]
+
+    consumer_group: str | None
+    """4.9."""
+    topic: str | None
+    """4.9."""
+    class_name: str | None
+    """4.9."""
+    class_crc: int | None
+    """4.9."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            consumer_group: str | None = ...,
+            topic: str | None = ...,
+            class_name: str | None = ...,
+            class_crc: int | None = ...,
+        ) -> None: ...
+
+class RegisterMessageFilterClassResponse(_Struct):
+    """RegisterMessageFilterClassResponse."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "RegisterMessageFilterClassResponse"
+
 # 303_query_consume_time_span.wire
 
 class QueryConsumeTimeSpanRequest(_Struct):
     """QueryConsumeTimeSpanRequest."""
 
-    __slots__ = ("topic", "group")
+    __slots__ = ("topic", "group", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "QueryConsumeTimeSpanRequest"
     CODE: ClassVar[int] = 303
     RESPONSE: ClassVar[type[QueryConsumeTimeSpanResponse]]
 
     topic: str
     group: str
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
-        def __init__(self, *, topic: str = ..., group: str = ...) -> None: ...
+        def __init__(self, *,
+            topic: str = ...,
+            group: str = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
 
 class QueryConsumeTimeSpanResponse(_Struct):
     """QueryConsumeTimeSpanResponse.
@@ -1817,7 +4568,7 @@ class CleanExpiredConsumequeueResponse(_Struct):
 class GetConsumerRunningInfoRequest(_Struct):
     """Asked of a broker, which asks the client (code 207 when that does not answer within 10 s)."""
 
-    __slots__ = ("consumer_group", "client_id", "jstack_enable")
+    __slots__ = ("consumer_group", "client_id", "jstack_enable", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "GetConsumerRunningInfoRequest"
     CODE: ClassVar[int] = 307
     RESPONSE: ClassVar[type[GetConsumerRunningInfoResponse]]
@@ -1825,10 +4576,26 @@ class GetConsumerRunningInfoRequest(_Struct):
     consumer_group: str
     client_id: str
     jstack_enable: bool | None
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
-        def __init__(self, *, consumer_group: str = ..., client_id: str = ..., jstack_enable: bool | None = ...) -> None: ...
+        def __init__(self, *,
+            consumer_group: str = ...,
+            client_id: str = ...,
+            jstack_enable: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
 
 class GetConsumerRunningInfoResponse(_Struct):
     """GetConsumerRunningInfoResponse.
@@ -1844,7 +4611,7 @@ class GetConsumerRunningInfoResponse(_Struct):
 class QueryCorrectionOffsetRequest(_Struct):
     """QueryCorrectionOffsetRequest."""
 
-    __slots__ = ("filter_groups", "compare_group", "topic")
+    __slots__ = ("filter_groups", "compare_group", "topic", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "QueryCorrectionOffsetRequest"
     CODE: ClassVar[int] = 308
     RESPONSE: ClassVar[type[QueryCorrectionOffsetResponse]]
@@ -1852,10 +4619,29 @@ class QueryCorrectionOffsetRequest(_Struct):
     filter_groups: str | None
     compare_group: str
     topic: str
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
-        def __init__(self, *, filter_groups: str | None = ..., compare_group: str = ..., topic: str = ...) -> None: ...
+        def __init__(self, *,
+            filter_groups: str | None = ...,
+            compare_group: str = ...,
+            topic: str = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
 
 class QueryCorrectionOffsetResponse(_Struct):
     """QueryCorrectionOffsetResponse.
@@ -1874,7 +4660,20 @@ class ConsumeMessageDirectlyRequest(_Struct):
     Body: broker to client: one stored message.
     """
 
-    __slots__ = ("consumer_group", "client_id", "msg_id", "broker_name", "topic", "topic_sys_flag", "group_sys_flag")
+    __slots__ = (
+        "consumer_group",
+        "client_id",
+        "msg_id",
+        "broker_name",
+        "topic",
+        "topic_sys_flag",
+        "group_sys_flag",
+        "lo",
+        "ns",
+        "nsd",
+        "bname",
+        "oway",
+    )
     NAME: ClassVar[str] = "ConsumeMessageDirectlyRequest"
     CODE: ClassVar[int] = 309
     RESPONSE: ClassVar[type[ConsumeMessageDirectlyResponse]]
@@ -1886,6 +4685,16 @@ class ConsumeMessageDirectlyRequest(_Struct):
     topic: str | None
     topic_sys_flag: int | None
     group_sys_flag: int | None
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
@@ -1897,6 +4706,11 @@ class ConsumeMessageDirectlyRequest(_Struct):
             topic: str | None = ...,
             topic_sys_flag: int | None = ...,
             group_sys_flag: int | None = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
         ) -> None: ...
 
 class ConsumeMessageDirectlyResponse(_Struct):
@@ -1931,6 +4745,11 @@ class SendMessageV2Request(_Struct):
         "max_reconsume_times",
         "batch",
         "broker_name",
+        "lo",
+        "ns",
+        "nsd",
+        "bname",
+        "oway",
     )
     NAME: ClassVar[str] = "SendMessageV2Request"
     CODE: ClassVar[int] = 310
@@ -1954,6 +4773,16 @@ class SendMessageV2Request(_Struct):
     batch: bool | None
     broker_name: str | None
     """5.x."""
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
@@ -1972,6 +4801,11 @@ class SendMessageV2Request(_Struct):
             max_reconsume_times: int | None = ...,
             batch: bool | None = ...,
             broker_name: str | None = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
         ) -> None: ...
 
 class SendMessageV2Response(_Struct):
@@ -2011,24 +4845,104 @@ class SendMessageV2Response(_Struct):
             trace_on: str | None = ...,
         ) -> None: ...
 
-# 314_get_all_producer_info.wire
+# 311_get_unit_topic_list.wire
 
-class GetAllProducerInfoRequest(_Struct):
-    """GetAllProducerInfoRequest."""
+class GetUnitTopicListRequest(_Struct):
+    """Topics that belong to one unit of several."""
 
     __slots__ = ()
-    NAME: ClassVar[str] = "GetAllProducerInfoRequest"
-    CODE: ClassVar[int] = 314
-    RESPONSE: ClassVar[type[GetAllProducerInfoResponse]]
+    NAME: ClassVar[str] = "GetUnitTopicListRequest"
+    CODE: ClassVar[int] = 311
+    RESPONSE: ClassVar[type[GetUnitTopicListResponse]]
 
-class GetAllProducerInfoResponse(_Struct):
-    """GetAllProducerInfoResponse.
+class GetUnitTopicListResponse(_Struct):
+    """GetUnitTopicListResponse.
 
-    Body: data as JSON.
+    Body: topicList as JSON.
     """
 
     __slots__ = ()
-    NAME: ClassVar[str] = "GetAllProducerInfoResponse"
+    NAME: ClassVar[str] = "GetUnitTopicListResponse"
+
+# 312_get_has_unit_sub_topic_list.wire
+
+class GetHasUnitSubTopicListRequest(_Struct):
+    """Topics with subscribers in a unit."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "GetHasUnitSubTopicListRequest"
+    CODE: ClassVar[int] = 312
+    RESPONSE: ClassVar[type[GetHasUnitSubTopicListResponse]]
+
+class GetHasUnitSubTopicListResponse(_Struct):
+    """GetHasUnitSubTopicListResponse.
+
+    Body: topicList as JSON.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "GetHasUnitSubTopicListResponse"
+
+# 313_get_has_unit_sub_ununit_topic_list.wire
+
+class GetHasUnitSubUnunitTopicListRequest(_Struct):
+    """Topics of no unit with subscribers in a unit."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "GetHasUnitSubUnunitTopicListRequest"
+    CODE: ClassVar[int] = 313
+    RESPONSE: ClassVar[type[GetHasUnitSubUnunitTopicListResponse]]
+
+class GetHasUnitSubUnunitTopicListResponse(_Struct):
+    """GetHasUnitSubUnunitTopicListResponse.
+
+    Body: topicList as JSON.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "GetHasUnitSubUnunitTopicListResponse"
+
+# 314_clone_group_offset.wire
+
+class CloneGroupOffsetRequest(_Struct):
+    """Copies a group's offsets to another group."""
+
+    __slots__ = ("src_group", "dest_group", "topic", "offline", "ns", "nsd", "bname", "oway")
+    NAME: ClassVar[str] = "CloneGroupOffsetRequest"
+    CODE: ClassVar[int] = 314
+    RESPONSE: ClassVar[type[CloneGroupOffsetResponse]]
+
+    src_group: str
+    dest_group: str
+    topic: str | None
+    offline: bool | None
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            src_group: str = ...,
+            dest_group: str = ...,
+            topic: str | None = ...,
+            offline: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
+
+class CloneGroupOffsetResponse(_Struct):
+    """CloneGroupOffsetResponse."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "CloneGroupOffsetResponse"
 
 # 315_view_broker_stats_data.wire
 
@@ -2158,6 +5072,11 @@ class SendBatchMessageRequest(_Struct):
         "max_reconsume_times",
         "batch",
         "broker_name",
+        "lo",
+        "ns",
+        "nsd",
+        "bname",
+        "oway",
     )
     NAME: ClassVar[str] = "SendBatchMessageRequest"
     CODE: ClassVar[int] = 320
@@ -2181,6 +5100,16 @@ class SendBatchMessageRequest(_Struct):
     """True."""
     broker_name: str | None
     """5.x."""
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
@@ -2199,6 +5128,11 @@ class SendBatchMessageRequest(_Struct):
             max_reconsume_times: int | None = ...,
             batch: bool | None = ...,
             broker_name: str | None = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
         ) -> None: ...
 
 class SendBatchMessageResponse(_Struct):
@@ -2245,25 +5179,40 @@ class SendBatchMessageResponse(_Struct):
 class QueryConsumeQueueRequest(_Struct):
     """QueryConsumeQueueRequest."""
 
-    __slots__ = ("topic", "queue_id", "index", "count", "consumer_group")
+    __slots__ = ("topic", "queue_id", "index", "count", "consumer_group", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "QueryConsumeQueueRequest"
     CODE: ClassVar[int] = 321
     RESPONSE: ClassVar[type[QueryConsumeQueueResponse]]
 
-    topic: str
-    queue_id: int
-    index: int
-    count: int
+    topic: str | None
+    queue_id: int | None
+    index: int | None
+    count: int | None
     consumer_group: str | None
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
         def __init__(self, *,
-            topic: str = ...,
-            queue_id: int = ...,
-            index: int = ...,
-            count: int = ...,
+            topic: str | None = ...,
+            queue_id: int | None = ...,
+            index: int | None = ...,
+            count: int | None = ...,
             consumer_group: str | None = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
         ) -> None: ...
 
 class QueryConsumeQueueResponse(_Struct):
@@ -2327,18 +5276,346 @@ class ResumeCheckHalfMessageRequest(_Struct):
     CODE: ClassVar[int] = 323
     RESPONSE: ClassVar[type[ResumeCheckHalfMessageResponse]]
 
-    msg_id: str
+    msg_id: str | None
     topic: str | None
 
     if TYPE_CHECKING:
 
-        def __init__(self, *, msg_id: str = ..., topic: str | None = ...) -> None: ...
+        def __init__(self, *, msg_id: str | None = ..., topic: str | None = ...) -> None: ...
 
 class ResumeCheckHalfMessageResponse(_Struct):
     """ResumeCheckHalfMessageResponse."""
 
     __slots__ = ()
     NAME: ClassVar[str] = "ResumeCheckHalfMessageResponse"
+
+# 324_send_reply_message.wire
+
+class SendReplyMessageRequest(_Struct):
+    """Answers a request message: the broker hands it to the client that waits for it. Topic, sender and correlation stand in
+    `properties`.
+
+    Body: message bytes.
+    """
+
+    __slots__ = (
+        "producer_group",
+        "topic",
+        "default_topic",
+        "default_topic_queue_nums",
+        "queue_id",
+        "sys_flag",
+        "born_timestamp",
+        "flag",
+        "properties",
+        "reconsume_times",
+        "unit_mode",
+        "batch",
+        "max_reconsume_times",
+        "lo",
+        "ns",
+        "nsd",
+        "bname",
+        "oway",
+    )
+    NAME: ClassVar[str] = "SendReplyMessageRequest"
+    CODE: ClassVar[int] = 324
+    RESPONSE: ClassVar[type[SendReplyMessageResponse]]
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: int
+    queue_id: int
+    sys_flag: int
+    born_timestamp: int
+    flag: int
+    properties: str | None
+    reconsume_times: int | None
+    unit_mode: bool | None
+    batch: bool | None
+    max_reconsume_times: int | None
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            producer_group: str = ...,
+            topic: str = ...,
+            default_topic: str = ...,
+            default_topic_queue_nums: int = ...,
+            queue_id: int = ...,
+            sys_flag: int = ...,
+            born_timestamp: int = ...,
+            flag: int = ...,
+            properties: str | None = ...,
+            reconsume_times: int | None = ...,
+            unit_mode: bool | None = ...,
+            batch: bool | None = ...,
+            max_reconsume_times: int | None = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
+
+class SendReplyMessageResponse(_Struct):
+    """SendReplyMessageResponse."""
+
+    __slots__ = (
+        "msg_id",
+        "queue_id",
+        "queue_offset",
+        "transaction_id",
+        "batch_uniq_id",
+        "recall_handle",
+        "msg_region",
+        "trace_on",
+    )
+    NAME: ClassVar[str] = "SendReplyMessageResponse"
+
+    msg_id: str
+    queue_id: int
+    queue_offset: int
+    transaction_id: str | None
+    batch_uniq_id: str | None
+    """5.x."""
+    recall_handle: str | None
+    """5.x."""
+    msg_region: str | None
+    trace_on: str | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            msg_id: str = ...,
+            queue_id: int = ...,
+            queue_offset: int = ...,
+            transaction_id: str | None = ...,
+            batch_uniq_id: str | None = ...,
+            recall_handle: str | None = ...,
+            msg_region: str | None = ...,
+            trace_on: str | None = ...,
+        ) -> None: ...
+
+# 325_send_reply_message_v2.wire
+
+class SendReplyMessageV2Request(_Struct):
+    """Answers a request message; the fields of code 324 under short names.
+
+    Body: message bytes.
+    """
+
+    __slots__ = (
+        "producer_group",
+        "topic",
+        "default_topic",
+        "default_topic_queue_nums",
+        "queue_id",
+        "sys_flag",
+        "born_timestamp",
+        "flag",
+        "properties",
+        "reconsume_times",
+        "unit_mode",
+        "max_reconsume_times",
+        "batch",
+        "broker_name",
+        "lo",
+        "ns",
+        "nsd",
+        "bname",
+        "oway",
+    )
+    NAME: ClassVar[str] = "SendReplyMessageV2Request"
+    CODE: ClassVar[int] = 325
+    RESPONSE: ClassVar[type[SendReplyMessageV2Response]]
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: int
+    queue_id: int
+    sys_flag: int
+    born_timestamp: int
+    flag: int
+    properties: str | None
+    reconsume_times: int | None
+    unit_mode: bool | None
+    max_reconsume_times: int | None
+    batch: bool | None
+    broker_name: str | None
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            producer_group: str = ...,
+            topic: str = ...,
+            default_topic: str = ...,
+            default_topic_queue_nums: int = ...,
+            queue_id: int = ...,
+            sys_flag: int = ...,
+            born_timestamp: int = ...,
+            flag: int = ...,
+            properties: str | None = ...,
+            reconsume_times: int | None = ...,
+            unit_mode: bool | None = ...,
+            max_reconsume_times: int | None = ...,
+            batch: bool | None = ...,
+            broker_name: str | None = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
+
+class SendReplyMessageV2Response(_Struct):
+    """SendReplyMessageV2Response."""
+
+    __slots__ = (
+        "msg_id",
+        "queue_id",
+        "queue_offset",
+        "transaction_id",
+        "batch_uniq_id",
+        "recall_handle",
+        "msg_region",
+        "trace_on",
+    )
+    NAME: ClassVar[str] = "SendReplyMessageV2Response"
+
+    msg_id: str
+    queue_id: int
+    queue_offset: int
+    transaction_id: str | None
+    batch_uniq_id: str | None
+    """5.x."""
+    recall_handle: str | None
+    """5.x."""
+    msg_region: str | None
+    trace_on: str | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            msg_id: str = ...,
+            queue_id: int = ...,
+            queue_offset: int = ...,
+            transaction_id: str | None = ...,
+            batch_uniq_id: str | None = ...,
+            recall_handle: str | None = ...,
+            msg_region: str | None = ...,
+            trace_on: str | None = ...,
+        ) -> None: ...
+
+# 326_push_reply_message_to_client.wire
+
+class PushReplyMessageToClientRequest(_Struct):
+    """Broker to client: the answer that it waits for. Answered with code 0.
+
+    Body: message bytes, possibly compressed.
+    """
+
+    __slots__ = (
+        "producer_group",
+        "topic",
+        "default_topic",
+        "default_topic_queue_nums",
+        "queue_id",
+        "sys_flag",
+        "born_timestamp",
+        "flag",
+        "properties",
+        "reconsume_times",
+        "unit_mode",
+        "born_host",
+        "store_host",
+        "store_timestamp",
+        "lo",
+        "ns",
+        "nsd",
+        "bname",
+        "oway",
+    )
+    NAME: ClassVar[str] = "PushReplyMessageToClientRequest"
+    CODE: ClassVar[int] = 326
+    RESPONSE: ClassVar[type[PushReplyMessageToClientResponse]]
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: int
+    queue_id: int
+    sys_flag: int
+    born_timestamp: int
+    flag: int
+    properties: str | None
+    reconsume_times: int | None
+    unit_mode: bool | None
+    born_host: str
+    store_host: str
+    store_timestamp: int
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            producer_group: str = ...,
+            topic: str = ...,
+            default_topic: str = ...,
+            default_topic_queue_nums: int = ...,
+            queue_id: int = ...,
+            sys_flag: int = ...,
+            born_timestamp: int = ...,
+            flag: int = ...,
+            properties: str | None = ...,
+            reconsume_times: int | None = ...,
+            unit_mode: bool | None = ...,
+            born_host: str = ...,
+            store_host: str = ...,
+            store_timestamp: int = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
+
+class PushReplyMessageToClientResponse(_Struct):
+    """PushReplyMessageToClientResponse."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "PushReplyMessageToClientResponse"
 
 # 327_add_write_perm_of_broker.wire
 
@@ -2368,21 +5645,70 @@ class AddWritePermOfBrokerResponse(_Struct):
 
         def __init__(self, *, add_topic_count: int = ...) -> None: ...
 
+# 328_get_all_producer_info.wire
+
+class GetAllProducerInfoRequest(_Struct):
+    """The live members of every producer group."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "GetAllProducerInfoRequest"
+    CODE: ClassVar[int] = 328
+    RESPONSE: ClassVar[type[GetAllProducerInfoResponse]]
+
+class GetAllProducerInfoResponse(_Struct):
+    """GetAllProducerInfoResponse.
+
+    Body: data as JSON.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "GetAllProducerInfoResponse"
+
+# 329_delete_expired_commitlog.wire
+
+class DeleteExpiredCommitlogRequest(_Struct):
+    """Deletes commit log files that are old enough."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "DeleteExpiredCommitlogRequest"
+    CODE: ClassVar[int] = 329
+    RESPONSE: ClassVar[type[DeleteExpiredCommitlogResponse]]
+
+class DeleteExpiredCommitlogResponse(_Struct):
+    """DeleteExpiredCommitlogResponse."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "DeleteExpiredCommitlogResponse"
+
 # 343_query_topics_by_consumer.wire
 
 class QueryTopicsByConsumerRequest(_Struct):
     """QueryTopicsByConsumerRequest."""
 
-    __slots__ = ("group",)
+    __slots__ = ("group", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "QueryTopicsByConsumerRequest"
     CODE: ClassVar[int] = 343
     RESPONSE: ClassVar[type[QueryTopicsByConsumerResponse]]
 
     group: str
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
-        def __init__(self, *, group: str = ...) -> None: ...
+        def __init__(self, *,
+            group: str = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
 
 class QueryTopicsByConsumerResponse(_Struct):
     """QueryTopicsByConsumerResponse.
@@ -2398,17 +5724,35 @@ class QueryTopicsByConsumerResponse(_Struct):
 class QuerySubscriptionByConsumerRequest(_Struct):
     """QuerySubscriptionByConsumerRequest."""
 
-    __slots__ = ("group", "topic")
+    __slots__ = ("group", "topic", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "QuerySubscriptionByConsumerRequest"
     CODE: ClassVar[int] = 345
     RESPONSE: ClassVar[type[QuerySubscriptionByConsumerResponse]]
 
     group: str
-    topic: str
+    topic: str | None
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
-        def __init__(self, *, group: str = ..., topic: str = ...) -> None: ...
+        def __init__(self, *,
+            group: str = ...,
+            topic: str | None = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
 
 class QuerySubscriptionByConsumerResponse(_Struct):
     """QuerySubscriptionByConsumerResponse.
@@ -2427,17 +5771,33 @@ class GetTopicConfigRequest(_Struct):
     Since 5.0.
     """
 
-    __slots__ = ("topic", "lo")
+    __slots__ = ("topic", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "GetTopicConfigRequest"
     CODE: ClassVar[int] = 351
     RESPONSE: ClassVar[type[GetTopicConfigResponse]]
 
     topic: str
     lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
-        def __init__(self, *, topic: str = ..., lo: bool | None = ...) -> None: ...
+        def __init__(self, *,
+            topic: str = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
 
 class GetTopicConfigResponse(_Struct):
     """GetTopicConfigResponse.
@@ -2456,16 +5816,30 @@ class GetSubscriptiongroupConfigRequest(_Struct):
     Since 5.0.
     """
 
-    __slots__ = ("group",)
+    __slots__ = ("group", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "GetSubscriptiongroupConfigRequest"
     CODE: ClassVar[int] = 352
     RESPONSE: ClassVar[type[GetSubscriptiongroupConfigResponse]]
 
     group: str
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
 
     if TYPE_CHECKING:
 
-        def __init__(self, *, group: str = ...) -> None: ...
+        def __init__(self, *,
+            group: str = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
 
 class GetSubscriptiongroupConfigResponse(_Struct):
     """GetSubscriptiongroupConfigResponse.
@@ -2475,6 +5849,286 @@ class GetSubscriptiongroupConfigResponse(_Struct):
 
     __slots__ = ()
     NAME: ClassVar[str] = "GetSubscriptiongroupConfigResponse"
+
+# 353_update_and_get_group_forbidden.wire
+
+class UpdateAndGetGroupForbiddenRequest(_Struct):
+    """Whether a group may read a topic.
+
+    Since 5.0.
+    """
+
+    __slots__ = ("group", "topic", "readable", "lo", "ns", "nsd", "bname", "oway")
+    NAME: ClassVar[str] = "UpdateAndGetGroupForbiddenRequest"
+    CODE: ClassVar[int] = 353
+    RESPONSE: ClassVar[type[UpdateAndGetGroupForbiddenResponse]]
+
+    group: str
+    topic: str
+    readable: bool | None
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            group: str = ...,
+            topic: str = ...,
+            readable: bool | None = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
+
+class UpdateAndGetGroupForbiddenResponse(_Struct):
+    """UpdateAndGetGroupForbiddenResponse.
+
+    Body: GroupForbidden as JSON.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "UpdateAndGetGroupForbiddenResponse"
+
+# 354_check_rocksdb_cq_write_progress.wire
+
+class CheckRocksdbCqWriteProgressRequest(_Struct):
+    """Compares the file and RocksDB queues of a topic.
+
+    Since 5.0.
+    """
+
+    __slots__ = ("topic", "check_store_time")
+    NAME: ClassVar[str] = "CheckRocksdbCqWriteProgressRequest"
+    CODE: ClassVar[int] = 354
+    RESPONSE: ClassVar[type[CheckRocksdbCqWriteProgressResponse]]
+
+    topic: str
+    check_store_time: int | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, topic: str = ..., check_store_time: int | None = ...) -> None: ...
+
+class CheckRocksdbCqWriteProgressResponse(_Struct):
+    """CheckRocksdbCqWriteProgressResponse.
+
+    Body: checkResult and checkStatus as JSON.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "CheckRocksdbCqWriteProgressResponse"
+
+# 355_export_rocksdb_config_to_json.wire
+
+class ExportRocksdbConfigToJsonRequest(_Struct):
+    """Writes what RocksDB holds of topics, groups or offsets to files.
+
+    Since 5.0.
+    """
+
+    __slots__ = ("config_type",)
+    NAME: ClassVar[str] = "ExportRocksdbConfigToJsonRequest"
+    CODE: ClassVar[int] = 355
+    RESPONSE: ClassVar[type[ExportRocksdbConfigToJsonResponse]]
+
+    config_type: str
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, config_type: str = ...) -> None: ...
+
+class ExportRocksdbConfigToJsonResponse(_Struct):
+    """ExportRocksdbConfigToJsonResponse."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "ExportRocksdbConfigToJsonResponse"
+
+# 361_lite_pull_message.wire
+
+class LitePullMessageRequest(_Struct):
+    """Code 11 for lite pull consumers, in a pool of threads of its own.
+
+    Since 5.0.
+    """
+
+    __slots__ = (
+        "consumer_group",
+        "topic",
+        "queue_id",
+        "queue_offset",
+        "max_msg_nums",
+        "sys_flag",
+        "commit_offset",
+        "suspend_timeout_millis",
+        "subscription",
+        "sub_version",
+        "expression_type",
+        "lite_topic",
+        "max_msg_bytes",
+        "request_source",
+        "proxy_froward_client_id",
+        "lo",
+        "ns",
+        "nsd",
+        "bname",
+        "oway",
+    )
+    NAME: ClassVar[str] = "LitePullMessageRequest"
+    CODE: ClassVar[int] = 361
+    RESPONSE: ClassVar[type[LitePullMessageResponse]]
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    max_msg_nums: int
+    sys_flag: int
+    commit_offset: int
+    suspend_timeout_millis: int
+    subscription: str | None
+    sub_version: int
+    expression_type: str | None
+    lite_topic: str | None
+    max_msg_bytes: int | None
+    request_source: int | None
+    proxy_froward_client_id: str | None
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            consumer_group: str = ...,
+            topic: str = ...,
+            queue_id: int = ...,
+            queue_offset: int = ...,
+            max_msg_nums: int = ...,
+            sys_flag: int = ...,
+            commit_offset: int = ...,
+            suspend_timeout_millis: int = ...,
+            subscription: str | None = ...,
+            sub_version: int = ...,
+            expression_type: str | None = ...,
+            lite_topic: str | None = ...,
+            max_msg_bytes: int | None = ...,
+            request_source: int | None = ...,
+            proxy_froward_client_id: str | None = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
+
+class LitePullMessageResponse(_Struct):
+    """LitePullMessageResponse.
+
+    Body: stored messages, one after the other.
+    """
+
+    __slots__ = (
+        "suggest_which_broker_id",
+        "next_begin_offset",
+        "min_offset",
+        "max_offset",
+        "offset_delta",
+        "topic_sys_flag",
+        "group_sys_flag",
+        "forbidden_type",
+    )
+    NAME: ClassVar[str] = "LitePullMessageResponse"
+
+    suggest_which_broker_id: int
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    offset_delta: int | None
+    topic_sys_flag: int | None
+    group_sys_flag: int | None
+    forbidden_type: int | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            suggest_which_broker_id: int = ...,
+            next_begin_offset: int = ...,
+            min_offset: int = ...,
+            max_offset: int = ...,
+            offset_delta: int | None = ...,
+            topic_sys_flag: int | None = ...,
+            group_sys_flag: int | None = ...,
+            forbidden_type: int | None = ...,
+        ) -> None: ...
+
+# 370_recall_message.wire
+
+class RecallMessageRequest(_Struct):
+    """Takes a timer message back before its time (recallMessageEnable).
+
+    Since 5.0.
+    """
+
+    __slots__ = ("producer_group", "topic", "recall_handle", "lo", "ns", "nsd", "bname", "oway")
+    NAME: ClassVar[str] = "RecallMessageRequest"
+    CODE: ClassVar[int] = 370
+    RESPONSE: ClassVar[type[RecallMessageResponse]]
+
+    producer_group: str | None
+    topic: str
+    recall_handle: str
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            producer_group: str | None = ...,
+            topic: str = ...,
+            recall_handle: str = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
+
+class RecallMessageResponse(_Struct):
+    """RecallMessageResponse."""
+
+    __slots__ = ("msg_id",)
+    NAME: ClassVar[str] = "RecallMessageResponse"
+
+    msg_id: str
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, msg_id: str = ...) -> None: ...
 
 # 400_query_assignment.wire
 
@@ -2521,14 +6175,420 @@ class SetMessageRequestModeResponse(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "SetMessageRequestModeResponse"
 
+# 402_get_all_message_request_mode.wire
+
+class GetAllMessageRequestModeRequest(_Struct):
+    """Slave to master: which groups pull and which pop.
+
+    Since 5.0.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "GetAllMessageRequestModeRequest"
+    CODE: ClassVar[int] = 402
+    RESPONSE: ClassVar[type[GetAllMessageRequestModeResponse]]
+
+class GetAllMessageRequestModeResponse(_Struct):
+    """GetAllMessageRequestModeResponse.
+
+    Body: messageRequestModeMap as JSON.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "GetAllMessageRequestModeResponse"
+
+# 5001_switch_timer_engine.wire
+
+class SwitchTimerEngineRequest(_Struct):
+    """From timer messages in files to RocksDB and back.
+
+    Since 5.0.
+    """
+
+    __slots__ = ("engine",)
+    NAME: ClassVar[str] = "SwitchTimerEngineRequest"
+    CODE: ClassVar[int] = 5001
+    RESPONSE: ClassVar[type[SwitchTimerEngineResponse]]
+
+    engine: str | None
+    """F files, R RocksDB."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, engine: str | None = ...) -> None: ...
+
+class SwitchTimerEngineResponse(_Struct):
+    """SwitchTimerEngineResponse."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "SwitchTimerEngineResponse"
+
+# 513_update_and_create_static_topic.wire
+
+class UpdateAndCreateStaticTopicRequest(_Struct):
+    """Creates a topic whose queues keep their numbers when they move.
+
+    Since 5.0.
+
+    Body: TopicQueueMappingDetail as JSON.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "UpdateAndCreateStaticTopicRequest"
+    CODE: ClassVar[int] = 513
+    RESPONSE: ClassVar[type[UpdateAndCreateStaticTopicResponse]]
+
+class UpdateAndCreateStaticTopicResponse(_Struct):
+    """UpdateAndCreateStaticTopicResponse."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "UpdateAndCreateStaticTopicResponse"
+
+# 901_get_broker_member_group.wire
+
+class GetBrokerMemberGroupRequest(_Struct):
+    """The brokers of one broker name.
+
+    Since 5.0.
+    """
+
+    __slots__ = ("cluster_name", "broker_name")
+    NAME: ClassVar[str] = "GetBrokerMemberGroupRequest"
+    CODE: ClassVar[int] = 901
+    RESPONSE: ClassVar[type[GetBrokerMemberGroupResponse]]
+
+    cluster_name: str
+    broker_name: str
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, cluster_name: str = ..., broker_name: str = ...) -> None: ...
+
+class GetBrokerMemberGroupResponse(_Struct):
+    """GetBrokerMemberGroupResponse.
+
+    Body: brokerMemberGroup as JSON.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "GetBrokerMemberGroupResponse"
+
+# 902_add_broker.wire
+
+class AddBrokerRequest(_Struct):
+    """To a container of brokers: start one more.
+
+    Since 5.0.
+    """
+
+    __slots__ = ("config_path",)
+    NAME: ClassVar[str] = "AddBrokerRequest"
+    CODE: ClassVar[int] = 902
+    RESPONSE: ClassVar[type[AddBrokerResponse]]
+
+    config_path: str | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, config_path: str | None = ...) -> None: ...
+
+class AddBrokerResponse(_Struct):
+    """AddBrokerResponse."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "AddBrokerResponse"
+
+# 903_remove_broker.wire
+
+class RemoveBrokerRequest(_Struct):
+    """To a container of brokers: stop one.
+
+    Since 5.0.
+    """
+
+    __slots__ = ("broker_name", "broker_cluster_name", "broker_id")
+    NAME: ClassVar[str] = "RemoveBrokerRequest"
+    CODE: ClassVar[int] = 903
+    RESPONSE: ClassVar[type[RemoveBrokerResponse]]
+
+    broker_name: str
+    broker_cluster_name: str
+    broker_id: int
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, broker_name: str = ..., broker_cluster_name: str = ..., broker_id: int = ...) -> None: ...
+
+class RemoveBrokerResponse(_Struct):
+    """RemoveBrokerResponse."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "RemoveBrokerResponse"
+
+# 904_broker_heartbeat.wire
+
+class BrokerHeartbeatRequest(_Struct):
+    """Broker to name server or controller: I am alive.
+
+    Since 5.0.
+    """
+
+    __slots__ = (
+        "cluster_name",
+        "broker_addr",
+        "broker_name",
+        "broker_id",
+        "epoch",
+        "max_offset",
+        "confirm_offset",
+        "heartbeat_timeout_mills",
+        "election_priority",
+    )
+    NAME: ClassVar[str] = "BrokerHeartbeatRequest"
+    CODE: ClassVar[int] = 904
+    RESPONSE: ClassVar[type[BrokerHeartbeatResponse]]
+
+    cluster_name: str
+    broker_addr: str
+    broker_name: str
+    broker_id: int | None
+    epoch: int | None
+    max_offset: int | None
+    confirm_offset: int | None
+    heartbeat_timeout_mills: int | None
+    election_priority: int | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            cluster_name: str = ...,
+            broker_addr: str = ...,
+            broker_name: str = ...,
+            broker_id: int | None = ...,
+            epoch: int | None = ...,
+            max_offset: int | None = ...,
+            confirm_offset: int | None = ...,
+            heartbeat_timeout_mills: int | None = ...,
+            election_priority: int | None = ...,
+        ) -> None: ...
+
+class BrokerHeartbeatResponse(_Struct):
+    """BrokerHeartbeatResponse."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "BrokerHeartbeatResponse"
+
+# 905_notify_min_broker_id_change.wire
+
+class NotifyMinBrokerIdChangeRequest(_Struct):
+    """Name server to broker: another one acts as the master.
+
+    Since 5.0.
+    """
+
+    __slots__ = ("min_broker_id", "broker_name", "min_broker_addr", "offline_broker_addr", "ha_broker_addr")
+    NAME: ClassVar[str] = "NotifyMinBrokerIdChangeRequest"
+    CODE: ClassVar[int] = 905
+
+    min_broker_id: int | None
+    broker_name: str | None
+    min_broker_addr: str | None
+    offline_broker_addr: str | None
+    ha_broker_addr: str | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            min_broker_id: int | None = ...,
+            broker_name: str | None = ...,
+            min_broker_addr: str | None = ...,
+            offline_broker_addr: str | None = ...,
+            ha_broker_addr: str | None = ...,
+        ) -> None: ...
+
+# 906_exchange_broker_ha_info.wire
+
+class ExchangeBrokerHaInfoRequest(_Struct):
+    """Broker to broker: where replication is served.
+
+    Since 5.0.
+    """
+
+    __slots__ = ("master_ha_address", "master_flush_offset", "master_address")
+    NAME: ClassVar[str] = "ExchangeBrokerHaInfoRequest"
+    CODE: ClassVar[int] = 906
+    RESPONSE: ClassVar[type[ExchangeBrokerHaInfoResponse]]
+
+    master_ha_address: str | None
+    master_flush_offset: int | None
+    master_address: str | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            master_ha_address: str | None = ...,
+            master_flush_offset: int | None = ...,
+            master_address: str | None = ...,
+        ) -> None: ...
+
+class ExchangeBrokerHaInfoResponse(_Struct):
+    """ExchangeBrokerHaInfoResponse."""
+
+    __slots__ = ("master_ha_address", "master_flush_offset", "master_address")
+    NAME: ClassVar[str] = "ExchangeBrokerHaInfoResponse"
+
+    master_ha_address: str | None
+    master_flush_offset: int | None
+    master_address: str | None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            master_ha_address: str | None = ...,
+            master_flush_offset: int | None = ...,
+            master_address: str | None = ...,
+        ) -> None: ...
+
+# 907_get_broker_ha_status.wire
+
+class GetBrokerHaStatusRequest(_Struct):
+    """How far the slaves have got.
+
+    Since 5.0.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "GetBrokerHaStatusRequest"
+    CODE: ClassVar[int] = 907
+    RESPONSE: ClassVar[type[GetBrokerHaStatusResponse]]
+
+class GetBrokerHaStatusResponse(_Struct):
+    """GetBrokerHaStatusResponse.
+
+    Body: HARuntimeInfo as JSON.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "GetBrokerHaStatusResponse"
+
+# 908_reset_master_flush_offset.wire
+
+class ResetMasterFlushOffsetRequest(_Struct):
+    """Broker to broker: how far the master has flushed.
+
+    Since 5.0.
+    """
+
+    __slots__ = ("master_flush_offset",)
+    NAME: ClassVar[str] = "ResetMasterFlushOffsetRequest"
+    CODE: ClassVar[int] = 908
+    RESPONSE: ClassVar[type[ResetMasterFlushOffsetResponse]]
+
+    master_flush_offset: int
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, master_flush_offset: int = ...) -> None: ...
+
+class ResetMasterFlushOffsetResponse(_Struct):
+    """ResetMasterFlushOffsetResponse."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "ResetMasterFlushOffsetResponse"
+
+# common.wire
+
+class RegisterOrderTopicHeader(_Struct):
+    """RegisterOrderTopicHeader."""
+
+    __slots__ = ("topic", "order_topic_string")
+    NAME: ClassVar[str] = "RegisterOrderTopicHeader"
+
+    topic: str
+    order_topic_string: str
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, topic: str = ..., order_topic_string: str = ...) -> None: ...
+
+class StatisticsMessagesHeader(_Struct):
+    """StatisticsMessagesHeader."""
+
+    __slots__ = ("consumer_group", "topic", "queue_id", "from_time", "to_time", "lo", "ns", "nsd", "bname", "oway")
+    NAME: ClassVar[str] = "StatisticsMessagesHeader"
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    from_time: int | None
+    to_time: int | None
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            consumer_group: str = ...,
+            topic: str = ...,
+            queue_id: int = ...,
+            from_time: int | None = ...,
+            to_time: int | None = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
+
+class InitConsumerOffsetHeader(_Struct):
+    """InitConsumerOffsetHeader."""
+
+    __slots__ = ("topic", "init_mode", "lo", "ns", "nsd", "bname", "oway")
+    NAME: ClassVar[str] = "InitConsumerOffsetHeader"
+
+    topic: str | None
+    init_mode: int | None
+    lo: bool | None
+    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    ns: str | None
+    """Namespace."""
+    nsd: bool | None
+    """Whether the names in the other fields have the namespace in front already."""
+    bname: str | None
+    """Name of the broker that is meant."""
+    oway: bool | None
+    """One way."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *,
+            topic: str | None = ...,
+            init_mode: int | None = ...,
+            lo: bool | None = ...,
+            ns: str | None = ...,
+            nsd: bool | None = ...,
+            bname: str | None = ...,
+            oway: bool | None = ...,
+        ) -> None: ...
+
 SendMessageRequest.RESPONSE = SendMessageResponse
 PullMessageRequest.RESPONSE = PullMessageResponse
 QueryMessageRequest.RESPONSE = QueryMessageResponse
 QueryConsumerOffsetRequest.RESPONSE = QueryConsumerOffsetResponse
 UpdateConsumerOffsetRequest.RESPONSE = UpdateConsumerOffsetResponse
 UpdateAndCreateTopicRequest.RESPONSE = UpdateAndCreateTopicResponse
+UpdateAndCreateTopicListRequest.RESPONSE = UpdateAndCreateTopicListResponse
 GetAllTopicConfigRequest.RESPONSE = GetAllTopicConfigResponse
 UpdateBrokerConfigRequest.RESPONSE = UpdateBrokerConfigResponse
+GetBrokerConfigRequest.RESPONSE = GetBrokerConfigResponse
 GetBrokerRuntimeInfoRequest.RESPONSE = GetBrokerRuntimeInfoResponse
 SearchOffsetByTimestampRequest.RESPONSE = SearchOffsetByTimestampResponse
 GetMaxOffsetRequest.RESPONSE = GetMaxOffsetResponse
@@ -2540,20 +6600,63 @@ UnregisterClientRequest.RESPONSE = UnregisterClientResponse
 ConsumerSendMsgBackRequest.RESPONSE = ConsumerSendMsgBackResponse
 EndTransactionRequest.RESPONSE = EndTransactionResponse
 GetConsumerListByGroupRequest.RESPONSE = GetConsumerListByGroupResponse
+CheckTransactionStateRequest.RESPONSE = CheckTransactionStateResponse
 LockBatchMqRequest.RESPONSE = LockBatchMqResponse
 UnlockBatchMqRequest.RESPONSE = UnlockBatchMqResponse
 GetAllConsumerOffsetRequest.RESPONSE = GetAllConsumerOffsetResponse
 GetAllDelayOffsetRequest.RESPONSE = GetAllDelayOffsetResponse
 CheckClientConfigRequest.RESPONSE = CheckClientConfigResponse
+UpdateAndCreateAclConfigRequest.RESPONSE = UpdateAndCreateAclConfigResponse
+DeleteAclConfigRequest.RESPONSE = DeleteAclConfigResponse
+GetBrokerClusterAclInfoRequest.RESPONSE = GetBrokerClusterAclInfoResponse
+UpdateGlobalWhiteAddrsConfigRequest.RESPONSE = UpdateGlobalWhiteAddrsConfigResponse
+GetBrokerClusterAclConfigRequest.RESPONSE = GetBrokerClusterAclConfigResponse
+GetTimerCheckPointRequest.RESPONSE = GetTimerCheckPointResponse
+GetTimerMetricsRequest.RESPONSE = GetTimerMetricsResponse
+ControllerAlterSyncStateSetRequest.RESPONSE = ControllerAlterSyncStateSetResponse
+ControllerElectMasterRequest.RESPONSE = ControllerElectMasterResponse
+ControllerRegisterBrokerRequest.RESPONSE = ControllerRegisterBrokerResponse
+ControllerGetReplicaInfoRequest.RESPONSE = ControllerGetReplicaInfoResponse
+ControllerGetMetadataInfoRequest.RESPONSE = ControllerGetMetadataInfoResponse
+ControllerGetSyncStateDataRequest.RESPONSE = ControllerGetSyncStateDataResponse
+GetBrokerEpochCacheRequest.RESPONSE = GetBrokerEpochCacheResponse
+NotifyBrokerRoleChangedRequest.RESPONSE = NotifyBrokerRoleChangedResponse
+UpdateControllerConfigRequest.RESPONSE = UpdateControllerConfigResponse
 PutKvConfigRequest.RESPONSE = PutKvConfigResponse
+GetControllerConfigRequest.RESPONSE = GetControllerConfigResponse
+CleanBrokerDataRequest.RESPONSE = CleanBrokerDataResponse
+ControllerGetNextBrokerIdRequest.RESPONSE = ControllerGetNextBrokerIdResponse
+ControllerApplyBrokerIdRequest.RESPONSE = ControllerApplyBrokerIdResponse
+BrokerCloseChannelRequestRequest.RESPONSE = BrokerCloseChannelRequestResponse
+CheckNotActiveBrokerRequestRequest.RESPONSE = CheckNotActiveBrokerRequestResponse
+GetBrokerLiveInfoRequestRequest.RESPONSE = GetBrokerLiveInfoRequestResponse
+GetSyncStateDataRequestRequest.RESPONSE = GetSyncStateDataRequestResponse
+RaftBrokerHeartBeatEventRequestRequest.RESPONSE = RaftBrokerHeartBeatEventRequestResponse
 GetKvConfigRequest.RESPONSE = GetKvConfigResponse
 DeleteKvConfigRequest.RESPONSE = DeleteKvConfigResponse
+RegisterBrokerRequest.RESPONSE = RegisterBrokerResponse
+UnregisterBrokerRequest.RESPONSE = UnregisterBrokerResponse
 GetRouteInfoByTopicRequest.RESPONSE = GetRouteInfoByTopicResponse
 GetBrokerClusterInfoRequest.RESPONSE = GetBrokerClusterInfoResponse
 PopMessageRequest.RESPONSE = PopMessageResponse
 AckMessageRequest.RESPONSE = AckMessageResponse
+PeekMessageRequest.RESPONSE = PeekMessageResponse
 ChangeMessageInvisibleTimeRequest.RESPONSE = ChangeMessageInvisibleTimeResponse
+NotificationRequest.RESPONSE = NotificationResponse
+PollingInfoRequest.RESPONSE = PollingInfoResponse
+PopLiteMessageRequest.RESPONSE = PopLiteMessageResponse
+LiteSubscriptionCtlRequest.RESPONSE = LiteSubscriptionCtlResponse
+GetBrokerLiteInfoRequest.RESPONSE = GetBrokerLiteInfoResponse
+GetParentTopicInfoRequest.RESPONSE = GetParentTopicInfoResponse
+GetLiteTopicInfoRequest.RESPONSE = GetLiteTopicInfoResponse
+GetLiteClientInfoRequest.RESPONSE = GetLiteClientInfoResponse
+GetLiteGroupInfoRequest.RESPONSE = GetLiteGroupInfoResponse
+TriggerLiteDispatchRequest.RESPONSE = TriggerLiteDispatchResponse
 BatchAckMessageRequest.RESPONSE = BatchAckMessageResponse
+UpdateColdDataFlowCtrConfigRequest.RESPONSE = UpdateColdDataFlowCtrConfigResponse
+RemoveColdDataFlowCtrConfigRequest.RESPONSE = RemoveColdDataFlowCtrConfigResponse
+GetColdDataFlowCtrInfoRequest.RESPONSE = GetColdDataFlowCtrInfoResponse
+SetCommitlogReadModeRequest.RESPONSE = SetCommitlogReadModeResponse
 UpdateAndCreateSubscriptionGroupRequest.RESPONSE = UpdateAndCreateSubscriptionGroupResponse
 GetAllSubscriptionGroupConfigRequest.RESPONSE = GetAllSubscriptionGroupConfigResponse
 GetTopicStatsInfoRequest.RESPONSE = GetTopicStatsInfoResponse
@@ -2565,12 +6668,26 @@ DeleteSubscriptionGroupRequest.RESPONSE = DeleteSubscriptionGroupResponse
 GetConsumeStatsRequest.RESPONSE = GetConsumeStatsResponse
 DeleteTopicInBrokerRequest.RESPONSE = DeleteTopicInBrokerResponse
 DeleteTopicInNamesrvRequest.RESPONSE = DeleteTopicInNamesrvResponse
+RegisterTopicInNamesrvRequest.RESPONSE = RegisterTopicInNamesrvResponse
 GetKvListByNamespaceRequest.RESPONSE = GetKvListByNamespaceResponse
 GetConsumerStatusFromClientRequest.RESPONSE = GetConsumerStatusFromClientResponse
 InvokeBrokerToResetOffsetRequest.RESPONSE = InvokeBrokerToResetOffsetResponse
 InvokeBrokerToGetConsumerStatusRequest.RESPONSE = InvokeBrokerToGetConsumerStatusResponse
 GetTopicsByClusterRequest.RESPONSE = GetTopicsByClusterResponse
+UpdateAndCreateSubscriptionGroupListRequest.RESPONSE = UpdateAndCreateSubscriptionGroupListResponse
+AuthCreateUserRequest.RESPONSE = AuthCreateUserResponse
+AuthUpdateUserRequest.RESPONSE = AuthUpdateUserResponse
+AuthDeleteUserRequest.RESPONSE = AuthDeleteUserResponse
+AuthGetUserRequest.RESPONSE = AuthGetUserResponse
+AuthListUserRequest.RESPONSE = AuthListUserResponse
+AuthCreateAclRequest.RESPONSE = AuthCreateAclResponse
+AuthUpdateAclRequest.RESPONSE = AuthUpdateAclResponse
+AuthDeleteAclRequest.RESPONSE = AuthDeleteAclResponse
+AuthGetAclRequest.RESPONSE = AuthGetAclResponse
 QueryTopicConsumeByWhoRequest.RESPONSE = QueryTopicConsumeByWhoResponse
+AuthListAclRequest.RESPONSE = AuthListAclResponse
+RegisterFilterServerRequest.RESPONSE = RegisterFilterServerResponse
+RegisterMessageFilterClassRequest.RESPONSE = RegisterMessageFilterClassResponse
 QueryConsumeTimeSpanRequest.RESPONSE = QueryConsumeTimeSpanResponse
 GetSystemTopicListFromNsRequest.RESPONSE = GetSystemTopicListFromNsResponse
 GetSystemTopicListFromBrokerRequest.RESPONSE = GetSystemTopicListFromBrokerResponse
@@ -2579,7 +6696,10 @@ GetConsumerRunningInfoRequest.RESPONSE = GetConsumerRunningInfoResponse
 QueryCorrectionOffsetRequest.RESPONSE = QueryCorrectionOffsetResponse
 ConsumeMessageDirectlyRequest.RESPONSE = ConsumeMessageDirectlyResponse
 SendMessageV2Request.RESPONSE = SendMessageV2Response
-GetAllProducerInfoRequest.RESPONSE = GetAllProducerInfoResponse
+GetUnitTopicListRequest.RESPONSE = GetUnitTopicListResponse
+GetHasUnitSubTopicListRequest.RESPONSE = GetHasUnitSubTopicListResponse
+GetHasUnitSubUnunitTopicListRequest.RESPONSE = GetHasUnitSubUnunitTopicListResponse
+CloneGroupOffsetRequest.RESPONSE = CloneGroupOffsetResponse
 ViewBrokerStatsDataRequest.RESPONSE = ViewBrokerStatsDataResponse
 CleanUnusedTopicRequest.RESPONSE = CleanUnusedTopicResponse
 GetBrokerConsumeStatsRequest.RESPONSE = GetBrokerConsumeStatsResponse
@@ -2589,34 +6709,111 @@ SendBatchMessageRequest.RESPONSE = SendBatchMessageResponse
 QueryConsumeQueueRequest.RESPONSE = QueryConsumeQueueResponse
 QueryDataVersionRequest.RESPONSE = QueryDataVersionResponse
 ResumeCheckHalfMessageRequest.RESPONSE = ResumeCheckHalfMessageResponse
+SendReplyMessageRequest.RESPONSE = SendReplyMessageResponse
+SendReplyMessageV2Request.RESPONSE = SendReplyMessageV2Response
+PushReplyMessageToClientRequest.RESPONSE = PushReplyMessageToClientResponse
 AddWritePermOfBrokerRequest.RESPONSE = AddWritePermOfBrokerResponse
+GetAllProducerInfoRequest.RESPONSE = GetAllProducerInfoResponse
+DeleteExpiredCommitlogRequest.RESPONSE = DeleteExpiredCommitlogResponse
 QueryTopicsByConsumerRequest.RESPONSE = QueryTopicsByConsumerResponse
 QuerySubscriptionByConsumerRequest.RESPONSE = QuerySubscriptionByConsumerResponse
 GetTopicConfigRequest.RESPONSE = GetTopicConfigResponse
 GetSubscriptiongroupConfigRequest.RESPONSE = GetSubscriptiongroupConfigResponse
+UpdateAndGetGroupForbiddenRequest.RESPONSE = UpdateAndGetGroupForbiddenResponse
+CheckRocksdbCqWriteProgressRequest.RESPONSE = CheckRocksdbCqWriteProgressResponse
+ExportRocksdbConfigToJsonRequest.RESPONSE = ExportRocksdbConfigToJsonResponse
+LitePullMessageRequest.RESPONSE = LitePullMessageResponse
+RecallMessageRequest.RESPONSE = RecallMessageResponse
 QueryAssignmentRequest.RESPONSE = QueryAssignmentResponse
 SetMessageRequestModeRequest.RESPONSE = SetMessageRequestModeResponse
+GetAllMessageRequestModeRequest.RESPONSE = GetAllMessageRequestModeResponse
+SwitchTimerEngineRequest.RESPONSE = SwitchTimerEngineResponse
+UpdateAndCreateStaticTopicRequest.RESPONSE = UpdateAndCreateStaticTopicResponse
+GetBrokerMemberGroupRequest.RESPONSE = GetBrokerMemberGroupResponse
+AddBrokerRequest.RESPONSE = AddBrokerResponse
+RemoveBrokerRequest.RESPONSE = RemoveBrokerResponse
+BrokerHeartbeatRequest.RESPONSE = BrokerHeartbeatResponse
+ExchangeBrokerHaInfoRequest.RESPONSE = ExchangeBrokerHaInfoResponse
+GetBrokerHaStatusRequest.RESPONSE = GetBrokerHaStatusResponse
+ResetMasterFlushOffsetRequest.RESPONSE = ResetMasterFlushOffsetResponse
 
 __all__ = [
+    "AckLiteMessageRequest",
     "AckMessageRequest",
     "AckMessageResponse",
+    "AddBrokerRequest",
+    "AddBrokerResponse",
     "AddWritePermOfBrokerRequest",
     "AddWritePermOfBrokerResponse",
+    "AdjustConsumerThreadPoolRequest",
+    "AuthCreateAclRequest",
+    "AuthCreateAclResponse",
+    "AuthCreateUserRequest",
+    "AuthCreateUserResponse",
+    "AuthDeleteAclRequest",
+    "AuthDeleteAclResponse",
+    "AuthDeleteUserRequest",
+    "AuthDeleteUserResponse",
+    "AuthGetAclRequest",
+    "AuthGetAclResponse",
+    "AuthGetUserRequest",
+    "AuthGetUserResponse",
+    "AuthListAclRequest",
+    "AuthListAclResponse",
+    "AuthListUserRequest",
+    "AuthListUserResponse",
+    "AuthUpdateAclRequest",
+    "AuthUpdateAclResponse",
+    "AuthUpdateUserRequest",
+    "AuthUpdateUserResponse",
     "BatchAckMessageRequest",
     "BatchAckMessageResponse",
+    "BrokerCloseChannelRequestRequest",
+    "BrokerCloseChannelRequestResponse",
+    "BrokerHeartbeatRequest",
+    "BrokerHeartbeatResponse",
     "ChangeMessageInvisibleTimeRequest",
     "ChangeMessageInvisibleTimeResponse",
     "CheckClientConfigRequest",
     "CheckClientConfigResponse",
+    "CheckNotActiveBrokerRequestRequest",
+    "CheckNotActiveBrokerRequestResponse",
+    "CheckRocksdbCqWriteProgressRequest",
+    "CheckRocksdbCqWriteProgressResponse",
     "CheckTransactionStateRequest",
+    "CheckTransactionStateResponse",
+    "CleanBrokerDataRequest",
+    "CleanBrokerDataResponse",
     "CleanExpiredConsumequeueRequest",
     "CleanExpiredConsumequeueResponse",
     "CleanUnusedTopicRequest",
     "CleanUnusedTopicResponse",
+    "CloneGroupOffsetRequest",
+    "CloneGroupOffsetResponse",
     "ConsumeMessageDirectlyRequest",
     "ConsumeMessageDirectlyResponse",
     "ConsumerSendMsgBackRequest",
     "ConsumerSendMsgBackResponse",
+    "ControllerAlterSyncStateSetRequest",
+    "ControllerAlterSyncStateSetResponse",
+    "ControllerApplyBrokerIdRequest",
+    "ControllerApplyBrokerIdResponse",
+    "ControllerElectMasterRequest",
+    "ControllerElectMasterResponse",
+    "ControllerGetMetadataInfoRequest",
+    "ControllerGetMetadataInfoResponse",
+    "ControllerGetNextBrokerIdRequest",
+    "ControllerGetNextBrokerIdResponse",
+    "ControllerGetReplicaInfoRequest",
+    "ControllerGetReplicaInfoResponse",
+    "ControllerGetSyncStateDataRequest",
+    "ControllerGetSyncStateDataResponse",
+    "ControllerRegisterBrokerRequest",
+    "ControllerRegisterBrokerResponse",
+    "DeleteAclConfigRequest",
+    "DeleteAclConfigResponse",
+    "DeleteExpiredCommitlogRequest",
+    "DeleteExpiredCommitlogResponse",
     "DeleteKvConfigRequest",
     "DeleteKvConfigResponse",
     "DeleteSubscriptionGroupRequest",
@@ -2627,10 +6824,16 @@ __all__ = [
     "DeleteTopicInNamesrvResponse",
     "EndTransactionRequest",
     "EndTransactionResponse",
+    "ExchangeBrokerHaInfoRequest",
+    "ExchangeBrokerHaInfoResponse",
+    "ExportRocksdbConfigToJsonRequest",
+    "ExportRocksdbConfigToJsonResponse",
     "GetAllConsumerOffsetRequest",
     "GetAllConsumerOffsetResponse",
     "GetAllDelayOffsetRequest",
     "GetAllDelayOffsetResponse",
+    "GetAllMessageRequestModeRequest",
+    "GetAllMessageRequestModeResponse",
     "GetAllProducerInfoRequest",
     "GetAllProducerInfoResponse",
     "GetAllSubscriptionGroupConfigRequest",
@@ -2639,12 +6842,31 @@ __all__ = [
     "GetAllTopicConfigResponse",
     "GetAllTopicListFromNameserverRequest",
     "GetAllTopicListFromNameserverResponse",
+    "GetBrokerClusterAclConfigRequest",
+    "GetBrokerClusterAclConfigResponse",
+    "GetBrokerClusterAclInfoRequest",
+    "GetBrokerClusterAclInfoResponse",
     "GetBrokerClusterInfoRequest",
     "GetBrokerClusterInfoResponse",
+    "GetBrokerConfigRequest",
+    "GetBrokerConfigResponse",
     "GetBrokerConsumeStatsRequest",
     "GetBrokerConsumeStatsResponse",
+    "GetBrokerEpochCacheRequest",
+    "GetBrokerEpochCacheResponse",
+    "GetBrokerHaStatusRequest",
+    "GetBrokerHaStatusResponse",
+    "GetBrokerLiteInfoRequest",
+    "GetBrokerLiteInfoResponse",
+    "GetBrokerLiveInfoRequestRequest",
+    "GetBrokerLiveInfoRequestResponse",
+    "GetBrokerMemberGroupRequest",
+    "GetBrokerMemberGroupResponse",
     "GetBrokerRuntimeInfoRequest",
     "GetBrokerRuntimeInfoResponse",
+    "GetClientConfigRequest",
+    "GetColdDataFlowCtrInfoRequest",
+    "GetColdDataFlowCtrInfoResponse",
     "GetConsumeStatsRequest",
     "GetConsumeStatsResponse",
     "GetConsumerConnectionListRequest",
@@ -2655,51 +6877,96 @@ __all__ = [
     "GetConsumerRunningInfoResponse",
     "GetConsumerStatusFromClientRequest",
     "GetConsumerStatusFromClientResponse",
+    "GetControllerConfigRequest",
+    "GetControllerConfigResponse",
     "GetEarliestMsgStoretimeRequest",
     "GetEarliestMsgStoretimeResponse",
+    "GetHasUnitSubTopicListRequest",
+    "GetHasUnitSubTopicListResponse",
+    "GetHasUnitSubUnunitTopicListRequest",
+    "GetHasUnitSubUnunitTopicListResponse",
     "GetKvConfigRequest",
     "GetKvConfigResponse",
     "GetKvListByNamespaceRequest",
     "GetKvListByNamespaceResponse",
+    "GetLiteClientInfoRequest",
+    "GetLiteClientInfoResponse",
+    "GetLiteGroupInfoRequest",
+    "GetLiteGroupInfoResponse",
+    "GetLiteTopicInfoRequest",
+    "GetLiteTopicInfoResponse",
     "GetMaxOffsetRequest",
     "GetMaxOffsetResponse",
     "GetMinOffsetRequest",
     "GetMinOffsetResponse",
     "GetNamesrvConfigRequest",
     "GetNamesrvConfigResponse",
+    "GetParentTopicInfoRequest",
+    "GetParentTopicInfoResponse",
     "GetProducerConnectionListRequest",
     "GetProducerConnectionListResponse",
     "GetRouteInfoByTopicRequest",
     "GetRouteInfoByTopicResponse",
     "GetSubscriptiongroupConfigRequest",
     "GetSubscriptiongroupConfigResponse",
+    "GetSyncStateDataRequestRequest",
+    "GetSyncStateDataRequestResponse",
     "GetSystemTopicListFromBrokerRequest",
     "GetSystemTopicListFromBrokerResponse",
     "GetSystemTopicListFromNsRequest",
     "GetSystemTopicListFromNsResponse",
+    "GetTimerCheckPointRequest",
+    "GetTimerCheckPointResponse",
+    "GetTimerMetricsRequest",
+    "GetTimerMetricsResponse",
+    "GetTopicConfigListRequest",
     "GetTopicConfigRequest",
     "GetTopicConfigResponse",
+    "GetTopicNameListRequest",
     "GetTopicStatsInfoRequest",
     "GetTopicStatsInfoResponse",
     "GetTopicsByClusterRequest",
     "GetTopicsByClusterResponse",
+    "GetUnitTopicListRequest",
+    "GetUnitTopicListResponse",
     "HeartBeatRequest",
     "HeartBeatResponse",
+    "InitConsumerOffsetHeader",
     "InvokeBrokerToGetConsumerStatusRequest",
     "InvokeBrokerToGetConsumerStatusResponse",
     "InvokeBrokerToResetOffsetRequest",
     "InvokeBrokerToResetOffsetResponse",
+    "LitePullMessageRequest",
+    "LitePullMessageResponse",
+    "LiteSubscriptionCtlRequest",
+    "LiteSubscriptionCtlResponse",
     "LockBatchMqRequest",
     "LockBatchMqResponse",
+    "NotificationRequest",
+    "NotificationResponse",
+    "NotifyBrokerRoleChangedRequest",
+    "NotifyBrokerRoleChangedResponse",
     "NotifyConsumerIdsChangedRequest",
+    "NotifyMinBrokerIdChangeRequest",
+    "NotifyUnsubscribeLiteRequest",
+    "PeekMessageRequest",
+    "PeekMessageResponse",
+    "PollingInfoRequest",
+    "PollingInfoResponse",
+    "PopLiteMessageRequest",
+    "PopLiteMessageResponse",
     "PopMessageRequest",
     "PopMessageResponse",
+    "PopRollbackRequest",
     "PullMessageRequest",
     "PullMessageResponse",
+    "PushReplyMessageToClientRequest",
+    "PushReplyMessageToClientResponse",
     "PutKvConfigRequest",
     "PutKvConfigResponse",
     "QueryAssignmentRequest",
     "QueryAssignmentResponse",
+    "QueryBrokerOffsetRequest",
     "QueryConsumeQueueRequest",
     "QueryConsumeQueueResponse",
     "QueryConsumeTimeSpanRequest",
@@ -2718,9 +6985,31 @@ __all__ = [
     "QueryTopicConsumeByWhoResponse",
     "QueryTopicsByConsumerRequest",
     "QueryTopicsByConsumerResponse",
+    "RaftBrokerHeartBeatEventRequestRequest",
+    "RaftBrokerHeartBeatEventRequestResponse",
+    "RecallMessageRequest",
+    "RecallMessageResponse",
+    "RegisterBrokerRequest",
+    "RegisterBrokerResponse",
+    "RegisterFilterServerRequest",
+    "RegisterFilterServerResponse",
+    "RegisterMessageFilterClassRequest",
+    "RegisterMessageFilterClassResponse",
+    "RegisterOrderTopicHeader",
+    "RegisterTopicInNamesrvRequest",
+    "RegisterTopicInNamesrvResponse",
+    "RemoveBrokerRequest",
+    "RemoveBrokerResponse",
+    "RemoveColdDataFlowCtrConfigRequest",
+    "RemoveColdDataFlowCtrConfigResponse",
     "ResetConsumerClientOffsetRequest",
+    "ResetConsumerOffsetInBrokerRequest",
+    "ResetConsumerOffsetInConsumerRequest",
+    "ResetMasterFlushOffsetRequest",
+    "ResetMasterFlushOffsetResponse",
     "ResumeCheckHalfMessageRequest",
     "ResumeCheckHalfMessageResponse",
+    "ResumeConsumerRequest",
     "SearchOffsetByTimestampRequest",
     "SearchOffsetByTimestampResponse",
     "SendBatchMessageRequest",
@@ -2729,26 +7018,58 @@ __all__ = [
     "SendMessageResponse",
     "SendMessageV2Request",
     "SendMessageV2Response",
+    "SendReplyMessageRequest",
+    "SendReplyMessageResponse",
+    "SendReplyMessageV2Request",
+    "SendReplyMessageV2Response",
+    "SetCommitlogReadModeRequest",
+    "SetCommitlogReadModeResponse",
     "SetMessageRequestModeRequest",
     "SetMessageRequestModeResponse",
+    "StatisticsMessagesHeader",
+    "SuspendConsumerRequest",
+    "SwitchTimerEngineRequest",
+    "SwitchTimerEngineResponse",
+    "TriggerDeleteFilesRequest",
+    "TriggerLiteDispatchRequest",
+    "TriggerLiteDispatchResponse",
     "UnlockBatchMqRequest",
     "UnlockBatchMqResponse",
+    "UnregisterBrokerRequest",
+    "UnregisterBrokerResponse",
     "UnregisterClientRequest",
     "UnregisterClientResponse",
+    "UpdateAndCreateAclConfigRequest",
+    "UpdateAndCreateAclConfigResponse",
+    "UpdateAndCreateStaticTopicRequest",
+    "UpdateAndCreateStaticTopicResponse",
+    "UpdateAndCreateSubscriptionGroupListRequest",
+    "UpdateAndCreateSubscriptionGroupListResponse",
     "UpdateAndCreateSubscriptionGroupRequest",
     "UpdateAndCreateSubscriptionGroupResponse",
+    "UpdateAndCreateTopicListRequest",
+    "UpdateAndCreateTopicListResponse",
     "UpdateAndCreateTopicRequest",
     "UpdateAndCreateTopicResponse",
+    "UpdateAndGetGroupForbiddenRequest",
+    "UpdateAndGetGroupForbiddenResponse",
     "UpdateBrokerConfigRequest",
     "UpdateBrokerConfigResponse",
+    "UpdateColdDataFlowCtrConfigRequest",
+    "UpdateColdDataFlowCtrConfigResponse",
     "UpdateConsumerOffsetRequest",
     "UpdateConsumerOffsetResponse",
+    "UpdateControllerConfigRequest",
+    "UpdateControllerConfigResponse",
+    "UpdateGlobalWhiteAddrsConfigRequest",
+    "UpdateGlobalWhiteAddrsConfigResponse",
     "UpdateNamesrvConfigRequest",
     "UpdateNamesrvConfigResponse",
     "ViewBrokerStatsDataRequest",
     "ViewBrokerStatsDataResponse",
     "ViewMessageByIdRequest",
     "ViewMessageByIdResponse",
+    "WhoConsumeTheMessageRequest",
     "WipeWritePermOfBrokerRequest",
     "WipeWritePermOfBrokerResponse",
 ]

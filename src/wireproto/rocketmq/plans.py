@@ -24,6 +24,11 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
         ("unit_mode", "bool", 0, L, 0, L,),
         ("batch", "bool", 0, L, 0, L,),
         ("max_reconsume_times", "int32", 0, L, 0, L,),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "SendMessageResponse": (-1, -1, -1, (
         ("msg_id", "string",),
@@ -50,6 +55,12 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
         ("max_msg_bytes", "int32", 0, L, 0, L,),
         ("request_source", "int32", 0, L, 0, L,),
         ("proxy_froward_client_id", "string", 0, L, 0, L,),
+        ("lite_topic", "string", 0, L, 0, L,),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "PullMessageResponse": (-1, -1, -1, (
         ("suggest_which_broker_id", "int64",),
@@ -68,16 +79,30 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
         ("begin_timestamp", "int64",),
         ("end_timestamp", "int64",),
         ("unique_key_query", "string", 0, L, 0, L, _, "_UNIQUE_KEY_QUERY",),
+        ("index_type", "string", 0, L, 0, L,),
+        ("last_key", "string", 0, L, 0, L,),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "QueryMessageResponse": (-1, -1, -1, (
         ("index_last_update_timestamp", "int64",),
         ("index_last_update_phyoffset", "int64",),
+    )),
+    "QueryBrokerOffsetRequest": (-1, -1, -1, (
     )),
     "QueryConsumerOffsetRequest": (-1, -1, -1, (
         ("consumer_group", "string",),
         ("topic", "string",),
         ("queue_id", "int32",),
         ("set_zero_if_not_found", "bool", 0, L, 0, L,),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "QueryConsumerOffsetResponse": (-1, -1, -1, (
         ("offset", "int64",),
@@ -87,6 +112,11 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
         ("topic", "string",),
         ("queue_id", "int32",),
         ("commit_offset", "int64",),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "UpdateConsumerOffsetResponse": (-1, -1, -1, (
     )),
@@ -101,8 +131,21 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
         ("order", "bool",),
         ("attributes", "string", 0, L, 0, L,),
         ("force", "bool", 0, L, 0, L,),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "UpdateAndCreateTopicResponse": (-1, -1, -1, (
+    )),
+    "UpdateAndCreateTopicListRequest": (-1, -1, -1, (
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
+    )),
+    "UpdateAndCreateTopicListResponse": (-1, -1, -1, (
     )),
     "GetAllTopicConfigRequest": (-1, -1, -1, (
         ("topic_seq", "int32", 0, L, 0, L,),
@@ -112,9 +155,20 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
     "GetAllTopicConfigResponse": (-1, -1, -1, (
         ("total_topic_num", "int32", 0, L, 0, L,),
     )),
+    "GetTopicConfigListRequest": (-1, -1, -1, (
+    )),
+    "GetTopicNameListRequest": (-1, -1, -1, (
+    )),
     "UpdateBrokerConfigRequest": (-1, -1, -1, (
     )),
     "UpdateBrokerConfigResponse": (-1, -1, -1, (
+    )),
+    "GetBrokerConfigRequest": (-1, -1, -1, (
+    )),
+    "GetBrokerConfigResponse": (-1, -1, -1, (
+        ("version", "string",),
+    )),
+    "TriggerDeleteFilesRequest": (-1, -1, -1, (
     )),
     "GetBrokerRuntimeInfoRequest": (-1, -1, -1, (
     )),
@@ -125,6 +179,12 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
         ("queue_id", "int32",),
         ("timestamp", "int64",),
         ("boundary_type", "string", 0, L, 0, L,),
+        ("lite_topic", "string", 0, L, 0, L,),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "SearchOffsetByTimestampResponse": (-1, -1, -1, (
         ("offset", "int64",),
@@ -133,6 +193,11 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
         ("topic", "string",),
         ("queue_id", "int32",),
         ("committed", "bool", 0, L, 0, L,),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "GetMaxOffsetResponse": (-1, -1, -1, (
         ("offset", "int64",),
@@ -140,6 +205,11 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
     "GetMinOffsetRequest": (-1, -1, -1, (
         ("topic", "string",),
         ("queue_id", "int32",),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "GetMinOffsetResponse": (-1, -1, -1, (
         ("offset", "int64",),
@@ -147,6 +217,11 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
     "GetEarliestMsgStoretimeRequest": (-1, -1, -1, (
         ("topic", "string",),
         ("queue_id", "int32",),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "GetEarliestMsgStoretimeResponse": (-1, -1, -1, (
         ("timestamp", "int64",),
@@ -158,6 +233,10 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
     "ViewMessageByIdResponse": (-1, -1, -1, (
     )),
     "HeartBeatRequest": (-1, -1, -1, (
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "HeartBeatResponse": (-1, -1, -1, (
         ("is_support_heart_beat_v2", "bool", 0, L, 0, L, _, "IS_SUPPORT_HEART_BEAT_V2",),
@@ -167,6 +246,10 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
         ("client_id", "string", 0, L, 1, 0, _, "clientID",),
         ("producer_group", "string", 0, L, 0, L,),
         ("consumer_group", "string", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "UnregisterClientResponse": (-1, -1, -1, (
     )),
@@ -178,6 +261,10 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
         ("origin_topic", "string", 0, L, 0, L,),
         ("unit_mode", "bool", 0, L, 0, L,),
         ("max_reconsume_times", "int32", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "ConsumerSendMsgBackResponse": (-1, -1, -1, (
     )),
@@ -190,11 +277,19 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
         ("msg_id", "string",),
         ("transaction_id", "string", 0, L, 0, L,),
         ("topic", "string", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "EndTransactionResponse": (-1, -1, -1, (
     )),
     "GetConsumerListByGroupRequest": (-1, -1, -1, (
         ("consumer_group", "string",),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "GetConsumerListByGroupResponse": (-1, -1, -1, (
     )),
@@ -205,15 +300,37 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
         ("transaction_id", "string", 0, L, 0, L,),
         ("offset_msg_id", "string", 0, L, 0, L,),
         ("topic", "string", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
+    )),
+    "CheckTransactionStateResponse": (-1, -1, -1, (
+        ("producer_group", "string",),
+        ("tran_state_table_offset", "int64",),
+        ("commit_log_offset", "int64",),
+        ("commit_or_rollback", "int32",),
     )),
     "NotifyConsumerIdsChangedRequest": (-1, -1, -1, (
         ("consumer_group", "string",),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "LockBatchMqRequest": (-1, -1, -1, (
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "LockBatchMqResponse": (-1, -1, -1, (
     )),
     "UnlockBatchMqRequest": (-1, -1, -1, (
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "UnlockBatchMqResponse": (-1, -1, -1, (
     )),
@@ -229,12 +346,185 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
     )),
     "CheckClientConfigResponse": (-1, -1, -1, (
     )),
+    "GetClientConfigRequest": (-1, -1, -1, (
+    )),
+    "UpdateAndCreateAclConfigRequest": (-1, -1, -1, (
+        ("access_key", "string",),
+        ("secret_key", "string", 0, L, 0, L, _, "", 8,),
+        ("white_remote_address", "string", 0, L, 0, L,),
+        ("admin", "bool", 0, L, 0, L,),
+        ("default_topic_perm", "string", 0, L, 0, L,),
+        ("default_group_perm", "string", 0, L, 0, L,),
+        ("topic_perms", "string", 0, L, 0, L,),
+        ("group_perms", "string", 0, L, 0, L,),
+    )),
+    "UpdateAndCreateAclConfigResponse": (-1, -1, -1, (
+    )),
+    "DeleteAclConfigRequest": (-1, -1, -1, (
+        ("access_key", "string",),
+    )),
+    "DeleteAclConfigResponse": (-1, -1, -1, (
+    )),
+    "GetBrokerClusterAclInfoRequest": (-1, -1, -1, (
+    )),
+    "GetBrokerClusterAclInfoResponse": (-1, -1, -1, (
+        ("version", "string",),
+        ("all_acl_file_version", "string", 0, L, 0, L,),
+        ("broker_name", "string",),
+        ("broker_addr", "string",),
+        ("cluster_name", "string",),
+    )),
+    "UpdateGlobalWhiteAddrsConfigRequest": (-1, -1, -1, (
+        ("global_white_addrs", "string",),
+        ("acl_file_full_path", "string",),
+    )),
+    "UpdateGlobalWhiteAddrsConfigResponse": (-1, -1, -1, (
+    )),
+    "GetBrokerClusterAclConfigRequest": (-1, -1, -1, (
+    )),
+    "GetBrokerClusterAclConfigResponse": (-1, -1, -1, (
+        ("plain_access_configs", "string", 0, L, 0, L,),
+    )),
+    "GetTimerCheckPointRequest": (-1, -1, -1, (
+    )),
+    "GetTimerCheckPointResponse": (-1, -1, -1, (
+    )),
+    "GetTimerMetricsRequest": (-1, -1, -1, (
+    )),
+    "GetTimerMetricsResponse": (-1, -1, -1, (
+    )),
+    "ControllerAlterSyncStateSetRequest": (-1, -1, -1, (
+        ("broker_name", "string", 0, L, 0, L,),
+        ("master_broker_id", "int64", 0, L, 0, L,),
+        ("master_epoch", "int32", 0, L, 0, L,),
+        ("invoke_time", "int64", 0, L, 0, L,),
+    )),
+    "ControllerAlterSyncStateSetResponse": (-1, -1, -1, (
+        ("new_sync_state_set_epoch", "int32", 0, L, 0, L,),
+    )),
+    "ControllerElectMasterRequest": (-1, -1, -1, (
+        ("cluster_name", "string",),
+        ("broker_name", "string",),
+        ("broker_id", "int64",),
+        ("designate_elect", "bool",),
+        ("invoke_time", "int64", 0, L, 0, L,),
+    )),
+    "ControllerElectMasterResponse": (-1, -1, -1, (
+        ("master_broker_id", "int64", 0, L, 0, L,),
+        ("master_address", "string", 0, L, 0, L,),
+        ("master_epoch", "int32", 0, L, 0, L,),
+        ("sync_state_set_epoch", "int32", 0, L, 0, L,),
+    )),
+    "ControllerRegisterBrokerRequest": (-1, -1, -1, (
+        ("cluster_name", "string", 0, L, 0, L,),
+        ("broker_name", "string", 0, L, 0, L,),
+        ("broker_id", "int64", 0, L, 0, L,),
+        ("broker_address", "string", 0, L, 0, L,),
+        ("invoke_time", "int64", 0, L, 0, L,),
+    )),
+    "ControllerRegisterBrokerResponse": (-1, -1, -1, (
+        ("cluster_name", "string", 0, L, 0, L,),
+        ("broker_name", "string", 0, L, 0, L,),
+        ("master_broker_id", "int64", 0, L, 0, L,),
+        ("master_address", "string", 0, L, 0, L,),
+        ("master_epoch", "int32", 0, L, 0, L,),
+        ("sync_state_set_epoch", "int32", 0, L, 0, L,),
+    )),
+    "ControllerGetReplicaInfoRequest": (-1, -1, -1, (
+        ("broker_name", "string", 0, L, 0, L,),
+    )),
+    "ControllerGetReplicaInfoResponse": (-1, -1, -1, (
+        ("master_broker_id", "int64", 0, L, 0, L,),
+        ("master_address", "string", 0, L, 0, L,),
+        ("master_epoch", "int32", 0, L, 0, L,),
+    )),
+    "ControllerGetMetadataInfoRequest": (-1, -1, -1, (
+    )),
+    "ControllerGetMetadataInfoResponse": (-1, -1, -1, (
+        ("group", "string", 0, L, 0, L,),
+        ("controller_leader_id", "string", 0, L, 0, L,),
+        ("controller_leader_address", "string", 0, L, 0, L,),
+        ("is_leader", "bool", 0, L, 0, L,),
+        ("peers", "string", 0, L, 0, L,),
+    )),
+    "ControllerGetSyncStateDataRequest": (-1, -1, -1, (
+    )),
+    "ControllerGetSyncStateDataResponse": (-1, -1, -1, (
+    )),
+    "GetBrokerEpochCacheRequest": (-1, -1, -1, (
+    )),
+    "GetBrokerEpochCacheResponse": (-1, -1, -1, (
+    )),
+    "NotifyBrokerRoleChangedRequest": (-1, -1, -1, (
+        ("master_address", "string", 0, L, 0, L,),
+        ("master_epoch", "int32", 0, L, 0, L,),
+        ("sync_state_set_epoch", "int32", 0, L, 0, L,),
+        ("master_broker_id", "int64", 0, L, 0, L,),
+    )),
+    "NotifyBrokerRoleChangedResponse": (-1, -1, -1, (
+    )),
+    "UpdateControllerConfigRequest": (-1, -1, -1, (
+    )),
+    "UpdateControllerConfigResponse": (-1, -1, -1, (
+    )),
     "PutKvConfigRequest": (-1, -1, -1, (
         ("namespace", "string",),
         ("key", "string",),
         ("value", "string",),
     )),
     "PutKvConfigResponse": (-1, -1, -1, (
+    )),
+    "GetControllerConfigRequest": (-1, -1, -1, (
+    )),
+    "GetControllerConfigResponse": (-1, -1, -1, (
+    )),
+    "CleanBrokerDataRequest": (-1, -1, -1, (
+        ("cluster_name", "string", 0, L, 0, L,),
+        ("broker_name", "string",),
+        ("broker_controller_ids_to_clean", "string", 0, L, 0, L,),
+        ("is_clean_living_broker", "bool", 0, L, 0, L,),
+        ("invoke_time", "int64", 0, L, 0, L,),
+    )),
+    "CleanBrokerDataResponse": (-1, -1, -1, (
+    )),
+    "ControllerGetNextBrokerIdRequest": (-1, -1, -1, (
+        ("cluster_name", "string", 0, L, 0, L,),
+        ("broker_name", "string", 0, L, 0, L,),
+    )),
+    "ControllerGetNextBrokerIdResponse": (-1, -1, -1, (
+        ("cluster_name", "string", 0, L, 0, L,),
+        ("broker_name", "string", 0, L, 0, L,),
+        ("next_broker_id", "int64", 0, L, 0, L,),
+    )),
+    "ControllerApplyBrokerIdRequest": (-1, -1, -1, (
+        ("cluster_name", "string", 0, L, 0, L,),
+        ("broker_name", "string", 0, L, 0, L,),
+        ("applied_broker_id", "int64", 0, L, 0, L,),
+        ("register_check_code", "string", 0, L, 0, L,),
+    )),
+    "ControllerApplyBrokerIdResponse": (-1, -1, -1, (
+        ("cluster_name", "string", 0, L, 0, L,),
+        ("broker_name", "string", 0, L, 0, L,),
+    )),
+    "BrokerCloseChannelRequestRequest": (-1, -1, -1, (
+    )),
+    "BrokerCloseChannelRequestResponse": (-1, -1, -1, (
+    )),
+    "CheckNotActiveBrokerRequestRequest": (-1, -1, -1, (
+    )),
+    "CheckNotActiveBrokerRequestResponse": (-1, -1, -1, (
+    )),
+    "GetBrokerLiveInfoRequestRequest": (-1, -1, -1, (
+    )),
+    "GetBrokerLiveInfoRequestResponse": (-1, -1, -1, (
+    )),
+    "GetSyncStateDataRequestRequest": (-1, -1, -1, (
+    )),
+    "GetSyncStateDataRequestResponse": (-1, -1, -1, (
+    )),
+    "RaftBrokerHeartBeatEventRequestRequest": (-1, -1, -1, (
+    )),
+    "RaftBrokerHeartBeatEventRequestResponse": (-1, -1, -1, (
     )),
     "GetKvConfigRequest": (-1, -1, -1, (
         ("namespace", "string",),
@@ -249,9 +539,37 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
     )),
     "DeleteKvConfigResponse": (-1, -1, -1, (
     )),
+    "RegisterBrokerRequest": (-1, -1, -1, (
+        ("broker_name", "string",),
+        ("broker_addr", "string",),
+        ("cluster_name", "string",),
+        ("ha_server_addr", "string",),
+        ("broker_id", "int64",),
+        ("compressed", "bool", 0, L, 0, L,),
+        ("body_crc32", "int32", 0, L, 0, L,),
+        ("heartbeat_timeout_millis", "int64", 0, L, 0, L,),
+        ("enable_acting_master", "bool", 0, L, 0, L,),
+    )),
+    "RegisterBrokerResponse": (-1, -1, -1, (
+        ("ha_server_addr", "string", 0, L, 0, L,),
+        ("master_addr", "string", 0, L, 0, L,),
+    )),
+    "UnregisterBrokerRequest": (-1, -1, -1, (
+        ("broker_name", "string",),
+        ("broker_addr", "string",),
+        ("cluster_name", "string",),
+        ("broker_id", "int64",),
+    )),
+    "UnregisterBrokerResponse": (-1, -1, -1, (
+    )),
     "GetRouteInfoByTopicRequest": (-1, -1, -1, (
         ("topic", "string",),
         ("accept_standard_json_only", "bool", 0, L, 0, L,),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "GetRouteInfoByTopicResponse": (-1, -1, -1, (
     )),
@@ -272,6 +590,11 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
         ("exp", "string", 0, L, 0, L,),
         ("order", "bool", 0, L, 0, L,),
         ("attempt_id", "string", 0, L, 0, L,),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "PopMessageResponse": (-1, -1, -1, (
         ("pop_time", "int64",),
@@ -288,8 +611,27 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
         ("queue_id", "int32",),
         ("extra_info", "string",),
         ("offset", "int64",),
+        ("lite_topic", "string", 0, L, 0, L,),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "AckMessageResponse": (-1, -1, -1, (
+    )),
+    "PeekMessageRequest": (-1, -1, -1, (
+        ("topic", "string",),
+        ("queue_id", "int32",),
+        ("max_msg_nums", "int32",),
+        ("consumer_group", "string",),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
+    )),
+    "PeekMessageResponse": (-1, -1, -1, (
     )),
     "ChangeMessageInvisibleTimeRequest": (-1, -1, -1, (
         ("consumer_group", "string",),
@@ -298,15 +640,151 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
         ("extra_info", "string",),
         ("offset", "int64",),
         ("invisible_time", "int64",),
+        ("lite_topic", "string", 0, L, 0, L,),
+        ("suspend", "bool", 0, L, 0, L,),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "ChangeMessageInvisibleTimeResponse": (-1, -1, -1, (
         ("pop_time", "int64",),
         ("invisible_time", "int64",),
         ("revive_qid", "int32",),
     )),
+    "NotificationRequest": (-1, -1, -1, (
+        ("consumer_group", "string",),
+        ("topic", "string",),
+        ("queue_id", "int32",),
+        ("poll_time", "int64",),
+        ("born_time", "int64",),
+        ("order", "bool", 0, L, 0, L,),
+        ("attempt_id", "string", 0, L, 0, L,),
+        ("exp_type", "string", 0, L, 0, L,),
+        ("exp", "string", 0, L, 0, L,),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
+    )),
+    "NotificationResponse": (-1, -1, -1, (
+        ("has_msg", "bool",),
+        ("polling_full", "bool", 0, L, 0, L,),
+    )),
+    "PollingInfoRequest": (-1, -1, -1, (
+        ("consumer_group", "string",),
+        ("topic", "string",),
+        ("queue_id", "int32",),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
+    )),
+    "PollingInfoResponse": (-1, -1, -1, (
+        ("polling_num", "int32",),
+    )),
+    "PopRollbackRequest": (-1, -1, -1, (
+    )),
+    "PopLiteMessageRequest": (-1, -1, -1, (
+        ("client_id", "string",),
+        ("consumer_group", "string",),
+        ("topic", "string",),
+        ("max_msg_num", "int32",),
+        ("invisible_time", "int64",),
+        ("poll_time", "int64",),
+        ("born_time", "int64",),
+        ("attempt_id", "string", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
+    )),
+    "PopLiteMessageResponse": (-1, -1, -1, (
+        ("pop_time", "int64",),
+        ("invisible_time", "int64",),
+        ("revive_qid", "int32",),
+        ("start_offset_info", "string", 0, L, 0, L,),
+        ("msg_offset_info", "string", 0, L, 0, L,),
+        ("order_count_info", "string", 0, L, 0, L,),
+    )),
+    "LiteSubscriptionCtlRequest": (-1, -1, -1, (
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
+    )),
+    "LiteSubscriptionCtlResponse": (-1, -1, -1, (
+    )),
+    "AckLiteMessageRequest": (-1, -1, -1, (
+    )),
+    "NotifyUnsubscribeLiteRequest": (-1, -1, -1, (
+        ("lite_topic", "string",),
+        ("consumer_group", "string",),
+        ("client_id", "string",),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
+    )),
+    "GetBrokerLiteInfoRequest": (-1, -1, -1, (
+    )),
+    "GetBrokerLiteInfoResponse": (-1, -1, -1, (
+    )),
+    "GetParentTopicInfoRequest": (-1, -1, -1, (
+        ("topic", "string",),
+    )),
+    "GetParentTopicInfoResponse": (-1, -1, -1, (
+    )),
+    "GetLiteTopicInfoRequest": (-1, -1, -1, (
+        ("parent_topic", "string", 0, L, 0, L,),
+        ("lite_topic", "string", 0, L, 0, L,),
+    )),
+    "GetLiteTopicInfoResponse": (-1, -1, -1, (
+    )),
+    "GetLiteClientInfoRequest": (-1, -1, -1, (
+        ("parent_topic", "string", 0, L, 0, L,),
+        ("group", "string", 0, L, 0, L,),
+        ("client_id", "string", 0, L, 0, L,),
+        ("max_count", "int32", 0, L, 0, L,),
+    )),
+    "GetLiteClientInfoResponse": (-1, -1, -1, (
+    )),
+    "GetLiteGroupInfoRequest": (-1, -1, -1, (
+        ("group", "string",),
+        ("lite_topic", "string", 0, L, 0, L,),
+        ("top_k", "int32", 0, L, 0, L,),
+    )),
+    "GetLiteGroupInfoResponse": (-1, -1, -1, (
+    )),
+    "TriggerLiteDispatchRequest": (-1, -1, -1, (
+        ("group", "string",),
+        ("client_id", "string", 0, L, 0, L,),
+    )),
+    "TriggerLiteDispatchResponse": (-1, -1, -1, (
+    )),
     "BatchAckMessageRequest": (-1, -1, -1, (
     )),
     "BatchAckMessageResponse": (-1, -1, -1, (
+    )),
+    "UpdateColdDataFlowCtrConfigRequest": (-1, -1, -1, (
+    )),
+    "UpdateColdDataFlowCtrConfigResponse": (-1, -1, -1, (
+    )),
+    "RemoveColdDataFlowCtrConfigRequest": (-1, -1, -1, (
+    )),
+    "RemoveColdDataFlowCtrConfigResponse": (-1, -1, -1, (
+    )),
+    "GetColdDataFlowCtrInfoRequest": (-1, -1, -1, (
+    )),
+    "GetColdDataFlowCtrInfoResponse": (-1, -1, -1, (
+    )),
+    "SetCommitlogReadModeRequest": (-1, -1, -1, (
+        ("read_ahead_mode", "string", 0, L, 0, L, _, "READ_AHEAD_MODE",),
+    )),
+    "SetCommitlogReadModeResponse": (-1, -1, -1, (
     )),
     "UpdateAndCreateSubscriptionGroupRequest": (-1, -1, -1, (
     )),
@@ -322,16 +800,29 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
     )),
     "GetTopicStatsInfoRequest": (-1, -1, -1, (
         ("topic", "string",),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "GetTopicStatsInfoResponse": (-1, -1, -1, (
     )),
     "GetConsumerConnectionListRequest": (-1, -1, -1, (
         ("consumer_group", "string",),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "GetConsumerConnectionListResponse": (-1, -1, -1, (
     )),
     "GetProducerConnectionListRequest": (-1, -1, -1, (
         ("producer_group", "string",),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "GetProducerConnectionListResponse": (-1, -1, -1, (
     )),
@@ -348,6 +839,11 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
     "DeleteSubscriptionGroupRequest": (-1, -1, -1, (
         ("group_name", "string",),
         ("clean_offset", "bool", 0, L, 0, L,),
+        ("remove_offset", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "DeleteSubscriptionGroupResponse": (-1, -1, -1, (
     )),
@@ -355,19 +851,56 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
         ("consumer_group", "string",),
         ("topic", "string", 0, L, 0, L,),
         ("topic_list", "string", 0, L, 0, L,),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "GetConsumeStatsResponse": (-1, -1, -1, (
     )),
+    "SuspendConsumerRequest": (-1, -1, -1, (
+    )),
+    "ResumeConsumerRequest": (-1, -1, -1, (
+    )),
+    "ResetConsumerOffsetInConsumerRequest": (-1, -1, -1, (
+    )),
+    "ResetConsumerOffsetInBrokerRequest": (-1, -1, -1, (
+    )),
+    "AdjustConsumerThreadPoolRequest": (-1, -1, -1, (
+    )),
+    "WhoConsumeTheMessageRequest": (-1, -1, -1, (
+    )),
     "DeleteTopicInBrokerRequest": (-1, -1, -1, (
         ("topic", "string",),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "DeleteTopicInBrokerResponse": (-1, -1, -1, (
     )),
     "DeleteTopicInNamesrvRequest": (-1, -1, -1, (
         ("topic", "string",),
         ("cluster_name", "string", 0, L, 0, L,),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "DeleteTopicInNamesrvResponse": (-1, -1, -1, (
+    )),
+    "RegisterTopicInNamesrvRequest": (-1, -1, -1, (
+        ("topic", "string",),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
+    )),
+    "RegisterTopicInNamesrvResponse": (-1, -1, -1, (
     )),
     "GetKvListByNamespaceRequest": (-1, -1, -1, (
         ("namespace", "string",),
@@ -379,10 +912,23 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
         ("group", "string",),
         ("timestamp", "int64",),
         ("is_force", "bool",),
+        ("queue_id", "int32", 0, L, 0, L,),
+        ("offset", "int64", 0, L, 0, L,),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "GetConsumerStatusFromClientRequest": (-1, -1, -1, (
         ("topic", "string",),
         ("group", "string",),
+        ("client_addr", "string", 0, L, 0, L,),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "GetConsumerStatusFromClientResponse": (-1, -1, -1, (
     )),
@@ -393,6 +939,11 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
         ("is_force", "bool",),
         ("queue_id", "int32", 0, L, 0, L,),
         ("offset", "int64", 0, L, 0, L,),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "InvokeBrokerToResetOffsetResponse": (-1, -1, -1, (
     )),
@@ -400,6 +951,11 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
         ("topic", "string",),
         ("group", "string",),
         ("client_addr", "string", 0, L, 0, L,),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "InvokeBrokerToGetConsumerStatusResponse": (-1, -1, -1, (
     )),
@@ -408,14 +964,96 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
     )),
     "GetTopicsByClusterResponse": (-1, -1, -1, (
     )),
+    "UpdateAndCreateSubscriptionGroupListRequest": (-1, -1, -1, (
+    )),
+    "UpdateAndCreateSubscriptionGroupListResponse": (-1, -1, -1, (
+    )),
+    "AuthCreateUserRequest": (-1, -1, -1, (
+        ("username", "string", 0, L, 0, L,),
+    )),
+    "AuthCreateUserResponse": (-1, -1, -1, (
+    )),
+    "AuthUpdateUserRequest": (-1, -1, -1, (
+        ("username", "string", 0, L, 0, L,),
+    )),
+    "AuthUpdateUserResponse": (-1, -1, -1, (
+    )),
+    "AuthDeleteUserRequest": (-1, -1, -1, (
+        ("username", "string", 0, L, 0, L,),
+    )),
+    "AuthDeleteUserResponse": (-1, -1, -1, (
+    )),
+    "AuthGetUserRequest": (-1, -1, -1, (
+        ("username", "string", 0, L, 0, L,),
+    )),
+    "AuthGetUserResponse": (-1, -1, -1, (
+    )),
+    "AuthListUserRequest": (-1, -1, -1, (
+        ("filter", "string", 0, L, 0, L,),
+    )),
+    "AuthListUserResponse": (-1, -1, -1, (
+    )),
+    "AuthCreateAclRequest": (-1, -1, -1, (
+        ("subject", "string", 0, L, 0, L,),
+    )),
+    "AuthCreateAclResponse": (-1, -1, -1, (
+    )),
+    "AuthUpdateAclRequest": (-1, -1, -1, (
+        ("subject", "string", 0, L, 0, L,),
+    )),
+    "AuthUpdateAclResponse": (-1, -1, -1, (
+    )),
+    "AuthDeleteAclRequest": (-1, -1, -1, (
+        ("subject", "string", 0, L, 0, L,),
+        ("policy_type", "string", 0, L, 0, L,),
+        ("resource", "string", 0, L, 0, L,),
+    )),
+    "AuthDeleteAclResponse": (-1, -1, -1, (
+    )),
+    "AuthGetAclRequest": (-1, -1, -1, (
+        ("subject", "string", 0, L, 0, L,),
+    )),
+    "AuthGetAclResponse": (-1, -1, -1, (
+    )),
     "QueryTopicConsumeByWhoRequest": (-1, -1, -1, (
         ("topic", "string",),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "QueryTopicConsumeByWhoResponse": (-1, -1, -1, (
+    )),
+    "AuthListAclRequest": (-1, -1, -1, (
+        ("subject_filter", "string", 0, L, 0, L,),
+        ("resource_filter", "string", 0, L, 0, L,),
+    )),
+    "AuthListAclResponse": (-1, -1, -1, (
+    )),
+    "RegisterFilterServerRequest": (-1, -1, -1, (
+        ("filter_server_addr", "string", 0, L, 0, L,),
+    )),
+    "RegisterFilterServerResponse": (-1, -1, -1, (
+        ("broker_name", "string", 0, L, 0, L,),
+        ("broker_id", "int64", 0, L, 0, L,),
+    )),
+    "RegisterMessageFilterClassRequest": (-1, -1, -1, (
+        ("consumer_group", "string", 0, L, 0, L,),
+        ("topic", "string", 0, L, 0, L,),
+        ("class_name", "string", 0, L, 0, L,),
+        ("class_crc", "int32", 0, L, 0, L, _, "classCRC",),
+    )),
+    "RegisterMessageFilterClassResponse": (-1, -1, -1, (
     )),
     "QueryConsumeTimeSpanRequest": (-1, -1, -1, (
         ("topic", "string",),
         ("group", "string",),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "QueryConsumeTimeSpanResponse": (-1, -1, -1, (
     )),
@@ -435,6 +1073,10 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
         ("consumer_group", "string",),
         ("client_id", "string",),
         ("jstack_enable", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "GetConsumerRunningInfoResponse": (-1, -1, -1, (
     )),
@@ -442,6 +1084,11 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
         ("filter_groups", "string", 0, L, 0, L,),
         ("compare_group", "string",),
         ("topic", "string",),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "QueryCorrectionOffsetResponse": (-1, -1, -1, (
     )),
@@ -453,6 +1100,11 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
         ("topic", "string", 0, L, 0, L,),
         ("topic_sys_flag", "int32", 0, L, 0, L,),
         ("group_sys_flag", "int32", 0, L, 0, L,),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "ConsumeMessageDirectlyResponse": (-1, -1, -1, (
     )),
@@ -471,6 +1123,11 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
         ("max_reconsume_times", "int32", 0, L, 0, L, _, "l",),
         ("batch", "bool", 0, L, 0, L, _, "m",),
         ("broker_name", "string", 0, L, 0, L, _, "n",),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "SendMessageV2Response": (-1, -1, -1, (
         ("msg_id", "string",),
@@ -482,9 +1139,29 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
         ("msg_region", "string", 0, L, 0, L, _, "MSG_REGION",),
         ("trace_on", "string", 0, L, 0, L, _, "TRACE_ON",),
     )),
-    "GetAllProducerInfoRequest": (-1, -1, -1, (
+    "GetUnitTopicListRequest": (-1, -1, -1, (
     )),
-    "GetAllProducerInfoResponse": (-1, -1, -1, (
+    "GetUnitTopicListResponse": (-1, -1, -1, (
+    )),
+    "GetHasUnitSubTopicListRequest": (-1, -1, -1, (
+    )),
+    "GetHasUnitSubTopicListResponse": (-1, -1, -1, (
+    )),
+    "GetHasUnitSubUnunitTopicListRequest": (-1, -1, -1, (
+    )),
+    "GetHasUnitSubUnunitTopicListResponse": (-1, -1, -1, (
+    )),
+    "CloneGroupOffsetRequest": (-1, -1, -1, (
+        ("src_group", "string",),
+        ("dest_group", "string",),
+        ("topic", "string", 0, L, 0, L,),
+        ("offline", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
+    )),
+    "CloneGroupOffsetResponse": (-1, -1, -1, (
     )),
     "ViewBrokerStatsDataRequest": (-1, -1, -1, (
         ("stats_name", "string",),
@@ -524,6 +1201,11 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
         ("max_reconsume_times", "int32", 0, L, 0, L, _, "l",),
         ("batch", "bool", 0, L, 0, L, _, "m",),
         ("broker_name", "string", 0, L, 0, L, _, "n",),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "SendBatchMessageResponse": (-1, -1, -1, (
         ("msg_id", "string",),
@@ -536,11 +1218,16 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
         ("trace_on", "string", 0, L, 0, L, _, "TRACE_ON",),
     )),
     "QueryConsumeQueueRequest": (-1, -1, -1, (
-        ("topic", "string",),
-        ("queue_id", "int32",),
-        ("index", "int64",),
-        ("count", "int32",),
+        ("topic", "string", 0, L, 0, L,),
+        ("queue_id", "int32", 0, L, 0, L,),
+        ("index", "int64", 0, L, 0, L,),
+        ("count", "int32", 0, L, 0, L,),
         ("consumer_group", "string", 0, L, 0, L,),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "QueryConsumeQueueResponse": (-1, -1, -1, (
     )),
@@ -554,10 +1241,94 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
         ("changed", "bool",),
     )),
     "ResumeCheckHalfMessageRequest": (-1, -1, -1, (
-        ("msg_id", "string",),
+        ("msg_id", "string", 0, L, 0, L,),
         ("topic", "string", 0, L, 0, L,),
     )),
     "ResumeCheckHalfMessageResponse": (-1, -1, -1, (
+    )),
+    "SendReplyMessageRequest": (-1, -1, -1, (
+        ("producer_group", "string",),
+        ("topic", "string",),
+        ("default_topic", "string",),
+        ("default_topic_queue_nums", "int32",),
+        ("queue_id", "int32",),
+        ("sys_flag", "int32",),
+        ("born_timestamp", "int64",),
+        ("flag", "int32",),
+        ("properties", "string", 0, L, 0, L,),
+        ("reconsume_times", "int32", 0, L, 0, L,),
+        ("unit_mode", "bool", 0, L, 0, L,),
+        ("batch", "bool", 0, L, 0, L,),
+        ("max_reconsume_times", "int32", 0, L, 0, L,),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
+    )),
+    "SendReplyMessageResponse": (-1, -1, -1, (
+        ("msg_id", "string",),
+        ("queue_id", "int32",),
+        ("queue_offset", "int64",),
+        ("transaction_id", "string", 0, L, 0, L,),
+        ("batch_uniq_id", "string", 0, L, 0, L,),
+        ("recall_handle", "string", 0, L, 0, L,),
+        ("msg_region", "string", 0, L, 0, L, _, "MSG_REGION",),
+        ("trace_on", "string", 0, L, 0, L, _, "TRACE_ON",),
+    )),
+    "SendReplyMessageV2Request": (-1, -1, -1, (
+        ("producer_group", "string", 0, L, 1, 0, _, "a",),
+        ("topic", "string", 0, L, 1, 0, _, "b",),
+        ("default_topic", "string", 0, L, 1, 0, _, "c",),
+        ("default_topic_queue_nums", "int32", 0, L, 1, 0, _, "d",),
+        ("queue_id", "int32", 0, L, 1, 0, _, "e",),
+        ("sys_flag", "int32", 0, L, 1, 0, _, "f",),
+        ("born_timestamp", "int64", 0, L, 1, 0, _, "g",),
+        ("flag", "int32", 0, L, 1, 0, _, "h",),
+        ("properties", "string", 0, L, 0, L, _, "i",),
+        ("reconsume_times", "int32", 0, L, 0, L, _, "j",),
+        ("unit_mode", "bool", 0, L, 0, L, _, "k",),
+        ("max_reconsume_times", "int32", 0, L, 0, L, _, "l",),
+        ("batch", "bool", 0, L, 0, L, _, "m",),
+        ("broker_name", "string", 0, L, 0, L, _, "n",),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
+    )),
+    "SendReplyMessageV2Response": (-1, -1, -1, (
+        ("msg_id", "string",),
+        ("queue_id", "int32",),
+        ("queue_offset", "int64",),
+        ("transaction_id", "string", 0, L, 0, L,),
+        ("batch_uniq_id", "string", 0, L, 0, L,),
+        ("recall_handle", "string", 0, L, 0, L,),
+        ("msg_region", "string", 0, L, 0, L, _, "MSG_REGION",),
+        ("trace_on", "string", 0, L, 0, L, _, "TRACE_ON",),
+    )),
+    "PushReplyMessageToClientRequest": (-1, -1, -1, (
+        ("producer_group", "string",),
+        ("topic", "string",),
+        ("default_topic", "string",),
+        ("default_topic_queue_nums", "int32",),
+        ("queue_id", "int32",),
+        ("sys_flag", "int32",),
+        ("born_timestamp", "int64",),
+        ("flag", "int32",),
+        ("properties", "string", 0, L, 0, L,),
+        ("reconsume_times", "int32", 0, L, 0, L,),
+        ("unit_mode", "bool", 0, L, 0, L,),
+        ("born_host", "string",),
+        ("store_host", "string",),
+        ("store_timestamp", "int64",),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
+    )),
+    "PushReplyMessageToClientResponse": (-1, -1, -1, (
     )),
     "AddWritePermOfBrokerRequest": (-1, -1, -1, (
         ("broker_name", "string",),
@@ -565,27 +1336,120 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
     "AddWritePermOfBrokerResponse": (-1, -1, -1, (
         ("add_topic_count", "int32",),
     )),
+    "GetAllProducerInfoRequest": (-1, -1, -1, (
+    )),
+    "GetAllProducerInfoResponse": (-1, -1, -1, (
+    )),
+    "DeleteExpiredCommitlogRequest": (-1, -1, -1, (
+    )),
+    "DeleteExpiredCommitlogResponse": (-1, -1, -1, (
+    )),
     "QueryTopicsByConsumerRequest": (-1, -1, -1, (
         ("group", "string",),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "QueryTopicsByConsumerResponse": (-1, -1, -1, (
     )),
     "QuerySubscriptionByConsumerRequest": (-1, -1, -1, (
         ("group", "string",),
-        ("topic", "string",),
+        ("topic", "string", 0, L, 0, L,),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "QuerySubscriptionByConsumerResponse": (-1, -1, -1, (
     )),
     "GetTopicConfigRequest": (-1, -1, -1, (
         ("topic", "string",),
         ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "GetTopicConfigResponse": (-1, -1, -1, (
     )),
     "GetSubscriptiongroupConfigRequest": (-1, -1, -1, (
         ("group", "string",),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
     "GetSubscriptiongroupConfigResponse": (-1, -1, -1, (
+    )),
+    "UpdateAndGetGroupForbiddenRequest": (-1, -1, -1, (
+        ("group", "string",),
+        ("topic", "string",),
+        ("readable", "bool", 0, L, 0, L,),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
+    )),
+    "UpdateAndGetGroupForbiddenResponse": (-1, -1, -1, (
+    )),
+    "CheckRocksdbCqWriteProgressRequest": (-1, -1, -1, (
+        ("topic", "string",),
+        ("check_store_time", "int64", 0, L, 0, L,),
+    )),
+    "CheckRocksdbCqWriteProgressResponse": (-1, -1, -1, (
+    )),
+    "ExportRocksdbConfigToJsonRequest": (-1, -1, -1, (
+        ("config_type", "string",),
+    )),
+    "ExportRocksdbConfigToJsonResponse": (-1, -1, -1, (
+    )),
+    "LitePullMessageRequest": (-1, -1, -1, (
+        ("consumer_group", "string",),
+        ("topic", "string",),
+        ("queue_id", "int32",),
+        ("queue_offset", "int64",),
+        ("max_msg_nums", "int32",),
+        ("sys_flag", "int32",),
+        ("commit_offset", "int64",),
+        ("suspend_timeout_millis", "int64",),
+        ("subscription", "string", 0, L, 0, L,),
+        ("sub_version", "int64",),
+        ("expression_type", "string", 0, L, 0, L,),
+        ("lite_topic", "string", 0, L, 0, L,),
+        ("max_msg_bytes", "int32", 0, L, 0, L,),
+        ("request_source", "int32", 0, L, 0, L,),
+        ("proxy_froward_client_id", "string", 0, L, 0, L,),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
+    )),
+    "LitePullMessageResponse": (-1, -1, -1, (
+        ("suggest_which_broker_id", "int64",),
+        ("next_begin_offset", "int64",),
+        ("min_offset", "int64",),
+        ("max_offset", "int64",),
+        ("offset_delta", "int64", 0, L, 0, L,),
+        ("topic_sys_flag", "int32", 0, L, 0, L,),
+        ("group_sys_flag", "int32", 0, L, 0, L,),
+        ("forbidden_type", "int32", 0, L, 0, L,),
+    )),
+    "RecallMessageRequest": (-1, -1, -1, (
+        ("producer_group", "string", 0, L, 0, L,),
+        ("topic", "string",),
+        ("recall_handle", "string",),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
+    )),
+    "RecallMessageResponse": (-1, -1, -1, (
+        ("msg_id", "string",),
     )),
     "QueryAssignmentRequest": (-1, -1, -1, (
     )),
@@ -594,5 +1458,100 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
     "SetMessageRequestModeRequest": (-1, -1, -1, (
     )),
     "SetMessageRequestModeResponse": (-1, -1, -1, (
+    )),
+    "GetAllMessageRequestModeRequest": (-1, -1, -1, (
+    )),
+    "GetAllMessageRequestModeResponse": (-1, -1, -1, (
+    )),
+    "SwitchTimerEngineRequest": (-1, -1, -1, (
+        ("engine", "string", 0, L, 0, L, _, "E_T",),
+    )),
+    "SwitchTimerEngineResponse": (-1, -1, -1, (
+    )),
+    "UpdateAndCreateStaticTopicRequest": (-1, -1, -1, (
+    )),
+    "UpdateAndCreateStaticTopicResponse": (-1, -1, -1, (
+    )),
+    "GetBrokerMemberGroupRequest": (-1, -1, -1, (
+        ("cluster_name", "string",),
+        ("broker_name", "string",),
+    )),
+    "GetBrokerMemberGroupResponse": (-1, -1, -1, (
+    )),
+    "AddBrokerRequest": (-1, -1, -1, (
+        ("config_path", "string", 0, L, 0, L,),
+    )),
+    "AddBrokerResponse": (-1, -1, -1, (
+    )),
+    "RemoveBrokerRequest": (-1, -1, -1, (
+        ("broker_name", "string",),
+        ("broker_cluster_name", "string",),
+        ("broker_id", "int64",),
+    )),
+    "RemoveBrokerResponse": (-1, -1, -1, (
+    )),
+    "BrokerHeartbeatRequest": (-1, -1, -1, (
+        ("cluster_name", "string",),
+        ("broker_addr", "string",),
+        ("broker_name", "string",),
+        ("broker_id", "int64", 0, L, 0, L,),
+        ("epoch", "int32", 0, L, 0, L,),
+        ("max_offset", "int64", 0, L, 0, L,),
+        ("confirm_offset", "int64", 0, L, 0, L,),
+        ("heartbeat_timeout_mills", "int64", 0, L, 0, L,),
+        ("election_priority", "int32", 0, L, 0, L,),
+    )),
+    "BrokerHeartbeatResponse": (-1, -1, -1, (
+    )),
+    "NotifyMinBrokerIdChangeRequest": (-1, -1, -1, (
+        ("min_broker_id", "int64", 0, L, 0, L,),
+        ("broker_name", "string", 0, L, 0, L,),
+        ("min_broker_addr", "string", 0, L, 0, L,),
+        ("offline_broker_addr", "string", 0, L, 0, L,),
+        ("ha_broker_addr", "string", 0, L, 0, L,),
+    )),
+    "ExchangeBrokerHaInfoRequest": (-1, -1, -1, (
+        ("master_ha_address", "string", 0, L, 0, L,),
+        ("master_flush_offset", "int64", 0, L, 0, L,),
+        ("master_address", "string", 0, L, 0, L,),
+    )),
+    "ExchangeBrokerHaInfoResponse": (-1, -1, -1, (
+        ("master_ha_address", "string", 0, L, 0, L,),
+        ("master_flush_offset", "int64", 0, L, 0, L,),
+        ("master_address", "string", 0, L, 0, L,),
+    )),
+    "GetBrokerHaStatusRequest": (-1, -1, -1, (
+    )),
+    "GetBrokerHaStatusResponse": (-1, -1, -1, (
+    )),
+    "ResetMasterFlushOffsetRequest": (-1, -1, -1, (
+        ("master_flush_offset", "int64",),
+    )),
+    "ResetMasterFlushOffsetResponse": (-1, -1, -1, (
+    )),
+    "RegisterOrderTopicHeader": (-1, -1, -1, (
+        ("topic", "string",),
+        ("order_topic_string", "string",),
+    )),
+    "StatisticsMessagesHeader": (-1, -1, -1, (
+        ("consumer_group", "string",),
+        ("topic", "string",),
+        ("queue_id", "int32",),
+        ("from_time", "int64", 0, L, 0, L,),
+        ("to_time", "int64", 0, L, 0, L,),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
+    )),
+    "InitConsumerOffsetHeader": (-1, -1, -1, (
+        ("topic", "string", 0, L, 0, L,),
+        ("init_mode", "int32", 0, L, 0, L,),
+        ("lo", "bool", 0, L, 0, L,),
+        ("ns", "string", 0, L, 0, L,),
+        ("nsd", "bool", 0, L, 0, L,),
+        ("bname", "string", 0, L, 0, L,),
+        ("oway", "bool", 0, L, 0, L,),
     )),
 }
