@@ -88,7 +88,7 @@ class NoPermission(AuthError):
 
 
 class TopicNotExist(BrokerError):
-    """TOPIC_NOT_EXIST."""
+    """No such topic here."""
 
     code = 17
     name = "TOPIC_NOT_EXIST"
@@ -180,28 +180,28 @@ class InvalidParameter(BrokerError):
 
 
 class TransactionShouldCommit(BrokerError):
-    """Reserved by the vendor, as the three that follow."""
+    """Reserved by the vendor."""
 
     code = 200
     name = "TRANSACTION_SHOULD_COMMIT"
 
 
 class TransactionShouldRollback(BrokerError):
-    """TRANSACTION_SHOULD_ROLLBACK."""
+    """Reserved by the vendor."""
 
     code = 201
     name = "TRANSACTION_SHOULD_ROLLBACK"
 
 
 class TransactionStateUnknow(BrokerError):
-    """TRANSACTION_STATE_UNKNOW."""
+    """Reserved by the vendor."""
 
     code = 202
     name = "TRANSACTION_STATE_UNKNOW"
 
 
 class TransactionStateGroupWrong(BrokerError):
-    """TRANSACTION_STATE_GROUP_WRONG."""
+    """Reserved by the vendor."""
 
     code = 203
     name = "TRANSACTION_STATE_GROUP_WRONG"
@@ -258,7 +258,7 @@ class PollingTimeout(BrokerError):
 
 
 class BrokerNotExist(BrokerError):
-    """BROKER_NOT_EXIST."""
+    """No such broker."""
 
     code = 211
     name = "BROKER_NOT_EXIST"
@@ -266,21 +266,21 @@ class BrokerNotExist(BrokerError):
 
 
 class UpdateAndCreateAclConfigFailed(BrokerError):
-    """UPDATE_AND_CREATE_ACL_CONFIG_FAILED."""
+    """The account could not be written, or the broker has no ACL."""
 
     code = 209
     name = "UPDATE_AND_CREATE_ACL_CONFIG_FAILED"
 
 
 class DeleteAclConfigFailed(BrokerError):
-    """DELETE_ACL_CONFIG_FAILED."""
+    """The account could not be deleted, or the broker has no ACL."""
 
     code = 210
     name = "DELETE_ACL_CONFIG_FAILED"
 
 
 class UpdateGlobalWhiteAddrsConfigFailed(BrokerError):
-    """UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED."""
+    """The addresses could not be written, or the broker has no ACL."""
 
     code = 211
     name = "UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED"
@@ -310,7 +310,7 @@ class FlowControl(BrokerError):
 
 
 class NotLeaderForQueue(BrokerError):
-    """NOT_LEADER_FOR_QUEUE."""
+    """Another broker leads this queue (static topics)."""
 
     code = 501
     name = "NOT_LEADER_FOR_QUEUE"
@@ -359,7 +359,7 @@ class ControllerInvalidMaster(BrokerError):
 
 
 class ControllerInvalidReplicas(BrokerError):
-    """CONTROLLER_INVALID_REPLICAS."""
+    """A set of replicas that cannot be."""
 
     code = 2003
     name = "CONTROLLER_INVALID_REPLICAS"
@@ -375,14 +375,14 @@ class ControllerMasterNotAvailable(BrokerError):
 
 
 class ControllerInvalidRequest(BrokerError):
-    """CONTROLLER_INVALID_REQUEST."""
+    """A request to the controller that does not read."""
 
     code = 2005
     name = "CONTROLLER_INVALID_REQUEST"
 
 
 class ControllerBrokerNotAlive(BrokerError):
-    """CONTROLLER_BROKER_NOT_ALIVE."""
+    """No heartbeat of this broker."""
 
     code = 2006
     name = "CONTROLLER_BROKER_NOT_ALIVE"
@@ -399,14 +399,14 @@ class ControllerNotLeader(BrokerError):
 
 
 class ControllerBrokerMetadataNotExist(BrokerError):
-    """CONTROLLER_BROKER_METADATA_NOT_EXIST."""
+    """The controller does not know this broker."""
 
     code = 2008
     name = "CONTROLLER_BROKER_METADATA_NOT_EXIST"
 
 
 class ControllerInvalidCleanBrokerMetadata(BrokerError):
-    """CONTROLLER_INVALID_CLEAN_BROKER_METADATA."""
+    """A live broker is not forgotten."""
 
     code = 2009
     name = "CONTROLLER_INVALID_CLEAN_BROKER_METADATA"
@@ -420,14 +420,14 @@ class ControllerBrokerNeedToBeRegistered(BrokerError):
 
 
 class ControllerMasterStillExist(BrokerError):
-    """CONTROLLER_MASTER_STILL_EXIST."""
+    """No election while the master lives."""
 
     code = 2011
     name = "CONTROLLER_MASTER_STILL_EXIST"
 
 
 class ControllerElectMasterFailed(BrokerError):
-    """CONTROLLER_ELECT_MASTER_FAILED."""
+    """Nobody could be elected."""
 
     code = 2012
     name = "CONTROLLER_ELECT_MASTER_FAILED"
@@ -435,7 +435,7 @@ class ControllerElectMasterFailed(BrokerError):
 
 
 class ControllerAlterSyncStateSetFailed(BrokerError):
-    """CONTROLLER_ALTER_SYNC_STATE_SET_FAILED."""
+    """The set of replicas in sync stays as it was."""
 
     code = 2013
     name = "CONTROLLER_ALTER_SYNC_STATE_SET_FAILED"
@@ -443,14 +443,14 @@ class ControllerAlterSyncStateSetFailed(BrokerError):
 
 
 class ControllerBrokerIdInvalid(BrokerError):
-    """CONTROLLER_BROKER_ID_INVALID."""
+    """The id is taken."""
 
     code = 2014
     name = "CONTROLLER_BROKER_ID_INVALID"
 
 
 class ControllerJraftInternalError(BrokerError):
-    """CONTROLLER_JRAFT_INTERNAL_ERROR."""
+    """The controllers' log is not to be had now."""
 
     code = 2015
     name = "CONTROLLER_JRAFT_INTERNAL_ERROR"
@@ -458,7 +458,7 @@ class ControllerJraftInternalError(BrokerError):
 
 
 class ControllerBrokerLiveInfoNotExists(BrokerError):
-    """CONTROLLER_BROKER_LIVE_INFO_NOT_EXISTS."""
+    """No heartbeat of this broker is known."""
 
     code = 2016
     name = "CONTROLLER_BROKER_LIVE_INFO_NOT_EXISTS"
@@ -472,21 +472,21 @@ class LmqQuotaExceeded(BrokerError):
 
 
 class LiteSubscriptionQuotaExceeded(BrokerError):
-    """LITE_SUBSCRIPTION_QUOTA_EXCEEDED."""
+    """Too many lite subscriptions."""
 
     code = 2018
     name = "LITE_SUBSCRIPTION_QUOTA_EXCEEDED"
 
 
 class RpcUnknown(BrokerError):
-    """Within the proxy, or between brokers, as the three that follow."""
+    """Within the proxy: anything else."""
 
     code = -1000
     name = "RPC_UNKNOWN"
 
 
 class RpcAddrIsNull(BrokerError):
-    """RPC_ADDR_IS_NULL."""
+    """Within the proxy: no address of the broker."""
 
     code = -1002
     name = "RPC_ADDR_IS_NULL"
@@ -494,7 +494,7 @@ class RpcAddrIsNull(BrokerError):
 
 
 class RpcSendToChannelFailed(BrokerError):
-    """RPC_SEND_TO_CHANNEL_FAILED."""
+    """Within the proxy: the connection is lost."""
 
     code = -1004
     name = "RPC_SEND_TO_CHANNEL_FAILED"
@@ -502,7 +502,7 @@ class RpcSendToChannelFailed(BrokerError):
 
 
 class RpcTimeOut(BrokerError):
-    """RPC_TIME_OUT."""
+    """Within the proxy: no answer in time."""
 
     code = -1006
     name = "RPC_TIME_OUT"

@@ -6,7 +6,8 @@
     SendMessageRequest …    a Frame whose extFields are shown with the types of that command
 
 As JSON a frame has the names of RemotingCommand. ``body`` is base64; where it is text, ``bodyText`` shows it too, and is used for encoding
-when there is no body. Of a stored message ``storeSize`` is computed when encoding, and so is a ``bodyCRC`` that is not given.
+when there is no body. Properties are an object; ``propertiesOpen`` says that the last one has no separator behind it. Of a stored message
+``storeSize`` is computed when encoding, and so is a ``bodyCRC`` that is not given.
 A header can be written in more than one way (blanks, order of its fields, escapes, names said twice). Where ours would write it in
 another, ``header`` holds its bytes, and encoding takes them as long as they say what the other fields say.
 Must not: know connections, or what a code means.
@@ -73,7 +74,7 @@ class Frame:
         shown["serializeTypeCurrentRPC"] = SERIALIZERS[found.serializer]
         shown.update(_body(bytes(found.body)))
         if self._plain(shown) != data:
-            shown["header"] = base64_of(bytes(frame[4 : len(frame) - len(found.body)]))
+            shown["header"] = base64_of(frame[4 : 4 + int.from_bytes(frame[1:4], "big")])
         return shown
 
     def encode(self, version: int, fields: Mapping[str, Any]) -> bytes:
@@ -231,7 +232,7 @@ class StoredMessage:
             raise Malformed(f"magic {magic!r} is no message", message="StoredMessage", path="magicCode")
         values = {"magicCode": magic, "bodyCRC": crc32(body) & 0x7FFFFFFF, **fields}
         topic = _text_bytes(values.get("topic", ""), "topic")
-        properties = _properties_bytes(values.get("properties") or {})
+        properties = _properties_bytes(values)
         width = 1 if magic == MAGIC_V1 else 2
         if len(topic) >= 1 << (8 * width - 1) or len(properties) > 32767:
             raise ValueUnsupported("the topic or the properties are too long", message="StoredMessage", path="topic")
@@ -286,7 +287,7 @@ class StoredMessage:
         shown.update(_body(raw))
         source.note(start, "body", shown.get("bodyText", shown["body"]))
         shown["topic"] = text("topic", 1 if shown["magicCode"] == MAGIC_V1 else 2)
-        shown["properties"] = _properties(text("properties", 2))
+        shown.update(_properties(text("properties", 2)))
         if source.at != size or size != len(data):
             raise source.error(Malformed, f"a message of {size} bytes ends at {source.at}, there are {len(data)}")
         return shown, source.lines
@@ -296,7 +297,7 @@ class MessageBatch:
     """The messages of one command 320."""
 
     versions = (0, 0)
-    _NAMES = ("flag", "body", "bodyText", "properties")
+    _NAMES = ("flag", "body", "bodyText", "properties", "propertiesOpen")
 
     def decode(self, version: int, data: bytes) -> dict[str, Any]:
         return {"messages": self._read(data)[0]}
@@ -314,7 +315,7 @@ class MessageBatch:
         if strange := sorted(set(item) - set(self._NAMES)):
             raise Malformed(f"no field {strange[0]!r}", message="MessageBatch", path=strange[0])
         body = _body_bytes(item, "MessageBatch")
-        properties = _properties_bytes(item.get("properties") or {})
+        properties = _properties_bytes(item)
         if len(properties) > 32767:
             raise ValueUnsupported(f"{len(properties)} bytes of properties, 32767 fit", message="MessageBatch", path="properties")
         flag = _int32(item.get("flag", 0), "flag", "MessageBatch").to_bytes(4, "big", signed=True)
@@ -337,7 +338,8 @@ class MessageBatch:
             source.note(at, f"{path}.body", shown.get("bodyText", shown["body"]))
             at = source.at
             text = _utf8(source, source.take(source.number(2, f"{path}.properties"), f"{path}.properties"), f"{path}.properties")
-            shown["properties"] = source.note(at, f"{path}.properties", _properties(text))
+            source.note(at, f"{path}.properties", text)
+            shown.update(_properties(text))
             if source.at != start + size:
                 raise source.error(Malformed, f"a message of {size} bytes has {source.at - start}", path)
             found.append(shown)
@@ -379,19 +381,21 @@ def _host_bytes(text: Any, v6: bool, path: str) -> bytes:
         raise Malformed(f"{text!r} is no host:port of this kind", message="StoredMessage", path=path) from None
 
 
-def _properties(text: str) -> Any:
-    """An object where that says all, else the text itself."""
+def _properties(text: str) -> dict[str, Any]:
+    """An object where that says all, else the text itself; `propertiesOpen` when the last separator is missing, as before 5.2."""
     pairs = [item.split("\x01") for item in text.removesuffix("\x02").split("\x02")] if text else []
     if all(len(pair) == 2 for pair in pairs):
-        found = {name: value for name, value in pairs}  # noqa: C416
+        found = {"properties": dict(pairs)} if text.endswith("\x02") or not text else {"properties": dict(pairs), "propertiesOpen": True}
         if _properties_bytes(found) == text.encode("utf-8", "surrogatepass"):
             return found
-    return text
+    return {"properties": text}
 
 
-def _properties_bytes(value: Any) -> bytes:
+def _properties_bytes(fields: Mapping[str, Any]) -> bytes:
+    value = fields.get("properties") or {}
     if isinstance(value, str):
         return value.encode("utf-8", "surrogatepass")
     if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
         raise Malformed("an object of texts, or a text, expected", message="StoredMessage", path="properties")
-    return "".join(f"{name}\x01{text}\x02" for name, text in value.items()).encode("utf-8", "surrogatepass")
+    text = "".join(f"{name}\x01{text}\x02" for name, text in value.items())
+    return (text.removesuffix("\x02") if fields.get("propertiesOpen") else text).encode("utf-8", "surrogatepass")

@@ -4406,12 +4406,11 @@ class RegisterFilterServerRequest(_Struct):
     CODE: ClassVar[int] = 301
     RESPONSE: ClassVar[type[RegisterFilterServerResponse]]
 
-    filter_server_addr: str | None
-    """4.9."""
+    filter_server_addr: str
 
     if TYPE_CHECKING:
 
-        def __init__(self, *, filter_server_addr: str | None = ...) -> None: ...
+        def __init__(self, *, filter_server_addr: str = ...) -> None: ...
 
 class RegisterFilterServerResponse(_Struct):
     """RegisterFilterServerResponse."""
@@ -4419,14 +4418,12 @@ class RegisterFilterServerResponse(_Struct):
     __slots__ = ("broker_name", "broker_id")
     NAME: ClassVar[str] = "RegisterFilterServerResponse"
 
-    broker_name: str | None
-    """4.9."""
-    broker_id: int | None
-    """4.9."""
+    broker_name: str
+    broker_id: int
 
     if TYPE_CHECKING:
 
-        def __init__(self, *, broker_name: str | None = ..., broker_id: int | None = ...) -> None: ...
+        def __init__(self, *, broker_name: str = ..., broker_id: int = ...) -> None: ...
 
 # 302_register_message_filter_class.wire
 
@@ -4441,22 +4438,18 @@ class RegisterMessageFilterClassRequest(_Struct):
     CODE: ClassVar[int] = 302
     RESPONSE: ClassVar[type[RegisterMessageFilterClassResponse]]
 
-    consumer_group: str | None
-    """4.9."""
-    topic: str | None
-    """4.9."""
-    class_name: str | None
-    """4.9."""
-    class_crc: int | None
-    """4.9."""
+    consumer_group: str
+    topic: str
+    class_name: str
+    class_crc: int
 
     if TYPE_CHECKING:
 
         def __init__(self, *,
-            consumer_group: str | None = ...,
-            topic: str | None = ...,
-            class_name: str | None = ...,
-            class_crc: int | None = ...,
+            consumer_group: str = ...,
+            topic: str = ...,
+            class_name: str = ...,
+            class_crc: int = ...,
         ) -> None: ...
 
 class RegisterMessageFilterClassResponse(_Struct):

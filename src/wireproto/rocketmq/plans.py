@@ -1032,17 +1032,17 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
     "AuthListAclResponse": (-1, -1, -1, (
     )),
     "RegisterFilterServerRequest": (-1, -1, -1, (
-        ("filter_server_addr", "string", 0, L, 0, L,),
+        ("filter_server_addr", "string",),
     )),
     "RegisterFilterServerResponse": (-1, -1, -1, (
-        ("broker_name", "string", 0, L, 0, L,),
-        ("broker_id", "int64", 0, L, 0, L,),
+        ("broker_name", "string",),
+        ("broker_id", "int64",),
     )),
     "RegisterMessageFilterClassRequest": (-1, -1, -1, (
-        ("consumer_group", "string", 0, L, 0, L,),
-        ("topic", "string", 0, L, 0, L,),
-        ("class_name", "string", 0, L, 0, L,),
-        ("class_crc", "int32", 0, L, 0, L, _, "classCRC",),
+        ("consumer_group", "string",),
+        ("topic", "string",),
+        ("class_name", "string",),
+        ("class_crc", "int32", 0, L, 1, 0, _, "classCRC",),
     )),
     "RegisterMessageFilterClassResponse": (-1, -1, -1, (
     )),

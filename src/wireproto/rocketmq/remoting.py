@@ -15,6 +15,7 @@ from wireproto._codec import RemotingCommand
 from wireproto.errors import AuthError, BrokerError
 
 from . import codes
+from .acl import FIRST_5X
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -57,7 +58,8 @@ def error_of(reply: RemotingCommand, **context: Any) -> BrokerError:
     short = next((line.strip() for line in remark.splitlines() if line.strip()), "")[:400]
     if reply.code in (1, 16) and any(word in remark for word in _DENIED):
         return AuthError(short, code=reply.code, name=codes.NAMES.get(reply.code), **context)
-    error = codes.error(reply.code, short, **context)
+    earlier = codes.EARLIER.get(reply.code) if reply.version < FIRST_5X else None
+    error = earlier(short, **context) if earlier is not None else codes.error(reply.code, short, **context)
     if reply.code == 1 and ("broker busy" in remark or "UNKNOWN_ERROR" in remark):
         error.retriable = True
     return error

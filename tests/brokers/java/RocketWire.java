@@ -2,7 +2,7 @@
 //   java … RocketWire SEED COUNT     stdin: lines to decode (below); everything is printed as JSON lines, told apart by "kind"
 //
 //   code      {"of": "request" | "response" | "language", "name", "number"}          of the vendor's tables, by reflection
-//   class     {"name", "action": request code or null, "fields": [[name, type, required], …]}    every header class of the jars
+//   class     {"name", "action": request code or null, "fields": [[name, type, required], …], "untouched": {name: text}}    every header class
 //   frame     {"class", "way": "encode" | "fast", "binary", "code", …, "values": {name: text}, "hex"}     COUNT of each class and header type
 //   stored    {"hex", "values"}       batch {"hex", "values"}       id {"host", "port", "offset", "text"}       acl {"ext", "body", "secret", "signature"}
 //   stdin: {"frame": hex, "class": name} → decoded {"code", …, "values"}      {"stored": hex} → decoded {"values"}      {"batch": hex} → decoded {"values"}
@@ -157,7 +157,8 @@ public class RocketWire {
         for (Field field : fields(kind)) {
             shown.add(Arrays.asList(field.getName(), field.getType().getSimpleName(), field.isAnnotationPresent(CFNotNull.class)));
         }
-        print(object("kind", "class", "name", kind.getSimpleName(), "action", action, "fields", shown));
+        Map<String, Object> untouched = values(kind.getDeclaredConstructor().newInstance());
+        print(object("kind", "class", "name", kind.getSimpleName(), "action", action, "fields", shown, "untouched", untouched));
     }
 
     // frames ------------------------------------------------------------------------------------------------------------------
@@ -256,8 +257,8 @@ public class RocketWire {
         message.setBody(text().getBytes(StandardCharsets.UTF_8));
         message.setQueueId(random.nextInt(100));
         message.setFlag(random.nextInt());
-        message.setQueueOffset(random.nextLong());
-        message.setCommitLogOffset(random.nextLong());
+        message.setQueueOffset(random.nextLong() >>> 1);
+        message.setCommitLogOffset(random.nextLong() >>> 1);
         message.setSysFlag(random.nextInt(4) << 2);
         message.setBornTimestamp(random.nextLong());
         message.setStoreTimestamp(random.nextLong());
