@@ -8,7 +8,6 @@ consumer, since a broker tells the members of a group apart by connection.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import threading
@@ -18,13 +17,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from wireproto.errors import AuthError, ConnectError, OptionError, RoleUnsupported, TransportError, UsageError, WireprotoError
+from wireproto.errors import AuthError, ConnectError, Malformed, OptionError, RoleUnsupported, TransportError, UsageError, WireprotoError
 from wireproto.net.dial import peer_name
 from wireproto.net.runtime import ClientBase
-from wireproto.position import EARLIEST, Where
+from wireproto.position import EARLIEST, TopicPartition, Where
 from wireproto.url import Address, parse_address
 
-from . import acl, remoting
+from . import acl, fastjson, remoting, requests
 from .bodies import ClusterInfo, HeartbeatData, TopicRouteData
 from .codes import RequestCodeNotSupported, TopicNotExist
 from .messages import GetBrokerClusterInfoRequest, GetRouteInfoByTopicRequest, HeartBeatRequest
@@ -41,21 +40,18 @@ if TYPE_CHECKING:
     from .producer import RocketProducer
     from .queue import RocketQueueConsumer
     from .reader import RocketReader
+    from .requests import Body
 
 R = TypeVar("R")
-
-NAME_SERVER_CODES = frozenset({100, 101, 102, 105, 106, 205, 206, 216, 219, 224, 304, 318, 319, 322, 327})
-"""Commands that name servers answer; all others are for brokers."""
-
 
 @dataclass(frozen=True, slots=True)
 class Reply:
     """A command's answer.
 
     Attributes:
-        message: its fields, typed.
+        message: its fields, typed; None where the command has no reply of its own.
         body: bytes after the header (JSON, stored messages, …).
-        code, remark: as the server gave them; 0 but for the warnings of sends and the answers of pulls.
+        code, remark: as the server gave them; 0 but for the warnings of sends and the answers of pulls and pops.
         peer: who answered.
     """
 
@@ -64,6 +60,14 @@ class Reply:
     code: int
     remark: str | None
     peer: str
+
+    def json(self) -> Any:
+        """The body as `fastjson.loads` reads it: bare numbers as keys are text, objects as keys are `fastjson.ObjectKey`; None if empty.
+
+        Raises:
+            Malformed, Truncated: it is no JSON.
+        """
+        return fastjson.loads(self.body) if self.body else None
 
 
 class Watcher(Protocol):
@@ -222,9 +226,7 @@ class RocketClient(ClientBase[RocketOptions]):
             command = self.read(conn, call.result(deadline), accept, message=name)
         except TransportError as error:
             raise error.with_context(peer=address, message=name) from None
-        kind = getattr(type(message), "RESPONSE", None)
-        fields = kind.from_ext(command.ext) if kind is not None and _complete(command.code, accept) else None
-        return Reply(fields, bytes(command.body), command.code, command.remark, conn.peer)
+        return Reply(_fields(message, command), bytes(command.body), command.code, command.remark, conn.peer)
 
     def ask_names(self, message: ExtMessage, body: bytes = b"", *, deadline: float, accept: Collection[int] = ()) -> Reply:
         """Ask the name servers in turn, until one answers or the deadline comes."""
@@ -276,43 +278,35 @@ class RocketClient(ClientBase[RocketOptions]):
 
     # the public way to any command -----------------------------------------------------------------------------------------------
 
-    def request(self, message: Any, *, timeout: float = 30.0, body: bytes = b"", to: str | None = None, **route: Any) -> Reply:
+    def request(
+        self,
+        message: Any,
+        *,
+        timeout: float = 30.0,
+        body: Body = b"",
+        to: str | TopicPartition | None = None,
+        one_way: bool = False,
+        **route: Any,
+    ) -> Reply:
         """Send any command and return its typed reply.
 
         Args:
             message: a request of `wireproto.rocketmq.messages`.
-            body: the frame's body, where the command has one.
-            to: ``host:port``, ``names``, or a broker's name. Without it: a name server for its commands, otherwise the broker that leads
-                the message's topic (and queue, when it names one), or the first broker.
+            body: the frame's body, where the command has one: bytes, text, or an object or list that is written as JSON.
+            to: ``host:port``, ``names``, a broker's name, or (topic, partition). Without it see `requests.Router`: a name server for its
+                commands, otherwise a broker that holds the message's topic and queue, or its group, or the first broker.
+            one_way: ask for no reply; `Reply.message` is None then. Brokers do not tell what became of such a command.
         Returns:
-            Reply: fields, body, code (0, or one of the warnings 10, 11, 12 of sends and the answers 19, 20, 21 of pulls).
+            Reply: fields, body, code (0, or one of the warnings 10, 11, 12 of sends and the answers 19, 20, 21 of pulls, 210 of pops).
         Raises:
             BrokerError: any other code.
+            TimedOut: no reply. Brokers never answer EndTransaction with 0, 4.9 name servers no code that they do not know.
         """
         if route:
-            raise OptionError(f"unknown: {', '.join(route)}; a RocketMQ request takes timeout, body and to")
+            raise OptionError(f"unknown: {', '.join(route)}; a RocketMQ request takes timeout, body, to and one_way")
         if not hasattr(type(message), "CODE"):
             raise UsageError(f"{type(message).__name__} is not a request of RocketMQ")
-        deadline = time.monotonic() + timeout
-        accept = (10, 11, 12, 19, 20, 21)
-        if to == "names" or (to is None and message.CODE in NAME_SERVER_CODES):
-            return self.ask_names(message, body, deadline=deadline, accept=accept)
-        return self.invoke(self._target(message, to, deadline), message, body, deadline=deadline, accept=accept)
-
-    def _target(self, message: Any, to: str | None, deadline: float) -> str:
-        if to is not None and ":" in to:
-            return to
-        brokers = None
-        if to is None and isinstance(topic := getattr(message, "topic", None), str):
-            with contextlib.suppress(TopicNotExist):
-                brokers = self.route(topic, deadline).masters
-        if brokers:
-            return brokers[0]
-        cluster = self.cluster(deadline).brokers
-        for name in [to] if to is not None else sorted(cluster):
-            if name in cluster and (address := cluster[name].master):
-                return address
-        raise OptionError(f"no broker {to!r} has a master; there are {', '.join(sorted(cluster)) or 'none'}")
+        return requests.Router(self).request(message, requests.body_bytes(body), to, time.monotonic() + timeout, one_way=one_way)
 
     # roles ---------------------------------------------------------------------------------------------------------------------
 
@@ -377,6 +371,14 @@ class RocketClient(ClientBase[RocketOptions]):
             raise problem
 
 
-def _complete(code: int, accept: Collection[int]) -> bool:
-    """Whether a reply of this code has the fields of a success."""
-    return code == 0 or code in accept
+def _fields(message: ExtMessage, command: Command) -> Any:
+    """The reply's fields, typed; None where the command has none, or an answer that is no success left them out."""
+    kind = getattr(type(message), "RESPONSE", None)
+    if kind is None:
+        return None
+    try:
+        return kind.from_ext(command.ext)
+    except Malformed:
+        if command.code:
+            return None
+        raise

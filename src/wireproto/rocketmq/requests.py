@@ -1,0 +1,120 @@
+"""Which node a command goes to when the caller leaves that open, and which codes of its reply are answers.
+
+    a name server      the commands of `NAME_SERVER_CODES`: the one that answers
+    the queue's broker `to` is (topic, partition)
+    the named broker   `to` is a broker's name, or the message has `bname`
+    the topic's broker the message has a topic: the first master that has its `queue_id`, or the first master
+    the group's broker the message has a group and the group its retry topic: the first master of that
+    the first broker   everything else, in order of the brokers' names
+
+May assume: the client's routes. Must not: retry a command that may have been carried out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from wireproto.errors import OptionError, UsageError
+
+from . import fastjson
+from .codes import TopicNotExist
+
+if TYPE_CHECKING:
+    from wireproto.position import TopicPartition
+
+    from .client import Reply, RocketClient
+    from .route import Route
+
+Body: TypeAlias = bytes | str | Mapping[Any, Any] | Sequence[Any]
+
+NAME_SERVER_CODES = frozenset({
+    100, 101, 102, 103, 104, 105, 106, 205, 206, 216, 217, 219, 224, 304, 311, 312, 313, 318, 319, 322, 327, 901, 904,
+})  # fmt: skip
+"""Commands that name servers answer; all others are for brokers (or controllers, which are asked by address)."""
+ANSWERS: Mapping[int, frozenset[int]] = {
+    **dict.fromkeys((10, 310, 320, 324, 325), frozenset({10, 11, 12})),
+    **dict.fromkeys((11, 361), frozenset({19, 20, 21})),
+    **dict.fromkeys((200050, 200070), frozenset({210})),
+}
+"""Codes beside 0 that are answers of a command, not errors: they come with its fields."""
+
+
+def body_bytes(body: Body) -> bytes:
+    """A body as it is sent."""
+    if isinstance(body, str):
+        return body.encode("utf-8")
+    if isinstance(body, bytes | bytearray | memoryview):
+        return bytes(body)
+    if isinstance(body, Mapping | list | tuple):
+        return fastjson.dumps(body)
+    raise UsageError(f"a body is bytes, text, an object or a list, not {type(body).__name__}")
+
+
+class Router:
+    """Made for one command."""
+
+    def __init__(self, client: RocketClient) -> None:
+        self._client = client
+
+    def request(self, message: Any, body: bytes, to: str | TopicPartition | None, deadline: float, *, one_way: bool) -> Reply:
+        """Send it, once; see `RocketClient.request`."""
+        client = self._client
+        accept = ANSWERS.get(message.CODE, frozenset())
+        if to == "names" or (to is None and message.CODE in NAME_SERVER_CODES):
+            if not one_way:
+                return client.ask_names(message, body, deadline=deadline, accept=accept)
+            target = client.names.order()[0]
+        else:
+            target = self.target(message, to, deadline)
+        if not one_way:
+            return client.invoke(target, message, body, deadline=deadline, accept=accept)
+        client.send_one_way(client.connection(target, deadline), message, body)
+        from .client import Reply
+
+        return Reply(None, b"", 0, None, target)
+
+    def target(self, message: Any, to: str | TopicPartition | None, deadline: float) -> str:
+        """The address of the broker."""
+        if isinstance(to, tuple):
+            return self._of_partition(*to, deadline)
+        if to is not None and ":" in to:
+            return to
+        name = to or getattr(message, "bname", None)
+        if name is None and (address := self._of_topic(message, deadline) or self._of_group(message, deadline)):
+            return address
+        cluster = self._client.cluster(deadline).brokers
+        for known in [name] if name is not None else sorted(cluster):
+            if known in cluster and (address := cluster[known].master):
+                return address
+        raise OptionError(f"no broker {name!r} has a master; there are {', '.join(sorted(cluster)) or 'none'}")
+
+    def _route(self, topic: str, deadline: float) -> Route | None:
+        with contextlib.suppress(TopicNotExist):
+            return self._client.route(topic, deadline)
+        return None
+
+    def _of_partition(self, topic: str, partition: int, deadline: float) -> str:
+        queues = self._client.route(topic, deadline).queues
+        if not 0 <= partition < len(queues):
+            raise OptionError(f"{topic} has partitions 0 to {len(queues) - 1}, not {partition}")
+        address = queues[partition].address
+        if address is None:
+            raise OptionError(f"broker {queues[partition].broker} of {topic}[{partition}] has no master now")
+        return address
+
+    def _of_topic(self, message: Any, deadline: float) -> str | None:
+        topic, queue_id = getattr(message, "topic", None), getattr(message, "queue_id", None)
+        route = self._route(topic, deadline) if isinstance(topic, str) and topic else None
+        if route is None:
+            return None
+        for queue in route.queues:
+            if queue.queue_id == queue_id and queue.address is not None:
+                return queue.address
+        return route.masters[0] if route.masters else None
+
+    def _of_group(self, message: Any, deadline: float) -> str | None:
+        group = getattr(message, "consumer_group", None) or getattr(message, "group", None)
+        route = self._route(f"%RETRY%{group}", deadline) if isinstance(group, str) and group else None
+        return route.masters[0] if route is not None and route.masters else None
