@@ -10,11 +10,13 @@ from . import pulsar
 from .check import check
 from .emit_codes import emit_codes
 from .emit_messages import emit_messages
+from .emit_package import emit_package
 from .emit_plans import emit_plans
 from .model import SchemaError
 from .parse import read_protocol
 
 ROOT = Path(__file__).resolve().parents[2]
+IN_PACKAGES = {"kafka"}  # so many messages that a module for all of them takes too long to import
 
 
 def generate(root: Path = ROOT, names: list[str] | None = None) -> dict[Path, str]:
@@ -25,12 +27,21 @@ def generate(root: Path = ROOT, names: list[str] | None = None) -> dict[Path, st
             continue
         protocol = check(read_protocol(folder))
         target = root / "src" / "wireproto" / folder.name
-        files[target / "messages.py"] = emit_messages(protocol)
-        files[target / "plans.py"] = emit_plans(protocol)
+        if folder.name in IN_PACKAGES:
+            files |= {target / "messages" / name: text for name, text in emit_package(protocol).items()}
+        else:
+            files[target / "messages.py"] = emit_messages(protocol)
+            files[target / "plans.py"] = emit_plans(protocol)
         files[target / "codes.py"] = emit_codes(protocol)
     if not names or "pulsar" in names:
         files |= pulsar.generate()
     return files
+
+
+def leftovers(files: dict[Path, str]) -> list[Path]:
+    """Modules in a package of messages that no .wire file stands for any more."""
+    folders = {path.parent for path in files if path.parent.name == "messages"}
+    return sorted(path for folder in folders for path in folder.glob("*.py") if path not in files)
 
 
 def main() -> int:
@@ -50,7 +61,12 @@ def main() -> int:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text := files[path], encoding="utf-8")
             assert text
-    return 1 if options.check and stale else 0
+    left = leftovers(files)
+    for path in left:
+        print(("no longer generated: " if options.check else "removed ") + str(path.relative_to(ROOT)))
+        if not options.check:
+            path.unlink()
+    return 1 if options.check and (stale or left) else 0
 
 
 if __name__ == "__main__":

@@ -19,61 +19,45 @@ from typing import TYPE_CHECKING, ClassVar
 
 from wireproto._codec import {base}
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from typing_extensions import Buffer
-
-    from wireproto._codec import Slice
-
+{type_imports}
 
 class _Struct({base}):
     __slots__ = ()
     _plans = "wireproto.{name}.plans"
 
 '''
-KAFKA = '''
-class _Request(_Struct):
-    __slots__ = ()
-    FLEXIBLE_FROM: ClassVar[int]
+TYPE_IMPORTS = """if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-    @classmethod
-    def header_version(cls, version: int) -> int:
-        """Which version of RequestHeader stands in front."""
-        return 2 if 0 <= cls.FLEXIBLE_FROM <= version else 1
+    from typing_extensions import Buffer
 
-
-class _Response(_Struct):
-    __slots__ = ()
-    FLEXIBLE_FROM: ClassVar[int]
-
-    @classmethod
-    def header_version(cls, version: int) -> int:
-        """Which version of ResponseHeader stands in front."""
-        return 1 if 0 <= cls.FLEXIBLE_FROM <= version else 0
-
-'''
+    from wireproto._codec import Slice
+"""
 WIDTH = 132
 
 
 def emit_messages(protocol: Protocol) -> str:
+    """All classes in one module."""
     base = "ExtMessage" if protocol.name == "rocketmq" else "Message"
-    out = [HEAD.format(name=protocol.name, base=base)]
-    if protocol.name == "kafka":
-        out.append(KAFKA)
-    tagged = _flexible(protocol)
+    head = HEAD.format(name=protocol.name, base=base, type_imports=TYPE_IMPORTS)
+    names = "\n__all__ = [\n" + "".join(f'    "{name}",\n' for name in sorted(protocol.structs)) + "]\n"
+    return head + classes(protocol, protocol.structs, tagged_classes(protocol), sources=True) + names
+
+
+def classes(protocol: Protocol, structs: dict[str, Definition], tagged: set[str], *, sources: bool = False) -> str:
+    """The classes of some structs, with `sources` under the name of their file, and what reply each request gets."""
+    out = []
     source = ""
-    for name, definition in protocol.structs.items():
-        if definition.source != source:
+    for name, definition in structs.items():
+        if sources and definition.source != source:
             source = definition.source
             out.append(f"\n# {source}\n")
         out.append(_class(protocol, name, definition, name in tagged))
-    out.append(_partners(protocol))
-    out.append("\n__all__ = [\n" + "".join(f'    "{name}",\n' for name in sorted(protocol.structs)) + "]\n")
+    out.append(_partners(protocol, structs))
     return "".join(out)
 
 
-def _flexible(protocol: Protocol) -> set[str]:
+def tagged_classes(protocol: Protocol) -> set[str]:
     """Classes that some message codes with tagged fields."""
     found: set[str] = set()
 
@@ -177,8 +161,8 @@ def _partner(protocol: Protocol, name: str, definition: Definition) -> str | Non
     return None
 
 
-def _partners(protocol: Protocol) -> str:
-    pairs = [(name, _partner(protocol, name, definition)) for name, definition in protocol.structs.items()]
+def _partners(protocol: Protocol, structs: dict[str, Definition]) -> str:
+    pairs = [(name, _partner(protocol, name, definition)) for name, definition in structs.items()]
     return "\n" + "".join(f"{name}.RESPONSE = {partner}\n" for name, partner in pairs if partner)
 
 

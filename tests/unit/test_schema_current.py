@@ -22,6 +22,7 @@ def gen():
 def test_generated_files_are_current(gen):
     stale = [str(path) for path, text in gen.generate().items() if not path.exists() or path.read_text() != text]
     assert not stale, "run `python -m proto.gen`"
+    assert not gen.leftovers(gen.generate())
 
 
 @pytest.mark.parametrize(

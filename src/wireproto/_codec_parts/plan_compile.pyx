@@ -92,16 +92,21 @@ cdef Spec find_spec(object cls):
     for base in cls.__mro__:               # a user's subclass shares its parent's
         if "_spec" in base.__dict__:
             return base.__dict__["_spec"]
-        if "__slots__" in base.__dict__ and getattr(base, "_plans", None) and base.__name__ in plan_rows(base):
+        if "__slots__" in base.__dict__ and getattr(base, "_plans", None) is not None and base.__name__ in plan_rows(base):
             return make_spec(base)
     raise TypeError(f"{cls.__name__} is not a message")
 
 
 cdef dict plan_rows(object cls):
-    module = cls._plans
+    return getattr(plan_module(cls), "STRUCTS", {})
+
+
+cdef object plan_module(object cls):
+    """Where the rows are: beside the class, or in the module that it names."""
+    module = cls._plans or cls.__module__
     if module not in sys.modules:
         __import__(module)
-    return sys.modules[module].STRUCTS
+    return sys.modules[module]
 
 
 cdef Spec make_spec(object cls):
@@ -114,7 +119,7 @@ cdef Spec make_spec(object cls):
         spec = Spec.__new__(Spec)
         spec.cls = cls
         spec.name = cls.__name__
-        spec.dialect = sys.modules[cls._plans].DIALECT
+        spec.dialect = plan_module(cls).DIALECT
         spec.first, spec.last, spec.flexible_from = first, last, flexible_from
         spec.keep = []
         spec.rows = tuple([tuple([sys.intern(row[0]), *row[1:], *ROW[len(row):]]) for row in rows])
