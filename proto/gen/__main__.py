@@ -41,7 +41,7 @@ def generate(root: Path = ROOT, names: list[str] | None = None) -> dict[Path, st
 def leftovers(files: dict[Path, str]) -> list[Path]:
     """Modules in a package of messages that no .wire file stands for any more."""
     folders = {path.parent for path in files if path.parent.name == "messages"}
-    return sorted(path for folder in folders for path in folder.glob("*.py") if path not in files)
+    return sorted(path for folder in folders for path in folder.glob("*.py*") if path not in files)
 
 
 def main() -> int:

@@ -2,1888 +2,646 @@
 
 Each class is one struct of the wire: keyword construction, `encode`, `decode`, `replace`, comparison (see `wireproto._codec.Message`).
 They stand in one module for each .wire file, which is imported when one of its classes is first asked for: whoever uses three messages
-does not pay for 619.
+does not pay for 619. Type checkers read `__init__.pyi`.
 """
 
 # ruff: noqa
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .produce import ProduceRequest as ProduceRequest
-    from .produce import TopicProduceData as TopicProduceData
-    from .produce import PartitionProduceData as PartitionProduceData
-    from .produce import ProduceResponse as ProduceResponse
-    from .produce import TopicProduceResponse as TopicProduceResponse
-    from .produce import PartitionProduceResponse as PartitionProduceResponse
-    from .produce import BatchIndexAndErrorMessage as BatchIndexAndErrorMessage
-    from .produce import ProduceLeaderIdAndEpoch as ProduceLeaderIdAndEpoch
-    from .produce import ProduceNodeEndpoint as ProduceNodeEndpoint
-    from .fetch import FetchRequest as FetchRequest
-    from .fetch import ReplicaState as ReplicaState
-    from .fetch import FetchTopic as FetchTopic
-    from .fetch import FetchPartition as FetchPartition
-    from .fetch import FetchForgottenTopic as FetchForgottenTopic
-    from .fetch import FetchResponse as FetchResponse
-    from .fetch import FetchableTopicResponse as FetchableTopicResponse
-    from .fetch import FetchPartitionData as FetchPartitionData
-    from .fetch import FetchEpochEndOffset as FetchEpochEndOffset
-    from .fetch import FetchLeaderIdAndEpoch as FetchLeaderIdAndEpoch
-    from .fetch import FetchSnapshotId as FetchSnapshotId
-    from .fetch import AbortedTransaction as AbortedTransaction
-    from .fetch import FetchNodeEndpoint as FetchNodeEndpoint
-    from .list_offsets import ListOffsetsRequest as ListOffsetsRequest
-    from .list_offsets import ListOffsetsTopic as ListOffsetsTopic
-    from .list_offsets import ListOffsetsPartition as ListOffsetsPartition
-    from .list_offsets import ListOffsetsResponse as ListOffsetsResponse
-    from .list_offsets import ListOffsetsTopicResponse as ListOffsetsTopicResponse
-    from .list_offsets import ListOffsetsPartitionResponse as ListOffsetsPartitionResponse
-    from .metadata import MetadataRequest as MetadataRequest
-    from .metadata import MetadataRequestTopic as MetadataRequestTopic
-    from .metadata import MetadataResponse as MetadataResponse
-    from .metadata import MetadataResponseBroker as MetadataResponseBroker
-    from .metadata import MetadataResponseTopic as MetadataResponseTopic
-    from .metadata import MetadataResponsePartition as MetadataResponsePartition
-    from .leader_and_isr import LeaderAndIsrRequest as LeaderAndIsrRequest
-    from .leader_and_isr import LeaderAndIsrTopicState as LeaderAndIsrTopicState
-    from .leader_and_isr import LeaderAndIsrLiveLeader as LeaderAndIsrLiveLeader
-    from .leader_and_isr import LeaderAndIsrPartitionState as LeaderAndIsrPartitionState
-    from .leader_and_isr import LeaderAndIsrResponse as LeaderAndIsrResponse
-    from .leader_and_isr import LeaderAndIsrTopicError as LeaderAndIsrTopicError
-    from .leader_and_isr import LeaderAndIsrPartitionError as LeaderAndIsrPartitionError
-    from .stop_replica import StopReplicaRequest as StopReplicaRequest
-    from .stop_replica import StopReplicaPartitionV0 as StopReplicaPartitionV0
-    from .stop_replica import StopReplicaTopicV1 as StopReplicaTopicV1
-    from .stop_replica import StopReplicaTopicState as StopReplicaTopicState
-    from .stop_replica import StopReplicaPartitionState as StopReplicaPartitionState
-    from .stop_replica import StopReplicaResponse as StopReplicaResponse
-    from .stop_replica import StopReplicaPartitionError as StopReplicaPartitionError
-    from .update_metadata import UpdateMetadataRequest as UpdateMetadataRequest
-    from .update_metadata import UpdateMetadataTopicState as UpdateMetadataTopicState
-    from .update_metadata import UpdateMetadataBroker as UpdateMetadataBroker
-    from .update_metadata import UpdateMetadataEndpoint as UpdateMetadataEndpoint
-    from .update_metadata import UpdateMetadataPartitionState as UpdateMetadataPartitionState
-    from .update_metadata import UpdateMetadataResponse as UpdateMetadataResponse
-    from .controlled_shutdown import ControlledShutdownRequest as ControlledShutdownRequest
-    from .controlled_shutdown import ControlledShutdownResponse as ControlledShutdownResponse
-    from .controlled_shutdown import RemainingPartition as RemainingPartition
-    from .offset_commit import OffsetCommitRequest as OffsetCommitRequest
-    from .offset_commit import OffsetCommitRequestTopic as OffsetCommitRequestTopic
-    from .offset_commit import OffsetCommitRequestPartition as OffsetCommitRequestPartition
-    from .offset_commit import OffsetCommitResponse as OffsetCommitResponse
-    from .offset_commit import OffsetCommitResponseTopic as OffsetCommitResponseTopic
-    from .offset_commit import OffsetCommitResponsePartition as OffsetCommitResponsePartition
-    from .offset_fetch import OffsetFetchRequest as OffsetFetchRequest
-    from .offset_fetch import OffsetFetchRequestTopic as OffsetFetchRequestTopic
-    from .offset_fetch import OffsetFetchRequestGroup as OffsetFetchRequestGroup
-    from .offset_fetch import OffsetFetchRequestTopics as OffsetFetchRequestTopics
-    from .offset_fetch import OffsetFetchResponse as OffsetFetchResponse
-    from .offset_fetch import OffsetFetchResponseTopic as OffsetFetchResponseTopic
-    from .offset_fetch import OffsetFetchResponsePartition as OffsetFetchResponsePartition
-    from .offset_fetch import OffsetFetchResponseGroup as OffsetFetchResponseGroup
-    from .offset_fetch import OffsetFetchResponseTopics as OffsetFetchResponseTopics
-    from .offset_fetch import OffsetFetchResponsePartitions as OffsetFetchResponsePartitions
-    from .find_coordinator import FindCoordinatorRequest as FindCoordinatorRequest
-    from .find_coordinator import FindCoordinatorResponse as FindCoordinatorResponse
-    from .find_coordinator import Coordinator as Coordinator
-    from .join_group import JoinGroupRequest as JoinGroupRequest
-    from .join_group import JoinGroupRequestProtocol as JoinGroupRequestProtocol
-    from .join_group import JoinGroupResponse as JoinGroupResponse
-    from .join_group import JoinGroupResponseMember as JoinGroupResponseMember
-    from .heartbeat import HeartbeatRequest as HeartbeatRequest
-    from .heartbeat import HeartbeatResponse as HeartbeatResponse
-    from .leave_group import LeaveGroupRequest as LeaveGroupRequest
-    from .leave_group import MemberIdentity as MemberIdentity
-    from .leave_group import LeaveGroupResponse as LeaveGroupResponse
-    from .leave_group import MemberResponse as MemberResponse
-    from .sync_group import SyncGroupRequest as SyncGroupRequest
-    from .sync_group import SyncGroupRequestAssignment as SyncGroupRequestAssignment
-    from .sync_group import SyncGroupResponse as SyncGroupResponse
-    from .describe_groups import DescribeGroupsRequest as DescribeGroupsRequest
-    from .describe_groups import DescribeGroupsResponse as DescribeGroupsResponse
-    from .describe_groups import DescribedGroup as DescribedGroup
-    from .describe_groups import DescribedGroupMember as DescribedGroupMember
-    from .list_groups import ListGroupsRequest as ListGroupsRequest
-    from .list_groups import ListGroupsResponse as ListGroupsResponse
-    from .list_groups import ListedGroup as ListedGroup
-    from .sasl_handshake import SaslHandshakeRequest as SaslHandshakeRequest
-    from .sasl_handshake import SaslHandshakeResponse as SaslHandshakeResponse
-    from .api_versions import ApiVersionsRequest as ApiVersionsRequest
-    from .api_versions import ApiVersionsResponse as ApiVersionsResponse
-    from .api_versions import ApiVersion as ApiVersion
-    from .api_versions import SupportedFeatureKey as SupportedFeatureKey
-    from .api_versions import FinalizedFeatureKey as FinalizedFeatureKey
-    from .create_topics import CreateTopicsRequest as CreateTopicsRequest
-    from .create_topics import CreatableTopic as CreatableTopic
-    from .create_topics import CreatableReplicaAssignment as CreatableReplicaAssignment
-    from .create_topics import CreatableTopicConfig as CreatableTopicConfig
-    from .create_topics import CreateTopicsResponse as CreateTopicsResponse
-    from .create_topics import CreatableTopicResult as CreatableTopicResult
-    from .create_topics import CreatableTopicConfigs as CreatableTopicConfigs
-    from .delete_topics import DeleteTopicsRequest as DeleteTopicsRequest
-    from .delete_topics import DeleteTopicState as DeleteTopicState
-    from .delete_topics import DeleteTopicsResponse as DeleteTopicsResponse
-    from .delete_topics import DeletableTopicResult as DeletableTopicResult
-    from .delete_records import DeleteRecordsRequest as DeleteRecordsRequest
-    from .delete_records import DeleteRecordsTopic as DeleteRecordsTopic
-    from .delete_records import DeleteRecordsPartition as DeleteRecordsPartition
-    from .delete_records import DeleteRecordsResponse as DeleteRecordsResponse
-    from .delete_records import DeleteRecordsTopicResult as DeleteRecordsTopicResult
-    from .delete_records import DeleteRecordsPartitionResult as DeleteRecordsPartitionResult
-    from .init_producer_id import InitProducerIdRequest as InitProducerIdRequest
-    from .init_producer_id import InitProducerIdResponse as InitProducerIdResponse
-    from .offset_for_leader_epoch import OffsetForLeaderEpochRequest as OffsetForLeaderEpochRequest
-    from .offset_for_leader_epoch import OffsetForLeaderTopic as OffsetForLeaderTopic
-    from .offset_for_leader_epoch import OffsetForLeaderPartition as OffsetForLeaderPartition
-    from .offset_for_leader_epoch import OffsetForLeaderEpochResponse as OffsetForLeaderEpochResponse
-    from .offset_for_leader_epoch import OffsetForLeaderTopicResult as OffsetForLeaderTopicResult
-    from .offset_for_leader_epoch import EpochEndOffset as EpochEndOffset
-    from .add_partitions_to_txn import AddPartitionsToTxnRequest as AddPartitionsToTxnRequest
-    from .add_partitions_to_txn import AddPartitionsToTxnTransaction as AddPartitionsToTxnTransaction
-    from .add_partitions_to_txn import AddPartitionsToTxnTopic as AddPartitionsToTxnTopic
-    from .add_partitions_to_txn import AddPartitionsToTxnResponse as AddPartitionsToTxnResponse
-    from .add_partitions_to_txn import AddPartitionsToTxnResult as AddPartitionsToTxnResult
-    from .add_partitions_to_txn import AddPartitionsToTxnTopicResult as AddPartitionsToTxnTopicResult
-    from .add_partitions_to_txn import AddPartitionsToTxnPartitionResult as AddPartitionsToTxnPartitionResult
-    from .add_offsets_to_txn import AddOffsetsToTxnRequest as AddOffsetsToTxnRequest
-    from .add_offsets_to_txn import AddOffsetsToTxnResponse as AddOffsetsToTxnResponse
-    from .end_txn import EndTxnRequest as EndTxnRequest
-    from .end_txn import EndTxnResponse as EndTxnResponse
-    from .write_txn_markers import WriteTxnMarkersRequest as WriteTxnMarkersRequest
-    from .write_txn_markers import WritableTxnMarker as WritableTxnMarker
-    from .write_txn_markers import WritableTxnMarkerTopic as WritableTxnMarkerTopic
-    from .write_txn_markers import WriteTxnMarkersResponse as WriteTxnMarkersResponse
-    from .write_txn_markers import WritableTxnMarkerResult as WritableTxnMarkerResult
-    from .write_txn_markers import WritableTxnMarkerTopicResult as WritableTxnMarkerTopicResult
-    from .write_txn_markers import WritableTxnMarkerPartitionResult as WritableTxnMarkerPartitionResult
-    from .txn_offset_commit import TxnOffsetCommitRequest as TxnOffsetCommitRequest
-    from .txn_offset_commit import TxnOffsetCommitRequestTopic as TxnOffsetCommitRequestTopic
-    from .txn_offset_commit import TxnOffsetCommitRequestPartition as TxnOffsetCommitRequestPartition
-    from .txn_offset_commit import TxnOffsetCommitResponse as TxnOffsetCommitResponse
-    from .txn_offset_commit import TxnOffsetCommitResponseTopic as TxnOffsetCommitResponseTopic
-    from .txn_offset_commit import TxnOffsetCommitResponsePartition as TxnOffsetCommitResponsePartition
-    from .describe_acls import DescribeAclsRequest as DescribeAclsRequest
-    from .describe_acls import DescribeAclsResponse as DescribeAclsResponse
-    from .describe_acls import DescribeAclsResource as DescribeAclsResource
-    from .describe_acls import AclDescription as AclDescription
-    from .create_acls import CreateAclsRequest as CreateAclsRequest
-    from .create_acls import AclCreation as AclCreation
-    from .create_acls import CreateAclsResponse as CreateAclsResponse
-    from .create_acls import AclCreationResult as AclCreationResult
-    from .delete_acls import DeleteAclsRequest as DeleteAclsRequest
-    from .delete_acls import DeleteAclsFilter as DeleteAclsFilter
-    from .delete_acls import DeleteAclsResponse as DeleteAclsResponse
-    from .delete_acls import DeleteAclsFilterResult as DeleteAclsFilterResult
-    from .delete_acls import DeleteAclsMatchingAcl as DeleteAclsMatchingAcl
-    from .describe_configs import DescribeConfigsRequest as DescribeConfigsRequest
-    from .describe_configs import DescribeConfigsResource as DescribeConfigsResource
-    from .describe_configs import DescribeConfigsResponse as DescribeConfigsResponse
-    from .describe_configs import DescribeConfigsResult as DescribeConfigsResult
-    from .describe_configs import DescribeConfigsResourceResult as DescribeConfigsResourceResult
-    from .describe_configs import DescribeConfigsSynonym as DescribeConfigsSynonym
-    from .alter_configs import AlterConfigsRequest as AlterConfigsRequest
-    from .alter_configs import AlterConfigsResource as AlterConfigsResource
-    from .alter_configs import AlterConfigsAlterableConfig as AlterConfigsAlterableConfig
-    from .alter_configs import AlterConfigsResponse as AlterConfigsResponse
-    from .alter_replica_log_dirs import AlterReplicaLogDirsRequest as AlterReplicaLogDirsRequest
-    from .alter_replica_log_dirs import AlterReplicaLogDir as AlterReplicaLogDir
-    from .alter_replica_log_dirs import AlterReplicaLogDirTopic as AlterReplicaLogDirTopic
-    from .alter_replica_log_dirs import AlterReplicaLogDirsResponse as AlterReplicaLogDirsResponse
-    from .alter_replica_log_dirs import AlterReplicaLogDirTopicResult as AlterReplicaLogDirTopicResult
-    from .alter_replica_log_dirs import AlterReplicaLogDirPartitionResult as AlterReplicaLogDirPartitionResult
-    from .describe_log_dirs import DescribeLogDirsRequest as DescribeLogDirsRequest
-    from .describe_log_dirs import DescribableLogDirTopic as DescribableLogDirTopic
-    from .describe_log_dirs import DescribeLogDirsResponse as DescribeLogDirsResponse
-    from .describe_log_dirs import DescribeLogDirsResult as DescribeLogDirsResult
-    from .describe_log_dirs import DescribeLogDirsTopic as DescribeLogDirsTopic
-    from .describe_log_dirs import DescribeLogDirsPartition as DescribeLogDirsPartition
-    from .sasl_authenticate import SaslAuthenticateRequest as SaslAuthenticateRequest
-    from .sasl_authenticate import SaslAuthenticateResponse as SaslAuthenticateResponse
-    from .create_partitions import CreatePartitionsRequest as CreatePartitionsRequest
-    from .create_partitions import CreatePartitionsTopic as CreatePartitionsTopic
-    from .create_partitions import CreatePartitionsAssignment as CreatePartitionsAssignment
-    from .create_partitions import CreatePartitionsResponse as CreatePartitionsResponse
-    from .create_partitions import CreatePartitionsTopicResult as CreatePartitionsTopicResult
-    from .create_delegation_token import CreateDelegationTokenRequest as CreateDelegationTokenRequest
-    from .create_delegation_token import CreatableRenewers as CreatableRenewers
-    from .create_delegation_token import CreateDelegationTokenResponse as CreateDelegationTokenResponse
-    from .renew_delegation_token import RenewDelegationTokenRequest as RenewDelegationTokenRequest
-    from .renew_delegation_token import RenewDelegationTokenResponse as RenewDelegationTokenResponse
-    from .expire_delegation_token import ExpireDelegationTokenRequest as ExpireDelegationTokenRequest
-    from .expire_delegation_token import ExpireDelegationTokenResponse as ExpireDelegationTokenResponse
-    from .describe_delegation_token import DescribeDelegationTokenRequest as DescribeDelegationTokenRequest
-    from .describe_delegation_token import DescribeDelegationTokenOwner as DescribeDelegationTokenOwner
-    from .describe_delegation_token import DescribeDelegationTokenResponse as DescribeDelegationTokenResponse
-    from .describe_delegation_token import DescribedDelegationToken as DescribedDelegationToken
-    from .describe_delegation_token import DescribedDelegationTokenRenewer as DescribedDelegationTokenRenewer
-    from .delete_groups import DeleteGroupsRequest as DeleteGroupsRequest
-    from .delete_groups import DeleteGroupsResponse as DeleteGroupsResponse
-    from .delete_groups import DeletableGroupResult as DeletableGroupResult
-    from .elect_leaders import ElectLeadersRequest as ElectLeadersRequest
-    from .elect_leaders import ElectLeadersTopicPartitions as ElectLeadersTopicPartitions
-    from .elect_leaders import ElectLeadersResponse as ElectLeadersResponse
-    from .elect_leaders import ReplicaElectionResult as ReplicaElectionResult
-    from .elect_leaders import ElectLeadersPartitionResult as ElectLeadersPartitionResult
-    from .incremental_alter_configs import IncrementalAlterConfigsRequest as IncrementalAlterConfigsRequest
-    from .incremental_alter_configs import IncrementalAlterConfigsResource as IncrementalAlterConfigsResource
-    from .incremental_alter_configs import IncrementalAlterConfigsAlterableConfig as IncrementalAlterConfigsAlterableConfig
-    from .incremental_alter_configs import IncrementalAlterConfigsResponse as IncrementalAlterConfigsResponse
-    from .alter_partition_reassignments import AlterPartitionReassignmentsRequest as AlterPartitionReassignmentsRequest
-    from .alter_partition_reassignments import ReassignableTopic as ReassignableTopic
-    from .alter_partition_reassignments import ReassignablePartition as ReassignablePartition
-    from .alter_partition_reassignments import AlterPartitionReassignmentsResponse as AlterPartitionReassignmentsResponse
-    from .alter_partition_reassignments import ReassignableTopicResponse as ReassignableTopicResponse
-    from .alter_partition_reassignments import ReassignablePartitionResponse as ReassignablePartitionResponse
-    from .list_partition_reassignments import ListPartitionReassignmentsRequest as ListPartitionReassignmentsRequest
-    from .list_partition_reassignments import ListPartitionReassignmentsTopics as ListPartitionReassignmentsTopics
-    from .list_partition_reassignments import ListPartitionReassignmentsResponse as ListPartitionReassignmentsResponse
-    from .list_partition_reassignments import OngoingTopicReassignment as OngoingTopicReassignment
-    from .list_partition_reassignments import OngoingPartitionReassignment as OngoingPartitionReassignment
-    from .offset_delete import OffsetDeleteRequest as OffsetDeleteRequest
-    from .offset_delete import OffsetDeleteRequestTopic as OffsetDeleteRequestTopic
-    from .offset_delete import OffsetDeleteRequestPartition as OffsetDeleteRequestPartition
-    from .offset_delete import OffsetDeleteResponse as OffsetDeleteResponse
-    from .offset_delete import OffsetDeleteResponseTopic as OffsetDeleteResponseTopic
-    from .offset_delete import OffsetDeleteResponsePartition as OffsetDeleteResponsePartition
-    from .describe_client_quotas import DescribeClientQuotasRequest as DescribeClientQuotasRequest
-    from .describe_client_quotas import ComponentData as ComponentData
-    from .describe_client_quotas import DescribeClientQuotasResponse as DescribeClientQuotasResponse
-    from .describe_client_quotas import DescribeClientQuotasEntryData as DescribeClientQuotasEntryData
-    from .describe_client_quotas import ValueData as ValueData
-    from .alter_client_quotas import AlterClientQuotasRequest as AlterClientQuotasRequest
-    from .alter_client_quotas import AlterClientQuotasRequestEntryData as AlterClientQuotasRequestEntryData
-    from .alter_client_quotas import OpData as OpData
-    from .alter_client_quotas import AlterClientQuotasResponse as AlterClientQuotasResponse
-    from .alter_client_quotas import AlterClientQuotasResponseEntryData as AlterClientQuotasResponseEntryData
-    from .describe_user_scram_credentials import DescribeUserScramCredentialsRequest as DescribeUserScramCredentialsRequest
-    from .describe_user_scram_credentials import UserName as UserName
-    from .describe_user_scram_credentials import DescribeUserScramCredentialsResponse as DescribeUserScramCredentialsResponse
-    from .describe_user_scram_credentials import DescribeUserScramCredentialsResult as DescribeUserScramCredentialsResult
-    from .describe_user_scram_credentials import CredentialInfo as CredentialInfo
-    from .alter_user_scram_credentials import AlterUserScramCredentialsRequest as AlterUserScramCredentialsRequest
-    from .alter_user_scram_credentials import ScramCredentialDeletion as ScramCredentialDeletion
-    from .alter_user_scram_credentials import ScramCredentialUpsertion as ScramCredentialUpsertion
-    from .alter_user_scram_credentials import AlterUserScramCredentialsResponse as AlterUserScramCredentialsResponse
-    from .alter_user_scram_credentials import AlterUserScramCredentialsResult as AlterUserScramCredentialsResult
-    from .vote import VoteRequest as VoteRequest
-    from .vote import VoteRequestTopicData as VoteRequestTopicData
-    from .vote import VoteRequestPartitionData as VoteRequestPartitionData
-    from .vote import VoteResponse as VoteResponse
-    from .vote import VoteResponseTopicData as VoteResponseTopicData
-    from .vote import VoteResponsePartitionData as VoteResponsePartitionData
-    from .begin_quorum_epoch import BeginQuorumEpochRequest as BeginQuorumEpochRequest
-    from .begin_quorum_epoch import BeginQuorumEpochTopicData as BeginQuorumEpochTopicData
-    from .begin_quorum_epoch import BeginQuorumEpochRequestPartitionData as BeginQuorumEpochRequestPartitionData
-    from .begin_quorum_epoch import BeginQuorumEpochResponse as BeginQuorumEpochResponse
-    from .begin_quorum_epoch import BeginQuorumEpochResponseTopicData as BeginQuorumEpochResponseTopicData
-    from .begin_quorum_epoch import BeginQuorumEpochResponsePartitionData as BeginQuorumEpochResponsePartitionData
-    from .end_quorum_epoch import EndQuorumEpochRequest as EndQuorumEpochRequest
-    from .end_quorum_epoch import EndQuorumEpochTopicData as EndQuorumEpochTopicData
-    from .end_quorum_epoch import EndQuorumEpochRequestPartitionData as EndQuorumEpochRequestPartitionData
-    from .end_quorum_epoch import ReplicaInfo as ReplicaInfo
-    from .end_quorum_epoch import EndQuorumEpochResponse as EndQuorumEpochResponse
-    from .end_quorum_epoch import EndQuorumEpochResponseTopicData as EndQuorumEpochResponseTopicData
-    from .end_quorum_epoch import EndQuorumEpochResponsePartitionData as EndQuorumEpochResponsePartitionData
-    from .describe_quorum import DescribeQuorumRequest as DescribeQuorumRequest
-    from .describe_quorum import DescribeQuorumRequestTopicData as DescribeQuorumRequestTopicData
-    from .describe_quorum import DescribeQuorumResponse as DescribeQuorumResponse
-    from .describe_quorum import DescribeQuorumResponseTopicData as DescribeQuorumResponseTopicData
-    from .describe_quorum import DescribeQuorumPartitionData as DescribeQuorumPartitionData
-    from .describe_quorum import Node as Node
-    from .describe_quorum import DescribeQuorumReplicaState as DescribeQuorumReplicaState
-    from .alter_partition import AlterPartitionRequest as AlterPartitionRequest
-    from .alter_partition import AlterPartitionRequestTopicData as AlterPartitionRequestTopicData
-    from .alter_partition import AlterPartitionRequestPartitionData as AlterPartitionRequestPartitionData
-    from .alter_partition import BrokerState as BrokerState
-    from .alter_partition import AlterPartitionResponse as AlterPartitionResponse
-    from .alter_partition import AlterPartitionResponseTopicData as AlterPartitionResponseTopicData
-    from .alter_partition import AlterPartitionResponsePartitionData as AlterPartitionResponsePartitionData
-    from .update_features import UpdateFeaturesRequest as UpdateFeaturesRequest
-    from .update_features import FeatureUpdateKey as FeatureUpdateKey
-    from .update_features import UpdateFeaturesResponse as UpdateFeaturesResponse
-    from .update_features import UpdatableFeatureResult as UpdatableFeatureResult
-    from .envelope import EnvelopeRequest as EnvelopeRequest
-    from .envelope import EnvelopeResponse as EnvelopeResponse
-    from .fetch_snapshot import FetchSnapshotRequest as FetchSnapshotRequest
-    from .fetch_snapshot import FetchSnapshotRequestTopicSnapshot as FetchSnapshotRequestTopicSnapshot
-    from .fetch_snapshot import FetchSnapshotRequestPartitionSnapshot as FetchSnapshotRequestPartitionSnapshot
-    from .fetch_snapshot import FetchSnapshotResponse as FetchSnapshotResponse
-    from .fetch_snapshot import FetchSnapshotResponseTopicSnapshot as FetchSnapshotResponseTopicSnapshot
-    from .fetch_snapshot import FetchSnapshotResponsePartitionSnapshot as FetchSnapshotResponsePartitionSnapshot
-    from .describe_cluster import DescribeClusterRequest as DescribeClusterRequest
-    from .describe_cluster import DescribeClusterResponse as DescribeClusterResponse
-    from .describe_cluster import DescribeClusterBroker as DescribeClusterBroker
-    from .describe_producers import DescribeProducersRequest as DescribeProducersRequest
-    from .describe_producers import DescribeProducersTopicRequest as DescribeProducersTopicRequest
-    from .describe_producers import DescribeProducersResponse as DescribeProducersResponse
-    from .describe_producers import TopicResponse as TopicResponse
-    from .describe_producers import PartitionResponse as PartitionResponse
-    from .describe_producers import ProducerState as ProducerState
-    from .broker_registration import BrokerRegistrationRequest as BrokerRegistrationRequest
-    from .broker_registration import BrokerRegistrationListener as BrokerRegistrationListener
-    from .broker_registration import BrokerRegistrationResponse as BrokerRegistrationResponse
-    from .broker_heartbeat import BrokerHeartbeatRequest as BrokerHeartbeatRequest
-    from .broker_heartbeat import BrokerHeartbeatResponse as BrokerHeartbeatResponse
-    from .unregister_broker import UnregisterBrokerRequest as UnregisterBrokerRequest
-    from .unregister_broker import UnregisterBrokerResponse as UnregisterBrokerResponse
-    from .describe_transactions import DescribeTransactionsRequest as DescribeTransactionsRequest
-    from .describe_transactions import DescribeTransactionsResponse as DescribeTransactionsResponse
-    from .describe_transactions import DescribeTransactionsTransactionState as DescribeTransactionsTransactionState
-    from .describe_transactions import DescribeTransactionsTopicData as DescribeTransactionsTopicData
-    from .list_transactions import ListTransactionsRequest as ListTransactionsRequest
-    from .list_transactions import ListTransactionsResponse as ListTransactionsResponse
-    from .list_transactions import ListTransactionsTransactionState as ListTransactionsTransactionState
-    from .allocate_producer_ids import AllocateProducerIdsRequest as AllocateProducerIdsRequest
-    from .allocate_producer_ids import AllocateProducerIdsResponse as AllocateProducerIdsResponse
-    from .consumer_group_heartbeat import ConsumerGroupHeartbeatRequest as ConsumerGroupHeartbeatRequest
-    from .consumer_group_heartbeat import ConsumerGroupHeartbeatResponse as ConsumerGroupHeartbeatResponse
-    from .consumer_group_describe import ConsumerGroupDescribeRequest as ConsumerGroupDescribeRequest
-    from .consumer_group_describe import ConsumerGroupDescribeResponse as ConsumerGroupDescribeResponse
-    from .consumer_group_describe import ConsumerGroupDescribeDescribedGroup as ConsumerGroupDescribeDescribedGroup
-    from .consumer_group_describe import ConsumerGroupDescribeMember as ConsumerGroupDescribeMember
-    from .consumer_group_describe import ConsumerGroupDescribeAssignment as ConsumerGroupDescribeAssignment
-    from .consumer_group_describe import ConsumerGroupDescribeTopicPartitions as ConsumerGroupDescribeTopicPartitions
-    from .controller_registration import ControllerRegistrationRequest as ControllerRegistrationRequest
-    from .controller_registration import ControllerRegistrationListener as ControllerRegistrationListener
-    from .controller_registration import ControllerRegistrationResponse as ControllerRegistrationResponse
-    from .get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest as GetTelemetrySubscriptionsRequest
-    from .get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse as GetTelemetrySubscriptionsResponse
-    from .push_telemetry import PushTelemetryRequest as PushTelemetryRequest
-    from .push_telemetry import PushTelemetryResponse as PushTelemetryResponse
-    from .assign_replicas_to_dirs import AssignReplicasToDirsRequest as AssignReplicasToDirsRequest
-    from .assign_replicas_to_dirs import AssignReplicasToDirsRequestDirectoryData as AssignReplicasToDirsRequestDirectoryData
-    from .assign_replicas_to_dirs import AssignReplicasToDirsRequestTopicData as AssignReplicasToDirsRequestTopicData
-    from .assign_replicas_to_dirs import AssignReplicasToDirsResponse as AssignReplicasToDirsResponse
-    from .assign_replicas_to_dirs import AssignReplicasToDirsResponseDirectoryData as AssignReplicasToDirsResponseDirectoryData
-    from .assign_replicas_to_dirs import AssignReplicasToDirsResponseTopicData as AssignReplicasToDirsResponseTopicData
-    from .assign_replicas_to_dirs import AssignReplicasToDirsPartitionData as AssignReplicasToDirsPartitionData
-    from .list_config_resources import ListConfigResourcesRequest as ListConfigResourcesRequest
-    from .list_config_resources import ListConfigResourcesResponse as ListConfigResourcesResponse
-    from .list_config_resources import ConfigResource as ConfigResource
-    from .list_config_resources import ListClientMetricsResourcesRequest as ListClientMetricsResourcesRequest
-    from .list_config_resources import ListClientMetricsResourcesResponse as ListClientMetricsResourcesResponse
-    from .list_config_resources import ClientMetricsResource as ClientMetricsResource
-    from .describe_topic_partitions import DescribeTopicPartitionsRequest as DescribeTopicPartitionsRequest
-    from .describe_topic_partitions import DescribeTopicPartitionsTopicRequest as DescribeTopicPartitionsTopicRequest
-    from .describe_topic_partitions import DescribeTopicPartitionsResponse as DescribeTopicPartitionsResponse
-    from .describe_topic_partitions import DescribeTopicPartitionsResponseTopic as DescribeTopicPartitionsResponseTopic
-    from .describe_topic_partitions import DescribeTopicPartitionsResponsePartition as DescribeTopicPartitionsResponsePartition
-    from .share_group_heartbeat import ShareGroupHeartbeatRequest as ShareGroupHeartbeatRequest
-    from .share_group_heartbeat import ShareGroupHeartbeatResponse as ShareGroupHeartbeatResponse
-    from .share_group_describe import ShareGroupDescribeRequest as ShareGroupDescribeRequest
-    from .share_group_describe import ShareGroupDescribeResponse as ShareGroupDescribeResponse
-    from .share_group_describe import ShareGroupDescribeDescribedGroup as ShareGroupDescribeDescribedGroup
-    from .share_group_describe import ShareGroupDescribeMember as ShareGroupDescribeMember
-    from .share_group_describe import ShareGroupDescribeAssignment as ShareGroupDescribeAssignment
-    from .share_group_describe import ShareGroupDescribeTopicPartitions as ShareGroupDescribeTopicPartitions
-    from .share_fetch import ShareFetchRequest as ShareFetchRequest
-    from .share_fetch import ShareFetchTopic as ShareFetchTopic
-    from .share_fetch import ShareFetchPartition as ShareFetchPartition
-    from .share_fetch import ShareFetchForgottenTopic as ShareFetchForgottenTopic
-    from .share_fetch import ShareFetchResponse as ShareFetchResponse
-    from .share_fetch import ShareFetchableTopicResponse as ShareFetchableTopicResponse
-    from .share_fetch import ShareFetchPartitionData as ShareFetchPartitionData
-    from .share_fetch import AcquiredRecords as AcquiredRecords
-    from .share_fetch import ShareFetchNodeEndpoint as ShareFetchNodeEndpoint
-    from .share_acknowledge import ShareAcknowledgeRequest as ShareAcknowledgeRequest
-    from .share_acknowledge import AcknowledgeTopic as AcknowledgeTopic
-    from .share_acknowledge import AcknowledgePartition as AcknowledgePartition
-    from .share_acknowledge import ShareAcknowledgeResponse as ShareAcknowledgeResponse
-    from .share_acknowledge import ShareAcknowledgeTopicResponse as ShareAcknowledgeTopicResponse
-    from .share_acknowledge import ShareAcknowledgePartitionData as ShareAcknowledgePartitionData
-    from .share_acknowledge import ShareAcknowledgeNodeEndpoint as ShareAcknowledgeNodeEndpoint
-    from .add_raft_voter import AddRaftVoterRequest as AddRaftVoterRequest
-    from .add_raft_voter import AddRaftVoterResponse as AddRaftVoterResponse
-    from .remove_raft_voter import RemoveRaftVoterRequest as RemoveRaftVoterRequest
-    from .remove_raft_voter import RemoveRaftVoterResponse as RemoveRaftVoterResponse
-    from .update_raft_voter import UpdateRaftVoterRequest as UpdateRaftVoterRequest
-    from .update_raft_voter import UpdateRaftVoterResponse as UpdateRaftVoterResponse
-    from .update_raft_voter import CurrentLeader as CurrentLeader
-    from .initialize_share_group_state import InitializeShareGroupStateRequest as InitializeShareGroupStateRequest
-    from .initialize_share_group_state import InitializeStateData as InitializeStateData
-    from .initialize_share_group_state import InitializeShareGroupStatePartitionData as InitializeShareGroupStatePartitionData
-    from .initialize_share_group_state import InitializeShareGroupStateResponse as InitializeShareGroupStateResponse
-    from .initialize_share_group_state import InitializeStateResult as InitializeStateResult
-    from .read_share_group_state import ReadShareGroupStateRequest as ReadShareGroupStateRequest
-    from .read_share_group_state import ReadStateData as ReadStateData
-    from .read_share_group_state import ReadShareGroupStatePartitionData as ReadShareGroupStatePartitionData
-    from .read_share_group_state import ReadShareGroupStateResponse as ReadShareGroupStateResponse
-    from .read_share_group_state import ReadStateResult as ReadStateResult
-    from .read_share_group_state import ReadShareGroupStatePartitionResult as ReadShareGroupStatePartitionResult
-    from .write_share_group_state import WriteShareGroupStateRequest as WriteShareGroupStateRequest
-    from .write_share_group_state import WriteStateData as WriteStateData
-    from .write_share_group_state import WriteShareGroupStatePartitionData as WriteShareGroupStatePartitionData
-    from .write_share_group_state import WriteShareGroupStateResponse as WriteShareGroupStateResponse
-    from .write_share_group_state import WriteStateResult as WriteStateResult
-    from .delete_share_group_state import DeleteShareGroupStateRequest as DeleteShareGroupStateRequest
-    from .delete_share_group_state import DeleteStateData as DeleteStateData
-    from .delete_share_group_state import DeleteShareGroupStatePartitionData as DeleteShareGroupStatePartitionData
-    from .delete_share_group_state import DeleteShareGroupStateResponse as DeleteShareGroupStateResponse
-    from .delete_share_group_state import DeleteStateResult as DeleteStateResult
-    from .read_share_group_state_summary import ReadShareGroupStateSummaryRequest as ReadShareGroupStateSummaryRequest
-    from .read_share_group_state_summary import ReadStateSummaryData as ReadStateSummaryData
-    from .read_share_group_state_summary import ReadShareGroupStateSummaryPartitionData as ReadShareGroupStateSummaryPartitionData
-    from .read_share_group_state_summary import ReadShareGroupStateSummaryResponse as ReadShareGroupStateSummaryResponse
-    from .read_share_group_state_summary import ReadStateSummaryResult as ReadStateSummaryResult
-    from .read_share_group_state_summary import ReadShareGroupStateSummaryPartitionResult as ReadShareGroupStateSummaryPartitionResult
-    from .streams_group_heartbeat import StreamsGroupHeartbeatRequest as StreamsGroupHeartbeatRequest
-    from .streams_group_heartbeat import StreamsGroupHeartbeatTopology as StreamsGroupHeartbeatTopology
-    from .streams_group_heartbeat import StreamsGroupHeartbeatSubtopology as StreamsGroupHeartbeatSubtopology
-    from .streams_group_heartbeat import CopartitionGroup as CopartitionGroup
-    from .streams_group_heartbeat import StreamsGroupHeartbeatResponse as StreamsGroupHeartbeatResponse
-    from .streams_group_heartbeat import EndpointToPartitions as EndpointToPartitions
-    from .streams_group_heartbeat import Status as Status
-    from .streams_group_heartbeat import StreamsGroupHeartbeatTopicPartition as StreamsGroupHeartbeatTopicPartition
-    from .streams_group_describe import StreamsGroupDescribeRequest as StreamsGroupDescribeRequest
-    from .streams_group_describe import StreamsGroupDescribeResponse as StreamsGroupDescribeResponse
-    from .streams_group_describe import StreamsGroupDescribeDescribedGroup as StreamsGroupDescribeDescribedGroup
-    from .streams_group_describe import StreamsGroupDescribeTopology as StreamsGroupDescribeTopology
-    from .streams_group_describe import StreamsGroupDescribeSubtopology as StreamsGroupDescribeSubtopology
-    from .streams_group_describe import StreamsGroupDescribeMember as StreamsGroupDescribeMember
-    from .streams_group_describe import StreamsGroupDescribeAssignment as StreamsGroupDescribeAssignment
-    from .describe_share_group_offsets import DescribeShareGroupOffsetsRequest as DescribeShareGroupOffsetsRequest
-    from .describe_share_group_offsets import DescribeShareGroupOffsetsRequestGroup as DescribeShareGroupOffsetsRequestGroup
-    from .describe_share_group_offsets import DescribeShareGroupOffsetsRequestTopic as DescribeShareGroupOffsetsRequestTopic
-    from .describe_share_group_offsets import DescribeShareGroupOffsetsResponse as DescribeShareGroupOffsetsResponse
-    from .describe_share_group_offsets import DescribeShareGroupOffsetsResponseGroup as DescribeShareGroupOffsetsResponseGroup
-    from .describe_share_group_offsets import DescribeShareGroupOffsetsResponseTopic as DescribeShareGroupOffsetsResponseTopic
-    from .describe_share_group_offsets import DescribeShareGroupOffsetsResponsePartition as DescribeShareGroupOffsetsResponsePartition
-    from .alter_share_group_offsets import AlterShareGroupOffsetsRequest as AlterShareGroupOffsetsRequest
-    from .alter_share_group_offsets import AlterShareGroupOffsetsRequestTopic as AlterShareGroupOffsetsRequestTopic
-    from .alter_share_group_offsets import AlterShareGroupOffsetsRequestPartition as AlterShareGroupOffsetsRequestPartition
-    from .alter_share_group_offsets import AlterShareGroupOffsetsResponse as AlterShareGroupOffsetsResponse
-    from .alter_share_group_offsets import AlterShareGroupOffsetsResponseTopic as AlterShareGroupOffsetsResponseTopic
-    from .alter_share_group_offsets import AlterShareGroupOffsetsResponsePartition as AlterShareGroupOffsetsResponsePartition
-    from .delete_share_group_offsets import DeleteShareGroupOffsetsRequest as DeleteShareGroupOffsetsRequest
-    from .delete_share_group_offsets import DeleteShareGroupOffsetsRequestTopic as DeleteShareGroupOffsetsRequestTopic
-    from .delete_share_group_offsets import DeleteShareGroupOffsetsResponse as DeleteShareGroupOffsetsResponse
-    from .delete_share_group_offsets import DeleteShareGroupOffsetsResponseTopic as DeleteShareGroupOffsetsResponseTopic
-    from .streams_group_topology_description_update import StreamsGroupTopologyDescriptionUpdateRequest as StreamsGroupTopologyDescriptionUpdateRequest
-    from .streams_group_topology_description_update import TopologyDescription as TopologyDescription
-    from .streams_group_topology_description_update import TopologyDescriptionSubtopology as TopologyDescriptionSubtopology
-    from .streams_group_topology_description_update import TopologyDescriptionNode as TopologyDescriptionNode
-    from .streams_group_topology_description_update import TopologyDescriptionGlobalStore as TopologyDescriptionGlobalStore
-    from .streams_group_topology_description_update import StreamsGroupTopologyDescriptionUpdateResponse as StreamsGroupTopologyDescriptionUpdateResponse
-    from .unregister_controller import UnregisterControllerRequest as UnregisterControllerRequest
-    from .unregister_controller import UnregisterControllerResponse as UnregisterControllerResponse
-    from .common import AcknowledgementBatch as AcknowledgementBatch
-    from .common import AlterConfigsResourceResponse as AlterConfigsResourceResponse
-    from .common import Assignment as Assignment
-    from .common import Cursor as Cursor
-    from .common import Endpoint as Endpoint
-    from .common import EntityData as EntityData
-    from .common import Feature as Feature
-    from .common import KRaftVersionFeature as KRaftVersionFeature
-    from .common import KeyValue as KeyValue
-    from .common import LeaderEndpoint as LeaderEndpoint
-    from .common import LeaderIdAndEpoch as LeaderIdAndEpoch
-    from .common import Listener as Listener
-    from .common import NodeEndpoint as NodeEndpoint
-    from .common import PartitionData as PartitionData
-    from .common import PartitionResult as PartitionResult
-    from .common import SnapshotId as SnapshotId
-    from .common import StateBatch as StateBatch
-    from .common import TaskIds as TaskIds
-    from .common import TaskOffset as TaskOffset
-    from .common import TopicData as TopicData
-    from .common import TopicInfo as TopicInfo
-    from .common import TopicPartitions as TopicPartitions
-    from .consumer_protocol import ConsumerProtocolSubscription as ConsumerProtocolSubscription
-    from .consumer_protocol import ConsumerProtocolTopicPartition as ConsumerProtocolTopicPartition
-    from .consumer_protocol import ConsumerProtocolAssignment as ConsumerProtocolAssignment
-    from .control_records import ControlRecordTypeSchema as ControlRecordTypeSchema
-    from .control_records import EndTxnMarker as EndTxnMarker
-    from .control_records import LeaderChangeMessage as LeaderChangeMessage
-    from .control_records import LeaderChangeMessageVoter as LeaderChangeMessageVoter
-    from .control_records import SnapshotHeaderRecord as SnapshotHeaderRecord
-    from .control_records import SnapshotFooterRecord as SnapshotFooterRecord
-    from .control_records import KRaftVersionRecord as KRaftVersionRecord
-    from .control_records import VotersRecord as VotersRecord
-    from .control_records import VotersRecordVoter as VotersRecordVoter
-    from .control_records import VotersRecordEndpoint as VotersRecordEndpoint
-    from .files import ProducerSnapshot as ProducerSnapshot
-    from .files import ProducerEntry as ProducerEntry
-    from .files import AbortedTxn as AbortedTxn
-    from .files import QuorumStateData as QuorumStateData
-    from .files import Voter as Voter
-    from .headers import RequestHeader as RequestHeader
-    from .headers import ResponseHeader as ResponseHeader
-    from .log_cluster_metadata import RegisterBrokerRecord as RegisterBrokerRecord
-    from .log_cluster_metadata import BrokerEndpoint as BrokerEndpoint
-    from .log_cluster_metadata import BrokerFeature as BrokerFeature
-    from .log_cluster_metadata import UnregisterBrokerRecord as UnregisterBrokerRecord
-    from .log_cluster_metadata import TopicRecord as TopicRecord
-    from .log_cluster_metadata import PartitionRecord as PartitionRecord
-    from .log_cluster_metadata import ConfigRecord as ConfigRecord
-    from .log_cluster_metadata import PartitionChangeRecord as PartitionChangeRecord
-    from .log_cluster_metadata import FenceBrokerRecord as FenceBrokerRecord
-    from .log_cluster_metadata import UnfenceBrokerRecord as UnfenceBrokerRecord
-    from .log_cluster_metadata import RemoveTopicRecord as RemoveTopicRecord
-    from .log_cluster_metadata import DelegationTokenRecord as DelegationTokenRecord
-    from .log_cluster_metadata import UserScramCredentialRecord as UserScramCredentialRecord
-    from .log_cluster_metadata import FeatureLevelRecord as FeatureLevelRecord
-    from .log_cluster_metadata import ClientQuotaRecord as ClientQuotaRecord
-    from .log_cluster_metadata import ClientQuotaRecordEntityData as ClientQuotaRecordEntityData
-    from .log_cluster_metadata import ProducerIdsRecord as ProducerIdsRecord
-    from .log_cluster_metadata import BrokerRegistrationChangeRecord as BrokerRegistrationChangeRecord
-    from .log_cluster_metadata import AccessControlEntryRecord as AccessControlEntryRecord
-    from .log_cluster_metadata import RemoveAccessControlEntryRecord as RemoveAccessControlEntryRecord
-    from .log_cluster_metadata import NoOpRecord as NoOpRecord
-    from .log_cluster_metadata import ZkMigrationStateRecord as ZkMigrationStateRecord
-    from .log_cluster_metadata import RemoveUserScramCredentialRecord as RemoveUserScramCredentialRecord
-    from .log_cluster_metadata import BeginTransactionRecord as BeginTransactionRecord
-    from .log_cluster_metadata import EndTransactionRecord as EndTransactionRecord
-    from .log_cluster_metadata import AbortTransactionRecord as AbortTransactionRecord
-    from .log_cluster_metadata import RemoveDelegationTokenRecord as RemoveDelegationTokenRecord
-    from .log_cluster_metadata import RegisterControllerRecord as RegisterControllerRecord
-    from .log_cluster_metadata import ControllerEndpoint as ControllerEndpoint
-    from .log_cluster_metadata import ControllerFeature as ControllerFeature
-    from .log_cluster_metadata import ClearElrRecord as ClearElrRecord
-    from .log_cluster_metadata import UnregisterControllerRecord as UnregisterControllerRecord
-    from .log_consumer_offsets import LegacyOffsetCommitKey as LegacyOffsetCommitKey
-    from .log_consumer_offsets import LegacyOffsetCommitValue as LegacyOffsetCommitValue
-    from .log_consumer_offsets import OffsetCommitKey as OffsetCommitKey
-    from .log_consumer_offsets import OffsetCommitValue as OffsetCommitValue
-    from .log_consumer_offsets import GroupMetadataKey as GroupMetadataKey
-    from .log_consumer_offsets import GroupMetadataValue as GroupMetadataValue
-    from .log_consumer_offsets import MemberMetadata as MemberMetadata
-    from .log_consumer_offsets import ConsumerGroupMetadataKey as ConsumerGroupMetadataKey
-    from .log_consumer_offsets import ConsumerGroupMetadataValue as ConsumerGroupMetadataValue
-    from .log_consumer_offsets import ConsumerGroupPartitionMetadataKey as ConsumerGroupPartitionMetadataKey
-    from .log_consumer_offsets import ConsumerGroupPartitionMetadataValue as ConsumerGroupPartitionMetadataValue
-    from .log_consumer_offsets import TopicMetadata as TopicMetadata
-    from .log_consumer_offsets import PartitionMetadata as PartitionMetadata
-    from .log_consumer_offsets import ConsumerGroupMemberMetadataKey as ConsumerGroupMemberMetadataKey
-    from .log_consumer_offsets import ConsumerGroupMemberMetadataValue as ConsumerGroupMemberMetadataValue
-    from .log_consumer_offsets import ClassicMemberMetadata as ClassicMemberMetadata
-    from .log_consumer_offsets import ClassicProtocol as ClassicProtocol
-    from .log_consumer_offsets import ConsumerGroupTargetAssignmentMetadataKey as ConsumerGroupTargetAssignmentMetadataKey
-    from .log_consumer_offsets import ConsumerGroupTargetAssignmentMetadataValue as ConsumerGroupTargetAssignmentMetadataValue
-    from .log_consumer_offsets import ConsumerGroupTargetAssignmentMemberKey as ConsumerGroupTargetAssignmentMemberKey
-    from .log_consumer_offsets import ConsumerGroupTargetAssignmentMemberValue as ConsumerGroupTargetAssignmentMemberValue
-    from .log_consumer_offsets import TopicPartition as TopicPartition
-    from .log_consumer_offsets import ConsumerGroupCurrentMemberAssignmentKey as ConsumerGroupCurrentMemberAssignmentKey
-    from .log_consumer_offsets import ConsumerGroupCurrentMemberAssignmentValue as ConsumerGroupCurrentMemberAssignmentValue
-    from .log_consumer_offsets import ConsumerGroupCurrentMemberAssignmentValueTopicPartitions as ConsumerGroupCurrentMemberAssignmentValueTopicPartitions
-    from .log_consumer_offsets import ConsumerGroupRegularExpressionKey as ConsumerGroupRegularExpressionKey
-    from .log_consumer_offsets import ConsumerGroupRegularExpressionValue as ConsumerGroupRegularExpressionValue
-    from .log_remote_log_metadata import RemoteLogSegmentMetadataRecord as RemoteLogSegmentMetadataRecord
-    from .log_remote_log_metadata import RemoteLogSegmentIdEntry as RemoteLogSegmentIdEntry
-    from .log_remote_log_metadata import TopicIdPartitionEntry as TopicIdPartitionEntry
-    from .log_remote_log_metadata import SegmentLeaderEpochEntry as SegmentLeaderEpochEntry
-    from .log_remote_log_metadata import RemoteLogSegmentMetadataUpdateRecord as RemoteLogSegmentMetadataUpdateRecord
-    from .log_remote_log_metadata import RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry as RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry
-    from .log_remote_log_metadata import RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry as RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry
-    from .log_remote_log_metadata import RemotePartitionDeleteMetadataRecord as RemotePartitionDeleteMetadataRecord
-    from .log_remote_log_metadata import RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry as RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry
-    from .log_remote_log_metadata import RemoteLogSegmentMetadataSnapshotRecord as RemoteLogSegmentMetadataSnapshotRecord
-    from .log_remote_log_metadata import RemoteLogSegmentMetadataSnapshotRecordSegmentLeaderEpochEntry as RemoteLogSegmentMetadataSnapshotRecordSegmentLeaderEpochEntry
-    from .log_share_group_state import ShareSnapshotKey as ShareSnapshotKey
-    from .log_share_group_state import ShareSnapshotValue as ShareSnapshotValue
-    from .log_share_group_state import ShareSnapshotValueStateBatch as ShareSnapshotValueStateBatch
-    from .log_share_group_state import ShareUpdateKey as ShareUpdateKey
-    from .log_share_group_state import ShareUpdateValue as ShareUpdateValue
-    from .log_share_group_state import ShareUpdateValueStateBatch as ShareUpdateValueStateBatch
-    from .log_share_groups import ShareGroupPartitionMetadataKey as ShareGroupPartitionMetadataKey
-    from .log_share_groups import ShareGroupPartitionMetadataValue as ShareGroupPartitionMetadataValue
-    from .log_share_groups import TopicPartitionsInfo as TopicPartitionsInfo
-    from .log_share_groups import ShareGroupPartitionMetadataValueTopicInfo as ShareGroupPartitionMetadataValueTopicInfo
-    from .log_share_groups import ShareGroupMemberMetadataKey as ShareGroupMemberMetadataKey
-    from .log_share_groups import ShareGroupMemberMetadataValue as ShareGroupMemberMetadataValue
-    from .log_share_groups import ShareGroupMetadataKey as ShareGroupMetadataKey
-    from .log_share_groups import ShareGroupMetadataValue as ShareGroupMetadataValue
-    from .log_share_groups import ShareGroupTargetAssignmentMetadataKey as ShareGroupTargetAssignmentMetadataKey
-    from .log_share_groups import ShareGroupTargetAssignmentMetadataValue as ShareGroupTargetAssignmentMetadataValue
-    from .log_share_groups import ShareGroupTargetAssignmentMemberKey as ShareGroupTargetAssignmentMemberKey
-    from .log_share_groups import ShareGroupTargetAssignmentMemberValue as ShareGroupTargetAssignmentMemberValue
-    from .log_share_groups import ShareGroupTargetAssignmentMemberValueTopicPartition as ShareGroupTargetAssignmentMemberValueTopicPartition
-    from .log_share_groups import ShareGroupCurrentMemberAssignmentKey as ShareGroupCurrentMemberAssignmentKey
-    from .log_share_groups import ShareGroupCurrentMemberAssignmentValue as ShareGroupCurrentMemberAssignmentValue
-    from .log_share_groups import ShareGroupCurrentMemberAssignmentValueTopicPartitions as ShareGroupCurrentMemberAssignmentValueTopicPartitions
-    from .log_share_groups import ShareGroupStatePartitionMetadataKey as ShareGroupStatePartitionMetadataKey
-    from .log_share_groups import ShareGroupStatePartitionMetadataValue as ShareGroupStatePartitionMetadataValue
-    from .log_share_groups import ShareGroupStatePartitionMetadataValueTopicPartitionsInfo as ShareGroupStatePartitionMetadataValueTopicPartitionsInfo
-    from .log_share_groups import ShareGroupStatePartitionMetadataValueTopicInfo as ShareGroupStatePartitionMetadataValueTopicInfo
-    from .log_streams_groups import StreamsGroupMetadataKey as StreamsGroupMetadataKey
-    from .log_streams_groups import StreamsGroupMetadataValue as StreamsGroupMetadataValue
-    from .log_streams_groups import LastAssignmentConfig as LastAssignmentConfig
-    from .log_streams_groups import StreamsGroupMemberMetadataKey as StreamsGroupMemberMetadataKey
-    from .log_streams_groups import StreamsGroupMemberMetadataValue as StreamsGroupMemberMetadataValue
-    from .log_streams_groups import StreamsGroupMemberMetadataValueEndpoint as StreamsGroupMemberMetadataValueEndpoint
-    from .log_streams_groups import StreamsGroupMemberMetadataValueKeyValue as StreamsGroupMemberMetadataValueKeyValue
-    from .log_streams_groups import StreamsGroupTargetAssignmentMetadataKey as StreamsGroupTargetAssignmentMetadataKey
-    from .log_streams_groups import StreamsGroupTargetAssignmentMetadataValue as StreamsGroupTargetAssignmentMetadataValue
-    from .log_streams_groups import StreamsGroupTargetAssignmentMemberKey as StreamsGroupTargetAssignmentMemberKey
-    from .log_streams_groups import StreamsGroupTargetAssignmentMemberValue as StreamsGroupTargetAssignmentMemberValue
-    from .log_streams_groups import StreamsGroupTargetAssignmentMemberValueTaskIds as StreamsGroupTargetAssignmentMemberValueTaskIds
-    from .log_streams_groups import StreamsGroupCurrentMemberAssignmentKey as StreamsGroupCurrentMemberAssignmentKey
-    from .log_streams_groups import StreamsGroupCurrentMemberAssignmentValue as StreamsGroupCurrentMemberAssignmentValue
-    from .log_streams_groups import StreamsGroupCurrentMemberAssignmentValueTaskIds as StreamsGroupCurrentMemberAssignmentValueTaskIds
-    from .log_streams_groups import StreamsGroupTopologyKey as StreamsGroupTopologyKey
-    from .log_streams_groups import StreamsGroupTopologyValue as StreamsGroupTopologyValue
-    from .log_streams_groups import Subtopology as Subtopology
-    from .log_streams_groups import StreamsGroupTopologyValueTopicInfo as StreamsGroupTopologyValueTopicInfo
-    from .log_streams_groups import TopicConfig as TopicConfig
-    from .log_streams_groups import StreamsGroupTopologyValueCopartitionGroup as StreamsGroupTopologyValueCopartitionGroup
-    from .log_transaction_state import TransactionLogKey as TransactionLogKey
-    from .log_transaction_state import TransactionLogValue as TransactionLogValue
-    from .log_transaction_state import PartitionsSchema as PartitionsSchema
-    from .principal import DefaultPrincipalData as DefaultPrincipalData
-else:
+def __getattr__(name):
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
 
-    def __getattr__(name):
-        home = _HOMES.get(name)
-        if home is None:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from importlib import import_module
+    found = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
+    return found
 
-        found = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
-        return found
 
-    def __dir__():
-        return sorted({*globals(), *__all__})
+def __dir__():
+    return sorted({*globals(), *_HOMES})
 
-    _HOMES = {
-        "AbortTransactionRecord": "log_cluster_metadata",
-        "AbortedTransaction": "fetch",
-        "AbortedTxn": "files",
-        "AccessControlEntryRecord": "log_cluster_metadata",
-        "AcknowledgePartition": "share_acknowledge",
-        "AcknowledgeTopic": "share_acknowledge",
-        "AcknowledgementBatch": "common",
-        "AclCreation": "create_acls",
-        "AclCreationResult": "create_acls",
-        "AclDescription": "describe_acls",
-        "AcquiredRecords": "share_fetch",
-        "AddOffsetsToTxnRequest": "add_offsets_to_txn",
-        "AddOffsetsToTxnResponse": "add_offsets_to_txn",
-        "AddPartitionsToTxnPartitionResult": "add_partitions_to_txn",
-        "AddPartitionsToTxnRequest": "add_partitions_to_txn",
-        "AddPartitionsToTxnResponse": "add_partitions_to_txn",
-        "AddPartitionsToTxnResult": "add_partitions_to_txn",
-        "AddPartitionsToTxnTopic": "add_partitions_to_txn",
-        "AddPartitionsToTxnTopicResult": "add_partitions_to_txn",
-        "AddPartitionsToTxnTransaction": "add_partitions_to_txn",
-        "AddRaftVoterRequest": "add_raft_voter",
-        "AddRaftVoterResponse": "add_raft_voter",
-        "AllocateProducerIdsRequest": "allocate_producer_ids",
-        "AllocateProducerIdsResponse": "allocate_producer_ids",
-        "AlterClientQuotasRequest": "alter_client_quotas",
-        "AlterClientQuotasRequestEntryData": "alter_client_quotas",
-        "AlterClientQuotasResponse": "alter_client_quotas",
-        "AlterClientQuotasResponseEntryData": "alter_client_quotas",
-        "AlterConfigsAlterableConfig": "alter_configs",
-        "AlterConfigsRequest": "alter_configs",
-        "AlterConfigsResource": "alter_configs",
-        "AlterConfigsResourceResponse": "common",
-        "AlterConfigsResponse": "alter_configs",
-        "AlterPartitionReassignmentsRequest": "alter_partition_reassignments",
-        "AlterPartitionReassignmentsResponse": "alter_partition_reassignments",
-        "AlterPartitionRequest": "alter_partition",
-        "AlterPartitionRequestPartitionData": "alter_partition",
-        "AlterPartitionRequestTopicData": "alter_partition",
-        "AlterPartitionResponse": "alter_partition",
-        "AlterPartitionResponsePartitionData": "alter_partition",
-        "AlterPartitionResponseTopicData": "alter_partition",
-        "AlterReplicaLogDir": "alter_replica_log_dirs",
-        "AlterReplicaLogDirPartitionResult": "alter_replica_log_dirs",
-        "AlterReplicaLogDirTopic": "alter_replica_log_dirs",
-        "AlterReplicaLogDirTopicResult": "alter_replica_log_dirs",
-        "AlterReplicaLogDirsRequest": "alter_replica_log_dirs",
-        "AlterReplicaLogDirsResponse": "alter_replica_log_dirs",
-        "AlterShareGroupOffsetsRequest": "alter_share_group_offsets",
-        "AlterShareGroupOffsetsRequestPartition": "alter_share_group_offsets",
-        "AlterShareGroupOffsetsRequestTopic": "alter_share_group_offsets",
-        "AlterShareGroupOffsetsResponse": "alter_share_group_offsets",
-        "AlterShareGroupOffsetsResponsePartition": "alter_share_group_offsets",
-        "AlterShareGroupOffsetsResponseTopic": "alter_share_group_offsets",
-        "AlterUserScramCredentialsRequest": "alter_user_scram_credentials",
-        "AlterUserScramCredentialsResponse": "alter_user_scram_credentials",
-        "AlterUserScramCredentialsResult": "alter_user_scram_credentials",
-        "ApiVersion": "api_versions",
-        "ApiVersionsRequest": "api_versions",
-        "ApiVersionsResponse": "api_versions",
-        "AssignReplicasToDirsPartitionData": "assign_replicas_to_dirs",
-        "AssignReplicasToDirsRequest": "assign_replicas_to_dirs",
-        "AssignReplicasToDirsRequestDirectoryData": "assign_replicas_to_dirs",
-        "AssignReplicasToDirsRequestTopicData": "assign_replicas_to_dirs",
-        "AssignReplicasToDirsResponse": "assign_replicas_to_dirs",
-        "AssignReplicasToDirsResponseDirectoryData": "assign_replicas_to_dirs",
-        "AssignReplicasToDirsResponseTopicData": "assign_replicas_to_dirs",
-        "Assignment": "common",
-        "BatchIndexAndErrorMessage": "produce",
-        "BeginQuorumEpochRequest": "begin_quorum_epoch",
-        "BeginQuorumEpochRequestPartitionData": "begin_quorum_epoch",
-        "BeginQuorumEpochResponse": "begin_quorum_epoch",
-        "BeginQuorumEpochResponsePartitionData": "begin_quorum_epoch",
-        "BeginQuorumEpochResponseTopicData": "begin_quorum_epoch",
-        "BeginQuorumEpochTopicData": "begin_quorum_epoch",
-        "BeginTransactionRecord": "log_cluster_metadata",
-        "BrokerEndpoint": "log_cluster_metadata",
-        "BrokerFeature": "log_cluster_metadata",
-        "BrokerHeartbeatRequest": "broker_heartbeat",
-        "BrokerHeartbeatResponse": "broker_heartbeat",
-        "BrokerRegistrationChangeRecord": "log_cluster_metadata",
-        "BrokerRegistrationListener": "broker_registration",
-        "BrokerRegistrationRequest": "broker_registration",
-        "BrokerRegistrationResponse": "broker_registration",
-        "BrokerState": "alter_partition",
-        "ClassicMemberMetadata": "log_consumer_offsets",
-        "ClassicProtocol": "log_consumer_offsets",
-        "ClearElrRecord": "log_cluster_metadata",
-        "ClientMetricsResource": "list_config_resources",
-        "ClientQuotaRecord": "log_cluster_metadata",
-        "ClientQuotaRecordEntityData": "log_cluster_metadata",
-        "ComponentData": "describe_client_quotas",
-        "ConfigRecord": "log_cluster_metadata",
-        "ConfigResource": "list_config_resources",
-        "ConsumerGroupCurrentMemberAssignmentKey": "log_consumer_offsets",
-        "ConsumerGroupCurrentMemberAssignmentValue": "log_consumer_offsets",
-        "ConsumerGroupCurrentMemberAssignmentValueTopicPartitions": "log_consumer_offsets",
-        "ConsumerGroupDescribeAssignment": "consumer_group_describe",
-        "ConsumerGroupDescribeDescribedGroup": "consumer_group_describe",
-        "ConsumerGroupDescribeMember": "consumer_group_describe",
-        "ConsumerGroupDescribeRequest": "consumer_group_describe",
-        "ConsumerGroupDescribeResponse": "consumer_group_describe",
-        "ConsumerGroupDescribeTopicPartitions": "consumer_group_describe",
-        "ConsumerGroupHeartbeatRequest": "consumer_group_heartbeat",
-        "ConsumerGroupHeartbeatResponse": "consumer_group_heartbeat",
-        "ConsumerGroupMemberMetadataKey": "log_consumer_offsets",
-        "ConsumerGroupMemberMetadataValue": "log_consumer_offsets",
-        "ConsumerGroupMetadataKey": "log_consumer_offsets",
-        "ConsumerGroupMetadataValue": "log_consumer_offsets",
-        "ConsumerGroupPartitionMetadataKey": "log_consumer_offsets",
-        "ConsumerGroupPartitionMetadataValue": "log_consumer_offsets",
-        "ConsumerGroupRegularExpressionKey": "log_consumer_offsets",
-        "ConsumerGroupRegularExpressionValue": "log_consumer_offsets",
-        "ConsumerGroupTargetAssignmentMemberKey": "log_consumer_offsets",
-        "ConsumerGroupTargetAssignmentMemberValue": "log_consumer_offsets",
-        "ConsumerGroupTargetAssignmentMetadataKey": "log_consumer_offsets",
-        "ConsumerGroupTargetAssignmentMetadataValue": "log_consumer_offsets",
-        "ConsumerProtocolAssignment": "consumer_protocol",
-        "ConsumerProtocolSubscription": "consumer_protocol",
-        "ConsumerProtocolTopicPartition": "consumer_protocol",
-        "ControlRecordTypeSchema": "control_records",
-        "ControlledShutdownRequest": "controlled_shutdown",
-        "ControlledShutdownResponse": "controlled_shutdown",
-        "ControllerEndpoint": "log_cluster_metadata",
-        "ControllerFeature": "log_cluster_metadata",
-        "ControllerRegistrationListener": "controller_registration",
-        "ControllerRegistrationRequest": "controller_registration",
-        "ControllerRegistrationResponse": "controller_registration",
-        "Coordinator": "find_coordinator",
-        "CopartitionGroup": "streams_group_heartbeat",
-        "CreatableRenewers": "create_delegation_token",
-        "CreatableReplicaAssignment": "create_topics",
-        "CreatableTopic": "create_topics",
-        "CreatableTopicConfig": "create_topics",
-        "CreatableTopicConfigs": "create_topics",
-        "CreatableTopicResult": "create_topics",
-        "CreateAclsRequest": "create_acls",
-        "CreateAclsResponse": "create_acls",
-        "CreateDelegationTokenRequest": "create_delegation_token",
-        "CreateDelegationTokenResponse": "create_delegation_token",
-        "CreatePartitionsAssignment": "create_partitions",
-        "CreatePartitionsRequest": "create_partitions",
-        "CreatePartitionsResponse": "create_partitions",
-        "CreatePartitionsTopic": "create_partitions",
-        "CreatePartitionsTopicResult": "create_partitions",
-        "CreateTopicsRequest": "create_topics",
-        "CreateTopicsResponse": "create_topics",
-        "CredentialInfo": "describe_user_scram_credentials",
-        "CurrentLeader": "update_raft_voter",
-        "Cursor": "common",
-        "DefaultPrincipalData": "principal",
-        "DelegationTokenRecord": "log_cluster_metadata",
-        "DeletableGroupResult": "delete_groups",
-        "DeletableTopicResult": "delete_topics",
-        "DeleteAclsFilter": "delete_acls",
-        "DeleteAclsFilterResult": "delete_acls",
-        "DeleteAclsMatchingAcl": "delete_acls",
-        "DeleteAclsRequest": "delete_acls",
-        "DeleteAclsResponse": "delete_acls",
-        "DeleteGroupsRequest": "delete_groups",
-        "DeleteGroupsResponse": "delete_groups",
-        "DeleteRecordsPartition": "delete_records",
-        "DeleteRecordsPartitionResult": "delete_records",
-        "DeleteRecordsRequest": "delete_records",
-        "DeleteRecordsResponse": "delete_records",
-        "DeleteRecordsTopic": "delete_records",
-        "DeleteRecordsTopicResult": "delete_records",
-        "DeleteShareGroupOffsetsRequest": "delete_share_group_offsets",
-        "DeleteShareGroupOffsetsRequestTopic": "delete_share_group_offsets",
-        "DeleteShareGroupOffsetsResponse": "delete_share_group_offsets",
-        "DeleteShareGroupOffsetsResponseTopic": "delete_share_group_offsets",
-        "DeleteShareGroupStatePartitionData": "delete_share_group_state",
-        "DeleteShareGroupStateRequest": "delete_share_group_state",
-        "DeleteShareGroupStateResponse": "delete_share_group_state",
-        "DeleteStateData": "delete_share_group_state",
-        "DeleteStateResult": "delete_share_group_state",
-        "DeleteTopicState": "delete_topics",
-        "DeleteTopicsRequest": "delete_topics",
-        "DeleteTopicsResponse": "delete_topics",
-        "DescribableLogDirTopic": "describe_log_dirs",
-        "DescribeAclsRequest": "describe_acls",
-        "DescribeAclsResource": "describe_acls",
-        "DescribeAclsResponse": "describe_acls",
-        "DescribeClientQuotasEntryData": "describe_client_quotas",
-        "DescribeClientQuotasRequest": "describe_client_quotas",
-        "DescribeClientQuotasResponse": "describe_client_quotas",
-        "DescribeClusterBroker": "describe_cluster",
-        "DescribeClusterRequest": "describe_cluster",
-        "DescribeClusterResponse": "describe_cluster",
-        "DescribeConfigsRequest": "describe_configs",
-        "DescribeConfigsResource": "describe_configs",
-        "DescribeConfigsResourceResult": "describe_configs",
-        "DescribeConfigsResponse": "describe_configs",
-        "DescribeConfigsResult": "describe_configs",
-        "DescribeConfigsSynonym": "describe_configs",
-        "DescribeDelegationTokenOwner": "describe_delegation_token",
-        "DescribeDelegationTokenRequest": "describe_delegation_token",
-        "DescribeDelegationTokenResponse": "describe_delegation_token",
-        "DescribeGroupsRequest": "describe_groups",
-        "DescribeGroupsResponse": "describe_groups",
-        "DescribeLogDirsPartition": "describe_log_dirs",
-        "DescribeLogDirsRequest": "describe_log_dirs",
-        "DescribeLogDirsResponse": "describe_log_dirs",
-        "DescribeLogDirsResult": "describe_log_dirs",
-        "DescribeLogDirsTopic": "describe_log_dirs",
-        "DescribeProducersRequest": "describe_producers",
-        "DescribeProducersResponse": "describe_producers",
-        "DescribeProducersTopicRequest": "describe_producers",
-        "DescribeQuorumPartitionData": "describe_quorum",
-        "DescribeQuorumReplicaState": "describe_quorum",
-        "DescribeQuorumRequest": "describe_quorum",
-        "DescribeQuorumRequestTopicData": "describe_quorum",
-        "DescribeQuorumResponse": "describe_quorum",
-        "DescribeQuorumResponseTopicData": "describe_quorum",
-        "DescribeShareGroupOffsetsRequest": "describe_share_group_offsets",
-        "DescribeShareGroupOffsetsRequestGroup": "describe_share_group_offsets",
-        "DescribeShareGroupOffsetsRequestTopic": "describe_share_group_offsets",
-        "DescribeShareGroupOffsetsResponse": "describe_share_group_offsets",
-        "DescribeShareGroupOffsetsResponseGroup": "describe_share_group_offsets",
-        "DescribeShareGroupOffsetsResponsePartition": "describe_share_group_offsets",
-        "DescribeShareGroupOffsetsResponseTopic": "describe_share_group_offsets",
-        "DescribeTopicPartitionsRequest": "describe_topic_partitions",
-        "DescribeTopicPartitionsResponse": "describe_topic_partitions",
-        "DescribeTopicPartitionsResponsePartition": "describe_topic_partitions",
-        "DescribeTopicPartitionsResponseTopic": "describe_topic_partitions",
-        "DescribeTopicPartitionsTopicRequest": "describe_topic_partitions",
-        "DescribeTransactionsRequest": "describe_transactions",
-        "DescribeTransactionsResponse": "describe_transactions",
-        "DescribeTransactionsTopicData": "describe_transactions",
-        "DescribeTransactionsTransactionState": "describe_transactions",
-        "DescribeUserScramCredentialsRequest": "describe_user_scram_credentials",
-        "DescribeUserScramCredentialsResponse": "describe_user_scram_credentials",
-        "DescribeUserScramCredentialsResult": "describe_user_scram_credentials",
-        "DescribedDelegationToken": "describe_delegation_token",
-        "DescribedDelegationTokenRenewer": "describe_delegation_token",
-        "DescribedGroup": "describe_groups",
-        "DescribedGroupMember": "describe_groups",
-        "ElectLeadersPartitionResult": "elect_leaders",
-        "ElectLeadersRequest": "elect_leaders",
-        "ElectLeadersResponse": "elect_leaders",
-        "ElectLeadersTopicPartitions": "elect_leaders",
-        "EndQuorumEpochRequest": "end_quorum_epoch",
-        "EndQuorumEpochRequestPartitionData": "end_quorum_epoch",
-        "EndQuorumEpochResponse": "end_quorum_epoch",
-        "EndQuorumEpochResponsePartitionData": "end_quorum_epoch",
-        "EndQuorumEpochResponseTopicData": "end_quorum_epoch",
-        "EndQuorumEpochTopicData": "end_quorum_epoch",
-        "EndTransactionRecord": "log_cluster_metadata",
-        "EndTxnMarker": "control_records",
-        "EndTxnRequest": "end_txn",
-        "EndTxnResponse": "end_txn",
-        "Endpoint": "common",
-        "EndpointToPartitions": "streams_group_heartbeat",
-        "EntityData": "common",
-        "EnvelopeRequest": "envelope",
-        "EnvelopeResponse": "envelope",
-        "EpochEndOffset": "offset_for_leader_epoch",
-        "ExpireDelegationTokenRequest": "expire_delegation_token",
-        "ExpireDelegationTokenResponse": "expire_delegation_token",
-        "Feature": "common",
-        "FeatureLevelRecord": "log_cluster_metadata",
-        "FeatureUpdateKey": "update_features",
-        "FenceBrokerRecord": "log_cluster_metadata",
-        "FetchEpochEndOffset": "fetch",
-        "FetchForgottenTopic": "fetch",
-        "FetchLeaderIdAndEpoch": "fetch",
-        "FetchNodeEndpoint": "fetch",
-        "FetchPartition": "fetch",
-        "FetchPartitionData": "fetch",
-        "FetchRequest": "fetch",
-        "FetchResponse": "fetch",
-        "FetchSnapshotId": "fetch",
-        "FetchSnapshotRequest": "fetch_snapshot",
-        "FetchSnapshotRequestPartitionSnapshot": "fetch_snapshot",
-        "FetchSnapshotRequestTopicSnapshot": "fetch_snapshot",
-        "FetchSnapshotResponse": "fetch_snapshot",
-        "FetchSnapshotResponsePartitionSnapshot": "fetch_snapshot",
-        "FetchSnapshotResponseTopicSnapshot": "fetch_snapshot",
-        "FetchTopic": "fetch",
-        "FetchableTopicResponse": "fetch",
-        "FinalizedFeatureKey": "api_versions",
-        "FindCoordinatorRequest": "find_coordinator",
-        "FindCoordinatorResponse": "find_coordinator",
-        "GetTelemetrySubscriptionsRequest": "get_telemetry_subscriptions",
-        "GetTelemetrySubscriptionsResponse": "get_telemetry_subscriptions",
-        "GroupMetadataKey": "log_consumer_offsets",
-        "GroupMetadataValue": "log_consumer_offsets",
-        "HeartbeatRequest": "heartbeat",
-        "HeartbeatResponse": "heartbeat",
-        "IncrementalAlterConfigsAlterableConfig": "incremental_alter_configs",
-        "IncrementalAlterConfigsRequest": "incremental_alter_configs",
-        "IncrementalAlterConfigsResource": "incremental_alter_configs",
-        "IncrementalAlterConfigsResponse": "incremental_alter_configs",
-        "InitProducerIdRequest": "init_producer_id",
-        "InitProducerIdResponse": "init_producer_id",
-        "InitializeShareGroupStatePartitionData": "initialize_share_group_state",
-        "InitializeShareGroupStateRequest": "initialize_share_group_state",
-        "InitializeShareGroupStateResponse": "initialize_share_group_state",
-        "InitializeStateData": "initialize_share_group_state",
-        "InitializeStateResult": "initialize_share_group_state",
-        "JoinGroupRequest": "join_group",
-        "JoinGroupRequestProtocol": "join_group",
-        "JoinGroupResponse": "join_group",
-        "JoinGroupResponseMember": "join_group",
-        "KRaftVersionFeature": "common",
-        "KRaftVersionRecord": "control_records",
-        "KeyValue": "common",
-        "LastAssignmentConfig": "log_streams_groups",
-        "LeaderAndIsrLiveLeader": "leader_and_isr",
-        "LeaderAndIsrPartitionError": "leader_and_isr",
-        "LeaderAndIsrPartitionState": "leader_and_isr",
-        "LeaderAndIsrRequest": "leader_and_isr",
-        "LeaderAndIsrResponse": "leader_and_isr",
-        "LeaderAndIsrTopicError": "leader_and_isr",
-        "LeaderAndIsrTopicState": "leader_and_isr",
-        "LeaderChangeMessage": "control_records",
-        "LeaderChangeMessageVoter": "control_records",
-        "LeaderEndpoint": "common",
-        "LeaderIdAndEpoch": "common",
-        "LeaveGroupRequest": "leave_group",
-        "LeaveGroupResponse": "leave_group",
-        "LegacyOffsetCommitKey": "log_consumer_offsets",
-        "LegacyOffsetCommitValue": "log_consumer_offsets",
-        "ListClientMetricsResourcesRequest": "list_config_resources",
-        "ListClientMetricsResourcesResponse": "list_config_resources",
-        "ListConfigResourcesRequest": "list_config_resources",
-        "ListConfigResourcesResponse": "list_config_resources",
-        "ListGroupsRequest": "list_groups",
-        "ListGroupsResponse": "list_groups",
-        "ListOffsetsPartition": "list_offsets",
-        "ListOffsetsPartitionResponse": "list_offsets",
-        "ListOffsetsRequest": "list_offsets",
-        "ListOffsetsResponse": "list_offsets",
-        "ListOffsetsTopic": "list_offsets",
-        "ListOffsetsTopicResponse": "list_offsets",
-        "ListPartitionReassignmentsRequest": "list_partition_reassignments",
-        "ListPartitionReassignmentsResponse": "list_partition_reassignments",
-        "ListPartitionReassignmentsTopics": "list_partition_reassignments",
-        "ListTransactionsRequest": "list_transactions",
-        "ListTransactionsResponse": "list_transactions",
-        "ListTransactionsTransactionState": "list_transactions",
-        "ListedGroup": "list_groups",
-        "Listener": "common",
-        "MemberIdentity": "leave_group",
-        "MemberMetadata": "log_consumer_offsets",
-        "MemberResponse": "leave_group",
-        "MetadataRequest": "metadata",
-        "MetadataRequestTopic": "metadata",
-        "MetadataResponse": "metadata",
-        "MetadataResponseBroker": "metadata",
-        "MetadataResponsePartition": "metadata",
-        "MetadataResponseTopic": "metadata",
-        "NoOpRecord": "log_cluster_metadata",
-        "Node": "describe_quorum",
-        "NodeEndpoint": "common",
-        "OffsetCommitKey": "log_consumer_offsets",
-        "OffsetCommitRequest": "offset_commit",
-        "OffsetCommitRequestPartition": "offset_commit",
-        "OffsetCommitRequestTopic": "offset_commit",
-        "OffsetCommitResponse": "offset_commit",
-        "OffsetCommitResponsePartition": "offset_commit",
-        "OffsetCommitResponseTopic": "offset_commit",
-        "OffsetCommitValue": "log_consumer_offsets",
-        "OffsetDeleteRequest": "offset_delete",
-        "OffsetDeleteRequestPartition": "offset_delete",
-        "OffsetDeleteRequestTopic": "offset_delete",
-        "OffsetDeleteResponse": "offset_delete",
-        "OffsetDeleteResponsePartition": "offset_delete",
-        "OffsetDeleteResponseTopic": "offset_delete",
-        "OffsetFetchRequest": "offset_fetch",
-        "OffsetFetchRequestGroup": "offset_fetch",
-        "OffsetFetchRequestTopic": "offset_fetch",
-        "OffsetFetchRequestTopics": "offset_fetch",
-        "OffsetFetchResponse": "offset_fetch",
-        "OffsetFetchResponseGroup": "offset_fetch",
-        "OffsetFetchResponsePartition": "offset_fetch",
-        "OffsetFetchResponsePartitions": "offset_fetch",
-        "OffsetFetchResponseTopic": "offset_fetch",
-        "OffsetFetchResponseTopics": "offset_fetch",
-        "OffsetForLeaderEpochRequest": "offset_for_leader_epoch",
-        "OffsetForLeaderEpochResponse": "offset_for_leader_epoch",
-        "OffsetForLeaderPartition": "offset_for_leader_epoch",
-        "OffsetForLeaderTopic": "offset_for_leader_epoch",
-        "OffsetForLeaderTopicResult": "offset_for_leader_epoch",
-        "OngoingPartitionReassignment": "list_partition_reassignments",
-        "OngoingTopicReassignment": "list_partition_reassignments",
-        "OpData": "alter_client_quotas",
-        "PartitionChangeRecord": "log_cluster_metadata",
-        "PartitionData": "common",
-        "PartitionMetadata": "log_consumer_offsets",
-        "PartitionProduceData": "produce",
-        "PartitionProduceResponse": "produce",
-        "PartitionRecord": "log_cluster_metadata",
-        "PartitionResponse": "describe_producers",
-        "PartitionResult": "common",
-        "PartitionsSchema": "log_transaction_state",
-        "ProduceLeaderIdAndEpoch": "produce",
-        "ProduceNodeEndpoint": "produce",
-        "ProduceRequest": "produce",
-        "ProduceResponse": "produce",
-        "ProducerEntry": "files",
-        "ProducerIdsRecord": "log_cluster_metadata",
-        "ProducerSnapshot": "files",
-        "ProducerState": "describe_producers",
-        "PushTelemetryRequest": "push_telemetry",
-        "PushTelemetryResponse": "push_telemetry",
-        "QuorumStateData": "files",
-        "ReadShareGroupStatePartitionData": "read_share_group_state",
-        "ReadShareGroupStatePartitionResult": "read_share_group_state",
-        "ReadShareGroupStateRequest": "read_share_group_state",
-        "ReadShareGroupStateResponse": "read_share_group_state",
-        "ReadShareGroupStateSummaryPartitionData": "read_share_group_state_summary",
-        "ReadShareGroupStateSummaryPartitionResult": "read_share_group_state_summary",
-        "ReadShareGroupStateSummaryRequest": "read_share_group_state_summary",
-        "ReadShareGroupStateSummaryResponse": "read_share_group_state_summary",
-        "ReadStateData": "read_share_group_state",
-        "ReadStateResult": "read_share_group_state",
-        "ReadStateSummaryData": "read_share_group_state_summary",
-        "ReadStateSummaryResult": "read_share_group_state_summary",
-        "ReassignablePartition": "alter_partition_reassignments",
-        "ReassignablePartitionResponse": "alter_partition_reassignments",
-        "ReassignableTopic": "alter_partition_reassignments",
-        "ReassignableTopicResponse": "alter_partition_reassignments",
-        "RegisterBrokerRecord": "log_cluster_metadata",
-        "RegisterControllerRecord": "log_cluster_metadata",
-        "RemainingPartition": "controlled_shutdown",
-        "RemoteLogSegmentIdEntry": "log_remote_log_metadata",
-        "RemoteLogSegmentMetadataRecord": "log_remote_log_metadata",
-        "RemoteLogSegmentMetadataSnapshotRecord": "log_remote_log_metadata",
-        "RemoteLogSegmentMetadataSnapshotRecordSegmentLeaderEpochEntry": "log_remote_log_metadata",
-        "RemoteLogSegmentMetadataUpdateRecord": "log_remote_log_metadata",
-        "RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry": "log_remote_log_metadata",
-        "RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry": "log_remote_log_metadata",
-        "RemotePartitionDeleteMetadataRecord": "log_remote_log_metadata",
-        "RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry": "log_remote_log_metadata",
-        "RemoveAccessControlEntryRecord": "log_cluster_metadata",
-        "RemoveDelegationTokenRecord": "log_cluster_metadata",
-        "RemoveRaftVoterRequest": "remove_raft_voter",
-        "RemoveRaftVoterResponse": "remove_raft_voter",
-        "RemoveTopicRecord": "log_cluster_metadata",
-        "RemoveUserScramCredentialRecord": "log_cluster_metadata",
-        "RenewDelegationTokenRequest": "renew_delegation_token",
-        "RenewDelegationTokenResponse": "renew_delegation_token",
-        "ReplicaElectionResult": "elect_leaders",
-        "ReplicaInfo": "end_quorum_epoch",
-        "ReplicaState": "fetch",
-        "RequestHeader": "headers",
-        "ResponseHeader": "headers",
-        "SaslAuthenticateRequest": "sasl_authenticate",
-        "SaslAuthenticateResponse": "sasl_authenticate",
-        "SaslHandshakeRequest": "sasl_handshake",
-        "SaslHandshakeResponse": "sasl_handshake",
-        "ScramCredentialDeletion": "alter_user_scram_credentials",
-        "ScramCredentialUpsertion": "alter_user_scram_credentials",
-        "SegmentLeaderEpochEntry": "log_remote_log_metadata",
-        "ShareAcknowledgeNodeEndpoint": "share_acknowledge",
-        "ShareAcknowledgePartitionData": "share_acknowledge",
-        "ShareAcknowledgeRequest": "share_acknowledge",
-        "ShareAcknowledgeResponse": "share_acknowledge",
-        "ShareAcknowledgeTopicResponse": "share_acknowledge",
-        "ShareFetchForgottenTopic": "share_fetch",
-        "ShareFetchNodeEndpoint": "share_fetch",
-        "ShareFetchPartition": "share_fetch",
-        "ShareFetchPartitionData": "share_fetch",
-        "ShareFetchRequest": "share_fetch",
-        "ShareFetchResponse": "share_fetch",
-        "ShareFetchTopic": "share_fetch",
-        "ShareFetchableTopicResponse": "share_fetch",
-        "ShareGroupCurrentMemberAssignmentKey": "log_share_groups",
-        "ShareGroupCurrentMemberAssignmentValue": "log_share_groups",
-        "ShareGroupCurrentMemberAssignmentValueTopicPartitions": "log_share_groups",
-        "ShareGroupDescribeAssignment": "share_group_describe",
-        "ShareGroupDescribeDescribedGroup": "share_group_describe",
-        "ShareGroupDescribeMember": "share_group_describe",
-        "ShareGroupDescribeRequest": "share_group_describe",
-        "ShareGroupDescribeResponse": "share_group_describe",
-        "ShareGroupDescribeTopicPartitions": "share_group_describe",
-        "ShareGroupHeartbeatRequest": "share_group_heartbeat",
-        "ShareGroupHeartbeatResponse": "share_group_heartbeat",
-        "ShareGroupMemberMetadataKey": "log_share_groups",
-        "ShareGroupMemberMetadataValue": "log_share_groups",
-        "ShareGroupMetadataKey": "log_share_groups",
-        "ShareGroupMetadataValue": "log_share_groups",
-        "ShareGroupPartitionMetadataKey": "log_share_groups",
-        "ShareGroupPartitionMetadataValue": "log_share_groups",
-        "ShareGroupPartitionMetadataValueTopicInfo": "log_share_groups",
-        "ShareGroupStatePartitionMetadataKey": "log_share_groups",
-        "ShareGroupStatePartitionMetadataValue": "log_share_groups",
-        "ShareGroupStatePartitionMetadataValueTopicInfo": "log_share_groups",
-        "ShareGroupStatePartitionMetadataValueTopicPartitionsInfo": "log_share_groups",
-        "ShareGroupTargetAssignmentMemberKey": "log_share_groups",
-        "ShareGroupTargetAssignmentMemberValue": "log_share_groups",
-        "ShareGroupTargetAssignmentMemberValueTopicPartition": "log_share_groups",
-        "ShareGroupTargetAssignmentMetadataKey": "log_share_groups",
-        "ShareGroupTargetAssignmentMetadataValue": "log_share_groups",
-        "ShareSnapshotKey": "log_share_group_state",
-        "ShareSnapshotValue": "log_share_group_state",
-        "ShareSnapshotValueStateBatch": "log_share_group_state",
-        "ShareUpdateKey": "log_share_group_state",
-        "ShareUpdateValue": "log_share_group_state",
-        "ShareUpdateValueStateBatch": "log_share_group_state",
-        "SnapshotFooterRecord": "control_records",
-        "SnapshotHeaderRecord": "control_records",
-        "SnapshotId": "common",
-        "StateBatch": "common",
-        "Status": "streams_group_heartbeat",
-        "StopReplicaPartitionError": "stop_replica",
-        "StopReplicaPartitionState": "stop_replica",
-        "StopReplicaPartitionV0": "stop_replica",
-        "StopReplicaRequest": "stop_replica",
-        "StopReplicaResponse": "stop_replica",
-        "StopReplicaTopicState": "stop_replica",
-        "StopReplicaTopicV1": "stop_replica",
-        "StreamsGroupCurrentMemberAssignmentKey": "log_streams_groups",
-        "StreamsGroupCurrentMemberAssignmentValue": "log_streams_groups",
-        "StreamsGroupCurrentMemberAssignmentValueTaskIds": "log_streams_groups",
-        "StreamsGroupDescribeAssignment": "streams_group_describe",
-        "StreamsGroupDescribeDescribedGroup": "streams_group_describe",
-        "StreamsGroupDescribeMember": "streams_group_describe",
-        "StreamsGroupDescribeRequest": "streams_group_describe",
-        "StreamsGroupDescribeResponse": "streams_group_describe",
-        "StreamsGroupDescribeSubtopology": "streams_group_describe",
-        "StreamsGroupDescribeTopology": "streams_group_describe",
-        "StreamsGroupHeartbeatRequest": "streams_group_heartbeat",
-        "StreamsGroupHeartbeatResponse": "streams_group_heartbeat",
-        "StreamsGroupHeartbeatSubtopology": "streams_group_heartbeat",
-        "StreamsGroupHeartbeatTopicPartition": "streams_group_heartbeat",
-        "StreamsGroupHeartbeatTopology": "streams_group_heartbeat",
-        "StreamsGroupMemberMetadataKey": "log_streams_groups",
-        "StreamsGroupMemberMetadataValue": "log_streams_groups",
-        "StreamsGroupMemberMetadataValueEndpoint": "log_streams_groups",
-        "StreamsGroupMemberMetadataValueKeyValue": "log_streams_groups",
-        "StreamsGroupMetadataKey": "log_streams_groups",
-        "StreamsGroupMetadataValue": "log_streams_groups",
-        "StreamsGroupTargetAssignmentMemberKey": "log_streams_groups",
-        "StreamsGroupTargetAssignmentMemberValue": "log_streams_groups",
-        "StreamsGroupTargetAssignmentMemberValueTaskIds": "log_streams_groups",
-        "StreamsGroupTargetAssignmentMetadataKey": "log_streams_groups",
-        "StreamsGroupTargetAssignmentMetadataValue": "log_streams_groups",
-        "StreamsGroupTopologyDescriptionUpdateRequest": "streams_group_topology_description_update",
-        "StreamsGroupTopologyDescriptionUpdateResponse": "streams_group_topology_description_update",
-        "StreamsGroupTopologyKey": "log_streams_groups",
-        "StreamsGroupTopologyValue": "log_streams_groups",
-        "StreamsGroupTopologyValueCopartitionGroup": "log_streams_groups",
-        "StreamsGroupTopologyValueTopicInfo": "log_streams_groups",
-        "Subtopology": "log_streams_groups",
-        "SupportedFeatureKey": "api_versions",
-        "SyncGroupRequest": "sync_group",
-        "SyncGroupRequestAssignment": "sync_group",
-        "SyncGroupResponse": "sync_group",
-        "TaskIds": "common",
-        "TaskOffset": "common",
-        "TopicConfig": "log_streams_groups",
-        "TopicData": "common",
-        "TopicIdPartitionEntry": "log_remote_log_metadata",
-        "TopicInfo": "common",
-        "TopicMetadata": "log_consumer_offsets",
-        "TopicPartition": "log_consumer_offsets",
-        "TopicPartitions": "common",
-        "TopicPartitionsInfo": "log_share_groups",
-        "TopicProduceData": "produce",
-        "TopicProduceResponse": "produce",
-        "TopicRecord": "log_cluster_metadata",
-        "TopicResponse": "describe_producers",
-        "TopologyDescription": "streams_group_topology_description_update",
-        "TopologyDescriptionGlobalStore": "streams_group_topology_description_update",
-        "TopologyDescriptionNode": "streams_group_topology_description_update",
-        "TopologyDescriptionSubtopology": "streams_group_topology_description_update",
-        "TransactionLogKey": "log_transaction_state",
-        "TransactionLogValue": "log_transaction_state",
-        "TxnOffsetCommitRequest": "txn_offset_commit",
-        "TxnOffsetCommitRequestPartition": "txn_offset_commit",
-        "TxnOffsetCommitRequestTopic": "txn_offset_commit",
-        "TxnOffsetCommitResponse": "txn_offset_commit",
-        "TxnOffsetCommitResponsePartition": "txn_offset_commit",
-        "TxnOffsetCommitResponseTopic": "txn_offset_commit",
-        "UnfenceBrokerRecord": "log_cluster_metadata",
-        "UnregisterBrokerRecord": "log_cluster_metadata",
-        "UnregisterBrokerRequest": "unregister_broker",
-        "UnregisterBrokerResponse": "unregister_broker",
-        "UnregisterControllerRecord": "log_cluster_metadata",
-        "UnregisterControllerRequest": "unregister_controller",
-        "UnregisterControllerResponse": "unregister_controller",
-        "UpdatableFeatureResult": "update_features",
-        "UpdateFeaturesRequest": "update_features",
-        "UpdateFeaturesResponse": "update_features",
-        "UpdateMetadataBroker": "update_metadata",
-        "UpdateMetadataEndpoint": "update_metadata",
-        "UpdateMetadataPartitionState": "update_metadata",
-        "UpdateMetadataRequest": "update_metadata",
-        "UpdateMetadataResponse": "update_metadata",
-        "UpdateMetadataTopicState": "update_metadata",
-        "UpdateRaftVoterRequest": "update_raft_voter",
-        "UpdateRaftVoterResponse": "update_raft_voter",
-        "UserName": "describe_user_scram_credentials",
-        "UserScramCredentialRecord": "log_cluster_metadata",
-        "ValueData": "describe_client_quotas",
-        "VoteRequest": "vote",
-        "VoteRequestPartitionData": "vote",
-        "VoteRequestTopicData": "vote",
-        "VoteResponse": "vote",
-        "VoteResponsePartitionData": "vote",
-        "VoteResponseTopicData": "vote",
-        "Voter": "files",
-        "VotersRecord": "control_records",
-        "VotersRecordEndpoint": "control_records",
-        "VotersRecordVoter": "control_records",
-        "WritableTxnMarker": "write_txn_markers",
-        "WritableTxnMarkerPartitionResult": "write_txn_markers",
-        "WritableTxnMarkerResult": "write_txn_markers",
-        "WritableTxnMarkerTopic": "write_txn_markers",
-        "WritableTxnMarkerTopicResult": "write_txn_markers",
-        "WriteShareGroupStatePartitionData": "write_share_group_state",
-        "WriteShareGroupStateRequest": "write_share_group_state",
-        "WriteShareGroupStateResponse": "write_share_group_state",
-        "WriteStateData": "write_share_group_state",
-        "WriteStateResult": "write_share_group_state",
-        "WriteTxnMarkersRequest": "write_txn_markers",
-        "WriteTxnMarkersResponse": "write_txn_markers",
-        "ZkMigrationStateRecord": "log_cluster_metadata",
-    }
 
-__all__ = [
-    "AbortTransactionRecord",
-    "AbortedTransaction",
-    "AbortedTxn",
-    "AccessControlEntryRecord",
-    "AcknowledgePartition",
-    "AcknowledgeTopic",
-    "AcknowledgementBatch",
-    "AclCreation",
-    "AclCreationResult",
-    "AclDescription",
-    "AcquiredRecords",
-    "AddOffsetsToTxnRequest",
-    "AddOffsetsToTxnResponse",
-    "AddPartitionsToTxnPartitionResult",
-    "AddPartitionsToTxnRequest",
-    "AddPartitionsToTxnResponse",
-    "AddPartitionsToTxnResult",
-    "AddPartitionsToTxnTopic",
-    "AddPartitionsToTxnTopicResult",
-    "AddPartitionsToTxnTransaction",
-    "AddRaftVoterRequest",
-    "AddRaftVoterResponse",
-    "AllocateProducerIdsRequest",
-    "AllocateProducerIdsResponse",
-    "AlterClientQuotasRequest",
-    "AlterClientQuotasRequestEntryData",
-    "AlterClientQuotasResponse",
-    "AlterClientQuotasResponseEntryData",
-    "AlterConfigsAlterableConfig",
-    "AlterConfigsRequest",
-    "AlterConfigsResource",
-    "AlterConfigsResourceResponse",
-    "AlterConfigsResponse",
-    "AlterPartitionReassignmentsRequest",
-    "AlterPartitionReassignmentsResponse",
-    "AlterPartitionRequest",
-    "AlterPartitionRequestPartitionData",
-    "AlterPartitionRequestTopicData",
-    "AlterPartitionResponse",
-    "AlterPartitionResponsePartitionData",
-    "AlterPartitionResponseTopicData",
-    "AlterReplicaLogDir",
-    "AlterReplicaLogDirPartitionResult",
-    "AlterReplicaLogDirTopic",
-    "AlterReplicaLogDirTopicResult",
-    "AlterReplicaLogDirsRequest",
-    "AlterReplicaLogDirsResponse",
-    "AlterShareGroupOffsetsRequest",
-    "AlterShareGroupOffsetsRequestPartition",
-    "AlterShareGroupOffsetsRequestTopic",
-    "AlterShareGroupOffsetsResponse",
-    "AlterShareGroupOffsetsResponsePartition",
-    "AlterShareGroupOffsetsResponseTopic",
-    "AlterUserScramCredentialsRequest",
-    "AlterUserScramCredentialsResponse",
-    "AlterUserScramCredentialsResult",
-    "ApiVersion",
-    "ApiVersionsRequest",
-    "ApiVersionsResponse",
-    "AssignReplicasToDirsPartitionData",
-    "AssignReplicasToDirsRequest",
-    "AssignReplicasToDirsRequestDirectoryData",
-    "AssignReplicasToDirsRequestTopicData",
-    "AssignReplicasToDirsResponse",
-    "AssignReplicasToDirsResponseDirectoryData",
-    "AssignReplicasToDirsResponseTopicData",
-    "Assignment",
-    "BatchIndexAndErrorMessage",
-    "BeginQuorumEpochRequest",
-    "BeginQuorumEpochRequestPartitionData",
-    "BeginQuorumEpochResponse",
-    "BeginQuorumEpochResponsePartitionData",
-    "BeginQuorumEpochResponseTopicData",
-    "BeginQuorumEpochTopicData",
-    "BeginTransactionRecord",
-    "BrokerEndpoint",
-    "BrokerFeature",
-    "BrokerHeartbeatRequest",
-    "BrokerHeartbeatResponse",
-    "BrokerRegistrationChangeRecord",
-    "BrokerRegistrationListener",
-    "BrokerRegistrationRequest",
-    "BrokerRegistrationResponse",
-    "BrokerState",
-    "ClassicMemberMetadata",
-    "ClassicProtocol",
-    "ClearElrRecord",
-    "ClientMetricsResource",
-    "ClientQuotaRecord",
-    "ClientQuotaRecordEntityData",
-    "ComponentData",
-    "ConfigRecord",
-    "ConfigResource",
-    "ConsumerGroupCurrentMemberAssignmentKey",
-    "ConsumerGroupCurrentMemberAssignmentValue",
-    "ConsumerGroupCurrentMemberAssignmentValueTopicPartitions",
-    "ConsumerGroupDescribeAssignment",
-    "ConsumerGroupDescribeDescribedGroup",
-    "ConsumerGroupDescribeMember",
-    "ConsumerGroupDescribeRequest",
-    "ConsumerGroupDescribeResponse",
-    "ConsumerGroupDescribeTopicPartitions",
-    "ConsumerGroupHeartbeatRequest",
-    "ConsumerGroupHeartbeatResponse",
-    "ConsumerGroupMemberMetadataKey",
-    "ConsumerGroupMemberMetadataValue",
-    "ConsumerGroupMetadataKey",
-    "ConsumerGroupMetadataValue",
-    "ConsumerGroupPartitionMetadataKey",
-    "ConsumerGroupPartitionMetadataValue",
-    "ConsumerGroupRegularExpressionKey",
-    "ConsumerGroupRegularExpressionValue",
-    "ConsumerGroupTargetAssignmentMemberKey",
-    "ConsumerGroupTargetAssignmentMemberValue",
-    "ConsumerGroupTargetAssignmentMetadataKey",
-    "ConsumerGroupTargetAssignmentMetadataValue",
-    "ConsumerProtocolAssignment",
-    "ConsumerProtocolSubscription",
-    "ConsumerProtocolTopicPartition",
-    "ControlRecordTypeSchema",
-    "ControlledShutdownRequest",
-    "ControlledShutdownResponse",
-    "ControllerEndpoint",
-    "ControllerFeature",
-    "ControllerRegistrationListener",
-    "ControllerRegistrationRequest",
-    "ControllerRegistrationResponse",
-    "Coordinator",
-    "CopartitionGroup",
-    "CreatableRenewers",
-    "CreatableReplicaAssignment",
-    "CreatableTopic",
-    "CreatableTopicConfig",
-    "CreatableTopicConfigs",
-    "CreatableTopicResult",
-    "CreateAclsRequest",
-    "CreateAclsResponse",
-    "CreateDelegationTokenRequest",
-    "CreateDelegationTokenResponse",
-    "CreatePartitionsAssignment",
-    "CreatePartitionsRequest",
-    "CreatePartitionsResponse",
-    "CreatePartitionsTopic",
-    "CreatePartitionsTopicResult",
-    "CreateTopicsRequest",
-    "CreateTopicsResponse",
-    "CredentialInfo",
-    "CurrentLeader",
-    "Cursor",
-    "DefaultPrincipalData",
-    "DelegationTokenRecord",
-    "DeletableGroupResult",
-    "DeletableTopicResult",
-    "DeleteAclsFilter",
-    "DeleteAclsFilterResult",
-    "DeleteAclsMatchingAcl",
-    "DeleteAclsRequest",
-    "DeleteAclsResponse",
-    "DeleteGroupsRequest",
-    "DeleteGroupsResponse",
-    "DeleteRecordsPartition",
-    "DeleteRecordsPartitionResult",
-    "DeleteRecordsRequest",
-    "DeleteRecordsResponse",
-    "DeleteRecordsTopic",
-    "DeleteRecordsTopicResult",
-    "DeleteShareGroupOffsetsRequest",
-    "DeleteShareGroupOffsetsRequestTopic",
-    "DeleteShareGroupOffsetsResponse",
-    "DeleteShareGroupOffsetsResponseTopic",
-    "DeleteShareGroupStatePartitionData",
-    "DeleteShareGroupStateRequest",
-    "DeleteShareGroupStateResponse",
-    "DeleteStateData",
-    "DeleteStateResult",
-    "DeleteTopicState",
-    "DeleteTopicsRequest",
-    "DeleteTopicsResponse",
-    "DescribableLogDirTopic",
-    "DescribeAclsRequest",
-    "DescribeAclsResource",
-    "DescribeAclsResponse",
-    "DescribeClientQuotasEntryData",
-    "DescribeClientQuotasRequest",
-    "DescribeClientQuotasResponse",
-    "DescribeClusterBroker",
-    "DescribeClusterRequest",
-    "DescribeClusterResponse",
-    "DescribeConfigsRequest",
-    "DescribeConfigsResource",
-    "DescribeConfigsResourceResult",
-    "DescribeConfigsResponse",
-    "DescribeConfigsResult",
-    "DescribeConfigsSynonym",
-    "DescribeDelegationTokenOwner",
-    "DescribeDelegationTokenRequest",
-    "DescribeDelegationTokenResponse",
-    "DescribeGroupsRequest",
-    "DescribeGroupsResponse",
-    "DescribeLogDirsPartition",
-    "DescribeLogDirsRequest",
-    "DescribeLogDirsResponse",
-    "DescribeLogDirsResult",
-    "DescribeLogDirsTopic",
-    "DescribeProducersRequest",
-    "DescribeProducersResponse",
-    "DescribeProducersTopicRequest",
-    "DescribeQuorumPartitionData",
-    "DescribeQuorumReplicaState",
-    "DescribeQuorumRequest",
-    "DescribeQuorumRequestTopicData",
-    "DescribeQuorumResponse",
-    "DescribeQuorumResponseTopicData",
-    "DescribeShareGroupOffsetsRequest",
-    "DescribeShareGroupOffsetsRequestGroup",
-    "DescribeShareGroupOffsetsRequestTopic",
-    "DescribeShareGroupOffsetsResponse",
-    "DescribeShareGroupOffsetsResponseGroup",
-    "DescribeShareGroupOffsetsResponsePartition",
-    "DescribeShareGroupOffsetsResponseTopic",
-    "DescribeTopicPartitionsRequest",
-    "DescribeTopicPartitionsResponse",
-    "DescribeTopicPartitionsResponsePartition",
-    "DescribeTopicPartitionsResponseTopic",
-    "DescribeTopicPartitionsTopicRequest",
-    "DescribeTransactionsRequest",
-    "DescribeTransactionsResponse",
-    "DescribeTransactionsTopicData",
-    "DescribeTransactionsTransactionState",
-    "DescribeUserScramCredentialsRequest",
-    "DescribeUserScramCredentialsResponse",
-    "DescribeUserScramCredentialsResult",
-    "DescribedDelegationToken",
-    "DescribedDelegationTokenRenewer",
-    "DescribedGroup",
-    "DescribedGroupMember",
-    "ElectLeadersPartitionResult",
-    "ElectLeadersRequest",
-    "ElectLeadersResponse",
-    "ElectLeadersTopicPartitions",
-    "EndQuorumEpochRequest",
-    "EndQuorumEpochRequestPartitionData",
-    "EndQuorumEpochResponse",
-    "EndQuorumEpochResponsePartitionData",
-    "EndQuorumEpochResponseTopicData",
-    "EndQuorumEpochTopicData",
-    "EndTransactionRecord",
-    "EndTxnMarker",
-    "EndTxnRequest",
-    "EndTxnResponse",
-    "Endpoint",
-    "EndpointToPartitions",
-    "EntityData",
-    "EnvelopeRequest",
-    "EnvelopeResponse",
-    "EpochEndOffset",
-    "ExpireDelegationTokenRequest",
-    "ExpireDelegationTokenResponse",
-    "Feature",
-    "FeatureLevelRecord",
-    "FeatureUpdateKey",
-    "FenceBrokerRecord",
-    "FetchEpochEndOffset",
-    "FetchForgottenTopic",
-    "FetchLeaderIdAndEpoch",
-    "FetchNodeEndpoint",
-    "FetchPartition",
-    "FetchPartitionData",
-    "FetchRequest",
-    "FetchResponse",
-    "FetchSnapshotId",
-    "FetchSnapshotRequest",
-    "FetchSnapshotRequestPartitionSnapshot",
-    "FetchSnapshotRequestTopicSnapshot",
-    "FetchSnapshotResponse",
-    "FetchSnapshotResponsePartitionSnapshot",
-    "FetchSnapshotResponseTopicSnapshot",
-    "FetchTopic",
-    "FetchableTopicResponse",
-    "FinalizedFeatureKey",
-    "FindCoordinatorRequest",
-    "FindCoordinatorResponse",
-    "GetTelemetrySubscriptionsRequest",
-    "GetTelemetrySubscriptionsResponse",
-    "GroupMetadataKey",
-    "GroupMetadataValue",
-    "HeartbeatRequest",
-    "HeartbeatResponse",
-    "IncrementalAlterConfigsAlterableConfig",
-    "IncrementalAlterConfigsRequest",
-    "IncrementalAlterConfigsResource",
-    "IncrementalAlterConfigsResponse",
-    "InitProducerIdRequest",
-    "InitProducerIdResponse",
-    "InitializeShareGroupStatePartitionData",
-    "InitializeShareGroupStateRequest",
-    "InitializeShareGroupStateResponse",
-    "InitializeStateData",
-    "InitializeStateResult",
-    "JoinGroupRequest",
-    "JoinGroupRequestProtocol",
-    "JoinGroupResponse",
-    "JoinGroupResponseMember",
-    "KRaftVersionFeature",
-    "KRaftVersionRecord",
-    "KeyValue",
-    "LastAssignmentConfig",
-    "LeaderAndIsrLiveLeader",
-    "LeaderAndIsrPartitionError",
-    "LeaderAndIsrPartitionState",
-    "LeaderAndIsrRequest",
-    "LeaderAndIsrResponse",
-    "LeaderAndIsrTopicError",
-    "LeaderAndIsrTopicState",
-    "LeaderChangeMessage",
-    "LeaderChangeMessageVoter",
-    "LeaderEndpoint",
-    "LeaderIdAndEpoch",
-    "LeaveGroupRequest",
-    "LeaveGroupResponse",
-    "LegacyOffsetCommitKey",
-    "LegacyOffsetCommitValue",
-    "ListClientMetricsResourcesRequest",
-    "ListClientMetricsResourcesResponse",
-    "ListConfigResourcesRequest",
-    "ListConfigResourcesResponse",
-    "ListGroupsRequest",
-    "ListGroupsResponse",
-    "ListOffsetsPartition",
-    "ListOffsetsPartitionResponse",
-    "ListOffsetsRequest",
-    "ListOffsetsResponse",
-    "ListOffsetsTopic",
-    "ListOffsetsTopicResponse",
-    "ListPartitionReassignmentsRequest",
-    "ListPartitionReassignmentsResponse",
-    "ListPartitionReassignmentsTopics",
-    "ListTransactionsRequest",
-    "ListTransactionsResponse",
-    "ListTransactionsTransactionState",
-    "ListedGroup",
-    "Listener",
-    "MemberIdentity",
-    "MemberMetadata",
-    "MemberResponse",
-    "MetadataRequest",
-    "MetadataRequestTopic",
-    "MetadataResponse",
-    "MetadataResponseBroker",
-    "MetadataResponsePartition",
-    "MetadataResponseTopic",
-    "NoOpRecord",
-    "Node",
-    "NodeEndpoint",
-    "OffsetCommitKey",
-    "OffsetCommitRequest",
-    "OffsetCommitRequestPartition",
-    "OffsetCommitRequestTopic",
-    "OffsetCommitResponse",
-    "OffsetCommitResponsePartition",
-    "OffsetCommitResponseTopic",
-    "OffsetCommitValue",
-    "OffsetDeleteRequest",
-    "OffsetDeleteRequestPartition",
-    "OffsetDeleteRequestTopic",
-    "OffsetDeleteResponse",
-    "OffsetDeleteResponsePartition",
-    "OffsetDeleteResponseTopic",
-    "OffsetFetchRequest",
-    "OffsetFetchRequestGroup",
-    "OffsetFetchRequestTopic",
-    "OffsetFetchRequestTopics",
-    "OffsetFetchResponse",
-    "OffsetFetchResponseGroup",
-    "OffsetFetchResponsePartition",
-    "OffsetFetchResponsePartitions",
-    "OffsetFetchResponseTopic",
-    "OffsetFetchResponseTopics",
-    "OffsetForLeaderEpochRequest",
-    "OffsetForLeaderEpochResponse",
-    "OffsetForLeaderPartition",
-    "OffsetForLeaderTopic",
-    "OffsetForLeaderTopicResult",
-    "OngoingPartitionReassignment",
-    "OngoingTopicReassignment",
-    "OpData",
-    "PartitionChangeRecord",
-    "PartitionData",
-    "PartitionMetadata",
-    "PartitionProduceData",
-    "PartitionProduceResponse",
-    "PartitionRecord",
-    "PartitionResponse",
-    "PartitionResult",
-    "PartitionsSchema",
-    "ProduceLeaderIdAndEpoch",
-    "ProduceNodeEndpoint",
-    "ProduceRequest",
-    "ProduceResponse",
-    "ProducerEntry",
-    "ProducerIdsRecord",
-    "ProducerSnapshot",
-    "ProducerState",
-    "PushTelemetryRequest",
-    "PushTelemetryResponse",
-    "QuorumStateData",
-    "ReadShareGroupStatePartitionData",
-    "ReadShareGroupStatePartitionResult",
-    "ReadShareGroupStateRequest",
-    "ReadShareGroupStateResponse",
-    "ReadShareGroupStateSummaryPartitionData",
-    "ReadShareGroupStateSummaryPartitionResult",
-    "ReadShareGroupStateSummaryRequest",
-    "ReadShareGroupStateSummaryResponse",
-    "ReadStateData",
-    "ReadStateResult",
-    "ReadStateSummaryData",
-    "ReadStateSummaryResult",
-    "ReassignablePartition",
-    "ReassignablePartitionResponse",
-    "ReassignableTopic",
-    "ReassignableTopicResponse",
-    "RegisterBrokerRecord",
-    "RegisterControllerRecord",
-    "RemainingPartition",
-    "RemoteLogSegmentIdEntry",
-    "RemoteLogSegmentMetadataRecord",
-    "RemoteLogSegmentMetadataSnapshotRecord",
-    "RemoteLogSegmentMetadataSnapshotRecordSegmentLeaderEpochEntry",
-    "RemoteLogSegmentMetadataUpdateRecord",
-    "RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry",
-    "RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry",
-    "RemotePartitionDeleteMetadataRecord",
-    "RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry",
-    "RemoveAccessControlEntryRecord",
-    "RemoveDelegationTokenRecord",
-    "RemoveRaftVoterRequest",
-    "RemoveRaftVoterResponse",
-    "RemoveTopicRecord",
-    "RemoveUserScramCredentialRecord",
-    "RenewDelegationTokenRequest",
-    "RenewDelegationTokenResponse",
-    "ReplicaElectionResult",
-    "ReplicaInfo",
-    "ReplicaState",
-    "RequestHeader",
-    "ResponseHeader",
-    "SaslAuthenticateRequest",
-    "SaslAuthenticateResponse",
-    "SaslHandshakeRequest",
-    "SaslHandshakeResponse",
-    "ScramCredentialDeletion",
-    "ScramCredentialUpsertion",
-    "SegmentLeaderEpochEntry",
-    "ShareAcknowledgeNodeEndpoint",
-    "ShareAcknowledgePartitionData",
-    "ShareAcknowledgeRequest",
-    "ShareAcknowledgeResponse",
-    "ShareAcknowledgeTopicResponse",
-    "ShareFetchForgottenTopic",
-    "ShareFetchNodeEndpoint",
-    "ShareFetchPartition",
-    "ShareFetchPartitionData",
-    "ShareFetchRequest",
-    "ShareFetchResponse",
-    "ShareFetchTopic",
-    "ShareFetchableTopicResponse",
-    "ShareGroupCurrentMemberAssignmentKey",
-    "ShareGroupCurrentMemberAssignmentValue",
-    "ShareGroupCurrentMemberAssignmentValueTopicPartitions",
-    "ShareGroupDescribeAssignment",
-    "ShareGroupDescribeDescribedGroup",
-    "ShareGroupDescribeMember",
-    "ShareGroupDescribeRequest",
-    "ShareGroupDescribeResponse",
-    "ShareGroupDescribeTopicPartitions",
-    "ShareGroupHeartbeatRequest",
-    "ShareGroupHeartbeatResponse",
-    "ShareGroupMemberMetadataKey",
-    "ShareGroupMemberMetadataValue",
-    "ShareGroupMetadataKey",
-    "ShareGroupMetadataValue",
-    "ShareGroupPartitionMetadataKey",
-    "ShareGroupPartitionMetadataValue",
-    "ShareGroupPartitionMetadataValueTopicInfo",
-    "ShareGroupStatePartitionMetadataKey",
-    "ShareGroupStatePartitionMetadataValue",
-    "ShareGroupStatePartitionMetadataValueTopicInfo",
-    "ShareGroupStatePartitionMetadataValueTopicPartitionsInfo",
-    "ShareGroupTargetAssignmentMemberKey",
-    "ShareGroupTargetAssignmentMemberValue",
-    "ShareGroupTargetAssignmentMemberValueTopicPartition",
-    "ShareGroupTargetAssignmentMetadataKey",
-    "ShareGroupTargetAssignmentMetadataValue",
-    "ShareSnapshotKey",
-    "ShareSnapshotValue",
-    "ShareSnapshotValueStateBatch",
-    "ShareUpdateKey",
-    "ShareUpdateValue",
-    "ShareUpdateValueStateBatch",
-    "SnapshotFooterRecord",
-    "SnapshotHeaderRecord",
-    "SnapshotId",
-    "StateBatch",
-    "Status",
-    "StopReplicaPartitionError",
-    "StopReplicaPartitionState",
-    "StopReplicaPartitionV0",
-    "StopReplicaRequest",
-    "StopReplicaResponse",
-    "StopReplicaTopicState",
-    "StopReplicaTopicV1",
-    "StreamsGroupCurrentMemberAssignmentKey",
-    "StreamsGroupCurrentMemberAssignmentValue",
-    "StreamsGroupCurrentMemberAssignmentValueTaskIds",
-    "StreamsGroupDescribeAssignment",
-    "StreamsGroupDescribeDescribedGroup",
-    "StreamsGroupDescribeMember",
-    "StreamsGroupDescribeRequest",
-    "StreamsGroupDescribeResponse",
-    "StreamsGroupDescribeSubtopology",
-    "StreamsGroupDescribeTopology",
-    "StreamsGroupHeartbeatRequest",
-    "StreamsGroupHeartbeatResponse",
-    "StreamsGroupHeartbeatSubtopology",
-    "StreamsGroupHeartbeatTopicPartition",
-    "StreamsGroupHeartbeatTopology",
-    "StreamsGroupMemberMetadataKey",
-    "StreamsGroupMemberMetadataValue",
-    "StreamsGroupMemberMetadataValueEndpoint",
-    "StreamsGroupMemberMetadataValueKeyValue",
-    "StreamsGroupMetadataKey",
-    "StreamsGroupMetadataValue",
-    "StreamsGroupTargetAssignmentMemberKey",
-    "StreamsGroupTargetAssignmentMemberValue",
-    "StreamsGroupTargetAssignmentMemberValueTaskIds",
-    "StreamsGroupTargetAssignmentMetadataKey",
-    "StreamsGroupTargetAssignmentMetadataValue",
-    "StreamsGroupTopologyDescriptionUpdateRequest",
-    "StreamsGroupTopologyDescriptionUpdateResponse",
-    "StreamsGroupTopologyKey",
-    "StreamsGroupTopologyValue",
-    "StreamsGroupTopologyValueCopartitionGroup",
-    "StreamsGroupTopologyValueTopicInfo",
-    "Subtopology",
-    "SupportedFeatureKey",
-    "SyncGroupRequest",
-    "SyncGroupRequestAssignment",
-    "SyncGroupResponse",
-    "TaskIds",
-    "TaskOffset",
-    "TopicConfig",
-    "TopicData",
-    "TopicIdPartitionEntry",
-    "TopicInfo",
-    "TopicMetadata",
-    "TopicPartition",
-    "TopicPartitions",
-    "TopicPartitionsInfo",
-    "TopicProduceData",
-    "TopicProduceResponse",
-    "TopicRecord",
-    "TopicResponse",
-    "TopologyDescription",
-    "TopologyDescriptionGlobalStore",
-    "TopologyDescriptionNode",
-    "TopologyDescriptionSubtopology",
-    "TransactionLogKey",
-    "TransactionLogValue",
-    "TxnOffsetCommitRequest",
-    "TxnOffsetCommitRequestPartition",
-    "TxnOffsetCommitRequestTopic",
-    "TxnOffsetCommitResponse",
-    "TxnOffsetCommitResponsePartition",
-    "TxnOffsetCommitResponseTopic",
-    "UnfenceBrokerRecord",
-    "UnregisterBrokerRecord",
-    "UnregisterBrokerRequest",
-    "UnregisterBrokerResponse",
-    "UnregisterControllerRecord",
-    "UnregisterControllerRequest",
-    "UnregisterControllerResponse",
-    "UpdatableFeatureResult",
-    "UpdateFeaturesRequest",
-    "UpdateFeaturesResponse",
-    "UpdateMetadataBroker",
-    "UpdateMetadataEndpoint",
-    "UpdateMetadataPartitionState",
-    "UpdateMetadataRequest",
-    "UpdateMetadataResponse",
-    "UpdateMetadataTopicState",
-    "UpdateRaftVoterRequest",
-    "UpdateRaftVoterResponse",
-    "UserName",
-    "UserScramCredentialRecord",
-    "ValueData",
-    "VoteRequest",
-    "VoteRequestPartitionData",
-    "VoteRequestTopicData",
-    "VoteResponse",
-    "VoteResponsePartitionData",
-    "VoteResponseTopicData",
-    "Voter",
-    "VotersRecord",
-    "VotersRecordEndpoint",
-    "VotersRecordVoter",
-    "WritableTxnMarker",
-    "WritableTxnMarkerPartitionResult",
-    "WritableTxnMarkerResult",
-    "WritableTxnMarkerTopic",
-    "WritableTxnMarkerTopicResult",
-    "WriteShareGroupStatePartitionData",
-    "WriteShareGroupStateRequest",
-    "WriteShareGroupStateResponse",
-    "WriteStateData",
-    "WriteStateResult",
-    "WriteTxnMarkersRequest",
-    "WriteTxnMarkersResponse",
-    "ZkMigrationStateRecord",
-]
+_HOMES = {
+    "AbortTransactionRecord": "log_cluster_metadata",
+    "AbortedTransaction": "fetch",
+    "AbortedTxn": "files",
+    "AccessControlEntryRecord": "log_cluster_metadata",
+    "AcknowledgePartition": "share_acknowledge",
+    "AcknowledgeTopic": "share_acknowledge",
+    "AcknowledgementBatch": "common",
+    "AclCreation": "create_acls",
+    "AclCreationResult": "create_acls",
+    "AclDescription": "describe_acls",
+    "AcquiredRecords": "share_fetch",
+    "AddOffsetsToTxnRequest": "add_offsets_to_txn",
+    "AddOffsetsToTxnResponse": "add_offsets_to_txn",
+    "AddPartitionsToTxnPartitionResult": "add_partitions_to_txn",
+    "AddPartitionsToTxnRequest": "add_partitions_to_txn",
+    "AddPartitionsToTxnResponse": "add_partitions_to_txn",
+    "AddPartitionsToTxnResult": "add_partitions_to_txn",
+    "AddPartitionsToTxnTopic": "add_partitions_to_txn",
+    "AddPartitionsToTxnTopicResult": "add_partitions_to_txn",
+    "AddPartitionsToTxnTransaction": "add_partitions_to_txn",
+    "AddRaftVoterRequest": "add_raft_voter",
+    "AddRaftVoterResponse": "add_raft_voter",
+    "AllocateProducerIdsRequest": "allocate_producer_ids",
+    "AllocateProducerIdsResponse": "allocate_producer_ids",
+    "AlterClientQuotasRequest": "alter_client_quotas",
+    "AlterClientQuotasRequestEntryData": "alter_client_quotas",
+    "AlterClientQuotasResponse": "alter_client_quotas",
+    "AlterClientQuotasResponseEntryData": "alter_client_quotas",
+    "AlterConfigsAlterableConfig": "alter_configs",
+    "AlterConfigsRequest": "alter_configs",
+    "AlterConfigsResource": "alter_configs",
+    "AlterConfigsResourceResponse": "common",
+    "AlterConfigsResponse": "alter_configs",
+    "AlterPartitionReassignmentsRequest": "alter_partition_reassignments",
+    "AlterPartitionReassignmentsResponse": "alter_partition_reassignments",
+    "AlterPartitionRequest": "alter_partition",
+    "AlterPartitionRequestPartitionData": "alter_partition",
+    "AlterPartitionRequestTopicData": "alter_partition",
+    "AlterPartitionResponse": "alter_partition",
+    "AlterPartitionResponsePartitionData": "alter_partition",
+    "AlterPartitionResponseTopicData": "alter_partition",
+    "AlterReplicaLogDir": "alter_replica_log_dirs",
+    "AlterReplicaLogDirPartitionResult": "alter_replica_log_dirs",
+    "AlterReplicaLogDirTopic": "alter_replica_log_dirs",
+    "AlterReplicaLogDirTopicResult": "alter_replica_log_dirs",
+    "AlterReplicaLogDirsRequest": "alter_replica_log_dirs",
+    "AlterReplicaLogDirsResponse": "alter_replica_log_dirs",
+    "AlterShareGroupOffsetsRequest": "alter_share_group_offsets",
+    "AlterShareGroupOffsetsRequestPartition": "alter_share_group_offsets",
+    "AlterShareGroupOffsetsRequestTopic": "alter_share_group_offsets",
+    "AlterShareGroupOffsetsResponse": "alter_share_group_offsets",
+    "AlterShareGroupOffsetsResponsePartition": "alter_share_group_offsets",
+    "AlterShareGroupOffsetsResponseTopic": "alter_share_group_offsets",
+    "AlterUserScramCredentialsRequest": "alter_user_scram_credentials",
+    "AlterUserScramCredentialsResponse": "alter_user_scram_credentials",
+    "AlterUserScramCredentialsResult": "alter_user_scram_credentials",
+    "ApiVersion": "api_versions",
+    "ApiVersionsRequest": "api_versions",
+    "ApiVersionsResponse": "api_versions",
+    "AssignReplicasToDirsPartitionData": "assign_replicas_to_dirs",
+    "AssignReplicasToDirsRequest": "assign_replicas_to_dirs",
+    "AssignReplicasToDirsRequestDirectoryData": "assign_replicas_to_dirs",
+    "AssignReplicasToDirsRequestTopicData": "assign_replicas_to_dirs",
+    "AssignReplicasToDirsResponse": "assign_replicas_to_dirs",
+    "AssignReplicasToDirsResponseDirectoryData": "assign_replicas_to_dirs",
+    "AssignReplicasToDirsResponseTopicData": "assign_replicas_to_dirs",
+    "Assignment": "common",
+    "BatchIndexAndErrorMessage": "produce",
+    "BeginQuorumEpochRequest": "begin_quorum_epoch",
+    "BeginQuorumEpochRequestPartitionData": "begin_quorum_epoch",
+    "BeginQuorumEpochResponse": "begin_quorum_epoch",
+    "BeginQuorumEpochResponsePartitionData": "begin_quorum_epoch",
+    "BeginQuorumEpochResponseTopicData": "begin_quorum_epoch",
+    "BeginQuorumEpochTopicData": "begin_quorum_epoch",
+    "BeginTransactionRecord": "log_cluster_metadata",
+    "BrokerEndpoint": "log_cluster_metadata",
+    "BrokerFeature": "log_cluster_metadata",
+    "BrokerHeartbeatRequest": "broker_heartbeat",
+    "BrokerHeartbeatResponse": "broker_heartbeat",
+    "BrokerRegistrationChangeRecord": "log_cluster_metadata",
+    "BrokerRegistrationListener": "broker_registration",
+    "BrokerRegistrationRequest": "broker_registration",
+    "BrokerRegistrationResponse": "broker_registration",
+    "BrokerState": "alter_partition",
+    "ClassicMemberMetadata": "log_consumer_offsets",
+    "ClassicProtocol": "log_consumer_offsets",
+    "ClearElrRecord": "log_cluster_metadata",
+    "ClientMetricsResource": "list_config_resources",
+    "ClientQuotaRecord": "log_cluster_metadata",
+    "ClientQuotaRecordEntityData": "log_cluster_metadata",
+    "ComponentData": "describe_client_quotas",
+    "ConfigRecord": "log_cluster_metadata",
+    "ConfigResource": "list_config_resources",
+    "ConsumerGroupCurrentMemberAssignmentKey": "log_consumer_offsets",
+    "ConsumerGroupCurrentMemberAssignmentValue": "log_consumer_offsets",
+    "ConsumerGroupCurrentMemberAssignmentValueTopicPartitions": "log_consumer_offsets",
+    "ConsumerGroupDescribeAssignment": "consumer_group_describe",
+    "ConsumerGroupDescribeDescribedGroup": "consumer_group_describe",
+    "ConsumerGroupDescribeMember": "consumer_group_describe",
+    "ConsumerGroupDescribeRequest": "consumer_group_describe",
+    "ConsumerGroupDescribeResponse": "consumer_group_describe",
+    "ConsumerGroupDescribeTopicPartitions": "consumer_group_describe",
+    "ConsumerGroupHeartbeatRequest": "consumer_group_heartbeat",
+    "ConsumerGroupHeartbeatResponse": "consumer_group_heartbeat",
+    "ConsumerGroupMemberMetadataKey": "log_consumer_offsets",
+    "ConsumerGroupMemberMetadataValue": "log_consumer_offsets",
+    "ConsumerGroupMetadataKey": "log_consumer_offsets",
+    "ConsumerGroupMetadataValue": "log_consumer_offsets",
+    "ConsumerGroupPartitionMetadataKey": "log_consumer_offsets",
+    "ConsumerGroupPartitionMetadataValue": "log_consumer_offsets",
+    "ConsumerGroupRegularExpressionKey": "log_consumer_offsets",
+    "ConsumerGroupRegularExpressionValue": "log_consumer_offsets",
+    "ConsumerGroupTargetAssignmentMemberKey": "log_consumer_offsets",
+    "ConsumerGroupTargetAssignmentMemberValue": "log_consumer_offsets",
+    "ConsumerGroupTargetAssignmentMetadataKey": "log_consumer_offsets",
+    "ConsumerGroupTargetAssignmentMetadataValue": "log_consumer_offsets",
+    "ConsumerProtocolAssignment": "consumer_protocol",
+    "ConsumerProtocolSubscription": "consumer_protocol",
+    "ConsumerProtocolTopicPartition": "consumer_protocol",
+    "ControlRecordTypeSchema": "control_records",
+    "ControlledShutdownRequest": "controlled_shutdown",
+    "ControlledShutdownResponse": "controlled_shutdown",
+    "ControllerEndpoint": "log_cluster_metadata",
+    "ControllerFeature": "log_cluster_metadata",
+    "ControllerRegistrationListener": "controller_registration",
+    "ControllerRegistrationRequest": "controller_registration",
+    "ControllerRegistrationResponse": "controller_registration",
+    "Coordinator": "find_coordinator",
+    "CopartitionGroup": "streams_group_heartbeat",
+    "CreatableRenewers": "create_delegation_token",
+    "CreatableReplicaAssignment": "create_topics",
+    "CreatableTopic": "create_topics",
+    "CreatableTopicConfig": "create_topics",
+    "CreatableTopicConfigs": "create_topics",
+    "CreatableTopicResult": "create_topics",
+    "CreateAclsRequest": "create_acls",
+    "CreateAclsResponse": "create_acls",
+    "CreateDelegationTokenRequest": "create_delegation_token",
+    "CreateDelegationTokenResponse": "create_delegation_token",
+    "CreatePartitionsAssignment": "create_partitions",
+    "CreatePartitionsRequest": "create_partitions",
+    "CreatePartitionsResponse": "create_partitions",
+    "CreatePartitionsTopic": "create_partitions",
+    "CreatePartitionsTopicResult": "create_partitions",
+    "CreateTopicsRequest": "create_topics",
+    "CreateTopicsResponse": "create_topics",
+    "CredentialInfo": "describe_user_scram_credentials",
+    "CurrentLeader": "update_raft_voter",
+    "Cursor": "common",
+    "DefaultPrincipalData": "principal",
+    "DelegationTokenRecord": "log_cluster_metadata",
+    "DeletableGroupResult": "delete_groups",
+    "DeletableTopicResult": "delete_topics",
+    "DeleteAclsFilter": "delete_acls",
+    "DeleteAclsFilterResult": "delete_acls",
+    "DeleteAclsMatchingAcl": "delete_acls",
+    "DeleteAclsRequest": "delete_acls",
+    "DeleteAclsResponse": "delete_acls",
+    "DeleteGroupsRequest": "delete_groups",
+    "DeleteGroupsResponse": "delete_groups",
+    "DeleteRecordsPartition": "delete_records",
+    "DeleteRecordsPartitionResult": "delete_records",
+    "DeleteRecordsRequest": "delete_records",
+    "DeleteRecordsResponse": "delete_records",
+    "DeleteRecordsTopic": "delete_records",
+    "DeleteRecordsTopicResult": "delete_records",
+    "DeleteShareGroupOffsetsRequest": "delete_share_group_offsets",
+    "DeleteShareGroupOffsetsRequestTopic": "delete_share_group_offsets",
+    "DeleteShareGroupOffsetsResponse": "delete_share_group_offsets",
+    "DeleteShareGroupOffsetsResponseTopic": "delete_share_group_offsets",
+    "DeleteShareGroupStatePartitionData": "delete_share_group_state",
+    "DeleteShareGroupStateRequest": "delete_share_group_state",
+    "DeleteShareGroupStateResponse": "delete_share_group_state",
+    "DeleteStateData": "delete_share_group_state",
+    "DeleteStateResult": "delete_share_group_state",
+    "DeleteTopicState": "delete_topics",
+    "DeleteTopicsRequest": "delete_topics",
+    "DeleteTopicsResponse": "delete_topics",
+    "DescribableLogDirTopic": "describe_log_dirs",
+    "DescribeAclsRequest": "describe_acls",
+    "DescribeAclsResource": "describe_acls",
+    "DescribeAclsResponse": "describe_acls",
+    "DescribeClientQuotasEntryData": "describe_client_quotas",
+    "DescribeClientQuotasRequest": "describe_client_quotas",
+    "DescribeClientQuotasResponse": "describe_client_quotas",
+    "DescribeClusterBroker": "describe_cluster",
+    "DescribeClusterRequest": "describe_cluster",
+    "DescribeClusterResponse": "describe_cluster",
+    "DescribeConfigsRequest": "describe_configs",
+    "DescribeConfigsResource": "describe_configs",
+    "DescribeConfigsResourceResult": "describe_configs",
+    "DescribeConfigsResponse": "describe_configs",
+    "DescribeConfigsResult": "describe_configs",
+    "DescribeConfigsSynonym": "describe_configs",
+    "DescribeDelegationTokenOwner": "describe_delegation_token",
+    "DescribeDelegationTokenRequest": "describe_delegation_token",
+    "DescribeDelegationTokenResponse": "describe_delegation_token",
+    "DescribeGroupsRequest": "describe_groups",
+    "DescribeGroupsResponse": "describe_groups",
+    "DescribeLogDirsPartition": "describe_log_dirs",
+    "DescribeLogDirsRequest": "describe_log_dirs",
+    "DescribeLogDirsResponse": "describe_log_dirs",
+    "DescribeLogDirsResult": "describe_log_dirs",
+    "DescribeLogDirsTopic": "describe_log_dirs",
+    "DescribeProducersRequest": "describe_producers",
+    "DescribeProducersResponse": "describe_producers",
+    "DescribeProducersTopicRequest": "describe_producers",
+    "DescribeQuorumPartitionData": "describe_quorum",
+    "DescribeQuorumReplicaState": "describe_quorum",
+    "DescribeQuorumRequest": "describe_quorum",
+    "DescribeQuorumRequestTopicData": "describe_quorum",
+    "DescribeQuorumResponse": "describe_quorum",
+    "DescribeQuorumResponseTopicData": "describe_quorum",
+    "DescribeShareGroupOffsetsRequest": "describe_share_group_offsets",
+    "DescribeShareGroupOffsetsRequestGroup": "describe_share_group_offsets",
+    "DescribeShareGroupOffsetsRequestTopic": "describe_share_group_offsets",
+    "DescribeShareGroupOffsetsResponse": "describe_share_group_offsets",
+    "DescribeShareGroupOffsetsResponseGroup": "describe_share_group_offsets",
+    "DescribeShareGroupOffsetsResponsePartition": "describe_share_group_offsets",
+    "DescribeShareGroupOffsetsResponseTopic": "describe_share_group_offsets",
+    "DescribeTopicPartitionsRequest": "describe_topic_partitions",
+    "DescribeTopicPartitionsResponse": "describe_topic_partitions",
+    "DescribeTopicPartitionsResponsePartition": "describe_topic_partitions",
+    "DescribeTopicPartitionsResponseTopic": "describe_topic_partitions",
+    "DescribeTopicPartitionsTopicRequest": "describe_topic_partitions",
+    "DescribeTransactionsRequest": "describe_transactions",
+    "DescribeTransactionsResponse": "describe_transactions",
+    "DescribeTransactionsTopicData": "describe_transactions",
+    "DescribeTransactionsTransactionState": "describe_transactions",
+    "DescribeUserScramCredentialsRequest": "describe_user_scram_credentials",
+    "DescribeUserScramCredentialsResponse": "describe_user_scram_credentials",
+    "DescribeUserScramCredentialsResult": "describe_user_scram_credentials",
+    "DescribedDelegationToken": "describe_delegation_token",
+    "DescribedDelegationTokenRenewer": "describe_delegation_token",
+    "DescribedGroup": "describe_groups",
+    "DescribedGroupMember": "describe_groups",
+    "ElectLeadersPartitionResult": "elect_leaders",
+    "ElectLeadersRequest": "elect_leaders",
+    "ElectLeadersResponse": "elect_leaders",
+    "ElectLeadersTopicPartitions": "elect_leaders",
+    "EndQuorumEpochRequest": "end_quorum_epoch",
+    "EndQuorumEpochRequestPartitionData": "end_quorum_epoch",
+    "EndQuorumEpochResponse": "end_quorum_epoch",
+    "EndQuorumEpochResponsePartitionData": "end_quorum_epoch",
+    "EndQuorumEpochResponseTopicData": "end_quorum_epoch",
+    "EndQuorumEpochTopicData": "end_quorum_epoch",
+    "EndTransactionRecord": "log_cluster_metadata",
+    "EndTxnMarker": "control_records",
+    "EndTxnRequest": "end_txn",
+    "EndTxnResponse": "end_txn",
+    "Endpoint": "common",
+    "EndpointToPartitions": "streams_group_heartbeat",
+    "EntityData": "common",
+    "EnvelopeRequest": "envelope",
+    "EnvelopeResponse": "envelope",
+    "EpochEndOffset": "offset_for_leader_epoch",
+    "ExpireDelegationTokenRequest": "expire_delegation_token",
+    "ExpireDelegationTokenResponse": "expire_delegation_token",
+    "Feature": "common",
+    "FeatureLevelRecord": "log_cluster_metadata",
+    "FeatureUpdateKey": "update_features",
+    "FenceBrokerRecord": "log_cluster_metadata",
+    "FetchEpochEndOffset": "fetch",
+    "FetchForgottenTopic": "fetch",
+    "FetchLeaderIdAndEpoch": "fetch",
+    "FetchNodeEndpoint": "fetch",
+    "FetchPartition": "fetch",
+    "FetchPartitionData": "fetch",
+    "FetchRequest": "fetch",
+    "FetchResponse": "fetch",
+    "FetchSnapshotId": "fetch",
+    "FetchSnapshotRequest": "fetch_snapshot",
+    "FetchSnapshotRequestPartitionSnapshot": "fetch_snapshot",
+    "FetchSnapshotRequestTopicSnapshot": "fetch_snapshot",
+    "FetchSnapshotResponse": "fetch_snapshot",
+    "FetchSnapshotResponsePartitionSnapshot": "fetch_snapshot",
+    "FetchSnapshotResponseTopicSnapshot": "fetch_snapshot",
+    "FetchTopic": "fetch",
+    "FetchableTopicResponse": "fetch",
+    "FinalizedFeatureKey": "api_versions",
+    "FindCoordinatorRequest": "find_coordinator",
+    "FindCoordinatorResponse": "find_coordinator",
+    "GetTelemetrySubscriptionsRequest": "get_telemetry_subscriptions",
+    "GetTelemetrySubscriptionsResponse": "get_telemetry_subscriptions",
+    "GroupMetadataKey": "log_consumer_offsets",
+    "GroupMetadataValue": "log_consumer_offsets",
+    "HeartbeatRequest": "heartbeat",
+    "HeartbeatResponse": "heartbeat",
+    "IncrementalAlterConfigsAlterableConfig": "incremental_alter_configs",
+    "IncrementalAlterConfigsRequest": "incremental_alter_configs",
+    "IncrementalAlterConfigsResource": "incremental_alter_configs",
+    "IncrementalAlterConfigsResponse": "incremental_alter_configs",
+    "InitProducerIdRequest": "init_producer_id",
+    "InitProducerIdResponse": "init_producer_id",
+    "InitializeShareGroupStatePartitionData": "initialize_share_group_state",
+    "InitializeShareGroupStateRequest": "initialize_share_group_state",
+    "InitializeShareGroupStateResponse": "initialize_share_group_state",
+    "InitializeStateData": "initialize_share_group_state",
+    "InitializeStateResult": "initialize_share_group_state",
+    "JoinGroupRequest": "join_group",
+    "JoinGroupRequestProtocol": "join_group",
+    "JoinGroupResponse": "join_group",
+    "JoinGroupResponseMember": "join_group",
+    "KRaftVersionFeature": "common",
+    "KRaftVersionRecord": "control_records",
+    "KeyValue": "common",
+    "LastAssignmentConfig": "log_streams_groups",
+    "LeaderAndIsrLiveLeader": "leader_and_isr",
+    "LeaderAndIsrPartitionError": "leader_and_isr",
+    "LeaderAndIsrPartitionState": "leader_and_isr",
+    "LeaderAndIsrRequest": "leader_and_isr",
+    "LeaderAndIsrResponse": "leader_and_isr",
+    "LeaderAndIsrTopicError": "leader_and_isr",
+    "LeaderAndIsrTopicState": "leader_and_isr",
+    "LeaderChangeMessage": "control_records",
+    "LeaderChangeMessageVoter": "control_records",
+    "LeaderEndpoint": "common",
+    "LeaderIdAndEpoch": "common",
+    "LeaveGroupRequest": "leave_group",
+    "LeaveGroupResponse": "leave_group",
+    "LegacyOffsetCommitKey": "log_consumer_offsets",
+    "LegacyOffsetCommitValue": "log_consumer_offsets",
+    "ListClientMetricsResourcesRequest": "list_config_resources",
+    "ListClientMetricsResourcesResponse": "list_config_resources",
+    "ListConfigResourcesRequest": "list_config_resources",
+    "ListConfigResourcesResponse": "list_config_resources",
+    "ListGroupsRequest": "list_groups",
+    "ListGroupsResponse": "list_groups",
+    "ListOffsetsPartition": "list_offsets",
+    "ListOffsetsPartitionResponse": "list_offsets",
+    "ListOffsetsRequest": "list_offsets",
+    "ListOffsetsResponse": "list_offsets",
+    "ListOffsetsTopic": "list_offsets",
+    "ListOffsetsTopicResponse": "list_offsets",
+    "ListPartitionReassignmentsRequest": "list_partition_reassignments",
+    "ListPartitionReassignmentsResponse": "list_partition_reassignments",
+    "ListPartitionReassignmentsTopics": "list_partition_reassignments",
+    "ListTransactionsRequest": "list_transactions",
+    "ListTransactionsResponse": "list_transactions",
+    "ListTransactionsTransactionState": "list_transactions",
+    "ListedGroup": "list_groups",
+    "Listener": "common",
+    "MemberIdentity": "leave_group",
+    "MemberMetadata": "log_consumer_offsets",
+    "MemberResponse": "leave_group",
+    "MetadataRequest": "metadata",
+    "MetadataRequestTopic": "metadata",
+    "MetadataResponse": "metadata",
+    "MetadataResponseBroker": "metadata",
+    "MetadataResponsePartition": "metadata",
+    "MetadataResponseTopic": "metadata",
+    "NoOpRecord": "log_cluster_metadata",
+    "Node": "describe_quorum",
+    "NodeEndpoint": "common",
+    "OffsetCommitKey": "log_consumer_offsets",
+    "OffsetCommitRequest": "offset_commit",
+    "OffsetCommitRequestPartition": "offset_commit",
+    "OffsetCommitRequestTopic": "offset_commit",
+    "OffsetCommitResponse": "offset_commit",
+    "OffsetCommitResponsePartition": "offset_commit",
+    "OffsetCommitResponseTopic": "offset_commit",
+    "OffsetCommitValue": "log_consumer_offsets",
+    "OffsetDeleteRequest": "offset_delete",
+    "OffsetDeleteRequestPartition": "offset_delete",
+    "OffsetDeleteRequestTopic": "offset_delete",
+    "OffsetDeleteResponse": "offset_delete",
+    "OffsetDeleteResponsePartition": "offset_delete",
+    "OffsetDeleteResponseTopic": "offset_delete",
+    "OffsetFetchRequest": "offset_fetch",
+    "OffsetFetchRequestGroup": "offset_fetch",
+    "OffsetFetchRequestTopic": "offset_fetch",
+    "OffsetFetchRequestTopics": "offset_fetch",
+    "OffsetFetchResponse": "offset_fetch",
+    "OffsetFetchResponseGroup": "offset_fetch",
+    "OffsetFetchResponsePartition": "offset_fetch",
+    "OffsetFetchResponsePartitions": "offset_fetch",
+    "OffsetFetchResponseTopic": "offset_fetch",
+    "OffsetFetchResponseTopics": "offset_fetch",
+    "OffsetForLeaderEpochRequest": "offset_for_leader_epoch",
+    "OffsetForLeaderEpochResponse": "offset_for_leader_epoch",
+    "OffsetForLeaderPartition": "offset_for_leader_epoch",
+    "OffsetForLeaderTopic": "offset_for_leader_epoch",
+    "OffsetForLeaderTopicResult": "offset_for_leader_epoch",
+    "OngoingPartitionReassignment": "list_partition_reassignments",
+    "OngoingTopicReassignment": "list_partition_reassignments",
+    "OpData": "alter_client_quotas",
+    "PartitionChangeRecord": "log_cluster_metadata",
+    "PartitionData": "common",
+    "PartitionMetadata": "log_consumer_offsets",
+    "PartitionProduceData": "produce",
+    "PartitionProduceResponse": "produce",
+    "PartitionRecord": "log_cluster_metadata",
+    "PartitionResponse": "describe_producers",
+    "PartitionResult": "common",
+    "PartitionsSchema": "log_transaction_state",
+    "ProduceLeaderIdAndEpoch": "produce",
+    "ProduceNodeEndpoint": "produce",
+    "ProduceRequest": "produce",
+    "ProduceResponse": "produce",
+    "ProducerEntry": "files",
+    "ProducerIdsRecord": "log_cluster_metadata",
+    "ProducerSnapshot": "files",
+    "ProducerState": "describe_producers",
+    "PushTelemetryRequest": "push_telemetry",
+    "PushTelemetryResponse": "push_telemetry",
+    "QuorumStateData": "files",
+    "ReadShareGroupStatePartitionData": "read_share_group_state",
+    "ReadShareGroupStatePartitionResult": "read_share_group_state",
+    "ReadShareGroupStateRequest": "read_share_group_state",
+    "ReadShareGroupStateResponse": "read_share_group_state",
+    "ReadShareGroupStateSummaryPartitionData": "read_share_group_state_summary",
+    "ReadShareGroupStateSummaryPartitionResult": "read_share_group_state_summary",
+    "ReadShareGroupStateSummaryRequest": "read_share_group_state_summary",
+    "ReadShareGroupStateSummaryResponse": "read_share_group_state_summary",
+    "ReadStateData": "read_share_group_state",
+    "ReadStateResult": "read_share_group_state",
+    "ReadStateSummaryData": "read_share_group_state_summary",
+    "ReadStateSummaryResult": "read_share_group_state_summary",
+    "ReassignablePartition": "alter_partition_reassignments",
+    "ReassignablePartitionResponse": "alter_partition_reassignments",
+    "ReassignableTopic": "alter_partition_reassignments",
+    "ReassignableTopicResponse": "alter_partition_reassignments",
+    "RegisterBrokerRecord": "log_cluster_metadata",
+    "RegisterControllerRecord": "log_cluster_metadata",
+    "RemainingPartition": "controlled_shutdown",
+    "RemoteLogSegmentIdEntry": "log_remote_log_metadata",
+    "RemoteLogSegmentMetadataRecord": "log_remote_log_metadata",
+    "RemoteLogSegmentMetadataSnapshotRecord": "log_remote_log_metadata",
+    "RemoteLogSegmentMetadataSnapshotRecordSegmentLeaderEpochEntry": "log_remote_log_metadata",
+    "RemoteLogSegmentMetadataUpdateRecord": "log_remote_log_metadata",
+    "RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry": "log_remote_log_metadata",
+    "RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry": "log_remote_log_metadata",
+    "RemotePartitionDeleteMetadataRecord": "log_remote_log_metadata",
+    "RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry": "log_remote_log_metadata",
+    "RemoveAccessControlEntryRecord": "log_cluster_metadata",
+    "RemoveDelegationTokenRecord": "log_cluster_metadata",
+    "RemoveRaftVoterRequest": "remove_raft_voter",
+    "RemoveRaftVoterResponse": "remove_raft_voter",
+    "RemoveTopicRecord": "log_cluster_metadata",
+    "RemoveUserScramCredentialRecord": "log_cluster_metadata",
+    "RenewDelegationTokenRequest": "renew_delegation_token",
+    "RenewDelegationTokenResponse": "renew_delegation_token",
+    "ReplicaElectionResult": "elect_leaders",
+    "ReplicaInfo": "end_quorum_epoch",
+    "ReplicaState": "fetch",
+    "RequestHeader": "headers",
+    "ResponseHeader": "headers",
+    "SaslAuthenticateRequest": "sasl_authenticate",
+    "SaslAuthenticateResponse": "sasl_authenticate",
+    "SaslHandshakeRequest": "sasl_handshake",
+    "SaslHandshakeResponse": "sasl_handshake",
+    "ScramCredentialDeletion": "alter_user_scram_credentials",
+    "ScramCredentialUpsertion": "alter_user_scram_credentials",
+    "SegmentLeaderEpochEntry": "log_remote_log_metadata",
+    "ShareAcknowledgeNodeEndpoint": "share_acknowledge",
+    "ShareAcknowledgePartitionData": "share_acknowledge",
+    "ShareAcknowledgeRequest": "share_acknowledge",
+    "ShareAcknowledgeResponse": "share_acknowledge",
+    "ShareAcknowledgeTopicResponse": "share_acknowledge",
+    "ShareFetchForgottenTopic": "share_fetch",
+    "ShareFetchNodeEndpoint": "share_fetch",
+    "ShareFetchPartition": "share_fetch",
+    "ShareFetchPartitionData": "share_fetch",
+    "ShareFetchRequest": "share_fetch",
+    "ShareFetchResponse": "share_fetch",
+    "ShareFetchTopic": "share_fetch",
+    "ShareFetchableTopicResponse": "share_fetch",
+    "ShareGroupCurrentMemberAssignmentKey": "log_share_groups",
+    "ShareGroupCurrentMemberAssignmentValue": "log_share_groups",
+    "ShareGroupCurrentMemberAssignmentValueTopicPartitions": "log_share_groups",
+    "ShareGroupDescribeAssignment": "share_group_describe",
+    "ShareGroupDescribeDescribedGroup": "share_group_describe",
+    "ShareGroupDescribeMember": "share_group_describe",
+    "ShareGroupDescribeRequest": "share_group_describe",
+    "ShareGroupDescribeResponse": "share_group_describe",
+    "ShareGroupDescribeTopicPartitions": "share_group_describe",
+    "ShareGroupHeartbeatRequest": "share_group_heartbeat",
+    "ShareGroupHeartbeatResponse": "share_group_heartbeat",
+    "ShareGroupMemberMetadataKey": "log_share_groups",
+    "ShareGroupMemberMetadataValue": "log_share_groups",
+    "ShareGroupMetadataKey": "log_share_groups",
+    "ShareGroupMetadataValue": "log_share_groups",
+    "ShareGroupPartitionMetadataKey": "log_share_groups",
+    "ShareGroupPartitionMetadataValue": "log_share_groups",
+    "ShareGroupPartitionMetadataValueTopicInfo": "log_share_groups",
+    "ShareGroupStatePartitionMetadataKey": "log_share_groups",
+    "ShareGroupStatePartitionMetadataValue": "log_share_groups",
+    "ShareGroupStatePartitionMetadataValueTopicInfo": "log_share_groups",
+    "ShareGroupStatePartitionMetadataValueTopicPartitionsInfo": "log_share_groups",
+    "ShareGroupTargetAssignmentMemberKey": "log_share_groups",
+    "ShareGroupTargetAssignmentMemberValue": "log_share_groups",
+    "ShareGroupTargetAssignmentMemberValueTopicPartition": "log_share_groups",
+    "ShareGroupTargetAssignmentMetadataKey": "log_share_groups",
+    "ShareGroupTargetAssignmentMetadataValue": "log_share_groups",
+    "ShareSnapshotKey": "log_share_group_state",
+    "ShareSnapshotValue": "log_share_group_state",
+    "ShareSnapshotValueStateBatch": "log_share_group_state",
+    "ShareUpdateKey": "log_share_group_state",
+    "ShareUpdateValue": "log_share_group_state",
+    "ShareUpdateValueStateBatch": "log_share_group_state",
+    "SnapshotFooterRecord": "control_records",
+    "SnapshotHeaderRecord": "control_records",
+    "SnapshotId": "common",
+    "StateBatch": "common",
+    "Status": "streams_group_heartbeat",
+    "StopReplicaPartitionError": "stop_replica",
+    "StopReplicaPartitionState": "stop_replica",
+    "StopReplicaPartitionV0": "stop_replica",
+    "StopReplicaRequest": "stop_replica",
+    "StopReplicaResponse": "stop_replica",
+    "StopReplicaTopicState": "stop_replica",
+    "StopReplicaTopicV1": "stop_replica",
+    "StreamsGroupCurrentMemberAssignmentKey": "log_streams_groups",
+    "StreamsGroupCurrentMemberAssignmentValue": "log_streams_groups",
+    "StreamsGroupCurrentMemberAssignmentValueTaskIds": "log_streams_groups",
+    "StreamsGroupDescribeAssignment": "streams_group_describe",
+    "StreamsGroupDescribeDescribedGroup": "streams_group_describe",
+    "StreamsGroupDescribeMember": "streams_group_describe",
+    "StreamsGroupDescribeRequest": "streams_group_describe",
+    "StreamsGroupDescribeResponse": "streams_group_describe",
+    "StreamsGroupDescribeSubtopology": "streams_group_describe",
+    "StreamsGroupDescribeTopology": "streams_group_describe",
+    "StreamsGroupHeartbeatRequest": "streams_group_heartbeat",
+    "StreamsGroupHeartbeatResponse": "streams_group_heartbeat",
+    "StreamsGroupHeartbeatSubtopology": "streams_group_heartbeat",
+    "StreamsGroupHeartbeatTopicPartition": "streams_group_heartbeat",
+    "StreamsGroupHeartbeatTopology": "streams_group_heartbeat",
+    "StreamsGroupMemberMetadataKey": "log_streams_groups",
+    "StreamsGroupMemberMetadataValue": "log_streams_groups",
+    "StreamsGroupMemberMetadataValueEndpoint": "log_streams_groups",
+    "StreamsGroupMemberMetadataValueKeyValue": "log_streams_groups",
+    "StreamsGroupMetadataKey": "log_streams_groups",
+    "StreamsGroupMetadataValue": "log_streams_groups",
+    "StreamsGroupTargetAssignmentMemberKey": "log_streams_groups",
+    "StreamsGroupTargetAssignmentMemberValue": "log_streams_groups",
+    "StreamsGroupTargetAssignmentMemberValueTaskIds": "log_streams_groups",
+    "StreamsGroupTargetAssignmentMetadataKey": "log_streams_groups",
+    "StreamsGroupTargetAssignmentMetadataValue": "log_streams_groups",
+    "StreamsGroupTopologyDescriptionUpdateRequest": "streams_group_topology_description_update",
+    "StreamsGroupTopologyDescriptionUpdateResponse": "streams_group_topology_description_update",
+    "StreamsGroupTopologyKey": "log_streams_groups",
+    "StreamsGroupTopologyValue": "log_streams_groups",
+    "StreamsGroupTopologyValueCopartitionGroup": "log_streams_groups",
+    "StreamsGroupTopologyValueTopicInfo": "log_streams_groups",
+    "Subtopology": "log_streams_groups",
+    "SupportedFeatureKey": "api_versions",
+    "SyncGroupRequest": "sync_group",
+    "SyncGroupRequestAssignment": "sync_group",
+    "SyncGroupResponse": "sync_group",
+    "TaskIds": "common",
+    "TaskOffset": "common",
+    "TopicConfig": "log_streams_groups",
+    "TopicData": "common",
+    "TopicIdPartitionEntry": "log_remote_log_metadata",
+    "TopicInfo": "common",
+    "TopicMetadata": "log_consumer_offsets",
+    "TopicPartition": "log_consumer_offsets",
+    "TopicPartitions": "common",
+    "TopicPartitionsInfo": "log_share_groups",
+    "TopicProduceData": "produce",
+    "TopicProduceResponse": "produce",
+    "TopicRecord": "log_cluster_metadata",
+    "TopicResponse": "describe_producers",
+    "TopologyDescription": "streams_group_topology_description_update",
+    "TopologyDescriptionGlobalStore": "streams_group_topology_description_update",
+    "TopologyDescriptionNode": "streams_group_topology_description_update",
+    "TopologyDescriptionSubtopology": "streams_group_topology_description_update",
+    "TransactionLogKey": "log_transaction_state",
+    "TransactionLogValue": "log_transaction_state",
+    "TxnOffsetCommitRequest": "txn_offset_commit",
+    "TxnOffsetCommitRequestPartition": "txn_offset_commit",
+    "TxnOffsetCommitRequestTopic": "txn_offset_commit",
+    "TxnOffsetCommitResponse": "txn_offset_commit",
+    "TxnOffsetCommitResponsePartition": "txn_offset_commit",
+    "TxnOffsetCommitResponseTopic": "txn_offset_commit",
+    "UnfenceBrokerRecord": "log_cluster_metadata",
+    "UnregisterBrokerRecord": "log_cluster_metadata",
+    "UnregisterBrokerRequest": "unregister_broker",
+    "UnregisterBrokerResponse": "unregister_broker",
+    "UnregisterControllerRecord": "log_cluster_metadata",
+    "UnregisterControllerRequest": "unregister_controller",
+    "UnregisterControllerResponse": "unregister_controller",
+    "UpdatableFeatureResult": "update_features",
+    "UpdateFeaturesRequest": "update_features",
+    "UpdateFeaturesResponse": "update_features",
+    "UpdateMetadataBroker": "update_metadata",
+    "UpdateMetadataEndpoint": "update_metadata",
+    "UpdateMetadataPartitionState": "update_metadata",
+    "UpdateMetadataRequest": "update_metadata",
+    "UpdateMetadataResponse": "update_metadata",
+    "UpdateMetadataTopicState": "update_metadata",
+    "UpdateRaftVoterRequest": "update_raft_voter",
+    "UpdateRaftVoterResponse": "update_raft_voter",
+    "UserName": "describe_user_scram_credentials",
+    "UserScramCredentialRecord": "log_cluster_metadata",
+    "ValueData": "describe_client_quotas",
+    "VoteRequest": "vote",
+    "VoteRequestPartitionData": "vote",
+    "VoteRequestTopicData": "vote",
+    "VoteResponse": "vote",
+    "VoteResponsePartitionData": "vote",
+    "VoteResponseTopicData": "vote",
+    "Voter": "files",
+    "VotersRecord": "control_records",
+    "VotersRecordEndpoint": "control_records",
+    "VotersRecordVoter": "control_records",
+    "WritableTxnMarker": "write_txn_markers",
+    "WritableTxnMarkerPartitionResult": "write_txn_markers",
+    "WritableTxnMarkerResult": "write_txn_markers",
+    "WritableTxnMarkerTopic": "write_txn_markers",
+    "WritableTxnMarkerTopicResult": "write_txn_markers",
+    "WriteShareGroupStatePartitionData": "write_share_group_state",
+    "WriteShareGroupStateRequest": "write_share_group_state",
+    "WriteShareGroupStateResponse": "write_share_group_state",
+    "WriteStateData": "write_share_group_state",
+    "WriteStateResult": "write_share_group_state",
+    "WriteTxnMarkersRequest": "write_txn_markers",
+    "WriteTxnMarkersResponse": "write_txn_markers",
+    "ZkMigrationStateRecord": "log_cluster_metadata",
+}
+__all__ = list(_HOMES)
