@@ -55,6 +55,13 @@ def coded_versions(protocol: Protocol, definition: Definition) -> tuple[int, int
     return versions.first, last, flexible.first if flexible else -1
 
 
+def stable_versions(protocol: Protocol, definition: Definition) -> tuple[int, int]:
+    """First version, and the last one that is announced."""
+    first, last, _ = coded_versions(protocol, definition)
+    unstable = definition.facts.get("unstable")
+    return first, min(last, unstable.first - 1) if unstable else last
+
+
 def _row(field: Field) -> str:
     kind = f"[{field.kind}]" if field.array else field.kind
     vendor = field.vendor if field.vendor != camel(field.name) else ""

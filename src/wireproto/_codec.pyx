@@ -9,7 +9,7 @@ include "_codec_parts/slice.pyx"          # Slice: a view on part of a frame
 include "_codec_parts/plan.pyx"           # Op, Plan, Spec: what is known of a message
 include "_codec_parts/cursor.pyx"         # bounded reading, errors with a path
 include "_codec_parts/writer.pyx"         # growing buffer, gathered blobs
-include "_codec_parts/plan_compile.pyx"   # rows of plans.py to plans
+include "_codec_parts/plan_compile.pyx"   # generated rows to plans
 include "_codec_parts/plan_decode.pyx"    # bytes to messages
 include "_codec_parts/plan_encode.pyx"    # messages to bytes
 include "_codec_parts/message_base.pyx"   # Message, the base of generated classes

@@ -9,11 +9,12 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 from ._codec import Framer, Message, message_spec
 from .errors import FrameTooLarge, Malformed, Truncated, UnsupportedVersion
-from .message import from_json, messages, to_json
+from .message import from_json, message_class, to_json
 
 
 class Line(NamedTuple):
@@ -67,9 +68,15 @@ class SchemaForm:
             raise UnsupportedVersion(f"there are versions {first} to {last}", message=self.cls.__name__, version=version)
 
 
-def schema_forms(protocol: str, *, structs: bool) -> dict[str, Form]:
-    """The forms of a protocol's schema; with `structs` those that are only part of others too."""
-    return {name: SchemaForm(cls) for name, cls in messages(protocol).items() if structs or hasattr(cls, "MIN_VERSION")}
+class LazyForm(SchemaForm):
+    """The same of a class that is looked up when the form is first used."""
+
+    def __init__(self, protocol: str, name: str, versions: tuple[int, int]) -> None:
+        self.protocol, self.name, self.versions = protocol, name, versions
+
+    @cached_property
+    def cls(self) -> type[Message]:  # type: ignore[override]
+        return message_class(self.protocol, self.name)
 
 
 # ---- what several forms need ------------------------------------------------------------------------------------------------------

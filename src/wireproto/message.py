@@ -9,7 +9,8 @@ import base64
 import binascii
 import importlib
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from .errors import Malformed, UnknownMessage
 
@@ -66,10 +67,14 @@ def camel(name: str) -> str:
 
 def messages(protocol: str) -> dict[str, type[Message]]:
     """Every message class of a protocol by name, structs that are only part of others included."""
+    module = _module(protocol)
+    return {name: getattr(module, name) for name in module.__all__}
+
+
+def _module(protocol: str) -> ModuleType:
     if protocol not in PROTOCOLS:
         raise UnknownMessage(f"no schema of messages for {protocol!r}; there is one for {', '.join(PROTOCOLS)}")
-    module = importlib.import_module(f"wireproto.{protocol}.messages")
-    return {name: getattr(module, name) for name in module.__all__}
+    return importlib.import_module(f"wireproto.{protocol}.messages")
 
 
 def message_class(protocol: str, name: str) -> type[Message]:
@@ -78,12 +83,12 @@ def message_class(protocol: str, name: str) -> type[Message]:
     Raises:
         UnknownMessage: there is none; the text names what comes near.
     """
-    found = messages(protocol)
-    if name in found:
-        return found[name]
+    module = _module(protocol)
+    if name in module.__all__:
+        return cast("type[Message]", getattr(module, name))
     import difflib
 
-    near = difflib.get_close_matches(name, found, 3)
+    near = difflib.get_close_matches(name, module.__all__, 3)
     raise UnknownMessage(f"no {protocol} message {name!r}" + (f"; did you mean {', '.join(near)}?" if near else ""), message=name)
 
 

@@ -4,7 +4,7 @@
 #   Plan  one struct at one version: ops in wire order, tagged ops, absent fields   (C, made on first use, never freed while its Spec lives)
 #   Spec  one message class: its rows, its slots, its plans by version              (Python object, one per class)
 #
-# A plan is immutable once published. Rows come from the generated plans.py (made from proto/), so they are trusted;
+# A plan is immutable once published. Rows are generated (from proto/), so they are trusted;
 # recursion and depth are refused here all the same, since decoding recurses as deep as the schema.
 
 from cpython.object cimport PyTypeObject

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from wireproto.forms import Form, schema_forms
+from wireproto.forms import Form, LazyForm
+
+from .messages._index import VERSIONS
 
 
 def forms() -> dict[str, Form]:
     """Every request, response, header and record of an internal log."""
-    return schema_forms("kafka", structs=False)
+    return {name: LazyForm("kafka", name, versions) for name, versions in VERSIONS.items()}
