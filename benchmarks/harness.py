@@ -151,6 +151,7 @@ class Bench:
         *,
         unit: str = "record",
         rounds: int = 5,
+        passes: int = 1,
         few: Mapping[str, int] | None = None,
         ours: str = OURS,
         bars: Mapping[str, float] | None = None,
@@ -165,6 +166,7 @@ class Bench:
         Args:
             count: units that one call of a job does.
             jobs: by contender. One that fails is left out from there on, with its error as its note; ours may not fail.
+            passes: calls of a job in one round, `count` units each: the cost while it goes on, not just after another had the caches.
             few: contenders that get fewer rounds than the others, being slow.
             bars: by peer, least ratio of its cost to ours; `by` says which cost.
             rates: by peer, least ratio of our rate to its, in wall time.
@@ -175,7 +177,7 @@ class Bench:
         best: Row | None = None
         for _ in range(1 if self.clients or not gate else ATTEMPTS):
             row = Row(self.suite, task, unit, count, {n: Contender() for n in jobs}, ours, bars or {}, by, gate, factor, rates or {})
-            take_turns(row, jobs, rounds, few or {}, warm)
+            take_turns(row, jobs, rounds, passes, few or {}, warm)
             if best is None or row.margin() > best.margin():
                 best = row
             if not best.failures():
@@ -188,7 +190,7 @@ class Bench:
         return best
 
 
-def take_turns(row: Row, jobs: Mapping[str, Job], rounds: int, few: Mapping[str, int], warm: bool) -> None:
+def take_turns(row: Row, jobs: Mapping[str, Job], rounds: int, passes: int, few: Mapping[str, int], warm: bool) -> None:
     """Fill the row's contenders, alternating."""
     for turn in range(-1 if warm else 0, rounds):
         for name, job in jobs.items():
@@ -196,24 +198,26 @@ def take_turns(row: Row, jobs: Mapping[str, Job], rounds: int, few: Mapping[str,
             if into.note or len(into.cpu) >= few.get(name, rounds):
                 continue
             try:
-                took = timed(job)
+                took = timed(job, passes if turn >= 0 else 1)
             except Exception as why:
                 if name.startswith(OURS):
                     raise
                 into.note = f"{type(why).__name__}: {why}"
                 continue
             if turn >= 0:
-                into.cpu.append(took.cpu / row.count * 1e6)
-                into.wall.append(took.wall / row.count * 1e6)
+                into.cpu.append(took.cpu / (row.count * passes) * 1e6)
+                into.wall.append(took.wall / (row.count * passes) * 1e6)
 
 
-def timed(job: Job) -> Stretch:
-    """One call, with the collector off unless the job times itself (clients keep it on, as their users do)."""
+def timed(job: Job, passes: int = 1) -> Stretch:
+    """Calls, with the collector off unless the job times itself (clients keep it on, as their users do)."""
     gc.collect()
     gc.disable()
     try:
         with Stretch() as whole:
             inner = job()
+            for _ in range(passes - 1):
+                job()
     finally:
         gc.enable()
     return inner if isinstance(inner, Stretch) else whole

@@ -11,7 +11,8 @@ import pytest
 from conformance.features import CARRIED
 from conformance.helpers import records, values, write
 from conformance.seats import Seat
-from wireproto.errors import ValueUnsupported
+from wireproto import LATEST
+from wireproto.errors import OptionError, ValueUnsupported
 
 ALL_BYTES = bytes(range(256))
 
@@ -164,3 +165,15 @@ def test_each_codec(seat: Seat, dial: Any, fresh: Any, codec: str) -> None:
     sent = [b"a text that compresses well, number %d" % number for number in range(2000)]
     write(client, topic, sent)
     assert values(client, topic) == sent
+
+
+def test_chosen_columns_only(seat: Seat, client: Any, topic: str) -> None:
+    if seat.protocol == "zookeeper":
+        pytest.skip("a ZooKeeper queue is read node by node: there is nothing to leave out")
+    write(client, topic, [b"one", b"two"])
+    with client.reader(topic, stop=LATEST, columns=("value",)) as reader:
+        batches = list(reader)
+    assert [value for batch in batches for value in batch.values()] == [b"one", b"two"]
+    assert {batch.columns.columns for batch in batches if len(batch)} == {("value",)}
+    with pytest.raises(OptionError, match="colour"):
+        next(iter(client.reader(topic, stop=LATEST, columns=("colour",))))

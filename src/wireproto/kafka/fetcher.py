@@ -114,6 +114,7 @@ class Fetcher:
                 stop=cursor.stop,
                 on_corrupt=options.on_bad,
                 facts=options.facts,
+                columns=options.columns,
             )
         except ProtocolError as why:
             self.plan.seek((cursor.topic, cursor.partition), cursor.position)  # the next poll meets it again, unless the caller seeks on

@@ -44,6 +44,8 @@ class KafkaOptions(CommonOptions):
         max_bytes, partition_bytes: how much to ask for at a time, of a leader and of a partition.
         check_crc: verify checksums. on_bad: raise, or skip batches that cannot be read.
         facts: keep what each batch's head says (`batch.columns.facts`): timestamp type, producer, codec …
+        columns: names of the columns to decode; None: offset, timestamp, key, value, headers. There are also leader_epoch, producer_id,
+            producer_epoch, sequence, transactional, timestamp_type.
         partitions: read only these.
         rack: name of our rack, to read from a replica near by where the cluster offers it.
 
@@ -80,6 +82,7 @@ class KafkaOptions(CommonOptions):
     check_crc: bool = True
     on_bad: Literal["raise", "skip"] = "raise"
     facts: bool = False
+    columns: tuple[str, ...] | None = None
     partitions: tuple[int, ...] | None = None
     rack: str = ""
 

@@ -118,7 +118,12 @@ class PulsarConsumer(OneThread):
         owner = (part.topic, part.partition)
         cursor = self._cursors[owner]
         columns, facts = decode_pulsar(
-            frames, topic=part.topic, partition=part.partition, check_crc=self._options.check_crc, after=cursor.after
+            frames,
+            topic=part.topic,
+            partition=part.partition,
+            check_crc=self._options.check_crc,
+            after=cursor.after,
+            columns=self._options.columns,
         )
         kept = len(columns)
         for number, (fact, frame) in enumerate(zip(facts, frames, strict=True)):

@@ -36,6 +36,7 @@ class PulsarOptions(CommonOptions):
         read_compacted: read the compacted form of the topic.
         check_crc: verify the checksum of each entry.
         on_corrupt: what a reader does at an entry that cannot be decoded: ``raise``, or ``skip`` it (the batch's columns tell what was).
+        columns: names of the columns that a Reader or Consumer decodes; None: ledger, entry, index, timestamp, key, value, headers.
         receive_memory: bytes that one role reads ahead; permits are granted for that much.
         consumer_name: shown in statistics; decides who of a failover subscription's members is fed.
         mode: of a Consumer: ``failover`` or ``exclusive``; of a QueueConsumer: ``shared`` or ``key-shared``.
@@ -61,6 +62,7 @@ class PulsarOptions(CommonOptions):
     read_compacted: bool = False
     check_crc: bool = True
     on_corrupt: Literal["raise", "skip"] = "raise"
+    columns: tuple[str, ...] | None = None
     receive_memory: int = 16 << 20
     consumer_name: str | None = None
     mode: Literal["exclusive", "failover", "shared", "key-shared"] | None = None

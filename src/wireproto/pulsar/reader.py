@@ -177,6 +177,7 @@ class PulsarReader(OneThread):
             check_crc=self._options.check_crc,
             after=cursor.after,
             before=cursor.before,
+            columns=self._options.columns,
         )
         part.handed(sum(fact.permits for fact in facts), sum(map(len, frames)))
         kept = len(columns)

@@ -316,5 +316,6 @@ class Fetcher:
             check_crc=self._options.check_crc,
             facts=self._facts,
             on_corrupt=self._options.on_corrupt,
+            columns=self._options.columns,
         )
         return columns

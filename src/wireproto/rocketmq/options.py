@@ -41,6 +41,7 @@ class RocketOptions(CommonOptions):
         on_moved: what to do when the records that come next are gone (deleted, or lost by the broker): ``error``, ``earliest``, ``latest``.
         check_crc: check each body's CRC.
         on_corrupt: what to do with a record that cannot be read: ``raise``, or ``skip`` (the batch's ``columns.skipped`` tells).
+        columns: names of the columns that a Reader or Consumer decodes; None: offset, timestamp, key, value, headers.
         decompress_limit: bytes one body may unpack to.
         recovery_timeout: seconds of failures without a success after which reading raises the last one.
 
@@ -77,6 +78,7 @@ class RocketOptions(CommonOptions):
     on_moved: Literal["error", "earliest", "latest"] = "error"
     check_crc: bool = True
     on_corrupt: Literal["raise", "skip"] = "raise"
+    columns: tuple[str, ...] | None = None
     decompress_limit: int = 64 << 20
     recovery_timeout: float = 60.0
 
@@ -126,8 +128,8 @@ ROLES: Final[dict[str, tuple[str, ...]]] = {
         *("group", "compression", "compress_above", "max_message_size", "delivery_timeout", "linger", "batch_size", "in_flight"),
         *("request_timeout", "buffer_memory", "timeout"),
     ),
-    "reader": (*_READING, "group"),
-    "consumer": (*_READING, *_MEMBER, "auto_commit"),
+    "reader": (*_READING, "columns", "group"),
+    "consumer": (*_READING, *_MEMBER, "columns", "auto_commit"),
     "queue": (*_READING, *_MEMBER, "retry_level", "max_attempts", "max_unacked"),
 }
 """Which options a role takes."""
