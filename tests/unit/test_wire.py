@@ -166,7 +166,7 @@ def test_every_message_of_pulsars_proto_goes_to_json_and_back():
         fields = wire.decode("pulsar", name, 0, data)
         assert wire.encode("pulsar", name, 0, json.loads(json.dumps(fields, allow_nan=False))) == data, name
         theirs = json_format.MessageToDict(message, preserving_proto_field_name=True)
-        assert set(fields) == set(theirs), name
+        assert set(fields) - {"field_order"} == set(theirs), name  # the runtime writes CONNECT by number
         lines = wire.explain("pulsar", name, 0, data)
         assert b"".join(data[line.offset : line.stop] for line in lines) == data
         for cut in range(0, len(data), max(1, len(data) // 10)):

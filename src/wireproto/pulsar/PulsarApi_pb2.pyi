@@ -741,9 +741,9 @@ class CommandConnect(_message.Message):
 
     CLIENT_VERSION_FIELD_NUMBER: _builtins.int
     AUTH_METHOD_FIELD_NUMBER: _builtins.int
+    AUTH_METHOD_NAME_FIELD_NUMBER: _builtins.int
     AUTH_DATA_FIELD_NUMBER: _builtins.int
     PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
-    AUTH_METHOD_NAME_FIELD_NUMBER: _builtins.int
     PROXY_TO_BROKER_URL_FIELD_NUMBER: _builtins.int
     ORIGINAL_PRINCIPAL_FIELD_NUMBER: _builtins.int
     ORIGINAL_AUTH_DATA_FIELD_NUMBER: _builtins.int
@@ -752,9 +752,10 @@ class CommandConnect(_message.Message):
     PROXY_VERSION_FIELD_NUMBER: _builtins.int
     client_version: _builtins.str
     auth_method: Global___AuthMethod.ValueType
+    auth_method_name: _builtins.str
+    """here on the wire too: brokers' classes write fields in the order of this file"""
     auth_data: _builtins.bytes
     protocol_version: _builtins.int
-    auth_method_name: _builtins.str
     proxy_to_broker_url: _builtins.str
     original_principal: _builtins.str
     original_auth_data: _builtins.str
@@ -767,9 +768,9 @@ class CommandConnect(_message.Message):
         *,
         client_version: _builtins.str | None = ...,
         auth_method: Global___AuthMethod.ValueType | None = ...,
+        auth_method_name: _builtins.str | None = ...,
         auth_data: _builtins.bytes | None = ...,
         protocol_version: _builtins.int | None = ...,
-        auth_method_name: _builtins.str | None = ...,
         proxy_to_broker_url: _builtins.str | None = ...,
         original_principal: _builtins.str | None = ...,
         original_auth_data: _builtins.str | None = ...,
@@ -3229,10 +3230,10 @@ class CommandWatchScalableTopicsUpdate(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     WATCH_ID_FIELD_NUMBER: _builtins.int
-    ERROR_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
     SNAPSHOT_FIELD_NUMBER: _builtins.int
     DIFF_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
     watch_id: _builtins.int
     error: Global___ServerError.ValueType
     message: _builtins.str
@@ -3244,10 +3245,10 @@ class CommandWatchScalableTopicsUpdate(_message.Message):
         self,
         *,
         watch_id: _builtins.int | None = ...,
-        error: Global___ServerError.ValueType | None = ...,
-        message: _builtins.str | None = ...,
         snapshot: Global___ScalableTopicsSnapshot | None = ...,
         diff: Global___ScalableTopicsDiff | None = ...,
+        error: Global___ServerError.ValueType | None = ...,
+        message: _builtins.str | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["diff", b"diff", "error", b"error", "event", b"event", "message", b"message", "snapshot", b"snapshot", "watch_id", b"watch_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

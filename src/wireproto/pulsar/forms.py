@@ -5,7 +5,8 @@
     batch      { u32 size · SingleMessageMetadata · payload_size bytes }*            the payload, packed as the metadata says
 
 As JSON a message has the fields that are set, under the .proto's names: enums as names, bytes as base64; what the schema does not know
-stands in ``unknown_fields``. A frame is ``{"command", "broker_entry_metadata", "checksum", "metadata", "payload", "messages"}``:
+stands in ``unknown_fields``. Fields are written in the order of the .proto, as Pulsar's Java classes do; CONNECT of a client in C++ or
+Python has them by number, which shows as ``"field_order": "number"`` and is kept. A frame is ``{"command", "broker_entry_metadata", "checksum", "metadata", "payload", "messages"}``:
 ``payload`` is what is on the wire; ``messages`` shows a batch readably (``messages_error`` why that failed) and is used for encoding when
 there is no payload. The checksum is verified, and computed anew when encoding; without the field there is none.
 May assume: whole messages. Must not: know connections.
@@ -13,9 +14,11 @@ May assume: whole messages. Must not: know connections.
 
 from __future__ import annotations
 
+import bisect
 import math
 import struct
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, Final, cast
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -53,7 +56,7 @@ class Proto:
         self.cls = cls
 
     def decode(self, version: int, data: bytes) -> dict[str, Any]:
-        return to_dict(parse(self.cls, data, self.cls.DESCRIPTOR.name))
+        return read(self.cls, data, self.cls.DESCRIPTOR.name)
 
     def encode(self, version: int, fields: Mapping[str, Any]) -> bytes:
         return to_bytes(self.cls, fields, self.cls.DESCRIPTOR.name)
@@ -72,8 +75,9 @@ class Frame:
     def decode(self, version: int, data: bytes) -> dict[str, Any]:
         whole_frame(data, "Frame")
         source = Bytes(data, "Frame", at=4)
-        command = parse(api.BaseCommand, source.take(source.number(4, signed=False), "command"), "Frame", "command")
-        shown: dict[str, Any] = {"command": to_dict(command)}
+        raw = source.take(source.number(4, signed=False), "command")
+        command = parse(api.BaseCommand, raw, "Frame", "command")
+        shown: dict[str, Any] = {"command": read(api.BaseCommand, raw, "Frame", "command", command)}
         if command.type not in _PAYLOADS:
             if source.at < source.stop:
                 shown["payload"] = base64_of(data[source.at :])
@@ -212,6 +216,14 @@ def parse(cls: Any, data: bytes, message: str, path: str | None = None) -> Any:
     return found
 
 
+def read(cls: Any, data: bytes, message: str, path: str | None = None, found: Any = None) -> dict[str, Any]:
+    """The message as `to_dict` gives it (from its bytes, or as it was parsed of them), telling the order of its fields if it is another."""
+    shown = to_dict(parse(cls, data, message, path) if found is None else found)
+    if _serialize(cls, shown, message, "") != data and _serialize(cls, shown, message, "", by_number=True) == data:
+        shown["field_order"] = "number"
+    return shown
+
+
 def to_dict(found: Message) -> dict[str, Any]:
     """The fields that are set, by number; unknown ones behind them."""
     shown: dict[str, Any] = {}
@@ -256,8 +268,14 @@ def _plain(field: FieldDescriptor, value: Any) -> Any:
 
 
 def to_bytes(cls: Any, fields: Any, message: str, path: str = "") -> bytes:
-    """Fields as `to_dict` gives them, as bytes: by number, unknown ones in their places."""
-    data = _serialize(cls, fields, message, path)
+    """Fields as `read` gives them, as bytes: in the order of the .proto, unknown ones where their number is."""
+    by_number = False
+    if isinstance(fields, dict) and "field_order" in fields:
+        by_number = fields["field_order"] == "number"
+        if not by_number:
+            raise Malformed(f"no order {fields['field_order']!a}", message=message, path="field_order")
+        fields = {name: value for name, value in fields.items() if name != "field_order"}
+    data = _serialize(cls, fields, message, path, by_number)
     found = cls()
     found.MergeFromString(data)
     missing = _missing(found)
@@ -281,7 +299,26 @@ def _newer(found: Any, path: list[str]) -> bool:
     return any(item.field_number == number for item in cast("Any", UnknownFieldSet)(found))
 
 
-def _serialize(cls: Any, fields: Any, message: str, path: str) -> bytes:
+@cache
+def _places(cls: Any) -> tuple[tuple[int, int], ...]:
+    """Numbers of the fields, each with its place in the .proto, where that is another order; by number."""
+    fields = cls.DESCRIPTOR.fields
+    numbers = [field.number for field in fields]
+    return () if numbers == sorted(numbers) else tuple(sorted((field.number, field.index) for field in fields))
+
+
+def _place(cls: Any, number: int) -> float:
+    """A sort key: place of a known field; an unknown one stands behind the next lower number."""
+    places = _places(cls)
+    if not places:
+        return number
+    below = bisect.bisect_right(places, (number, 1 << 30)) - 1
+    if below < 0:
+        return -1
+    return places[below][1] + (0 if places[below][0] == number else 0.5)
+
+
+def _serialize(cls: Any, fields: Any, message: str, path: str, by_number: bool = False) -> bytes:
     if not isinstance(fields, dict):
         raise Malformed("an object expected", message=message, path=path or None)
     parts: list[tuple[int, bytes]] = []
@@ -299,14 +336,14 @@ def _serialize(cls: Any, fields: Any, message: str, path: str) -> bytes:
         if value is None or (repeated and not isinstance(value, list)):
             raise Malformed("a list expected" if repeated else "a value expected, got null", message=message, path=where)
         for item in value if repeated else [value]:
-            parts.append((field.number, _field_bytes(cls, field, item, message, where)))
-    parts.sort(key=lambda part: part[0])
+            parts.append((field.number, _field_bytes(cls, field, item, message, where, by_number)))
+    parts.sort(key=lambda part: part[0] if by_number else _place(cls, part[0]))
     return b"".join(data for _, data in parts)
 
 
-def _field_bytes(cls: Any, field: Any, value: Any, message: str, path: str) -> bytes:
+def _field_bytes(cls: Any, field: Any, value: Any, message: str, path: str, by_number: bool) -> bytes:
     if field.message_type is not None:
-        inner = _serialize(field.message_type._concrete_class, value, message, path)
+        inner = _serialize(field.message_type._concrete_class, value, message, path, by_number)
         return _varint(field.number << 3 | 2) + _varint(len(inner)) + inner
     if field.type == FieldDescriptor.TYPE_BYTES:
         value = bytes_of(value, path, message)

@@ -1,15 +1,9 @@
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.BufferedReader;
-import java.io.File;
 import java.io.InputStreamReader;
-import java.lang.reflect.Field;
-import java.lang.reflect.Modifier;
-import java.net.URI;
 import java.util.Base64;
 import java.util.LinkedHashMap;
 import java.util.Map;
-import java.util.TreeMap;
-import java.util.zip.ZipFile;
 import org.apache.pulsar.client.api.HashingScheme;
 import org.apache.pulsar.client.api.MessageId;
 import org.apache.pulsar.client.api.Producer;
@@ -17,12 +11,10 @@ import org.apache.pulsar.client.api.PulsarClient;
 import org.apache.pulsar.client.impl.JavaStringHash;
 import org.apache.pulsar.client.impl.MessageIdImpl;
 import org.apache.pulsar.client.impl.Murmur3Hash32;
-import org.apache.pulsar.common.api.proto.BaseCommand;
 
 /**
  * Pulsar's Java client as a judge.
  *   hash                       a key a line in, both hashes out
- *   schema                     every field number and wire type that the broker's generated classes hold
  *   produce URL TOPIC SCHEME   a key a line in, sent to a partitioned topic; out: where each went
  * Lines in: {"key": base64 of UTF-8 text}.
  */
@@ -32,7 +24,6 @@ public class PulsarJudge {
     public static void main(String[] args) throws Exception {
         switch (args[0]) {
             case "hash" -> hash();
-            case "schema" -> schema();
             case "produce" -> produce(args[1], args[2], args[3]);
             default -> throw new IllegalArgumentException(args[0]);
         }
@@ -55,32 +46,6 @@ public class PulsarJudge {
             out.put("java", JavaStringHash.getInstance().makeHash(key(line)));
             out.put("murmur3", Murmur3Hash32.getInstance().makeHash(key(line)));
             print(out);
-        }
-    }
-
-    static void schema() throws Exception {
-        URI jar = BaseCommand.class.getProtectionDomain().getCodeSource().getLocation().toURI();
-        String folder = "org/apache/pulsar/common/api/proto/";
-        try (ZipFile zip = new ZipFile(new File(jar))) {
-            for (var entries = zip.entries(); entries.hasMoreElements();) {
-                String name = entries.nextElement().getName();
-                if (!name.startsWith(folder) || !name.endsWith(".class") || name.contains("LightProto")) {
-                    continue;
-                }
-                Class<?> kind = Class.forName(name.substring(0, name.length() - 6).replace('/', '.'));
-                Map<String, Object> numbers = new TreeMap<>();
-                for (Field field : kind.getDeclaredFields()) {
-                    if (Modifier.isStatic(field.getModifiers()) && field.getType() == int.class) {
-                        field.setAccessible(true);
-                        numbers.put(field.getName(), field.getInt(null));
-                    }
-                }
-                Map<String, Object> out = new LinkedHashMap<>();
-                out.put("name", name.substring(folder.length(), name.length() - 6));
-                out.put("enum", kind.isEnum());
-                out.put("numbers", numbers);
-                print(out);
-            }
         }
     }
 
