@@ -6,9 +6,10 @@
 
 As JSON a message has the fields that are set, under the .proto's names: enums as names, bytes as base64; what the schema does not know
 stands in ``unknown_fields``. Fields are written in the order of the .proto, as Pulsar's Java classes do; CONNECT of a client in C++ or
-Python has them by number, which shows as ``"field_order": "number"`` and is kept. A frame is ``{"command", "broker_entry_metadata", "checksum", "metadata", "payload", "messages"}``:
-``payload`` is what is on the wire; ``messages`` shows a batch readably (``messages_error`` why that failed) and is used for encoding when
-there is no payload. The checksum is verified, and computed anew when encoding; without the field there is none.
+Python has them by number, which shows as ``"field_order": "number"`` and is kept. A frame is ``{"command", "broker_entry_metadata",
+"checksum", "metadata", "payload", "messages"}``: ``payload`` is what is on the wire; ``messages`` shows a batch readably
+(``messages_error`` why that failed) and is used for encoding when there is no payload. The checksum is verified, and computed anew when
+encoding; without the field there is none.
 May assume: whole messages. Must not: know connections.
 """
 
