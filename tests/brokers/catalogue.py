@@ -24,6 +24,7 @@ CATALOGUE: dict[str, Callable[[], Broker]] = {
     "kafka-4.3.1-cluster": lambda: Kafka("4.3.1", nodes=3),
     "pulsar-4.2.4": lambda: Pulsar("4.2.4"),
     "pulsar-4.2.4-entry-metadata": lambda: Pulsar("4.2.4", entry_metadata=True),
+    "pulsar-4.2.4-transactions": lambda: Pulsar("4.2.4", transactions=True, entry_metadata=True),
     "pulsar-4.2.4-secure": lambda: Pulsar("4.2.4", tokens=True, tls=True),
     "rocketmq-4.9.7": lambda: RocketMQ("4.9.7"),
     "rocketmq-4.9.7-binary": lambda: RocketMQ("4.9.7", binary=True),

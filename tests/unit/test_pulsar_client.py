@@ -231,8 +231,12 @@ def test_any_command_can_be_requested() -> None:
         client = wireproto.connect(server.url)
         reply = client.request(api.CommandGetTopicsOfNamespace(namespace="a/b"))
         assert list(reply.topics) == ["persistent://a/b/c"]
-        with pytest.raises(OptionError):
-            client.request(api.CommandPing())
+        assert client.request(api.CommandPing()) is None
+        for own in (api.CommandConnect(client_version="x"), api.CommandPong(), api.KeyValue(key="a", value="b")):
+            with pytest.raises(OptionError):
+                client.request(own)
+        with pytest.raises(OptionError, match="entry"):
+            client.request(api.CommandSend(producer_id=1, sequence_id=1))
         with pytest.raises(OptionError, match="namespace"):
             client.request(api.CommandGetTopicsOfNamespace())
         client.close()

@@ -23,8 +23,7 @@ from wireproto.position import EARLIEST, Where
 from wireproto.url import Address, Url
 
 from .budget import Budget
-from .connection import DEFAULT_MAX_MESSAGE_SIZE, FRAME_PADDING, Broker, BrokerInfo, Credentials, ask, handshake
-from .frames import encode, has_request_id
+from .connection import DEFAULT_MAX_MESSAGE_SIZE, FRAME_PADDING, Broker, BrokerInfo, Credentials, handshake
 from .lookup import Lookup
 from .options import PulsarOptions
 
@@ -204,34 +203,24 @@ class PulsarClient(ClientBase[PulsarOptions]):
         """Not a thing that Pulsar has."""
         raise RoleUnsupported("Pulsar has no tree of nodes; topics and their properties are Admin's", nearest="admin")
 
-    def request(self, message: Message, *, timeout: float = 30.0, topic: str | None = None, **route: Any) -> Any:
-        """Send any command (CommandX of `PulsarApi_pb2`) and return the CommandX that answers it.
+    def request(
+        self, message: Message, *, timeout: float = 30.0, topic: str | None = None, entry: bytes | None = None, **route: Any
+    ) -> Any:
+        """Send any command of a client (CommandX of `PulsarApi_pb2`) and return the CommandX that answers it, None where nothing does.
 
         Args:
-            topic: send it to the broker that serves this topic or partition, by any form of its name; None: to a service address.
+            topic: send it to the broker that serves this topic or partition, by any form of its name; None: where the command itself
+                says (see ``pulsar/request.py``), else to a service address.
+            entry: what follows CommandSend: checksum, metadata and payload.
         Raises:
-            OptionError: the command has no request id, so that nothing answers it.
+            PulsarError: the broker's answer is an error.
+            OptionError: not a command that may be sent so, or a required field is missing.
         """
         if route:
-            raise OptionError(f"request takes topic=, not {', '.join(route)}")
-        deadline = self.deadline(timeout)
-        if not has_request_id(message):
-            raise OptionError(f"{message.DESCRIPTOR.name} has no request id and is not answered by itself")
-        command = type(message)()
-        command.CopyFrom(message)
-        command.request_id = 0  # type: ignore[attr-defined]
-        encode(command)  # says what is missing, before anything is sent
+            raise OptionError(f"request takes topic= and entry=, not {', '.join(route)}")
+        from .request import request
 
-        def attempt() -> Any:
-            if topic is None:
-                _, conn = self.lookup.service(deadline)
-            else:
-                from .topics import parse_topic
-
-                conn = self.connection(self.lookup.broker(str(parse_topic(topic)), deadline), deadline)
-            return ask(conn, command, deadline)
-
-        return attempt()
+        return request(self, message, topic, entry, self.deadline(timeout))
 
     def broker_info(self, timeout: float | None = None) -> BrokerInfo:
         """What the service address told at CONNECTED: version, largest message, feature flags."""
