@@ -2,13 +2,13 @@
 
 What it is: where a command goes, and how its answer is known.
 
-    | command                                             | goes to                                          | gives                          |
-    |-----------------------------------------------------|--------------------------------------------------|--------------------------------|
-    | PRODUCER, SUBSCRIBE, GET_OR_CREATE_SCHEMA, 5.0's    | the broker of the topic that the command names   | what answers its request id    |
-    | TC_CLIENT_CONNECT, NEW_TXN, ADD_…_TO_TXN, END_TXN   | the broker of the coordinator (its number)       | what answers its request id    |
-    | others with a request id                            | the broker of `topic`, else a service address    | what answers its request id    |
-    | SEND                                                | the broker of `topic`                            | SEND_RECEIPT                   |
-    | FLOW, REDELIVER_UNACKNOWLEDGED_MESSAGES, PING, …    | the broker of `topic`, else a service address    | None: nothing answers them     |
+    | command                                           | goes to                                        | gives                       |
+    |---------------------------------------------------|------------------------------------------------|-----------------------------|
+    | PRODUCER, SUBSCRIBE, GET_OR_CREATE_SCHEMA, …      | the broker of the topic that the command names | what answers its request id |
+    | TC_CLIENT_CONNECT, NEW_TXN, ADD_…_TO_TXN, END_TXN | the broker of the coordinator (its number)     | what answers its request id |
+    | others with a request id                          | the broker of `topic`, else a service address  | what answers its request id |
+    | SEND                                              | the broker of `topic`                          | SEND_RECEIPT                |
+    | FLOW, REDELIVER_UNACKNOWLEDGED_MESSAGES, PING, …  | the broker of `topic`, else a service address  | None: nothing answers them  |
 
 Producers, consumers and watchers that are opened here live on the client's own connection to that broker, which roles do not use; what is
 pushed to them (messages, updates) is dropped. Must not: retry, or answer what only the connection itself may say (CONNECT).
@@ -32,7 +32,13 @@ if TYPE_CHECKING:
     from .client import PulsarClient
 
 COORDINATOR: Final = "persistent://pulsar/system/transaction_coordinator_assign-partition-"
-_BY_TOPIC: Final = (api.CommandProducer, api.CommandSubscribe, api.CommandGetOrCreateSchema, api.CommandScalableTopicSubscribe)
+_BY_TOPIC: Final = (
+    api.CommandProducer,
+    api.CommandSubscribe,
+    api.CommandGetOrCreateSchema,
+    api.CommandScalableTopicSubscribe,
+    api.CommandEndTxnOnPartition,
+)
 _BY_COORDINATOR: Final = {
     api.CommandTcClientConnectRequest: "tc_id",
     api.CommandNewTxn: "tc_id",
