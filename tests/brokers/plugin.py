@@ -100,6 +100,15 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
                 item.config.stash[POOL].end(name)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """A judge in a JVM that cannot be had here is told as a broker is."""
+    try:
+        return (yield)
+    except Unavailable as why:
+        missing("java" if item.get_closest_marker("java") else item.nodeid, str(why))
+
+
 def start(config: pytest.Config, name: str) -> Broker:
     """The named broker, running; fails or skips the test when this machine cannot run it."""
     pool = config.stash[POOL]

@@ -120,6 +120,40 @@ def test_reads_in_flight_are_sent_again_and_writes_are_not(cut_off: Any, dial: A
 
 
 @ONE
+def test_watches_that_stay_are_set_again_after_a_cut(cut_off: Any, dial: Any, fault_proxy: Any, node: str) -> None:
+    tree, other = cut_off().tree(), dial().tree()
+    seen: list[tuple[str, EventType]] = []
+    news = threading.Condition()
+
+    def note(event: Any) -> None:
+        with news:
+            seen.append((event.path, event.type))
+            news.notify_all()
+
+    tree.add_watch(node, note)
+    tree.create(f"{node}/deep/er", parents=True)
+    tree.add_watch(f"{node}/deep", note, recursive=True)
+    _, wait = states(tree)
+    fault_proxy.cut()
+    assert wait(State.CONNECTED)
+    seen.clear()
+    for _ in range(2):
+        other.set(node, b"x")
+        other.set(f"{node}/deep/er", b"x")
+        other.create(f"{node}/deep/er/est", ephemeral=True)
+        other.delete(f"{node}/deep/er/est")
+    expected = [
+        (node, EventType.NODE_DATA_CHANGED),
+        (f"{node}/deep/er", EventType.NODE_DATA_CHANGED),
+        (f"{node}/deep/er/est", EventType.NODE_CREATED),
+        (f"{node}/deep/er/est", EventType.NODE_DELETED),
+    ]
+    with news:
+        assert news.wait_for(lambda: len(seen) >= 8, SECONDS)
+    assert seen == expected * 2
+
+
+@ONE
 def test_an_expired_session_says_so_and_a_new_one_is_opened(cut_off: Any, dial: Any, fault_proxy: Any, node: str) -> None:
     client = cut_off(session_timeout=1.0)
     tree, other = client.tree(), dial().tree()

@@ -203,6 +203,16 @@ def test_a_pulsar_frame_shows_its_batch_and_checks_its_crc():
             wire.decode("pulsar", "Frame", 0, bytes(broken))
 
 
+def test_a_pulsar_command_cut_behind_its_type_is_truncated():
+    for command in (api.BaseCommand(type=api.BaseCommand.PING, ping={}), api.BaseCommand(type=api.BaseCommand.FLOW)):
+        if command.type == api.BaseCommand.FLOW:
+            command.flow.consumer_id, command.flow.messagePermits = 7, 300
+        data = command.SerializeToString()
+        for end in range(len(data)):
+            with pytest.raises(Truncated):
+                wire.decode("pulsar", "BaseCommand", 0, data[:end])
+
+
 def test_unknown_pulsar_commands_and_fields_pass_unharmed():
     command = bytes.fromhex("0863" "9a0603616263" "a80601" "b5060a000000" "b9060b00000000000000")  # noqa: ISC001  # fmt: skip
     data = struct.pack(">ii", len(command) + 4, len(command)) + command

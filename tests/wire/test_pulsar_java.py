@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from google.protobuf.descriptor import FieldDescriptor as Kind
 
+import pulsar
 from brokers import java
 from wireproto import wire
 from wireproto._codec import crc32c
@@ -268,6 +269,26 @@ def test_frames_of_javas_commands_are_read_and_written_again_to_the_byte(version
                 wire.decode("pulsar", "Frame", 0, broken)
     assert len(seen) == 5 * 2 * (2 + 2 + 2)  # SEND has no stamp
     oracle(f"Commands of Pulsar {version}", frames=len(vectors), exact_in_both_directions=len(vectors), kinds=len(seen))
+
+
+def test_batches_of_java_read_alike_here_and_in_the_official_client(oracle: Callable[..., None]) -> None:
+    """pulsar-client's MessageBatch (C++) as a second opinion."""
+    count = 0
+    for vector in java.run(POMS["4.2.4"], JAVA, "frames", "8", "200", UNSIGNED):
+        if not vector["batch"] or vector["encrypted"]:
+            continue
+        shown = wire.decode("pulsar", "Frame", 0, bytes.fromhex(vector["hex"]))
+        batch = pulsar.MessageBatch().with_message_id(pulsar.MessageId(-1, 5, 6, -1))
+        theirs = list(batch.parse_from(bytes.fromhex(vector["plain"]), len(vector["messages"])))
+        for message, ours in zip(theirs, shown["messages"], strict=True):
+            single = ours["metadata"]
+            assert message.data() == base64.b64decode(ours["payload"])
+            assert message.partition_key() == single.get("partition_key", "")
+            assert message.event_timestamp() == single.get("event_time", 0)
+            assert message.properties() == {pair["key"]: pair["value"] for pair in single.get("properties", ())}
+            count += 1
+    assert count > 150
+    oracle("pulsar-client's MessageBatch", messages_alike=count)
 
 
 CODECS = {"NONE": "none", "LZ4": "lz4-block", "ZLIB": "zlib", "ZSTD": "zstd", "SNAPPY": "snappy-raw"}

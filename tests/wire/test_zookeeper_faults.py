@@ -13,7 +13,7 @@ from patience import LATE
 from wireproto.devbroker import DevBroker, Faults
 from wireproto.errors import Disconnected, ProtocolError, Revoked, TimedOut, TransportError
 from wireproto.position import LATEST
-from wireproto.zookeeper.codes import Unimplemented
+from wireproto.zookeeper.codes import NodeExists, Unimplemented
 from wireproto.zookeeper.link import ConnectionLoss
 from wireproto.zookeeper.multi import Create, Delete
 
@@ -305,3 +305,21 @@ def test_a_poll_keeps_its_timeout_when_no_answer_comes_at_all(client: Any, fault
     begin = time.monotonic()
     assert reader.poll(0) is None
     assert time.monotonic() - begin < 0.1 + LATE
+
+
+@pytest.mark.parametrize("fault", ["lose_reply", "disconnect"])
+def test_creating_a_queue_gets_over_a_lost_connection(client: Any, faults: Faults, fault: str) -> None:
+    getattr(faults, fault)("multi", times=2)
+    client.admin().create_topic("made")
+    assert client.admin().list_topics() == ["/made"]
+    with pytest.raises(NodeExists):
+        client.admin().create_topic("made")
+
+
+def test_listing_queues_keeps_its_timeout(client: Any, faults: Faults) -> None:
+    client.admin().create_topic("made")
+    faults.stall("exists")
+    begin = time.monotonic()
+    with pytest.raises(TimedOut):
+        client.admin().list_topics(timeout=0.3)
+    assert 0.3 <= time.monotonic() - begin < 0.3 + LATE

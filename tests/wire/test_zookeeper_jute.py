@@ -12,7 +12,7 @@ import pytest
 from brokers import java
 from wire.test_zookeeper_records import CLASSES, VECTORS, build
 from wireproto import wire
-from wireproto.errors import BrokerError
+from wireproto.errors import AuthError, BrokerError
 from wireproto.message import fields_of
 from wireproto.zookeeper import codes
 from wireproto.zookeeper.messages import MultiHeader
@@ -144,6 +144,12 @@ def test_every_number_of_the_api_is_ours(oracle: Callable[..., None]) -> None:
             assert isinstance(raised, BrokerError)
             assert type(raised) is codes.ERRORS[code]
             assert (raised.code, raised.__doc__ is not None, raised.node) == (code, True, "/n")
+    flagged = {flag: {codes.NAMES[code] for code, kind in codes.ERRORS.items() if getattr(kind, flag)} for flag in ("retriable", "fenced")}
+    busy = {"CONNECTIONLOSS", "OPERATIONTIMEOUT", "NEWCONFIGNOQUORUM", "RECONFIGINPROGRESS", "SESSIONMOVED", "THROTTLEDOP"}
+    assert flagged == {"retriable": busy, "fenced": {"SESSIONEXPIRED"}}
+    refused = {codes.NAMES[code] for code, kind in codes.ERRORS.items() if issubclass(kind, AuthError)}
+    assert refused == {"NOAUTH", "AUTHFAILED", "SESSIONCLOSEDREQUIRESASLAUTH"}
+    assert all(len(str(kind.__doc__).split()) > 2 for kind in codes.ERRORS.values())  # what it means, not its name
     assert numbers.pop("operation") == {name: operation.code for name, operation in codes.OPERATIONS.items()}
     assert set(codes.NAMES) - set(errors.values()) == {-9, -116, -117}  # of the C client
     for kind, theirs in numbers.items():

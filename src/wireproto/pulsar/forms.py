@@ -210,7 +210,7 @@ def parse(cls: Any, data: bytes, message: str, path: str | None = None) -> Any:
     except (DecodeError, UnicodeDecodeError):
         walk(cls.DESCRIPTOR, Bytes(data, message), path or "")  # says where, or that it is Truncated
         raise Malformed(f"no protobuf of {cls.DESCRIPTOR.name}", message=message, path=path) from None
-    missing = _missing(found)
+    missing = _missing(found) or _bodiless(found)
     if missing:
         kind = Truncated if path is None and any("." not in name for name in missing) else Malformed
         raise kind(f"required fields are missing: {', '.join(missing)}", message=message, path=path, offset=len(data))
@@ -288,6 +288,14 @@ def to_bytes(cls: Any, fields: Any, message: str, path: str = "") -> bytes:
 def _missing(found: Any) -> list[str]:
     """Paths of required fields that are not there; one that holds an enum's number newer than the schema is."""
     return [path for path in found.FindInitializationErrors() if not _newer(found, path.split("."))]
+
+
+def _bodiless(found: Any) -> list[str]:
+    """The field that a BaseCommand's type announces and that is not there."""
+    if found.DESCRIPTOR is not api.BaseCommand.DESCRIPTOR or not found.HasField("type"):
+        return []
+    name = found.DESCRIPTOR.fields_by_number[found.type].name
+    return [] if found.HasField(name) else [name]
 
 
 def _newer(found: Any, path: list[str]) -> bool:

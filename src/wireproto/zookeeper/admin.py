@@ -15,12 +15,14 @@ from ..position import LATEST, AtTime, Position, TopicPartition, Where
 from ..records import GroupInfo, PartitionInfo, TopicInfo
 from .codes import NodeExists
 from .layout import ENTRIES, TAKEN, by_sequence, next_sequence, position, queue_path, resolve
+from .link import ConnectionLoss
 from .multi import Create
 from .paths import join, parents
 from .reader import first_since
 
 if TYPE_CHECKING:
-    from .tree import Tree
+    from .messages import Stat
+    from .tree import Call, Tree
 
 
 class QueueAdmin:
@@ -33,7 +35,11 @@ class QueueAdmin:
         """Paths of the queues directly below the chroot."""
         deadline = time.monotonic() + timeout
         names, _ = self._tree.children("/", timeout=timeout)
-        calls = [(name, self._tree.exists_async(f"/{name}/{ENTRIES}"), self._tree.exists_async(f"/{name}/{TAKEN}")) for name in names]
+
+        def ask(path: str) -> Call[Stat | None]:
+            return self._tree.exists_async(path, timeout=max(deadline - time.monotonic(), 0.0))
+
+        calls = [(name, ask(f"/{name}/{ENTRIES}"), ask(f"/{name}/{TAKEN}")) for name in names]
         found = []
         for name, entries, taken in calls:
             if entries.result(deadline - time.monotonic()) is not None and taken.result(deadline - time.monotonic()) is not None:
@@ -65,7 +71,13 @@ class QueueAdmin:
         if bare and self._tree.exists(join(path, ENTRIES), timeout=deadline - time.monotonic()) is not None:
             raise NodeExists(path, node=path)
         nodes = [Create(join(path, ENTRIES)), Create(join(path, TAKEN))]
-        self._tree.multi(nodes if bare else [Create(path), *nodes], timeout=deadline - time.monotonic())
+        while True:
+            try:
+                self._tree.multi(nodes if bare else [Create(path), *nodes], timeout=deadline - time.monotonic())
+            except ConnectionLoss:  # whether it was made before the connection was lost, only the tree can tell
+                if self._tree.exists(join(path, TAKEN), timeout=deadline - time.monotonic()) is None:
+                    continue
+            return
 
     def delete_topic(self, topic: str, *, timeout: float = 30.0) -> None:
         """Delete the queue with its messages. Raises NoNode."""

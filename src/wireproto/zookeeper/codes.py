@@ -23,7 +23,7 @@ class RuntimeInconsistency(BrokerError):
 
 
 class DataInconsistency(BrokerError):
-    """DATAINCONSISTENCY."""
+    """The server's data contradict each other."""
 
     code = -3
     name = "DATAINCONSISTENCY"
@@ -52,7 +52,7 @@ class Unimplemented(BrokerError):
 
 
 class OperationTimeout(BrokerError):
-    """OPERATIONTIMEOUT."""
+    """The client's own: no answer within its time."""
 
     code = -7
     name = "OPERATIONTIMEOUT"
@@ -60,42 +60,44 @@ class OperationTimeout(BrokerError):
 
 
 class BadArguments(BrokerError):
-    """BADARGUMENTS."""
+    """The request has an argument that cannot be: a mode, a path, a version."""
 
     code = -8
     name = "BADARGUMENTS"
 
 
 class InvalidState(BrokerError):
-    """INVALIDSTATE."""
+    """The client's own, of the C library: the handle was closed or has expired."""
 
     code = -9
     name = "INVALIDSTATE"
 
 
 class UnknownSession(BrokerError):
-    """UNKNOWNSESSION."""
+    """The server does not know the session."""
 
     code = -12
     name = "UNKNOWNSESSION"
 
 
 class NewConfigNoQuorum(BrokerError):
-    """NEWCONFIGNOQUORUM."""
+    """The new ensemble's quorum is not connected and up to date yet."""
 
     code = -13
     name = "NEWCONFIGNOQUORUM"
+    retriable = True
 
 
 class ReconfigInProgress(BrokerError):
-    """RECONFIGINPROGRESS."""
+    """Another change of the ensemble is under way."""
 
     code = -14
     name = "RECONFIGINPROGRESS"
+    retriable = True
 
 
 class ApiError(BrokerError):
-    """APIERROR."""
+    """Where the codes about a request begin; servers do not send it."""
 
     code = -100
     name = "APIERROR"
@@ -123,14 +125,14 @@ class BadVersion(BrokerError):
 
 
 class NoChildrenForEphemerals(BrokerError):
-    """NOCHILDRENFOREPHEMERALS."""
+    """An ephemeral node cannot have children."""
 
     code = -108
     name = "NOCHILDRENFOREPHEMERALS"
 
 
 class NodeExists(BrokerError):
-    """NODEEXISTS."""
+    """There is such a node already."""
 
     code = -110
     name = "NODEEXISTS"
@@ -152,35 +154,35 @@ class SessionExpired(BrokerError):
 
 
 class InvalidCallback(BrokerError):
-    """INVALIDCALLBACK."""
+    """The client's own: a callback that cannot be called."""
 
     code = -113
     name = "INVALIDCALLBACK"
 
 
 class InvalidAcl(BrokerError):
-    """INVALIDACL."""
+    """The ACL is empty, or names a scheme or id that cannot be."""
 
     code = -114
     name = "INVALIDACL"
 
 
 class AuthFailed(AuthError):
-    """AUTHFAILED."""
+    """The credentials were refused, or their scheme is unknown."""
 
     code = -115
     name = "AUTHFAILED"
 
 
 class Closing(BrokerError):
-    """CLOSING."""
+    """The client's own, of the C library: it is closing."""
 
     code = -116
     name = "CLOSING"
 
 
 class Nothing(BrokerError):
-    """NOTHING."""
+    """The client's own, of the C library: no answer yet."""
 
     code = -117
     name = "NOTHING"
@@ -203,42 +205,42 @@ class NotReadOnly(BrokerError):
 
 
 class EphemeralOnLocalSession(BrokerError):
-    """EPHEMERALONLOCALSESSION."""
+    """A local session cannot have ephemeral nodes until it is upgraded."""
 
     code = -120
     name = "EPHEMERALONLOCALSESSION"
 
 
 class NoWatcher(BrokerError):
-    """NOWATCHER."""
+    """The session has no such watch."""
 
     code = -121
     name = "NOWATCHER"
 
 
 class RequestTimeout(BrokerError):
-    """REQUESTTIMEOUT."""
+    """The client's own: no answer within zookeeper.request.timeout."""
 
     code = -122
     name = "REQUESTTIMEOUT"
 
 
 class ReconfigDisabled(BrokerError):
-    """RECONFIGDISABLED."""
+    """The ensemble does not let itself be changed (reconfigEnabled=false)."""
 
     code = -123
     name = "RECONFIGDISABLED"
 
 
 class SessionClosedRequireSaslAuth(AuthError):
-    """SESSIONCLOSEDREQUIRESASLAUTH."""
+    """The server demands SASL, which this session has not done."""
 
     code = -124
     name = "SESSIONCLOSEDREQUIRESASLAUTH"
 
 
 class QuotaExceeded(BrokerError):
-    """QUOTAEXCEEDED."""
+    """A quota with a hard limit would be exceeded."""
 
     code = -125
     name = "QUOTAEXCEEDED"

@@ -239,7 +239,11 @@ class Tree:
         return Watch(self._loop)
 
     def add_watch(self, path: str, callback: Callback, *, recursive: bool = False, timeout: float = 30.0) -> None:
-        """Call `callback` at every event of a node, or of the whole tree below it, until `remove_watch` (servers from 3.6)."""
+        """Call `callback` at every event of a node, or of the whole tree below it, until `remove_watch` (servers from 3.6).
+
+        The watch is set again after a lost connection; what happened meanwhile is not told, by the servers' doing: look again at
+        `State.CONNECTED` (`on_state`).
+        """
         mode = AddWatchMode.PERSISTENT_RECURSIVE if recursive else AddWatchMode.PERSISTENT
         body = AddWatchRequest(path=self._root.out(path), mode=int(mode)).encode()
         request = op.Request(106, body, op.nothing, path)
