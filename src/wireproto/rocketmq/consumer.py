@@ -3,7 +3,9 @@
 What it is: `Member` says which queues are ours, a `Fetcher` reads them from the committed offsets on, `commit` writes offsets with a reply.
 A queue without a committed offset begins at `start`; where that is not EARLIEST the place is committed at once, so that a member who takes
 the queue over later does not begin later.
-Retry topics are not read here: what a push consumer of the same group sends back is for push consumers and for the QueueConsumer role.
+The group's retry topic, %RETRY%group, is read like the topics asked for: what another member of the group (a Java push consumer, a
+QueueConsumer) has given back is anybody's, and its one queue falls to whoever is first in order. Its batches bear its name and are
+committed there; it is not counted in `assignment`, `lag` and `committed`, and `seek` moves it only by name.
 Belongs to one thread at a time. Rebalances happen in `poll` and `commit`.
 """
 
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING, Self
 from wireproto.errors import OptionError, Revoked, TransportError, WireprotoError
 from wireproto.position import Earliest, LogOffset, Position, TopicPartition, Where
 
+from .asked import Standing
 from .fetch import Fetched, Fetcher
 from .member import Member
 from .reader import OneThread
@@ -37,27 +40,25 @@ class Sharing:
     """What Consumer and QueueConsumer have in common: the share of queues, read from the committed offsets on.
 
     Args:
+        topics: asked for; the group's retry topic is added.
         start: where queues without a committed offset begin.
     """
 
     def __init__(
-        self,
-        client: RocketClient,
-        topics: Sequence[str],
-        group: str,
-        start: Where,
-        options: RocketOptions,
-        optional: frozenset[str] = frozenset(),
-        facts: bool = False,
+        self, client: RocketClient, topics: Sequence[str], group: str, start: Where, options: RocketOptions, facts: bool = False
     ) -> None:
-        self.client, self.options, self.group, self.topics, self.start = client, options, group, tuple(topics), start
-        self.places = {topic: Offsets(client, topic, group) for topic in topics}
+        self.client, self.options, self.group, self.start = client, options, group, start
+        self.retry_topic = f"%RETRY%{group}"
+        self.topics = tuple(dict.fromkeys((*topics, self.retry_topic)))
+        optional = frozenset({self.retry_topic}) - set(topics)
+        self.places = {topic: Offsets(client, topic, group) for topic in self.topics}
         self.queues: dict[TopicPartition, Queue] = {}
+        self.set_back: set[TopicPartition] = set()
         deadline = client.deadline(options.timeout)
         for topic in self.topics:
             if topic not in optional:
                 client.route(topic, deadline)
-        self.member = Member(client, options, group, topics, self._wake, optional)
+        self.member = Member(client, options, group, self.topics, self._wake, self._standing, optional)
         self.fetcher = Fetcher(client, options, group=group, purpose=self.member.id, facts=facts)
         try:
             self.member.join(deadline)
@@ -65,6 +66,15 @@ class Sharing:
         except BaseException:
             self.close(time.monotonic() + 1.0)
             raise
+
+    def _standing(self) -> Standing:
+        """In the keeper: where we stand."""
+        places = self.fetcher.positions()
+        return {key: (queue, places[key]) for key, queue in list(self.queues.items()) if key in places}
+
+    def asked_for(self) -> dict[TopicPartition, Queue]:
+        """Our queues without the retry topic's."""
+        return {key: queue for key, queue in self.queues.items() if key[0] != self.retry_topic}
 
     def _wake(self) -> None:
         fetcher = getattr(self, "fetcher", None)
@@ -117,10 +127,24 @@ class Sharing:
         return offset, isinstance(start, Earliest)
 
     def settle(self, deadline: float) -> frozenset[TopicPartition]:
-        """Rebalance if it is due."""
+        """Rebalance if it is due; go where an administrator has set the group."""
         if not self.member.due:
             return frozenset()
-        return self.rebalance(max(deadline, time.monotonic() + LEAST))
+        deadline = max(deadline, time.monotonic() + LEAST)
+        lost = self.rebalance(deadline)
+        resets = self.member.take_resets()
+        for key, queue in self.queues.items():
+            offset = resets.get((key[0], queue.broker, queue.queue_id))
+            if offset is not None:
+                self.fetcher.seek(key, offset)
+                self.set_back.add(key)
+                self.member.offsets.commit(key[0], queue, offset, deadline)
+        return lost
+
+    def take_set_back(self) -> set[TopicPartition]:
+        """Queues that were set back or forth since the last call: what was handed out of them counts no more."""
+        found, self.set_back = self.set_back, set()
+        return found
 
     def fetch(self, deadline: float) -> Fetched | None:
         """The next batch of our queues, rebalancing where due; None when none came in time."""
@@ -172,12 +196,18 @@ class RocketConsumer:
             if self.options.auto_commit and time.monotonic() - self._last_commit >= self.options.auto_commit:
                 self._commit_handed(time.monotonic() + max(timeout, 1.0))
             found = self._sharing.fetch(time.monotonic() + timeout)
+            self._drop_set_back(self._handed)
             if found is None:
                 return None
             for key, position in found.batch.next_positions.items():
                 assert isinstance(position, LogOffset)
                 self._handed[key] = position.offset
             return found.batch
+
+    def _drop_set_back(self, places: dict[TopicPartition, int]) -> None:
+        for key in self._sharing.take_set_back():
+            places.pop(key, None)
+            self._handed.pop(key, None)
 
     def _commit_handed(self, deadline: float) -> None:
         """Auto commit: what was handed out before this poll; of queues that are still ours."""
@@ -198,6 +228,7 @@ class RocketConsumer:
             sharing = self._sharing
             wanted = dict(self._handed) if positions is None else {key: _offset(key, position) for key, position in positions.items()}
             sharing.settle(deadline)
+            self._drop_set_back(wanted)
             lost: list[TopicPartition] = []
             for key, offset in wanted.items():
                 queue = sharing.queues.get(key)
@@ -216,7 +247,7 @@ class RocketConsumer:
         with self._only:
             deadline = time.monotonic() + timeout
             found: dict[TopicPartition, Position] = {}
-            for key, queue in self._sharing.queues.items():
+            for key, queue in self._sharing.asked_for().items():
                 offset = self._sharing.member.offsets.committed(key[0], queue, deadline)
                 if offset is not None:
                     found[key] = LogOffset(*key, offset)
@@ -226,7 +257,7 @@ class RocketConsumer:
         """Records that poll has not handed out yet, by partition that is ours."""
         with self._only:
             deadline = time.monotonic() + timeout
-            ends = {key: self._sharing.places[key[0]].end(queue, deadline) for key, queue in self._sharing.queues.items()}
+            ends = {key: self._sharing.places[key[0]].end(queue, deadline) for key, queue in self._sharing.asked_for().items()}
             places = self._sharing.fetcher.positions()
             return {key: max(0, end - places[key]) for key, end in ends.items()}
 
@@ -257,15 +288,15 @@ class RocketConsumer:
                     raise OptionError(f"not assigned to this consumer: {sorted(missing)}")
                 found = {key: _offset(key, position) for key, position in where.items()}
             else:
-                found = {key: sharing.places[key[0]].of(queue, where, deadline) for key, queue in sharing.queues.items()}
+                found = {key: sharing.places[key[0]].of(queue, where, deadline) for key, queue in sharing.asked_for().items()}
             for key, offset in found.items():
                 sharing.fetcher.seek(key, offset)
                 self._handed.pop(key, None)
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that are ours."""
-        return frozenset(self._sharing.queues)
+        """The partitions that are ours, of the topics asked for."""
+        return frozenset(self._sharing.asked_for())
 
     def close(self, timeout: float = 30.0) -> None:
         """Leave the group: its other members take over at once. Commits nothing, unless auto_commit is on."""

@@ -117,7 +117,7 @@ class Fetcher:
 
     def positions(self) -> dict[Key, int]:
         """The offset of the next record of each queue."""
-        return {key: item.pulls.next for key, item in self._held.items()}
+        return {key: item.pulls.next for key, item in list(self._held.items())}  # the keeper asks too
 
     def seek(self, key: Key, offset: int) -> None:
         self._held[key].pulls.seek(offset)

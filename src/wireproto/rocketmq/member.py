@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING
 from wireproto._net import REQUESTS, Mailbox, Push
 from wireproto.errors import TransportError, WireprotoError
 
-from . import remoting
+from . import asked, remoting
 from .allocate import average, java_order
 from .bodies import HeartbeatData, SubscriptionData
 from .codes import TopicNotExist
 from .groups import GroupOffsets
-from .messages import HeartBeatRequest, NotifyConsumerIdsChangedRequest, UnregisterClientRequest
+from .messages import HeartBeatRequest, UnregisterClientRequest
 
 if TYPE_CHECKING:
     from wireproto._net import Connection
@@ -37,14 +37,15 @@ if TYPE_CHECKING:
     from .route import Queue
 
 Key = tuple[str, int]
-SOON = 1.0
-"""Seconds until the next look when a topic of the group is not there yet."""
+SOON = 0.5
+"""Half the seconds until the next look when a topic of the group is not there yet; doubled with each look in vain."""
 
 
 class Member:
     """Args:
     topics: subscribed to; those in `optional` may not exist yet (the group's retry topic).
-    wake: called in the keeper when the share may have changed.
+    wake: called in the keeper when the share may have changed, or offsets were reset.
+    standing: where the owner stands; called in the keeper.
     """
 
     def __init__(
@@ -54,13 +55,17 @@ class Member:
         group: str,
         topics: Sequence[str],
         wake: Callable[[], object],
+        standing: Callable[[], asked.Standing],
         optional: frozenset[str] = frozenset(),
     ) -> None:
         self._client, self._options, self.group, self._topics = client, options, group, tuple(topics)
-        self._optional, self._wake = optional, wake
+        self._optional, self._wake, self.standing = optional, wake, standing
         self.id = client.next_id()
         self.offsets = GroupOffsets(client, group)
-        self._version = int(time.time() * 1000)
+        self.started = time.time()
+        self._version = int(self.started * 1000)
+        self._resets: asked.Resets = {}
+        self._soon = SOON
         self._box = Mailbox(client.loop, handler=self._pushed)
         self._lock = threading.Lock()
         self._connections: dict[str, Connection] = {}
@@ -97,8 +102,7 @@ class Member:
 
     def beat(self, deadline: float) -> None:
         """One heartbeat to each broker; raises when all of them failed."""
-        wanted = [SubscriptionData(topic, version=self._version) for topic in self._topics]
-        body = HeartbeatData(self.id, (), {self.group: wanted}).encode()
+        body = HeartbeatData(self.id, (), {self.group: self.subscriptions()}).encode()
         problem: WireprotoError | None = None
         known = 0
         for address in self._masters(deadline):
@@ -171,23 +175,46 @@ class Member:
         except WireprotoError as error:
             item.conn.close(str(error))
             return
-        if command.code == NotifyConsumerIdsChangedRequest.CODE:
-            if command.ext.get("consumerGroup") == self.group:
-                self._note()
-        elif not command.is_one_way:
-            with contextlib.suppress(WireprotoError):
-                item.conn.send(remoting.refusal(command))
+        with contextlib.suppress(WireprotoError):  # a request that does not read, or a connection that is gone
+            if (reply := asked.answer(command, self)) is not None:
+                item.conn.send(reply.encode())
 
     def _note(self) -> None:
         self._due = True
         self._wake()
+
+    def subscriptions(self) -> list[SubscriptionData]:
+        """What we tell brokers that we want."""
+        return [SubscriptionData(topic, version=self._version) for topic in self._topics]
+
+    def name_servers(self) -> Sequence[str]:
+        """Whom the client asks for routes."""
+        return self._client.names.all()
+
+    def members_changed(self) -> None:
+        """In the keeper: somebody came or went."""
+        self._note()
+
+    def reset(self, offsets: asked.Resets) -> None:
+        """In the keeper: an administrator set the group back or forth."""
+        with self._lock:
+            self._resets.update(offsets)
+        self._wake()
+
+    def take_resets(self) -> asked.Resets:
+        """What `reset` has been told since the last call."""
+        if not self._resets:
+            return {}
+        with self._lock:
+            found, self._resets = self._resets, {}
+        return found
 
     # shares ------------------------------------------------------------------------------------------------------------------------
 
     @property
     def due(self) -> bool:
         """Whether the share must be computed anew."""
-        return self._due or self.left or time.monotonic() >= self._next_look
+        return self._due or self.left or bool(self._resets) or time.monotonic() >= self._next_look
 
     def share(self, deadline: float) -> dict[Key, Queue]:
         """The queues that are ours now.
@@ -207,7 +234,7 @@ class Member:
                 except TopicNotExist:
                     if topic not in self._optional:
                         raise
-                    wait = min(wait, SOON)
+                    wait = self._soon = min(wait, self._soon * 2)
                     continue
                 if not set(route.masters) <= self._connections.keys():
                     self.beat(deadline)

@@ -2859,7 +2859,7 @@ class PollingInfoResponse(_Struct):
 # 200056_pop_rollback.wire
 
 class PopRollbackRequest(_Struct):
-    """Reserved: no server of either line answers it.
+    """Moves what the POP records of a broker with RocksDB hold back to files (5.4).
 
     Since 5.0.
     """
@@ -2867,6 +2867,13 @@ class PopRollbackRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "PopRollbackRequest"
     CODE: ClassVar[int] = 200056
+    RESPONSE: ClassVar[type[PopRollbackResponse]]
+
+class PopRollbackResponse(_Struct):
+    """PopRollbackResponse."""
+
+    __slots__ = ()
+    NAME: ClassVar[str] = "PopRollbackResponse"
 
 # 200070_pop_lite_message.wire
 
@@ -6637,6 +6644,7 @@ PeekMessageRequest.RESPONSE = PeekMessageResponse
 ChangeMessageInvisibleTimeRequest.RESPONSE = ChangeMessageInvisibleTimeResponse
 NotificationRequest.RESPONSE = NotificationResponse
 PollingInfoRequest.RESPONSE = PollingInfoResponse
+PopRollbackRequest.RESPONSE = PopRollbackResponse
 PopLiteMessageRequest.RESPONSE = PopLiteMessageResponse
 LiteSubscriptionCtlRequest.RESPONSE = LiteSubscriptionCtlResponse
 GetBrokerLiteInfoRequest.RESPONSE = GetBrokerLiteInfoResponse
@@ -6951,6 +6959,7 @@ __all__ = [
     "PopMessageRequest",
     "PopMessageResponse",
     "PopRollbackRequest",
+    "PopRollbackResponse",
     "PullMessageRequest",
     "PullMessageResponse",
     "PushReplyMessageToClientRequest",

@@ -689,6 +689,8 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
     )),
     "PopRollbackRequest": (-1, -1, -1, (
     )),
+    "PopRollbackResponse": (-1, -1, -1, (
+    )),
     "PopLiteMessageRequest": (-1, -1, -1, (
         ("client_id", "string",),
         ("consumer_group", "string",),

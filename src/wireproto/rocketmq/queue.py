@@ -91,8 +91,7 @@ class RocketQueueConsumer:
         self._ready: deque[tuple[Delivery, Held]] = deque()
         self._prefixes: dict[TopicPartition, Prefix] = {}
         self._held: dict[int, tuple[Delivery, Held]] = {}
-        retry = f"%RETRY%{group}"
-        self._sharing = Sharing(client, (topic, retry), group, EARLIEST, options, frozenset({retry}), facts=True)
+        self._sharing = Sharing(client, (topic,), group, EARLIEST, options, facts=True)
 
     def receive(self, timeout: float = 1.0) -> Delivery | None:
         """The next message, or None when none came within `timeout`, or `max_unacked` are in hand."""
@@ -138,9 +137,9 @@ class RocketQueueConsumer:
             self._ready.append((Delivery(record, facts["reconsume_times"][at], self._end), held))
 
     def _forget(self) -> None:
-        """Drop what belongs to queues that are no longer ours."""
-        ours = self._sharing.queues
-        for key in [key for key in self._prefixes if key not in ours]:
+        """Drop what belongs to queues that are no longer ours, or were set to another offset."""
+        ours, set_back = self._sharing.queues, self._sharing.take_set_back()
+        for key in [key for key in self._prefixes if key not in ours or key in set_back]:
             del self._prefixes[key]
             self._ready = deque(item for item in self._ready if item[1].key != key)
 

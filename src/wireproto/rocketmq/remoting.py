@@ -63,10 +63,3 @@ def error_of(reply: RemotingCommand, **context: Any) -> BrokerError:
     if reply.code == 1 and ("broker busy" in remark or "UNKNOWN_ERROR" in remark):
         error.retriable = True
     return error
-
-
-def refusal(request: RemotingCommand) -> list[Buffer]:
-    """The answer to a broker's request that this client does not serve."""
-    remark = f"request type {request.code} not supported"
-    reply = RemotingCommand(3, request.opaque, flag=RESPONSE, remark=remark, version=VERSION, serializer=request.serializer)
-    return reply.encode()
