@@ -378,6 +378,7 @@ def test_one_way_commands_are_carried_out(broker: RocketMQ) -> None:
     with wireproto.connect(broker.url) as client:
         topic, group = f"OneWay-{os.getpid()}-{next(_numbers)}", "one-way"
         client.admin().create_topic(topic, partitions=2)
+        client.request(messages.UpdateAndCreateSubscriptionGroupRequest(), body={"groupName": group})  # 5.x asks for it
         message = messages.UpdateConsumerOffsetRequest(consumer_group=group, topic=topic, queue_id=1, commit_offset=77)
         assert client.request(message, one_way=True, to=(topic, 1)).message is None
         asked = messages.QueryConsumerOffsetRequest(consumer_group=group, topic=topic, queue_id=1)
