@@ -143,7 +143,7 @@ def read_options(options: Options) -> ReadSettings:
     more["poll_timeout"] = (options.whole("kafkaConsumer.pollTimeoutMs", 120_000) or 0) / 1000
     more["tries"] = options.whole("fetchOffset.numRetries", 3)
     more["pause"] = (options.whole("fetchOffset.retryIntervalMs", 1000, least=0) or 0) / 1000
-    client = {"isolation": "uncommitted", **client_config(options.prefixed(OWN), writing=False)}
+    client = {"isolation": "uncommitted", **client_config(options.prefixed(OWN))}
     found = read_settings(options, url=servers, client=client, topics=topics, group=group or None, **more)
     for side, places in (("startingOffsets", found.start), ("endingOffsets", found.stop)):
         for key, place in places.items() if isinstance(places, dict) else ():
@@ -192,7 +192,7 @@ def bootstrap(options: Options) -> str:
     return servers if "://" in servers else f"kafka://{','.join(part.strip() for part in servers.split(','))}"
 
 
-def client_config(config: Mapping[str, str], *, writing: bool) -> dict[str, Any]:
+def client_config(config: Mapping[str, str]) -> dict[str, Any]:
     """Java's client configuration as options of our client.
 
     Raises:
