@@ -1,44 +1,85 @@
-"""One Spark session for the whole folder: starting it and its first read cost some 20 s."""
+"""One Spark session for the whole folder, with the JVM's Kafka connector beside ours: starting it and its first read cost some 20 s."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from brokers import Kafka, maven, plugin
+from brokers.errors import Unavailable
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+SOURCE = Path(__file__).parents[2] / "src"
+_numbers = itertools.count()
+
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """A lean local session with the four formats registered."""
+def connector() -> str | None:
+    """Class path of the JVM's connector, None where Maven cannot have it."""
+    try:
+        return maven.classpath("spark-kafka-4.2.0")
+    except Unavailable:
+        return None
+
+
+@pytest.fixture(scope="session")
+def spark(connector: str | None) -> Iterator[SparkSession]:
+    """A lean local session; its processes find our formats by themselves."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PySpark's own imports warn on new library versions
         from pyspark.sql import SparkSession
 
-        import wireproto.spark
-
-        session = (
+        builder = (
             SparkSession.builder.master("local[2]")
             .config("spark.ui.enabled", "false")
             .config("spark.ui.showConsoleProgress", "false")
             .config("spark.driver.host", "127.0.0.1")
             .config("spark.driver.bindAddress", "127.0.0.1")
-            .config("spark.driver.memory", "512m")
+            .config("spark.driver.memory", "700m")
             .config("spark.sql.shuffle.partitions", "2")
             .config("spark.default.parallelism", "2")
             .config("spark.sql.session.timeZone", "UTC")
             .config("spark.log.level", "ERROR")
+            .config("spark.sql.streaming.numRecentProgressUpdates", "50")
             .config("spark.python.unix.domain.socket.enabled", "true")
+            .config("spark.sql.python.filterPushdown.enabled", "true")
             .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-            .getOrCreate()
         )
-        wireproto.spark.register(session)
+        if connector:
+            builder = builder.config("spark.jars", connector.replace(os.pathsep, ",")).config("spark.driver.extraClassPath", connector)
+        session = builder.getOrCreate()
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def jvm(spark: SparkSession, connector: str | None) -> SparkSession:
+    """The session, where it has the JVM's connector too."""
+    if connector is None:
+        plugin.missing("spark-kafka-4.2.0", "Maven could not resolve the JVM's connector")
+    return spark
+
+
+@pytest.fixture(scope="session")
+def kafka(request: pytest.FixtureRequest) -> Kafka:
+    """The real broker of the folder's tests."""
+    found = plugin.start(request.config, "kafka-4.3.1")
+    assert isinstance(found, Kafka)
+    return found
+
+
+@pytest.fixture
+def fresh() -> Callable[[str], str]:
+    """Names of topics that no other test has."""
+    return lambda stem: f"{stem}-{next(_numbers)}"

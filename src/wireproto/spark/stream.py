@@ -8,8 +8,8 @@ What it is: a DataSourceStreamReader over a `Log`, in all three forms of the API
 A reader lives in one process of the driver for as long as its query; offsets in the checkpoint are the JVM connector's JSON.
 
 The first micro-batch. Spark keeps ends of micro-batches, not the start of the first one: a query that dies within its first batch asks for
-the initial offset again. Where that may lie further on by then (latest, or a time without a record), the first batch is empty and
-pins the place.
+the initial offset again. Partitions where that may lie further on by then (latest, or a time without a record) have no rows in the first
+batch, whose end pins their place.
 Must not: know a protocol.
 """
 
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from ..errors import WireprotoError
-from ..position import EARLIEST, LATEST, AtTime, Latest
+from ..position import EARLIEST, LATEST, AtTime, Latest, TopicPartition
 from . import batch
 from .columns import Maker
 from .log import Log, Positions, Span, named, resolve, retried
@@ -57,7 +57,8 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.maker = Maker(log.form, schema)
         self._client: Client | None = None
         self._initial: Positions | None = None
-        self._pin = self._drifts = False
+        self._pin = False
+        self._drifting: set[TopicPartition] = set()
         self._last: Positions | None = None
         self._latest: Positions | None = None
         self._target: Positions | None = None
@@ -82,7 +83,9 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         start = self.log.settings.start or LATEST
         client = self.client()
         found: Positions = retried(self.log, lambda: resolve(self.log, client, start, "startingOffsets", starting=True))
-        self._pin = self._drifts = any(self.drifts(place) for place in (start.values() if isinstance(start, dict) else [start]))
+        each = start if isinstance(start, dict) else dict.fromkeys(found, start)
+        self._drifting = {key for key, place in each.items() if self.drifts(place)}
+        self._pin = True
         self._initial = self._last = found
         return self.log.to_json(found)
 
@@ -114,11 +117,10 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             start: where it begins; not given by PySpark 4.0 and 4.1. limit: Spark's own wish: all (Trigger.Once) or as the options say.
         """
         begin = self.log.from_json(start) if start is not None else self._last
+        latest = self._latest = self._target if self._target is not None else self.newest(begin)
         if self._pin and begin is not None and begin == self._initial:
-            self._pin = False
-            return self.log.to_json(begin)
-        latest = self._target if self._target is not None else self.newest(begin)
-        self._latest = latest
+            latest = {key: begin[key] if key in self._drifting else place for key, place in latest.items()}
+        self._pin = False
         if begin is not None and (limit is None or not isinstance(limit, ReadAllAvailable)):
             latest = self.admitted(begin, latest)
         self._last = latest
@@ -159,7 +161,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         log, client = self.log, self.client()
         begin, stop = log.from_json(start), log.from_json(end)
-        replayed = self._drifts and begin == self._initial
+        replayed = self._drifting if begin == self._initial else set()
         begin = self.with_new(begin, stop)
         gone = begin.keys() - stop.keys()
         if gone:
@@ -169,7 +171,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for key in sorted(stop.keys() & begin.keys()):
             if begin[key] < stop[key]:
                 spans.append(Span(*key, begin[key], stop[key]))
-            elif stop[key] < begin[key] and not replayed:
+            elif stop[key] < begin[key] and key not in replayed:
                 log.lost(f"{key[0]}-{key[1]} went back from {begin[key]} to {stop[key]}: its topic was deleted and made again, or cut off")
         return log.cut(client, spans) if spans else []
 

@@ -1,0 +1,164 @@
+"""Writing to a log with topics: a table's columns as Kafka's JVM connector has them, rows to producers, one for each topic of a task.
+
+    column      type                                     without it
+    value       binary or string                         refused
+    key         binary or string                         no key
+    topic       string                                   the option topic, which goes before the column
+    headers     array<struct<key: string, value: binary>>  no headers
+    partition   int                                      as the producer chooses: by key, else whichever is filling
+    timestamp   timestamp, with includeTimestamp=true    the time of sending; the column is passed over, as the connector does
+
+Other columns are passed over. What is acknowledged is stored, but a task or micro-batch that Spark runs again writes again: at least once,
+unless a protocol's own `begin` does better.
+Must not: make a record a Python object.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import OptionError, ValueUnsupported, WireprotoError
+from .write import Session, Sink, Task, Written, wanted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql.types import StructType
+
+    from ..roles import Client, Producer
+
+KINDS = {
+    "value": ("string", "binary"),
+    "key": ("string", "binary"),
+    "topic": ("string",),
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "partition": ("int",),
+    "timestamp": ("timestamp",),
+}
+_PAIR = pa.struct([pa.field("name", pa.string()), pa.field("value", pa.binary())])
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSettings:
+    """What writing needs; picklable.
+
+    Attributes:
+        url: of the cluster. client: options of the client and its producers.
+        topic: for every row; None: the rows' own column. timestamps: send that column too.
+        timeout: seconds that a task waits at its end for what it sent.
+    """
+
+    url: str
+    client: Mapping[str, Any]
+    topic: str | None
+    timestamps: bool
+    timeout: float
+
+
+class TopicSink(Sink):
+    """The rows of a table with these columns, to topics."""
+
+    def __init__(self, settings: WriteSettings, schema: StructType) -> None:
+        super().__init__(settings.url, settings.client, schema)
+        self.settings = settings
+        self.columns = [name for name in KINDS if wanted(schema, name, KINDS) is not None]
+        if "value" not in self.columns:
+            raise OptionError("Required attribute 'value' not found: name the column with the records' bytes value")
+        if settings.topic is None and "topic" not in self.columns:
+            raise OptionError("topic option required when no 'topic' attribute is present. Use the topic option for setting a topic.")
+        if not settings.timestamps and "timestamp" in self.columns:
+            self.columns.remove("timestamp")
+
+    def begin(self, client: Client, task: Task) -> Session | None:
+        return TopicSession(self, client)
+
+
+class TopicSession(Session):
+    """One task: a producer for each topic that its rows name."""
+
+    def __init__(self, sink: TopicSink, client: Client) -> None:
+        self.sink = sink
+        self.client = client
+        self.producers: dict[str, Producer] = {}
+
+    def send(self, batch: pa.RecordBatch) -> None:
+        for topic, rows in self.by_topic(batch):
+            producer = self.producer(topic)
+            for partition, part in by_partition(self.columns(rows)):
+                producer.send_batch(part, partition=partition, timeout=self.sink.settings.timeout)
+
+    def by_topic(self, batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
+        """The rows of each topic, in their order."""
+        if self.sink.settings.topic is not None:
+            return [(self.sink.settings.topic, batch)]
+        column = batch.column(batch.schema.get_field_index("topic"))
+        if column.null_count:
+            raise ValueUnsupported("null topic present in the data. Use the topic option for setting a default topic.")
+        names = pc.unique(column).to_pylist()
+        return [(name, batch if len(names) == 1 else batch.filter(pc.equal(column, name))) for name in names]
+
+    def producer(self, topic: str) -> Producer:
+        found = self.producers.get(topic)
+        if found is None:
+            found = self.producers[topic] = self.client.producer(topic)
+        return found
+
+    def columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """What a producer takes, under its names."""
+        names, arrays = [], []
+        for name in self.sink.columns:
+            if name == "topic":
+                continue
+            array = batch.column(batch.schema.get_field_index(name))
+            if name == "headers":
+                array = pairs(array)
+            names.append(name)
+            arrays.append(array)
+        return pa.RecordBatch.from_arrays(arrays, names=names)
+
+    def finish(self) -> Written:
+        for producer in self.producers.values():
+            producer.flush(self.sink.settings.timeout)
+        for producer in self.producers.values():
+            producer.close(self.sink.settings.timeout)
+        return Written(self.rows)
+
+    def abort(self) -> None:
+        for producer in self.producers.values():
+            try:
+                producer.close(0.0)
+            except WireprotoError:
+                continue  # the task fails with its own error
+
+
+def pairs(array: pa.Array) -> pa.Array:
+    """Spark's headers as the producer's: ``list<struct<name, value>>``."""
+    return array.cast(pa.list_(_PAIR)) if array.type.value_type.field(0).name == "name" else renamed(array)
+
+
+def renamed(array: pa.Array) -> pa.Array:
+    """The same list with its pairs' fields renamed; null lists stay null."""
+    inner = array.values
+    struct = pa.StructArray.from_arrays(
+        [inner.field(0), inner.field(1)], fields=list(_PAIR), mask=inner.is_null() if inner.null_count else None
+    )
+    return pa.Array.from_buffers(pa.list_(_PAIR), len(array), array.buffers()[:2], offset=array.offset, children=[struct])
+
+
+def by_partition(batch: pa.RecordBatch) -> list[tuple[int | None, pa.RecordBatch]]:
+    """The rows of each partition that a column names, in their order; None for those without."""
+    index = batch.schema.get_field_index("partition")
+    if index < 0:
+        return [(None, batch)]
+    column = batch.column(index)
+    rest = batch.drop_columns(["partition"])
+    if column.null_count == len(column):
+        return [(None, rest)]
+    numbers = pc.unique(column).to_pylist()
+    if len(numbers) == 1:
+        return [(numbers[0], rest)]
+    return [(one, rest.filter(pc.is_null(column) if one is None else pc.equal(column, one))) for one in numbers]
