@@ -90,21 +90,23 @@ def transaction(kafka: Kafka, name: str, *, commit: bool) -> Iterator[Any]:
 
 
 def admin(kafka: Kafka) -> Any:
-    """librdkafka's administration."""
+    """librdkafka's administration; what it promises comes only while somebody holds it."""
     return confluent_kafka.admin.AdminClient({"bootstrap.servers": kafka.bootstrap})
 
 
 def expire(kafka: Kafka, topic: str, partition: int, before: int) -> None:
     """Delete a partition's records before an offset."""
     place = confluent_kafka.TopicPartition(topic, partition, before)
-    for outcome in admin(kafka).delete_records([place]).values():
+    client = admin(kafka)
+    for outcome in client.delete_records([place]).values():
         outcome.result(SECONDS)
 
 
 def grow(kafka: Kafka, topic: str, partitions: int) -> None:
     """Give the topic more partitions, and wait until they are led."""
-    for outcome in admin(kafka).create_partitions([confluent_kafka.admin.NewPartitions(topic, partitions)]).values():
+    client = admin(kafka)
+    for outcome in client.create_partitions([confluent_kafka.admin.NewPartitions(topic, partitions)]).values():
         outcome.result(SECONDS)
-    with wireproto.connect(kafka.url) as client:
-        while len(client.admin().positions(topic)) < partitions:
+    with wireproto.connect(kafka.url) as ours:
+        while len(ours.admin().positions(topic)) < partitions:
             pass

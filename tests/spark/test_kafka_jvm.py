@@ -208,7 +208,7 @@ def test_a_table_that_does_not_fit_is_refused_by_both(
 def test_overwrite_is_refused_by_both(jvm: SparkSession, kafka: Kafka, topic: str) -> None:
     rows = frame(jvm, kafka, WIRE, subscribe=topic).select("value")
     for form in (JVM, WIRE):
-        with pytest.raises(Exception, match="(?i)append"):
+        with pytest.raises(Exception, match=r"(?i)append"):
             rows.write.format(form).options(**{"kafka.bootstrap.servers": kafka.bootstrap, "topic": topic}).mode("overwrite").save()
 
 

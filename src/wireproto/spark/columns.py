@@ -30,11 +30,18 @@ Column = Callable[["Batch", pa.RecordBatch], pa.Array]
 
 @dataclass(frozen=True)
 class LogFormat:
-    """What differs between the logs: Spark type text and a maker for each column, and options that the Reader needs for a column."""
+    """What differs between the logs.
+
+    Attributes:
+        columns: Spark type text and a maker for each column. default: those of a schema that nobody gave, in order.
+        sources: the core's columns that a maker takes, where that is not one of the same name.
+        position: a core column that is always cheap: what is decoded when no other is wanted.
+    """
 
     columns: Mapping[str, tuple[str, Column]]
     default: tuple[str, ...]
-    needs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    position: str = "offset"
 
     def ddl(self, extra: Iterable[str] = ()) -> str:
         """The schema as DDL, default columns first."""
@@ -50,19 +57,17 @@ class LogFormat:
 
     def check(self, schema: StructType) -> None:
         """Refuse a schema that names columns or types which the format does not have."""
-        from pyspark.sql.types import _parse_datatype_string
-
         for column in schema.fields:
             if column.name not in self.columns:
                 raise OptionError(f"the schema names a column {column.name!r}; this format has {', '.join(self.columns)}")
             kind = self.columns[column.name][0]
             found, wanted = column.dataType.simpleString(), kind.replace(": ", ":").replace(", ", ",")
-            if found != wanted and found != _parse_datatype_string(kind).simpleString():
+            if found != wanted:
                 raise OptionError(f"the schema has {column.name} as {found}; it is {kind}")
 
-    def reader_options(self, names: Iterable[str]) -> dict[str, Any]:
-        """What the Reader needs for these columns."""
-        return {name: value for column in names for name, value in self.needs.get(column, {}).items()}
+    def core(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The core's columns that these are made of: what has to be decoded."""
+        return tuple(sorted({source for name in names for source in self.sources.get(name, (name,))})) or (self.position,)
 
 
 class Maker:
@@ -157,6 +162,7 @@ def offsets_of(lengths: pa.Array) -> pa.Array:
     return pa.concat_arrays([pa.array([0], pa.int32()), sums])
 
 
+NOTHING: dict[str, tuple[str, ...]] = {"topic": (), "partition": (), "timestampType": ()}  # sources of columns that need none
 COMMON: dict[str, tuple[str, Column]] = {
     "key": ("binary", plain("key")),
     "value": ("binary", plain("value")),

@@ -128,7 +128,7 @@ class KafkaLog(Log):
 
     def read(self, client: Client, span: Span, columns: tuple[str, ...]) -> Iterator[Batch]:
         found = cast(KafkaClient, client)
-        options = found.options.replace(**self.form.reader_options(columns))
+        options = found.options.replace(columns=self.form.core(columns))
         if span.topic not in found.cluster.topics:
             found.topic_entry(span.topic, found.deadline())
         fetcher = Fetcher(found, options, _PURPOSE)

@@ -174,7 +174,7 @@ class Log(ABC):
         """Batches of the span, in order; whatever stands in it and is not there any more is passed over or raises DataLoss."""
         start, stop = {span.key: span.start}, {span.key: span.stop}
         deadline = time.monotonic() + self.settings.poll_timeout
-        with client.reader(span.topic, start=start, stop=stop, **self.form.reader_options(columns)) as reader:
+        with client.reader(span.topic, start=start, stop=stop) as reader:
             while not reader.done:
                 batch = reader.poll(max(0.0, deadline - time.monotonic()))
                 if batch is not None:

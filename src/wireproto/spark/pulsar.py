@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import OptionError
 from ..position import Position
-from .columns import COMMON, LogFormat, plain
+from .columns import COMMON, NOTHING, LogFormat, plain
 from .log import Log, Positions, Span, parse_place
 from .options import Options, ReadSettings, address, read_settings
 from .source import LogSource, client_options
@@ -26,6 +26,7 @@ FORM = LogFormat(
         "index": ("int", plain("index")),
     },
     default=("key", "value", "topic", "partition", "ledger", "entry", "index", "timestamp", "timestampType"),
+    sources=NOTHING,
 )
 
 

@@ -6,7 +6,7 @@ Options: ``nameServer``, ``topic``, and those of all logs; ``rocketmq.*`` goes t
 from __future__ import annotations
 
 from ..errors import OptionError
-from .columns import COMMON, LogFormat, plain
+from .columns import COMMON, NOTHING, LogFormat, plain
 from .log import Log
 from .options import Options, ReadSettings, address, read_settings
 from .source import LogSource, client_options
@@ -14,6 +14,7 @@ from .source import LogSource, client_options
 FORM = LogFormat(
     columns={**COMMON, "offset": ("bigint", plain("offset"))},
     default=("key", "value", "topic", "partition", "offset", "timestamp", "timestampType"),
+    sources=NOTHING,
 )
 
 

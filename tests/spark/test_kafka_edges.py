@@ -1,0 +1,320 @@
+"""kafka-wire where a log is not a plain run of records: nulls, gaps, growth, transactions, loss, restarts. On a real broker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import wireproto
+from spark.streams import WIRE, drain, expire, frame, grow, kept, make, offsets, put, stream, transaction
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from brokers import Kafka
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),  # pandas, py4j and PySpark deprecations are not ours to mend
+    pytest.mark.broker("kafka-4.3.1"),
+]
+Fresh = Callable[[str], str]
+WHEN = 1_700_000_000_000
+OFF = {"failOnDataLoss": "false"}
+
+
+def numbers(*ranges: range, partition: int = 0) -> list[Any]:
+    return [(b"%d" % n, b"%d" % n, partition, WHEN + n) for part in ranges for n in part]
+
+
+def values(rows: Any) -> list[int]:
+    return sorted(int(row.value) for row in rows.select("value").collect())
+
+
+def test_nulls_headers_and_times_are_as_written(spark: SparkSession, kafka: Kafka, fresh: Fresh) -> None:
+    topic = fresh("facts")
+    make(kafka, topic)
+    put(kafka, topic, [(None, None, 0, WHEN), (b"", b"", 0, WHEN + 1, [("a", b"1"), ("a", None), ("é", b"")])])
+    rows = frame(spark, kafka, subscribe=topic, includeHeaders="true").orderBy("offset").collect()
+    assert [(row.key, row.value, row.headers) for row in rows] == [
+        (None, None, None),
+        (bytearray(), bytearray(), [("a", bytearray(b"1")), ("a", None), ("é", bytearray())]),
+    ]
+    assert [row.timestamp.timestamp() * 1000 for row in rows] == [WHEN, WHEN + 1]
+    assert [row.timestampType for row in rows] == [0, 0]
+
+
+def test_a_broker_s_own_time_is_told(spark: SparkSession, kafka: Kafka, fresh: Fresh) -> None:
+    topic = fresh("append-time")
+    make(kafka, topic, message_timestamp_type="LogAppendTime")
+    put(kafka, topic, numbers(range(3)))
+    rows = frame(spark, kafka, subscribe=topic).collect()
+    assert {row.timestampType for row in rows} == {1}
+    assert all(row.timestamp.timestamp() * 1000 > WHEN + 10**6 for row in rows)
+
+
+def test_facts_of_batches_come_on_request(spark: SparkSession, kafka: Kafka, fresh: Fresh) -> None:
+    topic = fresh("batches")
+    make(kafka, topic)
+    put(kafka, topic, numbers(range(5)), **{"enable.idempotence": True})
+    with transaction(kafka, topic, commit=True) as producer:
+        producer.produce(topic, b"5")
+    extra = "leaderEpoch,producerId,producerEpoch,sequence,isTransactional"
+    rows = frame(spark, kafka, subscribe=topic, extraColumns=extra).orderBy("offset").collect()
+    assert [row.isTransactional for row in rows] == [False] * 5 + [True]
+    assert [row.sequence for row in rows] == [0, 1, 2, 3, 4, 0]
+    assert len({row.producerId for row in rows}) == 2
+    assert {(row.leaderEpoch, row.producerEpoch) for row in rows} == {(0, 0)}
+    narrow = spark.read.format(WIRE).schema("sequence int, topic string").options(**{"kafka.bootstrap.servers": kafka.bootstrap})
+    assert sorted(narrow.option("subscribe", topic).load().collect())[-1] == (4, topic)
+    with pytest.raises(Exception, match=r"there is no column 'colour'.*extraColumns takes headers"):
+        frame(spark, kafka, subscribe=topic, extraColumns="colour")
+
+
+def test_empty_partitions_and_topics_give_nothing(spark: SparkSession, kafka: Kafka, fresh: Fresh) -> None:
+    topic = fresh("hollow")
+    make(kafka, topic, 3)
+    assert frame(spark, kafka, subscribe=topic).count() == 0
+    put(kafka, topic, numbers(range(4), partition=1))
+    assert values(frame(spark, kafka, subscribe=topic)) == [0, 1, 2, 3]
+    expire(kafka, topic, 1, 4)
+    assert frame(spark, kafka, subscribe=topic).count() == 0
+
+
+def test_a_compacted_partition_ends_though_its_last_records_are_gone(
+    spark: SparkSession, kafka: Kafka, fresh: Fresh, tmp_path: Path
+) -> None:
+    """Aborted and control records at the end, none of them to be handed out: reading ends where the log does."""
+    topic = fresh("gaps")
+    make(kafka, topic)
+    put(kafka, topic, numbers(range(3)))
+    for name in ("one", "two"):
+        with transaction(kafka, topic + name, commit=False) as producer:
+            for n in range(10, 15):
+                producer.produce(topic, b"%d" % n)
+    committed = {"subscribe": topic, "kafka.isolation.level": "read_committed"}
+    assert values(frame(spark, kafka, **committed)) == [0, 1, 2]
+    assert len(values(frame(spark, kafka, subscribe=topic))) == 13
+    assert values(frame(spark, kafka, minPartitions="5", **committed)) == [0, 1, 2]
+    drain(stream(spark, kafka, startingOffsets="earliest", maxOffsetsPerTrigger="4", **committed), tmp_path)
+    assert values(kept(spark, tmp_path)) == [0, 1, 2]
+    assert offsets(tmp_path)[-1] == {topic: {"0": 15}}
+
+
+def test_an_open_transaction_holds_a_reader_of_committed_records_back(spark: SparkSession, kafka: Kafka, fresh: Fresh) -> None:
+    topic = fresh("open")
+    make(kafka, topic)
+    put(kafka, topic, numbers(range(3)))
+    with transaction(kafka, topic, commit=True) as producer:
+        producer.produce(topic, b"3")
+        producer.flush(30)
+        put(kafka, topic, numbers(range(4, 6)))
+        assert values(frame(spark, kafka, subscribe=topic, **{"kafka.isolation.level": "read_committed"})) == [0, 1, 2]
+        assert values(frame(spark, kafka, subscribe=topic)) == [0, 1, 2, 3, 4, 5]
+    assert values(frame(spark, kafka, subscribe=topic, **{"kafka.isolation.level": "read_committed"})) == [0, 1, 2, 3, 4, 5]
+
+
+def test_partitions_added_meanwhile_are_read_from_their_beginning(spark: SparkSession, kafka: Kafka, fresh: Fresh, tmp_path: Path) -> None:
+    topic = fresh("growing")
+    make(kafka, topic)
+    put(kafka, topic, numbers(range(5)))
+    query = (
+        stream(spark, kafka, subscribe=topic, startingOffsets="earliest")
+        .writeStream.format("memory")
+        .queryName("growing")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    try:
+        query.processAllAvailable()
+        grow(kafka, topic, 3)
+        put(kafka, topic, numbers(range(5, 9), partition=2) + numbers(range(9, 12)))
+        query.processAllAvailable()
+        assert values(spark.table("growing")) == list(range(12))
+        assert json.loads(query.lastProgress["sources"][0]["latestOffset"]) == {topic: {"0": 8, "1": 0, "2": 4}}
+    finally:
+        query.stop()
+
+
+def test_a_partition_added_between_runs_is_read_too(spark: SparkSession, kafka: Kafka, fresh: Fresh, tmp_path: Path) -> None:
+    topic = fresh("grown")
+    make(kafka, topic)
+    put(kafka, topic, numbers(range(5)))
+    drain(stream(spark, kafka, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="3"), tmp_path)
+    grow(kafka, topic, 2)
+    put(kafka, topic, numbers(range(5, 9), partition=1))
+    drain(stream(spark, kafka, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="3"), tmp_path)
+    assert values(kept(spark, tmp_path)) == list(range(9))
+
+
+def test_expired_records_fail_the_query_or_are_passed_over_as_asked(
+    spark: SparkSession, kafka: Kafka, fresh: Fresh, tmp_path: Path
+) -> None:
+    topic = fresh("expired")
+    make(kafka, topic)
+    put(kafka, topic, numbers(range(10)))
+    drain(stream(spark, kafka, subscribe=topic, startingOffsets="earliest"), tmp_path)
+    put(kafka, topic, numbers(range(10, 20)))
+    expire(kafka, topic, 0, 15)
+    with pytest.raises(Exception, match=rf"{topic}-0 was to be read in \[10, 20\) and now holds \[15, 20\).*failOnDataLoss"):
+        drain(stream(spark, kafka, subscribe=topic), tmp_path)
+    drain(stream(spark, kafka, subscribe=topic, **OFF), tmp_path)
+    assert values(kept(spark, tmp_path)) == [*range(10), *range(15, 20)]
+    start = json.dumps({topic: {"0": 3}})
+    with pytest.raises(Exception, match="failOnDataLoss"):
+        frame(spark, kafka, subscribe=topic, startingOffsets=start).count()
+    assert values(frame(spark, kafka, subscribe=topic, startingOffsets=start, **OFF)) == [*range(15, 20)]
+
+
+def test_an_end_that_is_not_there_is_told_on_the_driver(spark: SparkSession, kafka: Kafka, fresh: Fresh) -> None:
+    topic = fresh("beyond")
+    make(kafka, topic)
+    put(kafka, topic, numbers(range(5)))
+    end = json.dumps({topic: {"0": 9}})
+    with pytest.raises(Exception, match=rf"endingOffsets asks for {topic}-0 up to 9, and the log ends at 5.*failOnDataLoss"):
+        frame(spark, kafka, subscribe=topic, endingOffsets=end).count()
+    assert values(frame(spark, kafka, subscribe=topic, endingOffsets=end, **OFF)) == [0, 1, 2, 3, 4]
+
+
+def test_a_topic_made_again_fails_the_query_or_starts_over_as_asked(
+    spark: SparkSession, kafka: Kafka, fresh: Fresh, tmp_path: Path
+) -> None:
+    topic = fresh("again")
+    make(kafka, topic)
+    put(kafka, topic, numbers(range(10)))
+    options = {"subscribePattern": topic, "startingOffsets": "earliest", "fetchOffset.retryIntervalMs": "10"}
+    drain(stream(spark, kafka, **options), tmp_path)
+    with wireproto.connect(kafka.url) as client:
+        client.admin().delete_topic(topic)
+    make(kafka, topic)
+    put(kafka, topic, numbers(range(10, 13)))
+    with pytest.raises(Exception, match=f"{topic}-0 went back from 10 to 3.*failOnDataLoss"):
+        drain(stream(spark, kafka, **options), tmp_path)
+
+
+def test_options_may_change_between_runs(spark: SparkSession, kafka: Kafka, fresh: Fresh, tmp_path: Path) -> None:
+    topic = fresh("changed")
+    make(kafka, topic, 2)
+    put(kafka, topic, numbers(range(10)) + numbers(range(10, 20), partition=1))
+    drain(stream(spark, kafka, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="5"), tmp_path)
+    put(kafka, topic, numbers(range(20, 30)))
+    more = {"subscribePattern": topic, "startingOffsets": "latest", "minPartitions": "4", "kafka.isolation.level": "read_committed"}
+    drain(stream(spark, kafka, **more), tmp_path)
+    put(kafka, topic, numbers(range(30, 35)))
+    drain(stream(spark, kafka, assign=json.dumps({topic: [0, 1]}), maxBytesPerTrigger="200"), tmp_path)
+    assert values(kept(spark, tmp_path)) == list(range(35))
+
+
+def test_a_stream_from_the_end_loses_nothing_when_its_first_batch_is_run_again(
+    spark: SparkSession, kafka: Kafka, fresh: Fresh, tmp_path: Path
+) -> None:
+    """Spark asks for the initial offset again then, and the end has moved."""
+    topic = fresh("late")
+    make(kafka, topic)
+    put(kafka, topic, numbers(range(5)))
+    drain(stream(spark, kafka, subscribe=topic), tmp_path)
+    for name in ("0", ".0.crc"):
+        (tmp_path / "checkpoint" / "commits" / name).unlink()
+    put(kafka, topic, numbers(range(5, 10)))
+    drain(stream(spark, kafka, subscribe=topic), tmp_path)
+    assert values(kept(spark, tmp_path)) == [5, 6, 7, 8, 9]
+
+
+def test_a_checkpoint_of_another_source_is_refused(spark: SparkSession, kafka: Kafka, fresh: Fresh, tmp_path: Path) -> None:
+    topic = fresh("foreign")
+    make(kafka, topic)
+    put(kafka, topic, numbers(range(5)))
+    rates = spark.readStream.format("rate").option("rowsPerSecond", "100").load()
+    query = rates.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    while not any((tmp_path / "checkpoint" / "commits").glob("[0-9]*")):
+        query.exception()
+    query.stop()
+    with pytest.raises(Exception, match=r"the checkpoint holds offsets of another source.*checkpointLocation"):
+        drain(stream(spark, kafka, subscribe=topic), tmp_path)
+
+
+def test_few_new_records_wait_for_more(spark: SparkSession, kafka: Kafka, fresh: Fresh, tmp_path: Path) -> None:
+    topic = fresh("patient")
+    make(kafka, topic)
+    put(kafka, topic, numbers(range(5)))
+    options = {"subscribe": topic, "startingOffsets": "earliest", "minOffsetsPerTrigger": "5", "maxTriggerDelay": "1h"}
+    query = (
+        stream(spark, kafka, **options)
+        .writeStream.format("memory")
+        .queryName("patient")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    try:
+        query.processAllAvailable()
+        put(kafka, topic, numbers(range(5, 8)))
+        query.processAllAvailable()
+        assert values(spark.table("patient")) == list(range(5))
+        put(kafka, topic, numbers(range(8, 10)))
+        while len(values(spark.table("patient"))) < 10:
+            assert query.exception() is None
+    finally:
+        query.stop()
+
+
+def test_what_was_processed_is_committed_to_a_group(spark: SparkSession, kafka: Kafka, fresh: Fresh, tmp_path: Path) -> None:
+    topic, group = fresh("lag"), fresh("lag-tools")
+    make(kafka, topic)
+    put(kafka, topic, numbers(range(5)))
+    options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "2", "commitOffsetsToGroup": group}
+    drain(stream(spark, kafka, **options), tmp_path)
+    with wireproto.connect(kafka.url) as client:
+        found = {key: place.text() for key, place in client.admin().group_positions(group, topic).items()}
+    assert found in ({(topic, 0): "4"}, {(topic, 0): "5"})  # Spark commits a batch when it plans the next one
+
+
+def test_a_stream_writes_all_of_its_rows_and_keeps_their_order(spark: SparkSession, kafka: Kafka, fresh: Fresh, tmp_path: Path) -> None:
+    topic, target = fresh("from"), fresh("to")
+    make(kafka, topic, 2)
+    make(kafka, target, 3)
+    put(kafka, topic, [(b"%d" % (n % 7), b"%d" % n) for n in range(2000)])
+    rows = stream(spark, kafka, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="900", includeHeaders="true")
+    query = (
+        rows.select("key", "value", "headers")
+        .writeStream.format(WIRE)
+        .options(**{"kafka.bootstrap.servers": kafka.bootstrap, "topic": target, "checkpointLocation": str(tmp_path)})
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(60)
+    found = frame(spark, kafka, subscribe=target).orderBy("partition", "offset").collect()
+    assert sorted(int(row.value) for row in found) == list(range(2000))
+    for key in {bytes(row.key) for row in found}:
+        one = [int(row.value) for row in found if row.key == key]
+        assert one == sorted(one)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"kafka.isolation.levle": "read_committed"}, r"unknown option kafka.isolation.levle; did you mean kafka.isolation.level\?"),
+        ({"startngOffsets": "earliest"}, r"unknown option 'startngoffsets'; did you mean startingOffsets\?"),
+        ({"kafka.isolation.level": "some"}, "kafka.isolation.level is 'some'; it takes read-committed, read-uncommitted"),
+        ({"kafka.ssl.truststore.location": "/x.jks"}, "kafka.ssl.truststore.type=PEM"),
+        ({"kafka.security.protocol": "SASL_SSL"}, "GSSAPI"),
+        ({"kafka.partitioner.class": "X"}, "partitioner.class"),
+        ({"maxTriggerDelay": "soon"}, "maxTriggerDelay is 'soon'; it takes a time such as 30s"),
+        ({"startingOffsets": '{"bad-options":{"0":-3}}'}, "-3"),
+        ({"startingOffsets": '{"bad-options":{"0":"1:2"}}'}, "it takes an offset"),
+        ({"startingOffsets": '{"elsewhere":{"0":1}}'}, "topics that are not read: elsewhere"),
+    ],
+)
+def test_a_mistake_is_named_with_its_remedy(spark: SparkSession, kafka: Kafka, options: dict[str, str], said: str) -> None:
+    with pytest.raises(Exception, match=said):
+        frame(spark, kafka, subscribe="bad-options", **options)
+
+
+def test_a_schema_that_does_not_fit_is_refused(spark: SparkSession, kafka: Kafka) -> None:
+    reader = spark.read.format(WIRE).options(**{"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": "any"})
+    with pytest.raises(Exception, match="the schema names a column 'colour'; this format has key, value"):
+        reader.schema("colour string").load().count()
+    with pytest.raises(Exception, match="the schema has offset as string; it is bigint"):
+        reader.schema("offset string").load().count()
