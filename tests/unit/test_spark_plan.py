@@ -107,7 +107,7 @@ def test_times_are_read_as_spark_writes_them() -> None:
             {
                 "security.protocol": "SASL_PLAINTEXT",
                 "sasl.mechanism": "PLAIN",
-                "sasl.jaas.config": "kafkashaded.org.apache.kafka.common.security.plain.PlainLoginModule required\n username=u\n password=p;",
+                "sasl.jaas.config": "kafkashaded.org.apache.kafka.common.security.plain.PlainLoginModule required\n username=u password=p;",
             },
             {"sasl": "PLAIN", "user": "u", "password": "value:p"},
         ),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -30,12 +31,29 @@ def client(url: str, options: Mapping[str, Any]) -> Client:
         _frozen.add(pid)
         gc.collect()
         gc.freeze()
+        sys.stderr = QuietEnd(sys.stderr)
         atexit.register(close_all)
     key = (pid, url, tuple(sorted(options.items())))
     found = _clients.get(key)
     if found is None:
         found = _clients[key] = connect(url, **options)
     return found
+
+
+class QuietEnd:
+    """Standard error without the trace that Spark's daemon prints when a LIMIT has closed the worker's socket: that is an ordinary end."""
+
+    def __init__(self, under: Any) -> None:
+        self._under = under
+
+    def write(self, text: str) -> int:
+        kind, _, trace = sys.exc_info()
+        if kind is BrokenPipeError and trace is not None and trace.tb_frame.f_code.co_filename.endswith("pyspark/daemon.py"):
+            return len(text)
+        return int(self._under.write(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._under, name)
 
 
 def forget(url: str, options: Mapping[str, Any]) -> None:
