@@ -21,7 +21,9 @@ from wireproto import wire
 from wireproto._codec import RemotingCommand, RocketBatchBuilder, decode_rocketmq
 from wireproto.errors import UnknownMessage
 from wireproto.message import Field, fields_of, message_class
-from wireproto.rocketmq import acl, codes
+from wireproto.rocketmq import acl, codes, fastjson
+from wireproto.rocketmq.bodies import HeartbeatData, SubscriptionData
+from wireproto.rocketmq.fastjson import ObjectKey
 from wireproto.rocketmq.forms import LANGUAGES
 from wireproto.rocketmq.ids import OffsetId
 
@@ -91,16 +93,44 @@ class Judge:
         self.version = version
         self.name = f"RocketMQ {version}"
         self.sent = list(ours(random.Random(SEED), classes(version)))
+        bodies = [{"json": fastjson.dumps(tree).hex(), "class": name} for name, tree in BODIES.items()]
         extra = [{"stored": data.hex()} for data in (stored_v2(4) if version > "5" else [])] + [{"batch": batch_of_ours().hex()}]
-        asked = [{"frame": item["data"].hex(), "class": item["class"]} for item in self.sent] + extra
+        asked = [{"frame": item["data"].hex(), "class": item["class"]} for item in self.sent] + extra + bodies
         lines = java.run(f"rocketmq-{version}", "RocketWire", str(SEED), str(ROUNDS), input=asked)
         self.lines: dict[str, list[dict[str, Any]]] = {}
         for line in lines:
             self.lines.setdefault(line["kind"], []).append(line)
+        decoded = self.lines["decoded"]
+        self.read = decoded[: len(self.sent)]
+        self.stored_read = decoded[len(self.sent) : len(self.sent) + len(extra) - 1]
+        self.batch_read = decoded[len(self.sent) + len(extra) - 1]
+        self.bodies_read = decoded[len(self.sent) + len(extra) :]
         self.classes = {line["name"]: line for line in self.lines["class"]}
         self.requests = {line["name"]: line["number"] for line in self.lines["code"] if line["of"] == "request"}
         self.responses = {line["name"]: line["number"] for line in self.lines["code"] if line["of"] == "response"}
 
+
+def queue(number: int) -> ObjectKey:
+    return ObjectKey({"brokerName": "broker-a", "queueId": number, "topic": "标签"})
+
+
+MEMBER = {"commitOffset": 7, "droped": False, "locked": False}
+ROUTE = {"brokerName": "b", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "topicSysFlag": 0}
+BROKER = {"cluster": "c", "brokerName": "b", "brokerAddrs": {0: "10.0.0.1:10911", 1: "10.0.0.2:10911"}}
+WANTED = SubscriptionData("T", "a || 标签", 5).tree()
+BODIES: dict[str, Any] = {
+    "ResetOffsetBody": {"offsetTable": {queue(0): 5, queue(1): 1 << 40}},
+    "GetConsumerStatusBody": {"consumerTable": {"c@1": {queue(0): 5}}, "messageQueueTable": {queue(2): 0}},
+    "ConsumerRunningInfo": {"mqTable": {queue(0): MEMBER}, "properties": {"P": "false"}, "statusTable": {}, "subscriptionSet": [WANTED]},
+    "ConsumerOffsetSerializeWrapper": {"offsetTable": {"t@g": {0: 12, 1: 13}}},
+    "QueryCorrectionOffsetBody": {"correctionOffsets": {0: 1, 7: -1}},
+    "ClusterInfo": {"brokerAddrTable": {"b": BROKER}, "clusterAddrTable": {"c": ["b"]}},
+    "TopicRouteData": {"brokerDatas": [BROKER], "queueDatas": [ROUTE], "filterServerTable": {}},
+    "HeartbeatData": fastjson.loads(HeartbeatData("c@1", ("p",), {"g": [SubscriptionData("T", "a || b", 3)]}).encode()),
+    "LockBatchRequestBody": {"consumerGroup": "g", "clientId": "c@1", "mqSet": [dict(queue(3))]},
+    "ConsumerConnection": {"connectionSet": [{"clientId": "c", "clientAddr": "a:1", "version": 409}], "subscriptionTable": {"T": WANTED}},
+}
+"""Bodies of the protocol by Java's class, with bare numbers and objects as keys."""
 
 _JUDGES: dict[str, Judge] = {}
 
@@ -331,7 +361,7 @@ def some_value(rng: random.Random, field: Field) -> Any:
 
 
 def test_java_reads_what_we_write(judge: Judge, oracle: Callable[..., None]) -> None:
-    answers = judge.lines["decoded"][: len(judge.sent)]
+    answers = judge.read
     assert len(answers) == len(judge.sent) > 1000
     for item, line in zip(judge.sent, answers, strict=True):
         assert "error" not in line, (item["message"], line)
@@ -380,7 +410,7 @@ def test_stored_messages(judge: Judge, oracle: Callable[..., None]) -> None:
         assert columns.values() == [bytes.fromhex(line["values"]["body"])]
         assert columns.facts["commit_log_offset"] == [line["values"]["commitLogOffset"]]
     assert kinds == {0, 0x10, 0x20, 0x30}
-    newer = judge.lines["decoded"][len(judge.sent) : -1]
+    newer = judge.stored_read
     assert len(newer) == (4 if judge.version > "5" else 0)
     for data, line in zip(stored_v2(len(newer)), newer, strict=True):
         check_stored(wire.decode("rocketmq", "StoredMessage", 0, data), line["values"])
@@ -427,11 +457,43 @@ def test_batches(judge: Judge, oracle: Callable[..., None]) -> None:
         ]
         assert found == line["values"]
         assert wire.encode("rocketmq", "MessageBatch", 0, fields) == data
-    read = judge.lines["decoded"][-1]["values"]
+    read = judge.batch_read["values"]
     assert [(item["flag"], bytes.fromhex(item["body"])) for item in read] == [(number, b"v%d" % number) for number in range(5)]
     for number, item in enumerate(read):
         assert item["properties"] == {"KEYS": f"key-{number}", "标": "签", "UNIQ_KEY": "UNIQUE", "WAIT": "true"}
     oracle(judge.name, batches=len(judge.lines["batch"]) + 1)
+
+
+def same_keys(tree: Any) -> Any:
+    """The tree as the reader gives it: bare numbers as keys are text."""
+    if isinstance(tree, dict):
+        return {key if isinstance(key, ObjectKey) else str(key): same_keys(value) for key, value in tree.items()}
+    return sorted(map(same_keys, tree), key=str) if isinstance(tree, list) else tree
+
+
+def holds(found: Any, wanted: Any, path: str) -> None:
+    """Everything wanted is there; Java adds fields that have a default."""
+    if isinstance(wanted, dict):
+        assert isinstance(found, dict), path
+        for key, value in wanted.items():
+            assert key in found, f"{path}.{key}"
+            holds(found[key], value, f"{path}.{key}")
+    elif isinstance(wanted, list):
+        assert len(found) == len(wanted), path
+        for at, (one, other) in enumerate(zip(found, wanted, strict=True)):
+            holds(one, other, f"{path}[{at}]")
+    else:
+        assert found == wanted, path
+
+
+def test_bodies_with_keys_that_are_no_text(judge: Judge, oracle: Callable[..., None]) -> None:
+    """Java reads our bodies, and we read what it makes of them."""
+    assert len(judge.bodies_read) == len(BODIES)
+    for (name, tree), line in zip(BODIES.items(), judge.bodies_read, strict=True):
+        assert "error" not in line, (name, line)
+        holds(same_keys(fastjson.loads(bytes.fromhex(line["hex"]))), same_keys(tree), name)
+    assert b'{{"' in b"".join(bytes.fromhex(line["hex"]) for line in judge.bodies_read), "objects as keys"
+    oracle(judge.name, bodies=len(BODIES))
 
 
 def test_message_ids(judge: Judge, oracle: Callable[..., None]) -> None:

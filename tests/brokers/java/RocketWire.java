@@ -5,7 +5,8 @@
 //   class     {"name", "action": request code or null, "fields": [[name, type, required], …], "untouched": {name: text}}    every header class
 //   frame     {"class", "way": "encode" | "fast", "binary", "code", …, "values": {name: text}, "hex"}     COUNT of each class and header type
 //   stored    {"hex", "values"}       batch {"hex", "values"}       id {"host", "port", "offset", "text"}       acl {"ext", "body", "secret", "signature"}
-//   stdin: {"frame": hex, "class": name} → decoded {"code", …, "values"}      {"stored": hex} → decoded {"values"}      {"batch": hex} → decoded {"values"}
+//   stdin: {"json": hex, "class": name} → decoded {"hex"}: a body of the protocol, decoded and encoded again
+//   {"frame": hex, "class": name} → decoded {"code", …, "values"}      {"stored": hex} → decoded {"values"}      {"batch": hex} → decoded {"values"}
 import com.alibaba.fastjson.*;
 import io.netty.buffer.*;
 import java.io.*;
@@ -30,6 +31,7 @@ public class RocketWire {
     };
     static Random random;
     static final Map<String, Class<? extends CommandCustomHeader>> CLASSES = new TreeMap<>();
+    static final Map<String, String> BODIES = new HashMap<>();
 
     public static void main(String[] a) throws Exception {
         random = new Random(Long.parseLong(a[0]));
@@ -127,6 +129,10 @@ public class RocketWire {
             try (JarFile jar = new JarFile(path)) {
                 for (JarEntry entry : Collections.list(jar.entries())) {
                     String name = entry.getName();
+                    if (name.contains("/protocol/") && name.endsWith(".class") && !name.contains("Header")) {
+                        String full = name.replace('/', '.').substring(0, name.length() - 6);
+                        BODIES.put(full.substring(full.lastIndexOf('.') + 1), full);
+                    }
                     if (!name.endsWith(".class") || !name.contains("Header") || name.contains("$")) continue;
                     Class<?> found = Class.forName(name.replace('/', '.').substring(0, name.length() - 6), false, RocketWire.class.getClassLoader());
                     if (!CommandCustomHeader.class.isAssignableFrom(found) || Modifier.isAbstract(found.getModifiers())) continue;
@@ -337,6 +343,10 @@ public class RocketWire {
                 List<Object> found = new ArrayList<>();
                 for (Message one : MessageDecoder.decodeMessages(ByteBuffer.wrap(bytes(asked.getString("batch"))))) found.add(plain(one));
                 return object("kind", "decoded", "values", found);
+            }
+            if (asked.containsKey("json")) {
+                Object body = RemotingSerializable.decode(bytes(asked.getString("json")), Class.forName(BODIES.get(asked.getString("class"))));
+                return object("kind", "decoded", "hex", hex(RemotingSerializable.encode(body)));
             }
             byte[] whole = bytes(asked.getString("frame"));
             RemotingCommand command = RemotingCommand.decode(ByteBuffer.wrap(Arrays.copyOfRange(whole, 4, whole.length)));
