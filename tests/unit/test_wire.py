@@ -213,6 +213,15 @@ def test_a_pulsar_command_cut_behind_its_type_is_truncated():
                 wire.decode("pulsar", "BaseCommand", 0, data[:end])
 
 
+def test_an_unsigned_number_that_java_wrote_as_a_negative_one_stays_that():
+    permits = b"\x08\x0b\x5a\x0d\x08\x07\x10" + b"\xff" * 9 + b"\x01"
+    fields = wire.decode("pulsar", "BaseCommand", 0, permits)
+    assert fields["flow"] == {"consumer_id": 7, "messagePermits": -1}
+    assert wire.encode("pulsar", "BaseCommand", 0, fields) == permits
+    fields["flow"]["messagePermits"] = 2**32 - 1
+    assert wire.encode("pulsar", "BaseCommand", 0, fields) == b"\x08\x0b\x5a\x08\x08\x07\x10" + b"\xff" * 4 + b"\x0f"
+
+
 def test_unknown_pulsar_commands_and_fields_pass_unharmed():
     command = bytes.fromhex("0863" "9a0603616263" "a80601" "b5060a000000" "b9060b00000000000000")  # noqa: ISC001  # fmt: skip
     data = struct.pack(">ii", len(command) + 4, len(command)) + command

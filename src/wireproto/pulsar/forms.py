@@ -6,7 +6,8 @@
 
 As JSON a message has the fields that are set, under the .proto's names: enums as names, bytes as base64; what the schema does not know
 stands in ``unknown_fields``. Fields are written in the order of the .proto, as Pulsar's Java classes do; CONNECT of a client in C++ or
-Python has them by number, which shows as ``"field_order": "number"`` and is kept. A frame is ``{"command", "broker_entry_metadata",
+Python has them by number, which shows as ``"field_order": "number"`` and is kept. A uint32 that Java wrote as a negative number (in ten
+bytes) is shown as one. A frame is ``{"command", "broker_entry_metadata",
 "checksum", "metadata", "payload", "messages"}``: ``payload`` is what is on the wire; ``messages`` shows a batch readably
 (``messages_error`` why that failed) and is used for encoding when there is no payload. The checksum is verified, and computed anew when
 encoding; without the field there is none.
@@ -88,7 +89,7 @@ class Frame:
         if data[source.at : source.at + 2] == b"\x0e\x02":
             source.take(2)
             raw = source.take(source.number(4, signed=False), "broker_entry_metadata")
-            shown["broker_entry_metadata"] = to_dict(parse(api.BrokerEntryMetadata, raw, "Frame", "broker_entry_metadata"))
+            shown["broker_entry_metadata"] = read(api.BrokerEntryMetadata, raw, "Frame", "broker_entry_metadata")
         if data[source.at : source.at + 2] == b"\x0e\x01":
             source.take(2)
             shown["checksum"] = source.number(4, signed=False)
@@ -96,8 +97,9 @@ class Frame:
                 raise ChecksumMismatch(
                     f"CRC-32C {shown['checksum']:#x} announced, {found:#x} found", message="Frame", path="checksum", offset=source.at - 4
                 )
-        metadata = parse(api.MessageMetadata, source.take(source.number(4, signed=False), "metadata"), "Frame", "metadata")
-        shown["metadata"] = to_dict(metadata)
+        raw = source.take(source.number(4, signed=False), "metadata")
+        metadata = parse(api.MessageMetadata, raw, "Frame", "metadata")
+        shown["metadata"] = read(api.MessageMetadata, raw, "Frame", "metadata", metadata)
         payload = data[source.at :]
         shown["payload"] = base64_of(payload)
         if metadata.HasField("num_messages_in_batch") and not metadata.encryption_keys:
@@ -176,7 +178,10 @@ def split(metadata: api.MessageMetadata, payload: bytes) -> Iterator[dict[str, A
         where = f"messages[{index}]"
         raw = source.take(source.number(4, where, signed=False), where)
         single = parse(api.SingleMessageMetadata, raw, "Frame", where)
-        yield {"metadata": to_dict(single), "payload": base64_of(source.take(single.payload_size, where))}
+        yield {
+            "metadata": read(api.SingleMessageMetadata, raw, "Frame", where, single),
+            "payload": base64_of(source.take(single.payload_size, where)),
+        }
     if source.at != source.stop:
         raise source.error(Malformed, f"{source.stop - source.at} bytes left over", "messages")
 
@@ -220,9 +225,35 @@ def parse(cls: Any, data: bytes, message: str, path: str | None = None) -> Any:
 def read(cls: Any, data: bytes, message: str, path: str | None = None, found: Any = None) -> dict[str, Any]:
     """The message as `to_dict` gives it (from its bytes, or as it was parsed of them), telling the order of its fields if it is another."""
     shown = to_dict(parse(cls, data, message, path) if found is None else found)
-    if _serialize(cls, shown, message, "") != data and _serialize(cls, shown, message, "", by_number=True) == data:
-        shown["field_order"] = "number"
+    if _serialize(cls, shown, message, "") != data:
+        _sign(cls.DESCRIPTOR, Bytes(data, message), shown)
+        if _serialize(cls, shown, message, "") != data and _serialize(cls, shown, message, "", by_number=True) == data:
+            shown["field_order"] = "number"
     return shown
+
+
+def _sign(descriptor: Any, source: Bytes, shown: dict[str, Any]) -> None:
+    """Show a uint32 that was written as a negative number as one: Java's classes keep an int, and write -1 in ten bytes."""
+    seen: dict[str, int] = {}
+    while source.at < source.stop:
+        key = source.varint()
+        field = descriptor.fields_by_number.get(key >> 3)
+        if key & 7 == 0:
+            value = source.varint(bits=64)
+            if field is not None and field.type == FieldDescriptor.TYPE_UINT32 and value >> 32 == 0xFFFFFFFF:
+                shown[field.name] = value - (1 << 64)
+            continue
+        size = source.varint() if key & 7 == 2 else 8 if key & 7 == 1 else 4
+        inner = shown.get(field.name) if field is not None and field.message_type is not None and key & 7 == 2 else None
+        if isinstance(inner, list):
+            index = seen[field.name] = seen.get(field.name, -1) + 1
+            inner = inner[index] if index < len(inner) else None
+        if not isinstance(inner, dict):
+            source.take(size)
+            continue
+        whole, source.stop = source.stop, source.at + size
+        _sign(field.message_type, source, inner)
+        source.stop = whole
 
 
 def to_dict(found: Message) -> dict[str, Any]:
@@ -366,6 +397,8 @@ def _field_bytes(cls: Any, field: Any, value: Any, message: str, path: str, by_n
     elif isinstance(value, bool) != (field.type == FieldDescriptor.TYPE_BOOL):
         wanted = "a boolean" if field.type == FieldDescriptor.TYPE_BOOL else "a number or text"
         raise Malformed(f"{wanted} expected", message=message, path=path)
+    elif field.type == FieldDescriptor.TYPE_UINT32 and isinstance(value, int) and -(1 << 31) <= value < 0:
+        return _varint(field.number << 3) + _varint(value + (1 << 64))
     single = cls()
     try:
         if _repeated(field):
@@ -453,6 +486,6 @@ def _number(field: FieldDescriptor | None, value: Any) -> Any:
         return known.name if known is not None else value
     if field.type == FieldDescriptor.TYPE_BOOL:
         return value != 0
-    if field.type in (FieldDescriptor.TYPE_INT32, FieldDescriptor.TYPE_INT64) and value >= 1 << 63:
+    if field.type in (FieldDescriptor.TYPE_INT32, FieldDescriptor.TYPE_INT64, FieldDescriptor.TYPE_UINT32) and value >= 1 << 63:
         return value - (1 << 64)
     return value

@@ -17,7 +17,6 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
-import java.util.Set;
 import java.util.TreeSet;
 import java.util.zip.ZipFile;
 import org.apache.pulsar.common.api.proto.BaseCommand;
@@ -35,9 +34,9 @@ import com.scurrilous.circe.checksum.Crc32cIntChecksum;
 /**
  * Pulsar's generated classes and its Commands as judges of our schema, our messages and our frames.
  *   schema                 every message with its fields (number, type, label, default), every enum with its values
- *   random SEED COUNT UNSIGNED      COUNT random fillings of every command, and of every other message: bytes and values
+ *   random SEED COUNT      COUNT random fillings of every command, and of every other message: bytes and values
  *   reread                 {"message", "hex"} in: the values that the class reads, and the bytes that it makes of them again
- *   frames SEED COUNT UNSIGNED      SEND and MESSAGE frames: checksum or not, broker entry metadata or not, single or batch, every codec
+ *   frames SEED COUNT      SEND and MESSAGE frames: checksum or not, broker entry metadata or not, single or batch, every codec
  *   reread-frames          {"hex"} in: what Commands reads of a frame
  * Values are keyed by field number: the classes keep no names.
  */
@@ -46,14 +45,13 @@ public class PulsarWire {
     static final String PACKAGE = "org.apache.pulsar.common.api.proto.";
     static final Random CHANCE = new Random();
     static final Map<Class<?>, List<Slot>> SLOTS = new HashMap<>();
-    static Set<String> UNSIGNED = Set.of();  // uint32 fields as "Message.number": the classes hold an int, and write a negative one in ten bytes
 
     public static void main(String[] args) throws Exception {
         switch (args[0]) {
             case "schema" -> schema();
-            case "random" -> random(Long.parseLong(args[1]), Integer.parseInt(args[2]), Set.of(args[3].split(",")));
+            case "random" -> random(Long.parseLong(args[1]), Integer.parseInt(args[2]));
             case "reread" -> reread();
-            case "frames" -> frames(Long.parseLong(args[1]), Integer.parseInt(args[2]), Set.of(args[3].split(",")));
+            case "frames" -> frames(Long.parseLong(args[1]), Integer.parseInt(args[2]));
             case "reread-frames" -> rereadFrames();
             default -> throw new IllegalArgumentException(args[0]);
         }
@@ -211,8 +209,7 @@ public class PulsarWire {
 
     // ---- random messages ------------------------------------------------------------------------------------------------
 
-    static void random(long seed, int count, Set<String> unsigned) throws Exception {
-        UNSIGNED = unsigned;
+    static void random(long seed, int count) throws Exception {
         CHANCE.setSeed(seed);
         for (Slot command : slots(BaseCommand.class)) {
             if (command.number == 1) {
@@ -257,9 +254,7 @@ public class PulsarWire {
                 if (child) {
                     fill(slot.set.invoke(message), depth + 1);
                 } else {
-                    Object value = scalar(slot.type);
-                    boolean unsigned = UNSIGNED.contains(plain(message.getClass()) + "." + slot.number);
-                    slot.set.invoke(message, unsigned ? (Object) ((Integer) value & Integer.MAX_VALUE) : value);
+                    slot.set.invoke(message, scalar(slot.type));
                 }
             }
         }
@@ -361,8 +356,7 @@ public class PulsarWire {
         }
     }
 
-    static void frames(long seed, int count, Set<String> unsigned) throws Exception {
-        UNSIGNED = unsigned;
+    static void frames(long seed, int count) throws Exception {
         CHANCE.setSeed(seed);
         for (int i = 0; i < count; i++) {
             MessageMetadata metadata = new MessageMetadata();
