@@ -92,11 +92,15 @@ cdef class Event(Waitable):
 
 cdef class Mailbox(Waitable):
     cdef object handler
+    cdef object prompt      # what a waiting thread that reads may do with an item, or None
     cdef object items       # deque of (item, size)
     cdef bint queued        # on the keeper's list
+    cdef bint serving       # a thread is at the items of this mailbox
     cdef bint shut
     cdef size_t bytes, limit
     cdef list paused        # connections not read because of this mailbox
+    cdef int serve_promptly(self) except -1
+    cdef int put_back(self, object item, size_t size) except -1
     cdef int deliver(self, object item, size_t size, Connection source) except -1
 
 
@@ -184,6 +188,7 @@ cdef class Loop:
     cdef Py_ssize_t slot_room
     # the keeper
     cdef object tasks       # deque of Mailbox or (fn, args)
+    cdef list prompts       # mailboxes that the thread which has just read serves itself
     cdef list timers        # heap of (when, number, Timer)
     cdef long timer_count, timers_dead
     cdef int keeper         # its state
@@ -203,7 +208,9 @@ cdef class Loop:
     cdef int wait(self, Waitable w, double deadline) except -1
     cdef int lead(self, Waitable w, double deadline) except -1
     cdef int turn(self, double until) except -1
-    cdef void leave(self) noexcept
+    cdef int serve_prompts(self, Waitable w) except -1
+    cdef void leave(self, bint comes_back=*) noexcept
+    cdef void nudge(self) noexcept
     cdef void poke(self) noexcept
     cdef void kick(self) noexcept
     cdef void reap(self)

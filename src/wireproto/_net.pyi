@@ -86,9 +86,17 @@ class Mailbox:
         loop: the loop that feeds it.
         handler: when given, the keeper thread calls handler(item) in order, soon; it must not block nor run user code. Without, `get`.
         limit: bytes of unread frames above which the connections that feed this mailbox are not read.
+        prompt: a waiting thread that reads calls prompt(item) instead, at once; what it returns false for, or raises in, goes to the
+            handler, which must be able to do all of it again: a signal handler may raise at any point in prompt.
     """
 
-    def __init__(self, loop: Loop, handler: Callable[[Any], object] | None = None, limit: int | None = None) -> None: ...
+    def __init__(
+        self,
+        loop: Loop,
+        handler: Callable[[Any], object] | None = None,
+        limit: int | None = None,
+        prompt: Callable[[Any], bool] | None = None,
+    ) -> None: ...
     @property
     def unread(self) -> int: ...
     def __len__(self) -> int: ...

@@ -7,6 +7,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -262,3 +263,66 @@ def test_an_event_set_from_another_thread_wakes_the_reader_at_once(loop: Loop, c
         assert event.wait(soon()) == "x"
 
     assert quickest(wake) < 0.15
+
+
+class Steps:
+    """Replies to numbered requests, an event that the last one sets, and who took each: ("prompt" or "keeper", number, thread)."""
+
+    def __init__(self, loop: Loop, conn: Connection, count: int, fault: str = "") -> None:
+        self.taken: list[tuple[str, int, int]] = []
+        self.event = Event(loop)
+        self.count, self.fault = count, fault
+        box = Mailbox(loop, self.handle, prompt=self.prompt)
+        for number in range(count):
+            token = conn.next_token()
+            conn.submit(token, [struct.pack(">i", token), b"e", b"%d" % number], box)
+
+    def note(self, who: str, item: Any) -> None:
+        number = int(item.frame[4:])
+        self.taken.append((who, number, threading.get_ident()))
+        if number == self.count - 1:
+            self.event.set("over")
+
+    def handle(self, item: Any) -> None:
+        self.note("keeper", item)
+
+    def prompt(self, item: Any) -> bool:
+        if self.fault and int(item.frame[4:]) == 2:
+            if self.fault == "declines":
+                return False
+            raise KeyError("a signal handler's")
+        self.note("prompt", item)
+        return True
+
+
+def test_a_waiting_thread_serves_a_prompt_mailbox_itself(loop: Loop, conn: Connection) -> None:
+    """Unless the keeper was quicker to begin."""
+    mine = 0
+    for _ in range(200):
+        steps = Steps(loop, conn, 3)
+        assert steps.event.wait(soon()) == "over"
+        assert [number for _, number, _ in steps.taken] == [0, 1, 2]
+        assert all((thread == threading.get_ident()) == (who == "prompt") for who, _, thread in steps.taken)
+        mine += sum(who == "prompt" for who, _, _ in steps.taken)
+    assert mine > 300
+
+
+def test_while_nobody_waits_the_keeper_serves_a_prompt_mailbox(loop: Loop, conn: Connection) -> None:
+    steps = Steps(loop, conn, 5)
+    deadline = soon()
+    while not steps.event.done and time.monotonic() < deadline:
+        threading.Event().wait(0.001)
+    assert [(who, number) for who, number, _ in steps.taken] == [("keeper", number) for number in range(5)]
+
+
+@pytest.mark.parametrize("fault", ["declines", "is interrupted"])
+def test_what_prompt_does_not_end_goes_to_the_keeper_in_order(loop: Loop, conn: Connection, fault: str) -> None:
+    for _ in range(50):
+        steps = Steps(loop, conn, 6, fault)
+        try:
+            assert steps.event.wait(soon()) == "over"
+        except KeyError:
+            assert fault == "is interrupted"
+            assert steps.event.wait(soon()) == "over"
+        assert [number for _, number, _ in steps.taken] == list(range(6))
+        assert steps.taken[2][0] == "keeper"

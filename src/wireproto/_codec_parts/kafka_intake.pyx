@@ -85,6 +85,12 @@ cdef class KafkaRoom:
             taken = self.take(size)
         return taken
 
+    def release(self, KafkaOpenBatch batch not None):
+        """Take what a batch holds off the count, once."""
+        with cython.critical_section(self, batch):
+            self.held -= batch.size
+            batch.size = 0
+
     def put_back(self, int64_t size):
         """Take bytes off the count; wakes nobody."""
         with cython.critical_section(self):

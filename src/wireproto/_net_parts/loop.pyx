@@ -53,6 +53,7 @@ cdef class Loop:
         self.timers = []
         self.followers = deque()
         self.tasks = deque()
+        self.prompts = []
         self.wake_r, self.wake_w = os.pipe()
         os.set_blocking(self.wake_r, False)
         os.set_blocking(self.wake_w, False)
@@ -177,10 +178,13 @@ cdef class Loop:
                 self.led = True
             self.leads += 1
             self.leader_id = PyThread_get_thread_ident()
+            rc = 0
             try:
                 rc = self.lead(w, deadline)
             finally:
-                self.leave()
+                self.leave(rc == 4)
+            if self.prompts:
+                self.serve_prompts(w)
             if self.interrupted is not None:
                 self.raise_interrupted()
             if rc == 0 and not w.ready:
@@ -209,7 +213,8 @@ cdef class Loop:
         return rc
 
     cdef int lead(self, Waitable w, double deadline) except -1:
-        """Read until `w` is ready. 1: ready, closed or forked; 0: late; -2: a signal. The role is ours and stays so."""
+        """Read until `w` is ready. 1: ready, closed or forked; 0: late; -2: a signal; 4: `prompts` are to be served, then go on. The role is
+        ours and stays so."""
         cdef int rc
         self.target = w
         try:
@@ -222,13 +227,34 @@ cdef class Loop:
                     break
                 if rc == -2 or self.interrupted is not None:
                     return -2
+                if self.prompts:
+                    return 4
                 if rc == 0 or self.clock >= deadline:
                     return 0
             return 1
         finally:
             self.target = None
 
-    cdef void leave(self) noexcept:
+    cdef int serve_prompts(self, Waitable w) except -1:
+        """What the last turn brought for mailboxes that need not wait for the keeper. The role is not ours meanwhile."""
+        cdef Mailbox box
+        cdef bint leads_on = False
+        prompts, self.prompts = self.prompts, []
+        try:
+            while prompts:
+                box = prompts.pop(0)
+                box.serve_promptly()
+            leads_on = not w.ready
+        finally:
+            for box in prompts:                  # a signal handler raised
+                if not box.queued:
+                    box.queued = True
+                    self.task(box)
+            if not leads_on and not self.led:
+                self.nudge()
+        return 0
+
+    cdef void leave(self, bint comes_back=False) noexcept:
         """Give the role away: to the first follower that still waits, else to nobody."""
         cdef Seat seat
         self.leader_id = 0
@@ -238,6 +264,11 @@ cdef class Loop:
                 seat.free()
                 return
         self.led = False
+        if not comes_back:
+            self.nudge()
+
+    cdef void nudge(self) noexcept:
+        """Nobody reads now: wake the keeper where it relies on somebody who does."""
         if self.errands > 0:
             self.urgent = True
             self.kick()

@@ -3,6 +3,10 @@
 # A mailbox without a handler is read by threads that wait on it; one with a handler by the keeper. What lies unread counts against the
 # mailbox's limit and the loop's fetch_memory: above either, the connection that fed it is not read until half of it was taken away
 # (unless somebody waits for a reply on that very connection).
+#
+# With `prompt`, a waiting thread that has read need not hand the item to the keeper: it gives the role of reading away and calls
+# prompt(item). What prompt does not take (it returns false), or was interrupted in by a signal handler, goes back to the front for the
+# keeper's handler: so prompt must leave things such that handler may do all of it again. One thread at a time is at a mailbox's items.
 
 cdef size_t OVERHEAD = 128               # an item's own weight
 
@@ -17,9 +21,10 @@ cdef class Push:
 cdef class Mailbox(Waitable):
     """See _net.pyi."""
 
-    def __init__(self, Loop loop not None, handler=None, limit=None):
+    def __init__(self, Loop loop not None, handler=None, limit=None, prompt=None):
         self.loop = loop
         self.handler = handler
+        self.prompt = prompt
         self.limit = limit if limit is not None else 0
         self.items = deque()
         self.paused = []
@@ -41,7 +46,10 @@ cdef class Mailbox(Waitable):
         self.items.append((item, size))
         self.bytes += size
         if self.handler is not None:
-            if not self.queued:
+            if self.prompt is not None and self.loop.turning and self.loop.leader_id == PyThread_get_thread_ident():
+                if self not in self.loop.prompts:
+                    self.loop.prompts.append(self)
+            elif not self.queued:
                 self.queued = True
                 self.loop.task(self)
             if not self.limit:
@@ -73,13 +81,47 @@ cdef class Mailbox(Waitable):
     def _serve(self):
         """The keeper: handler(item) for everything there."""
         self.queued = False
-        while self.items and not self.shut:
-            item, size = self.items.popleft()
-            self._taken(size)
-            try:
-                self.handler(item)
-            except BaseException:
-                PyErr_WriteUnraisable(<PyObject *>self.handler)
+        if self.serving:
+            return                               # whoever is at it comes to the end, or hands over
+        self.serving = True
+        try:
+            while self.items and not self.shut:
+                item, size = self.items.popleft()
+                self._taken(size)
+                try:
+                    self.handler(item)
+                except BaseException:
+                    PyErr_WriteUnraisable(<PyObject *>self.handler)
+        finally:
+            self.serving = False
+
+    cdef int serve_promptly(self) except -1:
+        """The waiting thread that reads: prompt(item) for everything there."""
+        if self.serving or self.queued:
+            return 0
+        self.serving = True
+        try:
+            while self.items and not self.shut:
+                item, size = self.items.popleft()
+                try:
+                    if not self.prompt(item):
+                        self.put_back(item, size)
+                        break
+                except BaseException:
+                    self.put_back(item, size)
+                    raise
+                self._taken(size)
+        finally:
+            self.serving = False
+            if self.items and not self.queued and not self.shut:
+                self.queued = True
+                self.loop.task(self)
+        return 0
+
+    cdef int put_back(self, object item, size_t size) except -1:
+        if not self.shut:
+            self.items.appendleft((item, size))
+        return 0
 
     def get(self, double deadline=0.0):
         while True:

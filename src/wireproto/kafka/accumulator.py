@@ -311,6 +311,11 @@ class Accumulator:
         found += [lane.open for lane in self.lanes.values() if lane.open is not None and lane.open.count]
         return sorted(found)
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits to be sent."""
+        return not any(lane.waiting or (lane.open is not None and lane.open.count) for lane in self.lanes.values())
+
     def wakeup(self, now: float) -> float:
         """When something is due next: a linger, the end of a pause, an expiry. Infinity when nothing is."""
         soonest = _FOREVER

@@ -39,8 +39,12 @@ class SendBuffer(KafkaRoom):
 
     def give(self, size: int) -> None:
         """Give room back; everybody who waits looks again."""
+        self.put_back(size)
+        self.wake()
+
+    def wake(self) -> None:
+        """Room was given back."""
         with self._lock:
-            self.put_back(size)
             waiting, self._waiting = self._waiting, deque()
         for event in waiting:
             event.set()

@@ -76,7 +76,7 @@ class KafkaProducer(KafkaIntake):
         self._trouble: WireprotoError | None = None
         self._links: dict[int, Connection] = {}
         self._buffer = client.send_buffer
-        self._box = Mailbox(client.loop, self._replied)
+        self._box = Mailbox(client.loop, self._replied, prompt=self._replied_well)
         deadline = client.deadline()
         client.topic_entry(topic, deadline, create=options.auto_create)
         self._identity: Identity | None = None
@@ -373,16 +373,22 @@ class KafkaProducer(KafkaIntake):
                     continue
                 loads.setdefault(id(conn), (conn, []))[1].append(batch)
             wakeup = self._batches.wakeup(now)
+            more = bool(loads) and bool(self._batches.sendable(now))
         for batch in expired:
             self._fail(batch, self._expiry(batch))
-        for conn, batches in loads.values():
-            for part in outgoing.requests(batches, self.options.max_request_size):
-                self._send(conn, part)
+        left = [(conn, part) for conn, batches in loads.values() for part in outgoing.requests(batches, self.options.max_request_size)]
+        try:
+            while left:
+                self._send(*left.pop(0))
+        except BaseException:  # a signal handler's: what was taken and not sent goes back
+            for _, part in left:
+                self._retry(part, None, doubtful=True)
+            raise
         if missing or self._stale:
             self._prepare_soon(missing)
         if wakeup != float("inf"):
             self._arm(wakeup)
-        return bool(loads)
+        return more
 
     def _expiry(self, batch: Outgoing) -> TimedOut:
         doubt = "; it may still be in the log" if batch.doubtful else ""
@@ -416,7 +422,26 @@ class KafkaProducer(KafkaIntake):
             self._retry(batches, None, doubtful=True)
             raise
 
-    # --- answers: in the keeper ---
+    # --- answers: in the keeper, or at once in a waiting thread when all is well ---
+
+    def _replied_well(self, call: Call) -> bool:
+        """Take in an answer that all batches have landed; False leaves it to `_replied`. A signal may end this anywhere, and `_replied` do
+        it all again."""
+        sent: wire.Sent = call.context
+        batches: list[Outgoing] = sent.matter
+        try:
+            reply: ProduceResponse = wire.result(call)
+        except WireprotoError:
+            return False
+        answers = {part.index: part for topic in reply.responses for part in topic.partition_responses if not part.error_code}
+        if not all(batch.partition in answers for batch in batches):
+            return False
+        self._landed([(batch, answers[batch.partition].base_offset) for batch in batches])
+        with self._lock:
+            idle = self._batches.idle
+        if not idle:
+            self._pump()
+        return True
 
     def _replied(self, call: Call) -> None:
         sent: wire.Sent = call.context
@@ -461,14 +486,12 @@ class KafkaProducer(KafkaIntake):
         self._landed(landed)
 
     def _landed(self, batches: Iterable[tuple[Outgoing, int]]) -> None:
-        freed = 0
         for batch, base in batches:
             with self._lock:
                 self._batches.landed(batch)
-            freed += batch.size
             batch.outcome.set(base)
-        if freed:
-            self._buffer.give(freed)
+            self._buffer.release(batch)
+        self._buffer.wake()
 
     def _retry(self, batches: list[Outgoing], why: WireprotoError | None, *, doubtful: bool, at_once: bool = False) -> None:
         now = time.monotonic()
@@ -498,7 +521,8 @@ class KafkaProducer(KafkaIntake):
         with self._lock:
             self._failure = self._failure or why
         batch.outcome.fail(why)
-        self._buffer.give(batch.size)
+        self._buffer.release(batch)
+        self._buffer.wake()
 
     # --- leaders, connections and identities: in the worker thread ---
 
