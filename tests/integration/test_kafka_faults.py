@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import wireproto
-from brokers import Broker
+from brokers import Broker, Kafka
 from wireproto import LATEST
 from wireproto.errors import BufferFull, ConnectError, TimedOut, TransportError, ValueUnsupported
 from wireproto.kafka.codes import MessageTooLarge, OffsetOutOfRange, UnknownTopicOrPartition
@@ -230,3 +230,38 @@ def test_another_protocols_port_is_told_apart(broker: Broker) -> None:
     with wireproto.connect(f"kafka://{broker.addresses[0]}") as ours, pytest.raises(TransportError, match="kafka"):
         ours.admin().list_topics(timeout=5.0)
     assert time.monotonic() - began < 8.0
+
+
+def test_a_reader_is_sent_to_the_replica_in_its_rack_and_back() -> None:
+    """KIP-392: the leader answers with the nearest replica and without records; when that one dies, the leader serves."""
+    topic = f"near-{next(_numbers)}"
+    sent = [b"%06d" % number for number in range(3000)]
+    selector = {"replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector"}
+    with Kafka("4.3.1", nodes=3, settings=selector) as broker, wireproto.connect(broker.url, timeout=60.0) as writer:
+        writer.admin().create_topic(topic, partitions=1, replication=3, timeout=60.0)
+        with writer.producer(topic, batch_size=4000) as producer:
+            for value in sent[:2000]:
+                producer.send(value, timeout=60.0)
+        leader = writer.admin().describe_topic(topic).partitions[0].details["leader"]
+        near = 1 + leader % 3
+        with wireproto.connect(broker.url, rack=f"rack{near}", request_timeout=5.0) as client:
+            with client.reader(topic, stop=LATEST) as reader:
+                assert [value for batch in reader for value in batch.values()] == sent[:2000]
+                assert [cursor.replica for cursor in reader._fetcher.plan.cursors.values()] == [near], "the replica served"
+            with client.reader(topic) as reader:
+                got: list[bytes | None] = []
+
+                def read(count: int) -> None:
+                    deadline = time.monotonic() + 60
+                    while len(got) < count:
+                        assert time.monotonic() < deadline, f"{len(got)} of {count}"
+                        batch = reader.poll(1.0)
+                        got.extend(batch.values() if batch is not None else ())
+
+                read(2000)
+                broker.kill(near - 1)
+                with writer.producer(topic, batch_size=4000) as producer:
+                    for value in sent[2000:]:
+                        producer.send(value, timeout=60.0)
+                read(3000)
+    assert got == sent

@@ -36,6 +36,7 @@ class Cursor:
         max_bytes: how much to ask for; doubled when one batch does not fit.
         end: high watermark, or last stable offset for a reader of committed records, as of the last answer; -1: none yet.
         retry_at: not to be asked before. troubled_since: when its leader began to refuse, 0.0 while all is well.
+        replica: node that the leader sent us to, being nearer to our rack (KIP-392), until `replica_until`; -1: the leader is asked.
     """
 
     __slots__ = (
@@ -47,6 +48,8 @@ class Cursor:
         "partition",
         "paused",
         "position",
+        "replica",
+        "replica_until",
         "retry_at",
         "stop",
         "topic",
@@ -68,6 +71,8 @@ class Cursor:
         self.paused = False
         self.retry_at = 0.0
         self.troubled_since = 0.0
+        self.replica = -1
+        self.replica_until = 0.0
 
     @property
     def done(self) -> bool:
@@ -110,6 +115,7 @@ class FetchSettings:
     backoff: float
     patience: float
     rack: str = ""
+    replica_for: float = 300.0
 
 
 class FetchPlan:
@@ -161,7 +167,11 @@ class FetchPlan:
         return all(cursor.done for cursor in self.cursors.values())
 
     def due(self, leader: Callable[[str, int], int | None], busy: Iterable[int], now: float) -> dict[int, list[Cursor]]:
-        """Partitions to ask for now, by leader; those without a known leader make their topic stale."""
+        """Partitions to ask for now, by node; those without a known leader make their topic stale.
+
+        Args:
+            leader: the node to ask for a topic's partition: its cursor's `replica` where that is known, else the leader.
+        """
         asked: dict[int, list[Cursor]] = {}
         occupied = set(busy)
         if self._held >= self.settings.held:
@@ -171,6 +181,8 @@ class FetchPlan:
                 continue
             if cursor.stop is not None and cursor.ahead >= cursor.stop:
                 continue
+            if cursor.replica >= 0 and now >= cursor.replica_until:
+                cursor.replica = -1
             node = leader(cursor.topic, cursor.partition)
             if node is None:
                 self.stale.add(cursor.topic)
@@ -222,6 +234,7 @@ class FetchPlan:
         """No answer came: ask again, of whoever leads then."""
         for cursor, _ in asked.cursors:
             cursor.fetching = False
+            cursor.replica = -1
             cursor.retry_at = now + self.settings.backoff
             self.stale.add(cursor.topic)
 
@@ -248,9 +261,18 @@ class FetchPlan:
 
     def _take(self, cursor: Cursor, part: FetchPartitionData, now: float, *, alone: bool) -> None:
         if part.error_code:
-            self._refused(cursor, part.error_code, now)
+            if cursor.replica >= 0:  # the leader knows better what is wrong, if anything is
+                cursor.replica = -1
+                cursor.retry_at = now + self.settings.backoff
+            else:
+                self._refused(cursor, part.error_code, now)
             return
         cursor.troubled_since = 0.0
+        if part.preferred_read_replica >= 0 and part.preferred_read_replica != cursor.replica:
+            cursor.replica = part.preferred_read_replica
+            cursor.replica_until = now + self.settings.replica_for
+            if not part.records:
+                return  # nothing is said of what the log holds
         stable = part.last_stable_offset
         cursor.end = stable if self.settings.committed and stable >= 0 else part.high_watermark
         size = len(part.records) if part.records is not None else 0

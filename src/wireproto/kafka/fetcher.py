@@ -61,6 +61,7 @@ class Fetcher:
                 backoff=0.1,
                 patience=options.topic_patience,
                 rack=options.rack,
+                replica_for=options.metadata_max_age,
             )
         )
 
@@ -142,6 +143,10 @@ class Fetcher:
                 self._send(node, cursors, deadline, patient=patient)
 
     def _leader(self, topic: str, partition: int) -> int | None:
+        """The node to ask: a replica that the leader sent us to, or the leader."""
+        cursor = self.plan.cursors.get((topic, partition))
+        if cursor is not None and cursor.replica in self._client.cluster.nodes:
+            return cursor.replica
         node = self._client.cluster.leader(topic, partition)
         return None if node is None else node.id
 
