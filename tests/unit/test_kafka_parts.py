@@ -279,6 +279,25 @@ def test_an_end_without_records_is_reached() -> None:
     assert (chunk.records, chunk.next, cursor.ahead) == (None, 9, 9)
 
 
+def test_a_leader_that_names_a_nearer_replica_says_nothing_of_the_log() -> None:
+    """Its answer has no records though there are some: that is no gap. A replica that refuses sends us back to the leader."""
+    plan = FetchPlan(SETTINGS)
+    cursor = plan.add("t", 0, 5, 9)
+    _, asked = ask(plan)
+    plan.answer(asked, reply(high_watermark=12, last_stable_offset=12, preferred_read_replica=3), 12, 0.0)
+    assert plan.pop() is None
+    assert (cursor.ahead, cursor.replica, plan.done) == (5, 3, False)
+    _, asked = ask(plan)
+    plan.answer(asked, reply(error_code=1), 12, 1.0)
+    assert plan.pop() is None, "whether the offset is in the log is the leader's to say"
+    assert (cursor.ahead, cursor.replica) == (5, -1)
+    _, asked = ask(plan, 2.0)
+    plan.answer(asked, reply(high_watermark=12, last_stable_offset=12, preferred_read_replica=3), 12, 2.0)
+    assert cursor.replica == 3
+    plan.due(lambda topic, partition: 1, (), 2.0 + 301.0)
+    assert cursor.replica == -1, "the leader is asked anew after a while"
+
+
 def test_paused_partitions_keep_their_chunks_in_order() -> None:
     plan = FetchPlan(SETTINGS)
     first = plan.add("t", 0, 0)
