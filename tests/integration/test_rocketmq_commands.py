@@ -449,6 +449,38 @@ def test_a_broker_asks_what_became_of_a_transaction(broker: RocketMQ) -> None:
         scene.consumer.close()
 
 
+def test_a_broker_hands_on_the_answer_to_a_request_message(broker: RocketMQ) -> None:
+    """324 and 325 make the broker send 326 to the client that is named, and pass on whether that took it."""
+    with wireproto.connect(broker.url) as client:
+        scene = Scene(client, broker)
+        taken: list[remoting.Command] = []
+
+        def take(item: object) -> None:
+            assert isinstance(item, Push)
+            command = remoting.decode(item.frame)
+            taken.append(command)
+            item.conn.send(remoting.Command(0, command.opaque, flag=remoting.RESPONSE, serializer=command.serializer).encode())
+
+        deadline = client.deadline(30.0)
+        box = Mailbox(client.loop, handler=take)
+        client.connection(scene.address, deadline, "waiting").route(REQUESTS, box)
+        beat = {"clientID": "waiting@1", "producerDataSet": [{"groupName": "askers"}], "consumerDataSet": []}
+        client.invoke(scene.address, messages.HeartBeatRequest(), fastjson.dumps(beat), deadline=deadline, purpose="waiting")
+        words = "CORRELATION_ID\x01c7\x02REPLY_TO_CLIENT\x01waiting@1\x02MSG_TYPE\x01reply\x02"
+        for kind in (messages.SendReplyMessageRequest, messages.SendReplyMessageV2Request):
+            fields = scene.send(70, queue_id=0, properties=words) | {"topic": "DefaultCluster_REPLY_TOPIC"}
+            assert client.request(kind(**fields), body=b"the answer").code == 0
+            command = taken.pop()
+            pushed = messages.PushReplyMessageToClientRequest.from_ext(command.ext)
+            assert command.code == pushed.CODE == 326
+            assert bytes(command.body) == b"the answer"
+            assert pushed.topic == "DefaultCluster_REPLY_TOPIC"
+            assert "CORRELATION_ID\x01c7" in (pushed.properties or "").split("\x02")
+            assert pushed.store_timestamp > 0
+        box.close()
+        scene.consumer.close()
+
+
 def test_a_consumer_reads_what_its_group_gave_back(broker: RocketMQ) -> None:
     """36 of any member puts a copy into the group's retry topic, which the Consumer reads and commits like its own."""
     with wireproto.connect(broker.url) as client:
