@@ -14,7 +14,8 @@ include "_codec_parts/plan_decode.pyx"    # bytes to messages
 include "_codec_parts/plan_encode.pyx"    # messages to bytes
 include "_codec_parts/message_base.pyx"   # Message, the base of generated classes
 include "_codec_parts/ext_message.pyx"    # messages whose fields travel as text
-include "_codec_parts/rocketmq_header.pyx"  # RemotingCommand: RocketMQ's frame, JSON and binary header
+include "_codec_parts/rocketmq_header.pyx"  # RemotingCommand: RocketMQ's frame, the binary header
+include "_codec_parts/rocketmq_json.pyx"  # its JSON header
 include "_codec_parts/pool.pyx"          # memory that is used again
 include "_codec_parts/table.pyx"         # rows of records in C memory
 include "_codec_parts/keeper.pyx"        # Python objects kept from C
