@@ -101,12 +101,12 @@ class _Walker:
             count = self.length(path, compact, wide=True)
             source.note(start, path, None if count is None else f"{count} items")
             if count is None:
-                return None
+                return self.null(nullable, path)
             return [self.value(cls, kind[1:-1], f"{path}[{index}]", compact, False) for index in range(count)]
         if kind in ("string", "bytes", "blob", "records"):
             size = self.length(path, compact, wide=kind != "string")
             if size is None:
-                return source.note(start, path, None)
+                return source.note(start, path, self.null(nullable, path))
             data = source.take(size, path)
             if kind != "string":
                 return source.note(start, path, base64_of(data))
@@ -119,6 +119,10 @@ class _Walker:
             if source.note(start, path, "present" if there else "null") == "null":
                 return None
         return self.struct(child, path)
+
+    def null(self, nullable: bool, path: str) -> None:
+        if not nullable and not self.jute:
+            raise self.source.error(Malformed, "null where this version has none", path)
 
     def scalar(self, kind: str, path: str) -> Any:
         source = self.source

@@ -6,8 +6,12 @@
     '00000001000174'
 
 What it is: a door to each protocol's ``forms`` module, which lists its forms. Field names are the vendor's; whole numbers of any size are
-numbers, bytes are base64, not-a-number and infinities are their names as text. What `decode` gives, `encode` takes back to the same
-bytes. Protocols without versions have version 0.
+numbers, bytes are base64, not-a-number and infinities are their names as text. Protocols without versions have version 0.
+
+What `decode` gives, `encode` takes back to the same bytes. Bytes that mean the same as those that `encode` makes but are others (a varint
+longer than it need be, tagged fields out of order or present with their default, a boolean of 2, protobuf fields out of order, blanks in a
+JSON header) are read as the vendors' own code reads them; they stand in the member ``originalBytes``, which `encode` gives back as long as
+the fields beside it are what they decode to.
 Must not: import an adapter before it is asked for.
 """
 
@@ -19,12 +23,15 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, cast
 
-from .errors import Malformed, UnknownMessage, UnsupportedVersion
-from .forms import Form, Line
+from .errors import Malformed, ProtocolError, UnknownMessage, UnsupportedVersion, WireprotoError
+from .forms import Form, Line, base64_of, bytes_of
 
 PROTOCOLS = ("kafka", "pulsar", "rocketmq", "zookeeper")
 
-__all__ = ["PROTOCOLS", "decode", "encode", "explain", "names", "versions"]
+ORIGINAL = "originalBytes"
+"""The member that keeps bytes which encoding the fields would not make."""
+
+__all__ = ["ORIGINAL", "PROTOCOLS", "decode", "encode", "explain", "names", "versions"]
 
 
 def names(protocol: str) -> dict[str, tuple[int, int]]:
@@ -45,7 +52,12 @@ def decode(protocol: str, message: str, version: int, data: bytes) -> dict[str, 
         Malformed, ChecksumMismatch, FrameTooLarge: they are not what the format says, or go on behind the message.
         UnknownMessage, UnsupportedVersion: there is no such message, or not in this version.
     """
-    return _form(protocol, message, version).decode(version, data)
+    form = _form(protocol, message, version)
+    data = bytes(data)
+    fields = form.decode(version, data)
+    if not _makes(form, version, fields, data):
+        fields[ORIGINAL] = base64_of(data)
+    return fields
 
 
 def encode(protocol: str, message: str, version: int, fields: Mapping[str, Any]) -> bytes:
@@ -58,7 +70,25 @@ def encode(protocol: str, message: str, version: int, fields: Mapping[str, Any])
     """
     if not isinstance(fields, dict):
         raise Malformed("the fields are no object", message=message, version=version)
-    return _form(protocol, message, version).encode(version, fields)
+    form = _form(protocol, message, version)
+    if ORIGINAL not in fields:
+        return form.encode(version, fields)
+    original = bytes_of(fields[ORIGINAL], ORIGINAL, message)
+    fields = {name: value for name, value in fields.items() if name != ORIGINAL}
+    try:
+        if form.decode(version, original) == fields:
+            return original
+    except ProtocolError:
+        pass  # then they are no bytes of this message, and the fields are what counts
+    return form.encode(version, fields)
+
+
+def _makes(form: Form, version: int, fields: dict[str, Any], data: bytes) -> bool:
+    """Whether encoding the fields gives the bytes."""
+    try:
+        return form.encode(version, fields) == data
+    except WireprotoError:
+        return False
 
 
 def explain(protocol: str, message: str, version: int, data: bytes) -> list[Line]:

@@ -2,15 +2,14 @@
 
 import contextlib
 import json
-import math
 import random
 import struct
 
 import pytest
 from google.protobuf import json_format
 
+from fuzz.samples import filled, proto_filled
 from wireproto import wire
-from wireproto._codec import message_spec
 from wireproto.errors import (
     ChecksumMismatch,
     FrameTooLarge,
@@ -26,45 +25,7 @@ from wireproto.explain import explain
 from wireproto.message import message_class
 from wireproto.pulsar import PulsarApi_pb2 as api
 
-TEXTS = ["", "t", "Grüße 🛫", "a\ud800b", "\x00", "x" * 130]
 BINARY = {"serializeTypeCurrentRPC": "ROCKETMQ"}
-INTS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64, "varint": 32, "varlong": 64}
-
-
-def filled(cls, version, rng):
-    """Random values in every field of the version, NaN and lone surrogates among them."""
-    flexible = 0 <= message_spec(cls)[3] <= version
-    values = {}
-    for field in cls.FIELDS:
-        if field.versions[0] <= version <= field.versions[1]:
-            if field.nullable[0] <= version <= field.nullable[1] and rng.random() < 0.25:
-                values[field.name] = None
-            elif field.type.startswith("["):
-                values[field.name] = tuple(value(cls, field.type[1:-1], version, rng) for _ in range(rng.choice([0, 1, 3])))
-            else:
-                values[field.name] = value(cls, field.type, version, rng)
-    if flexible and rng.random() < 0.3:
-        values["unknown_tags"] = ((100, rng.randbytes(3)), (101, b""))
-    return cls(**values)
-
-
-def value(cls, kind, version, rng):
-    if kind in INTS:
-        return rng.choice([0, 1, -1, -(1 << (INTS[kind] - 1)), (1 << (INTS[kind] - 1)) - 1])
-    if kind in ("uint8", "uint16", "uint32", "uvarint"):
-        return rng.choice([0, 1, 255])
-    if kind == "bool":
-        return rng.random() < 0.5
-    if kind == "string":
-        return rng.choice(TEXTS)
-    if kind == "uuid":
-        return rng.randbytes(16)
-    if kind == "float64":
-        return rng.choice([0.0, -1.5, math.nan, math.inf, -math.inf])
-    if kind in ("bytes", "records", "blob"):
-        return rng.randbytes(rng.choice([0, 5, 200]))
-    protocol = cls.__module__.split(".")[1]
-    return filled(message_class(protocol, kind), version, rng)
 
 
 @pytest.mark.parametrize("protocol", ["kafka", "zookeeper"])
@@ -121,39 +82,6 @@ def test_zookeeper_multi_holds_any_operation_and_failed_results():
             wire.decode("zookeeper", "MultiRequest", 0, data[:cut])
         with pytest.raises(Truncated):
             wire.explain("zookeeper", "MultiRequest", 0, data[:cut])
-
-
-def proto_filled(descriptor, rng, depth=0):
-    """A protobuf message with every scalar and, to some depth, every message field."""
-    found = getattr(api, descriptor.name)()
-    for field in descriptor.fields:
-        if field.message_type is not None and depth >= 2 and not field.is_required:
-            continue
-        target = getattr(found, field.name)
-        for _ in range(2 if field.is_repeated else 1):
-            inner = proto_filled(field.message_type, rng, depth + 1) if field.message_type is not None else proto_value(field, rng)
-            if field.is_repeated:
-                target.append(inner)
-            elif field.message_type is not None:
-                target.CopyFrom(inner)
-            else:
-                setattr(found, field.name, inner)
-    return found
-
-
-def proto_value(field, rng):
-    if field.enum_type is not None:
-        return rng.choice(field.enum_type.values).number
-    if field.type == field.TYPE_STRING:
-        return rng.choice(["", "t", "Grüße 🛫"])
-    if field.type == field.TYPE_BYTES:
-        return rng.randbytes(5)
-    if field.type == field.TYPE_BOOL:
-        return rng.random() < 0.5
-    if field.type == field.TYPE_DOUBLE:
-        return rng.choice([0.5, math.inf])
-    top = {field.TYPE_UINT64: 2**64 - 1, field.TYPE_INT64: 2**63 - 1, field.TYPE_UINT32: 2**32 - 1, field.TYPE_INT32: 2**31 - 1}[field.type]
-    return rng.choice([0, 1, top] + ([-1] if field.type in (field.TYPE_INT32, field.TYPE_INT64) else []))
 
 
 def test_every_message_of_pulsars_proto_goes_to_json_and_back():

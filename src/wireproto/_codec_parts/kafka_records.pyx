@@ -175,7 +175,7 @@ cdef tuple run_section(Section *s, str topic, int partition, int64_t limit, bint
 
 cdef void skip_batch(Section *s, int code) noexcept:
     """Step over a broken batch. Its own last offset is believed only when its count agrees; else at least one offset passes."""
-    if code == BATCH_BAD and s.head.last + 1 > s.next and (s.head.magic < 2 or s.head.count - 1 == s.head.last_delta):
+    if code == BATCH_BAD and s.next <= s.head.last < INT64_MAX and (s.head.magic < 2 or s.head.count - 1 == s.head.last_delta):
         s.next = s.head.last + 1
     elif s.next <= s.fetch_offset:
         s.next = s.fetch_offset + 1

@@ -23,29 +23,30 @@ T = TypeVar("T")
 
 
 def answer_lines(answer: Callable[[Request], dict[str, Any]]) -> int:
-    """Answer standard input line by line until it ends; blank lines are passed over."""
+    """Answer standard input line by line until it ends, a blank line too: the n-th answer is the n-th line's."""
     out = sys.stdout
     for number, line in enumerate(sys.stdin.buffer, 1):
-        if line.strip():
-            out.write(json.dumps(reply(answer, line, number), allow_nan=False) + "\n")
-            out.flush()
+        out.write(reply(answer, line, number) + "\n")
+        out.flush()
     return 0
 
 
-def reply(answer: Callable[[Request], dict[str, Any]], line: bytes, number: int) -> dict[str, Any]:
+def reply(answer: Callable[[Request], dict[str, Any]], line: bytes, number: int) -> str:
     """The answer to one line, an error included."""
     try:
+        if not line.strip():
+            raise OptionError(f"line {number} is blank")
         try:
             request = json.loads(line)
         except (ValueError, RecursionError) as why:
             raise OptionError(f"line {number} is not JSON: {why}") from None
         if not isinstance(request, dict):
             raise OptionError(f"line {number} is not a JSON object")
-        return answer(request)
+        return json.dumps(answer(request), allow_nan=False)
     except WireprotoError as error:
-        return {"error": str(error), "kind": type(error).__name__}
+        return json.dumps({"error": str(error), "kind": type(error).__name__})
     except Exception as error:  # a defect of ours must not cost the lines that follow
-        return {"error": f"{type(error).__name__}: {error}", "kind": WireprotoError.__name__}
+        return json.dumps({"error": f"{type(error).__name__}: {error}", "kind": WireprotoError.__name__})
 
 
 def member(request: Request, name: str, kind: type[T]) -> T:

@@ -61,7 +61,7 @@ class Jute(SchemaForm):
 
 def _marked(form: Form, shown: dict[str, Any], data: bytes) -> dict[str, Any]:
     """Say that the text is UTF-8, where that makes a difference."""
-    if any(byte in data for byte in _FOUR) and form.encode(0, shown) != data:
+    if any(byte in data for byte in _FOUR) and form.encode(0, {**shown, "encoding": "utf-8"}) == data != form.encode(0, shown):
         shown["encoding"] = "utf-8"
     return shown
 
