@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 SOURCES := $(shell find src/wireproto -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi' -o -name 'crc.[ch]') setup.py
 
-.PHONY: all demo test table unit wire conformance bench gen lint wheel clean
+.PHONY: all demo test table unit wire conformance bench fuzz gen lint wheel clean
 all: $(VENV)/ready
 
 # Dependencies: anew when pyproject.toml changes.
@@ -30,7 +30,7 @@ $(VENV)/ready: $(VENV)/deps $(SOURCES)
 demo: $(VENV)/ready
 	@PYTHONPATH=tests:examples $(BIN)/python -m flights --brokers $(BROKERS)
 
-# Everything; `make test PARTS="lint unit wire conformance real integration spark bench"` picks, TABLE=1 writes docs/conformance.md.
+# Everything; `make test PARTS="lint unit wire fuzz conformance real integration spark bench"` picks, TABLE=1 writes docs/conformance.md.
 test:
 	@$(PYTHON) tests/run.py $(if $(PARTS),--parts $(PARTS)) $(if $(TABLE),--table)
 
@@ -46,6 +46,10 @@ bench: $(VENV)/ready
 
 gen: $(VENV)/ready
 	@$(BIN)/python -m proto.gen
+
+# Mutated inputs for everything that reads strangers' bytes, under the sanitizers: a minute a format; make fuzz ARGS="--runs 10000000".
+fuzz: $(VENV)/ready
+	@PYTHONPATH=src:tests $(BIN)/python -m fuzz $(ARGS)
 
 # A wheel and a source archive, tested in empty environments, in empty folders, on every CPython that is here.
 wheel: $(VENV)/ready

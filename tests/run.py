@@ -49,6 +49,7 @@ def tool(name: str, *arguments: str) -> list[str]:
     return [str(BIN / name), *arguments]
 
 
+FUZZ = ["env", f"PYTHONPATH={CLONE / 'src'}:{CLONE / 'tests'}", *tool("python", "-m", "fuzz")]
 PARTS = [
     Part("install", [["make", "--no-print-directory", "PYTHON=" + sys.executable, ".venv/ready"]], 20),
     Part(
@@ -66,6 +67,7 @@ PARTS = [
     ),
     Part("unit", [pytest("tests/unit")], 10),
     Part("wire", [pytest("tests/wire")], 10),
+    Part("fuzz", [[*FUZZ, "--seconds", "4", "--seed", "1"]], 12),
     Part("conformance on the dev broker", [pytest("tests/conformance", "--broker", "dev")], 15),
     Part("conformance on real brokers", [pytest("tests/conformance", "--broker", "real", "--durations=12")], 35, needs="tests/conformance"),
     Part("integration", [pytest("tests/integration")], 20),

@@ -12,6 +12,7 @@ from .emit_codes import emit_codes
 from .emit_messages import emit_messages
 from .emit_package import emit_package
 from .emit_plans import emit_plans
+from .emit_reference import emit_pulsar, emit_reference
 from .model import SchemaError
 from .parse import read_protocol
 
@@ -33,8 +34,10 @@ def generate(root: Path = ROOT, names: list[str] | None = None) -> dict[Path, st
             files[target / "messages.py"] = emit_messages(protocol)
             files[target / "plans.py"] = emit_plans(protocol)
         files[target / "codes.py"] = emit_codes(protocol)
+        files[root / "docs" / "reference" / f"{protocol.name}.md"] = emit_reference(protocol)
     if not names or "pulsar" in names:
         files |= pulsar.generate()
+        files[root / "docs" / "reference" / "pulsar.md"] = emit_pulsar((pulsar.SOURCE / "PulsarApi.proto").read_text(encoding="utf-8"))
     return files
 
 

@@ -64,8 +64,9 @@ def build(package: Path) -> None:
     package.mkdir(parents=True, exist_ok=True)
     for old in package.glob("*.so"):
         old.unlink()
+    environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"} | {"WIREPROTO_SANITIZE": KINDS}
     command = [sys.executable, "setup.py", "-q", "build_ext", "--build-lib", str(FOLDER), "--build-temp", str(FOLDER / "objects")]
-    subprocess.run(command, cwd=CLONE, env=os.environ | {"WIREPROTO_SANITIZE": KINDS}, check=True)
+    subprocess.run(command, cwd=CLONE, env=environment, check=True)
 
 
 if __name__ == "__main__":
