@@ -33,7 +33,8 @@ versions in which null is allowed.""",
 `record`, and `end`. Any text, buffer or vector may arrive as null; *nullable* says that null may be sent as well.""",
     "rocketmq": """Request codes, the fields of their headers (`extFields`) and those of the replies. As JSON each is a whole frame: `code`,
 `language`, `version`, `opaque`, `flag`, `remark`, `extFields`, `serializeTypeCurrentRPC` (`JSON` or `ROCKETMQ`) and `body` (base64).
-`Frame` is the same without types for its fields, `StoredMessage` a message as brokers store it. A nullable field may be absent.""",
+`Frame` is the same without types for its fields, `StoredMessage` a message as brokers store it, `MessageBatch` the body of a batch.
+A nullable field may be absent.""",
     "pulsar": """Every message of the .proto with its fields, in protobuf's numbers. `Frame` is a whole frame: length, `command`, and for
 SEND and MESSAGE `broker_entry_metadata`, `checksum`, `metadata`, `payload` and the `messages` of a batch. C>B is sent by the client, C<B
 by the broker. Fields and commands that are newer than this list pass through unharmed, as `unknown_fields`.""",

@@ -72,9 +72,13 @@ class _Walker:
         where = _join(path, "tags")
         count = source.note(start, where, source.varint(where))
         unknown = []
+        seen: set[int] = set()
         for _ in range(count):
             start = source.at
             tag = source.varint(where)
+            if tag in seen:
+                raise source.error(Malformed, f"tag {tag} twice", where)
+            seen.add(tag)
             size = source.varint(where)
             source.note(start, where, f"tag {tag}, {size} bytes")
             stop = source.at + size
@@ -88,7 +92,7 @@ class _Walker:
                 data = source.note(start, _join(path, "unknownTags"), base64_of(source.take(size, where)))
                 unknown.append({"tag": tag, "data": data})
         if unknown:
-            shown["unknownTags"] = unknown
+            shown["unknownTags"] = sorted(unknown, key=lambda item: int(item["tag"]))
 
     def field(self, cls: type[Message], field: Field, path: str) -> Any:
         nullable = _within(self.version, field.nullable)

@@ -151,7 +151,9 @@ class Bytes:
             value |= (byte & 0x7F) << shift
             shift += 7
             if byte < 0x80:
-                return value & ((1 << bits) - 1)
+                if value >> bits:
+                    raise self.error(Malformed, f"varint of more than {bits} bits", path)
+                return value
             if shift >= (35 if bits == 32 else 70):
                 raise self.error(Malformed, "a varint that does not end", path)
 

@@ -23,6 +23,7 @@ static size_t below(size_t n) { return n ? (size_t)((draw() >> 16) % n) : 0; }
 
 void start(void *memory, uint64_t seed) {
     int i;
+    while (count) free(entries[--count]);
     out = memory;
     state = seed * 0x9e3779b97f4a7c15ULL + 88172645463325252ULL;
     if (!state) state = 1;

@@ -30,7 +30,7 @@ def test_the_reference_has_every_message(protocol: str) -> None:
     """That the pages are the schema's is checked with the other generated files."""
     page = (CLONE / "docs" / "reference" / f"{protocol}.md").read_text()
     headings = set(re.findall(r"^## (\S+)$", page, re.MULTILINE))
-    named = set(re.findall(r"`(Frame|StoredMessage|MultiRequest|MultiResponse)`", page))
+    named = set(re.findall(r"`(Frame|StoredMessage|MessageBatch|MultiRequest|MultiResponse)`", page))
     assert set(wire.names(protocol)) <= headings | named
     anchors = {heading.lower().replace(".", "") for heading in headings}
     assert set(re.findall(r"\]\(#([^)]+)\)", page)) <= anchors
