@@ -17,6 +17,7 @@ from . import worker
 from .columns import Maker
 from .log import Log, Positions, Span, resolve
 from .options import check_batch
+from .pushdown import Pushed, Pushing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,6 +41,13 @@ class LogReader(DataSourceReader):
         log.form.check(schema)
         self.log = log
         self.maker = Maker(log.form, schema)
+        self.pushed = Pushed()
+
+    @property
+    def pushFilters(self) -> Pushing:  # noqa: N802
+        """See `pushdown.py`: a method of its own would be refused while push-down is off."""
+        log = self.log
+        return Pushing(lambda filters: self.pushed.take(filters, offsets="offset" in log.form.columns, times=log.record_times))
 
     def partitions(self) -> list[InputPartition]:
         """Ask the cluster where the ranges begin and end now."""
@@ -49,6 +57,7 @@ class LogReader(DataSourceReader):
             start = resolve(log, client, settings.start or EARLIEST, "startingOffsets", starting=True)
             stop = resolve(log, client, settings.stop or LATEST, "endingOffsets", starting=False)
             stop = self.reachable(client, start, stop)
+            start, stop = self.pushed.trim(log, client, start, stop)
             spans = [Span(*key, start[key], stop[key]) for key in sorted(start.keys() & stop.keys()) if start[key] < stop[key]]
             found: list[InputPartition] = list(log.cut(client, spans))
         return found or [Nothing()]

@@ -43,6 +43,7 @@ class KafkaLog(Log):
     protocol = "kafka"
     form = FORM
     subject = "subscribe"
+    record_times = True
 
     @property
     def committed(self) -> bool:

@@ -55,12 +55,14 @@ class Log(ABC):
 
     Attributes:
         protocol: scheme of the client's URL. form: its columns. subject: the option that names topics, for error texts.
+        record_times: whether `at_times` goes by the column timestamp, so that filters on it may bound a read.
         settings: the options.
     """
 
     protocol: ClassVar[str]
     form: ClassVar[LogFormat]
     subject: ClassVar[str] = "topic"
+    record_times: ClassVar[bool] = False
 
     def __init__(self, settings: ReadSettings) -> None:
         self.settings = settings

@@ -1,0 +1,144 @@
+"""Filters that Spark hands to a batch read: what they make of the plan, and which of them hold exactly.
+
+What it is: `Pushed`, filled on the driver before the ranges are planned. Spark does not look again at a filter that is claimed.
+
+    on topic, partition     decides for each partition whether it is read at all; claimed
+    on offset               =, <, <=, >, >= trim the ranges; claimed, as is IS NOT NULL, which Spark adds
+    on timestamp            >, >=, = begin reading at the first record that late; not claimed, since later records may be older
+    all else                left to Spark
+
+Filters come joined by AND; a comparison with null is left to Spark. Spark asks for a method `pushFilters` only under
+``spark.sql.python.filterPushdown.enabled``, and refuses a reader that has one while that is off: `Pushing` shows the base class's method
+as its own, so that a reader works under both.
+May assume: PySpark 4.1 for filters; on 4.0 nothing is ever pushed. Must not: know a protocol.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader
+
+from ..position import LogOffset, TopicPartition
+from .log import number
+
+if TYPE_CHECKING:
+    from ..roles import Client
+    from .log import Log, Positions
+
+COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "EqualTo": operator.eq,
+    "EqualNullSafe": operator.eq,
+    "GreaterThan": operator.gt,
+    "GreaterThanOrEqual": operator.ge,
+    "LessThan": operator.lt,
+    "LessThanOrEqual": operator.le,
+    "In": lambda found, values: found in values,
+    "StringStartsWith": lambda found, text: found.startswith(text),
+    "StringEndsWith": lambda found, text: found.endswith(text),
+    "StringContains": lambda found, text: text in found,
+}
+Test = Callable[[Any], bool]
+
+
+@dataclass
+class Pushed:
+    """What the filters leave to be read.
+
+    Attributes:
+        tests: of topic ("topic") and partition number ("partition"). low, high: offsets, high not included. since: milliseconds.
+    """
+
+    tests: list[tuple[str, Any]] = field(default_factory=list)
+    low: int = 0
+    high: int | None = None
+    since: int | None = None
+
+    def take(self, filters: Iterable[Any], *, offsets: bool, times: bool) -> list[Any]:
+        """Use what can be used; the filters that Spark must still apply.
+
+        Args:
+            offsets: positions of the log are offsets. times: its broker finds the first record at or after a record time.
+        """
+        return [one for one in filters if not self._claimed(one, offsets=offsets, times=times)]
+
+    def _claimed(self, one: Any, *, offsets: bool, times: bool) -> bool:
+        child = getattr(one, "child", one)
+        path = getattr(child, "attribute", ())
+        if path in (("topic",), ("partition",)):
+            if not decidable(child):
+                return False
+            self.tests.append((path[0], one))
+            return True
+        kind, value = type(one).__name__, getattr(one, "value", None)
+        if kind == "IsNotNull" and ((path == ("offset",) and offsets) or (path == ("timestamp",) and times)):
+            return True
+        if path == ("offset",) and offsets and one is child and isinstance(value, int):
+            return self._bounds(kind, value)
+        if path == ("timestamp",) and times and one is child and isinstance(value, datetime) and value.tzinfo is not None:
+            moment = int(value.timestamp() * 1000) - 1  # a float of a time may lie a little above it
+            if kind in ("GreaterThan", "GreaterThanOrEqual", "EqualTo", "EqualNullSafe") and moment >= 0:
+                self.since = max(moment, self.since or 0)
+        return False
+
+    def _bounds(self, kind: str, value: int) -> bool:
+        low = {"EqualTo": value, "EqualNullSafe": value, "GreaterThan": value + 1, "GreaterThanOrEqual": value}.get(kind)
+        high = {"EqualTo": value + 1, "EqualNullSafe": value + 1, "LessThan": value, "LessThanOrEqual": value + 1}.get(kind)
+        if low is None and high is None:
+            return False
+        self.low = max(self.low, low or 0)
+        if high is not None:
+            self.high = high if self.high is None else min(self.high, high)
+        return True
+
+    def wanted(self, key: TopicPartition) -> bool:
+        """Whether a partition can have rows that the filters keep."""
+        facts = {"topic": key[0], "partition": key[1]}
+        return all(holds(one, facts[name]) for name, one in self.tests)
+
+    def trim(self, log: Log, client: Client, start: Positions, stop: Positions) -> tuple[Positions, Positions]:
+        """Start and stop of what is to be read."""
+        keys = [key for key in start.keys() & stop.keys() if self.wanted(key)]
+        start, stop = {key: start[key] for key in keys}, {key: stop[key] for key in keys}
+        if self.since is not None and keys:
+            for key, place in log.at_times(client, dict.fromkeys(keys, self.since)).items():
+                start[key] = max(start[key], place) if place is not None else max(start[key], stop[key])
+        if self.low or self.high is not None:
+            for key in keys:
+                start[key] = LogOffset(*key, max(number(start[key]), self.low))
+                if self.high is not None:
+                    stop[key] = LogOffset(*key, min(number(stop[key]), max(self.high, 0)))
+        return start, stop
+
+
+def decidable(one: Any) -> bool:
+    """Whether a filter on a column that is never null is simply true or false."""
+    kind, value = type(one).__name__, getattr(one, "value", None)
+    if kind in ("IsNull", "IsNotNull"):
+        return True
+    return kind in COMPARE and value is not None and not (kind == "In" and None in value)
+
+
+def holds(one: Any, found: Any) -> bool:
+    """A decidable filter's answer for a value."""
+    kind = type(one).__name__
+    if kind == "Not":
+        return not holds(one.child, found)
+    if kind in ("IsNull", "IsNotNull"):
+        return kind == "IsNotNull"
+    return COMPARE[kind](found, one.value)
+
+
+class Pushing:
+    """A reader's `pushFilters`: it is called where Spark pushes filters, and passes for the base class's where it does not."""
+
+    def __init__(self, take: Callable[[Iterable[Any]], list[Any]]) -> None:
+        self._take = take
+        self.__func__ = getattr(DataSourceReader, "pushFilters", None)
+
+    def __call__(self, filters: Iterable[Any]) -> list[Any]:
+        return self._take(filters)

@@ -1,0 +1,78 @@
+"""Filters on kafka-wire: the rows of a query are the same with and without push-down, and what is pushed is not read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spark.streams import frame, make, put
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from brokers import Kafka
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),  # pandas, py4j and PySpark deprecations are not ours to mend
+    pytest.mark.broker("kafka-4.3.1"),
+]
+WHEN = 1_700_000_000_000
+PUSH = "spark.sql.python.filterPushdown.enabled"
+
+
+@pytest.fixture(scope="module")
+def topics(kafka: Kafka) -> str:
+    """Two topics of two partitions; times do not rise with offsets throughout."""
+    for topic in ("push-a", "push-b"):
+        make(kafka, topic, 2)
+        put(kafka, topic, [(None, b"%d" % n, n % 2, WHEN + (n * 37 % 100) * 1000) for n in range(100)])
+    return "push-a,push-b"
+
+
+@pytest.mark.parametrize(
+    ("condition", "read"),
+    [
+        ("topic = 'push-a'", 100),
+        ("topic in ('push-b', 'x') and partition = 1", 50),
+        ("topic <> 'push-a' and partition < 1", 50),
+        ("topic like 'push%'", 200),
+        ("topic is null", 0),
+        ("partition is not null and not partition in (0)", 100),
+        ("offset >= 10 and offset < 20", 40),
+        ("offset > 10 and offset <= 20 and partition = 0", 20),
+        ("offset = 7", 4),
+        ("offset in (7, 9)", 200),
+        ("offset = -1", 0),
+        ("offset <=> 49", 4),
+        ("not offset = 7", 200),
+        (f"timestamp >= timestamp_millis({WHEN + 99_000})", None),
+        (f"timestamp > timestamp_millis({WHEN + 99_000})", None),
+        (f"timestamp = timestamp_millis({WHEN + 50_000})", None),
+        (f"timestamp < timestamp_millis({WHEN + 50_000})", 200),
+        ("topic = 'push-a' or offset = 3", 200),
+        ("topic = null", 0),
+        ("value = binary('5') and topic = 'push-b'", 100),
+    ],
+)
+def test_rows_are_the_same_with_and_without(spark: SparkSession, kafka: Kafka, topics: str, condition: str, read: int | None) -> None:
+    found = {}
+    for on in ("true", "false"):
+        spark.conf.set(PUSH, on)
+        try:
+            rows = frame(spark, kafka, subscribe=topics).where(condition)
+            found[on] = sorted((row.topic, row.partition, row.offset) for row in rows.collect())
+        finally:
+            spark.conf.set(PUSH, "true")
+    assert found["true"] == found["false"]
+    if read is not None and read < 200:
+        assert len(found["true"]) <= read
+
+
+def test_what_is_pushed_is_not_planned(spark: SparkSession, kafka: Kafka, topics: str) -> None:
+    rows = frame(spark, kafka, subscribe=topics)
+    assert rows.where("topic = 'push-a' and partition = 1").rdd.getNumPartitions() == 1
+    assert rows.where("offset >= 1000").where("topic = 'push-a'").rdd.getNumPartitions() == 1
+    assert rows.where(f"timestamp >= timestamp_millis({WHEN + 10**9})").count() == 0
+    plan = rows.where("topic = 'push-a' and offset < 5")._jdf.queryExecution().executedPlan().toString()
+    assert " Filter " not in plan  # Spark does not look again
