@@ -65,6 +65,8 @@ def stable_versions(protocol: Protocol, definition: Definition) -> tuple[int, in
 def _row(field: Field) -> str:
     kind = f"[{field.kind}]" if field.array else field.kind
     vendor = field.vendor if field.vendor != camel(field.name) else ""
+    if field.former:  # in the same column, behind a blank
+        vendor = f"{vendor} {field.former}"
     null = field.nullable if field.nullable.first <= field.nullable.last else NEVER
     tag = (field.tag, *field.tag_versions) if field.tag >= 0 else (-1, 0, -1)
     row = (field.name, kind, *field.versions, *null, field.default, vendor, field.flags, *tag)

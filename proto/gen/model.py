@@ -59,6 +59,7 @@ class Field:
     nullable: Span = NEVER
     default: Any = ...
     vendor: str = ""
+    former: str = ""
     flags: int = 0
     tag: int = -1
     tag_versions: Span = EVER

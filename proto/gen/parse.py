@@ -206,6 +206,8 @@ class _File:
                 facts.pop(0)
         elif word in ("vendor", "ext"):
             made.vendor = facts.pop(0).strip('"')
+        elif word == "former":
+            made.former = facts.pop(0)
         elif word == "entity":
             made.entity = facts.pop(0)
         else:

@@ -30,6 +30,7 @@ class Field(NamedTuple):
     """One line of the schema; a field whose type changes with the version has several.
 
     Versions are inclusive pairs; an empty one is (1, 0). `default` is Ellipsis for the type's own. `tag` is -1 for a field in line.
+    `former` is the vendor's older name, if it had one.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Field(NamedTuple):
     secret: bool
     tag: int
     tag_versions: tuple[int, int]
+    former: str = ""
 
 
 def fields_of(cls: type[Message]) -> tuple[Field, ...]:
@@ -55,8 +57,9 @@ def fields_of(cls: type[Message]) -> tuple[Field, ...]:
         ignorable, key, inflexible, secret = (bool(flags & bit) for bit in (1, 2, 4, 8))
         span = (tag_since, tag_until if tag_until >= 0 else 32767) if tag >= 0 else (1, 0)
         versions, nullable = (since, until), (null_since, null_until)
+        vendor, _, former = vendor.partition(" ")
         vendor = vendor or camel(name)
-        made.append(Field(name, kind, versions, nullable, default, vendor, ignorable, key, inflexible, secret, tag, span))
+        made.append(Field(name, kind, versions, nullable, default, vendor, ignorable, key, inflexible, secret, tag, span, former))
     return tuple(made)
 
 
@@ -160,7 +163,8 @@ def _json_value(kind: str, value: Any, version: int) -> Any:
 def _read_struct(cls: type[M], obj: Any, version: int, path: str) -> M:
     if not isinstance(obj, dict):
         raise _wrong(cls, version, path, "an object", obj)
-    by_name = {field.vendor: field for field in _fields(cls) if _within(version, field.versions)}
+    there = [field for field in _fields(cls) if _within(version, field.versions)]
+    by_name = {field.former: field for field in there if field.former} | {field.vendor: field for field in there}
     values: dict[str, Any] = {}
     for name, value in obj.items():
         where = f"{path}.{name}" if path else name

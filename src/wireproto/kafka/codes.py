@@ -1002,6 +1002,27 @@ class ShareSessionLimitReached(BrokerError):
     retriable = True
 
 
+class GroupDeletionFailed(BrokerError):
+    """The group could not be deleted; the text says why."""
+
+    code = 134
+    name = "GROUP_DELETION_FAILED"
+
+
+class StreamsTopologyDescriptionUpdateFailed(BrokerError):
+    """The broker could not keep the topology's description."""
+
+    code = 135
+    name = "STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED"
+
+
+class ControllerIdNotRegistered(BrokerError):
+    """No controller has that id."""
+
+    code = 136
+    name = "CONTROLLER_ID_NOT_REGISTERED"
+
+
 ERRORS: dict[int, type[BrokerError]] = {
     -1: UnknownServerError,
     1: OffsetOutOfRange,
@@ -1137,6 +1158,9 @@ ERRORS: dict[int, type[BrokerError]] = {
     131: StreamsInvalidTopologyEpoch,
     132: StreamsTopologyFenced,
     133: ShareSessionLimitReached,
+    134: GroupDeletionFailed,
+    135: StreamsTopologyDescriptionUpdateFailed,
+    136: ControllerIdNotRegistered,
 }
 
 NAMES: dict[int, str] = {
@@ -1275,6 +1299,9 @@ NAMES: dict[int, str] = {
     131: "STREAMS_INVALID_TOPOLOGY_EPOCH",
     132: "STREAMS_TOPOLOGY_FENCED",
     133: "SHARE_SESSION_LIMIT_REACHED",
+    134: "GROUP_DELETION_FAILED",
+    135: "STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED",
+    136: "CONTROLLER_ID_NOT_REGISTERED",
 }
 
 

@@ -27,18 +27,33 @@ import java.util.Random;
 import java.util.TreeMap;
 import java.util.jar.JarEntry;
 import java.util.jar.JarFile;
+import org.apache.kafka.clients.admin.ScramMechanism;
+import org.apache.kafka.common.IsolationLevel;
 import org.apache.kafka.common.Uuid;
+import org.apache.kafka.common.acl.AclOperation;
+import org.apache.kafka.common.acl.AclPermissionType;
+import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.errors.RetriableException;
+import org.apache.kafka.common.message.ApiMessageType;
 import org.apache.kafka.common.protocol.ByteBufferAccessor;
+import org.apache.kafka.common.protocol.Errors;
 import org.apache.kafka.common.protocol.Message;
 import org.apache.kafka.common.protocol.ObjectSerializationCache;
 import org.apache.kafka.common.protocol.Readable;
 import org.apache.kafka.common.protocol.types.RawTaggedField;
+import org.apache.kafka.common.requests.DescribeConfigsResponse;
+import org.apache.kafka.common.requests.FindCoordinatorRequest;
+import org.apache.kafka.common.resource.PatternType;
+import org.apache.kafka.common.resource.ResourceType;
 
 /**
  * Kafka's own message classes as a judge. Every message that the class path's jars define (their JSON files) is found with its class;
  * output is one JSON object a line, told apart by "k":
  *
  *   message  a message: its class, versions, or why it cannot be judged
+ *   error    an error code; "retriable" says whether its exception is
+ *   codes    an enumeration: number to name
+ *   api      an api key, and the versions of the headers that stand before its requests and responses, by version
  *   back     one for each line "name TAB version TAB hex" of standard input: what Kafka read, and what it writes for that
  *   vector   a message filled by us, at each version: bytes, and the fields as its JsonConverter shows them ("refused": it will not be written)
  *   probe    single fields set or nulled in a filled message: whether Kafka writes it, path by path
@@ -61,6 +76,7 @@ public class KafkaVectors {
 
     public static void main(String[] args) throws Exception {
         Map<String, Known> all = find();
+        numbers();
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line; (line = in.readLine()) != null; ) {
             String[] parts = line.split("\t", -1);
@@ -123,6 +139,45 @@ public class KafkaVectors {
             OUT.println(line("message", left.getName()).put("first", 0).put("last", 0).put("problem", "no definition"));
         }
         return found;
+    }
+
+    static void numbers() throws Exception {
+        for (Errors error : Errors.values()) {
+            boolean retriable = error.exception() instanceof RetriableException;
+            OUT.println(line("error", error.name()).put("code", error.code()).put("retriable", retriable));
+        }
+        codes("AclOperation", AclOperation.values(), "code");
+        codes("AclPermission", AclPermissionType.values(), "code");
+        codes("ResourceType", ResourceType.values(), "code");
+        codes("PatternType", PatternType.values(), "code");
+        codes("ConfigResourceType", ConfigResource.Type.values(), "id");
+        codes("ConfigSource", DescribeConfigsResponse.ConfigSource.values(), "id");
+        codes("CoordinatorType", FindCoordinatorRequest.CoordinatorType.values(), "id");
+        codes("IsolationLevel", IsolationLevel.values(), "id");
+        codes("ScramMechanism", ScramMechanism.values(), "type");
+        for (ApiMessageType api : ApiMessageType.values()) {
+            ObjectNode headers = JSON.createObjectNode();
+            for (int version = api.lowestSupportedVersion(); version <= api.highestSupportedVersion(true); version++) {
+                headers.putArray("" + version).add(api.requestHeaderVersion((short) version)).add(api.responseHeaderVersion((short) version));
+            }
+            OUT.println(line("api", api.name).put("key", api.apiKey()).set("headers", headers));
+        }
+    }
+
+    static void codes(String name, Object[] values, String number) throws Exception {
+        ObjectNode codes = JSON.createObjectNode();
+        for (Object value : values) {
+            Object code;
+            try {
+                code = value.getClass().getMethod(number).invoke(value);
+            } catch (NoSuchMethodException none) {
+                Field field = value.getClass().getDeclaredField(number);
+                field.setAccessible(true);
+                code = field.get(value);
+            }
+            codes.put(((Number) code).toString(), value.toString());
+        }
+        OUT.println(line("codes", name).set("codes", codes));
     }
 
     static ObjectNode line(String kind, String name) {

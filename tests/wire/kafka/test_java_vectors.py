@@ -20,14 +20,15 @@ from kafka_messages import fields, filled, flat, kafka_json, struct_of, within
 from wireproto import wire
 from wireproto._codec import message_spec
 from wireproto.errors import ProtocolError, ValueUnsupported
-from wireproto.kafka import messages
+from wireproto.kafka import codes, messages
 
 pytestmark = pytest.mark.java
 
 JARS = ["kafka-3.9.2", "kafka-4.3.1", "kafka-messages-4.4.0"]
 NEWEST = JARS[-1]
-OURS = 4  # random messages of ours, for each message and version
-THEIRS = 5  # random messages of Kafka's; defaults, highest and lowest values come on top
+PLACES = {"back": "back", "vector": "vectors", "probe": "probes", "error": "errors", "api": "apis", "codes": "enums"}  # by kind of line
+OURS = 6  # random messages of ours, for each message and version
+THEIRS = 7  # random messages of Kafka's; defaults, highest and lowest values come on top
 
 RENAMED = {  # an older release's name of a field, and the one that newer releases give it, which is ours
     ("VoteRequest", "topics.partitions.candidateEpoch"): "replicaEpoch",
@@ -36,6 +37,7 @@ RENAMED = {  # an older release's name of a field, and the one that newer releas
     ("TxnOffsetCommitRequest", "generationId"): "generationIdOrMemberEpoch",
     ("StreamsGroupHeartbeatResponse", "acceptableRecoveryLag"): "acceptableRecoveryLagLegacy",
 }
+RETRIABLE_HERE = {"BROKER_NOT_AVAILABLE", "REBOOTSTRAP_REQUIRED"}  # Java's client deals with them before it looks whether they are
 REDEFINED = {  # drafts in 3.9, off by default; what was released under the same number has other fields, and ours has those
     ("kafka-3.9.2", "ReadShareGroupStateSummaryResponse"),
     ("kafka-3.9.2", "ShareGroupMetadataValue"),
@@ -53,6 +55,9 @@ class Judge:
     back: list
     vectors: list
     probes: list
+    errors: list
+    apis: list
+    enums: list
 
     def versions(self, name):
         span = self.definitions[name].versions
@@ -74,7 +79,7 @@ def definitions_of(jars):
 @pytest.fixture(scope="module", params=JARS)
 def judge(request):
     jars = request.param
-    made = Judge(jars, definitions_of(jars), [], {}, [], [], [])
+    made = Judge(jars, definitions_of(jars), [], {}, *([] for _ in PLACES))
     rng = random.Random(jars)
     for name, version in made.all_versions():
         cls = getattr(messages, name)
@@ -93,7 +98,7 @@ def judge(request):
             if said_of["k"] == "message":
                 made.messages[said_of["m"]] = said_of
             elif (jars, said_of["m"]) not in REDEFINED:
-                {"back": made.back, "vector": made.vectors, "probe": made.probes}[said_of["k"]].append(said_of)
+                getattr(made, PLACES[said_of["k"]]).append(said_of)
     return made
 
 
@@ -220,7 +225,7 @@ def newer_tag(name, path):
 
 
 def test_we_read_and_write_what_kafka_writes(judge, oracle):
-    found, exact = [], 0
+    found, exact, forms = [], 0, 0
     for said in judge.vectors:
         name, version = said["m"], said["v"]
         if "refused" in said:
@@ -241,13 +246,17 @@ def test_we_read_and_write_what_kafka_writes(judge, oracle):
             found.append(f"{name} {version}: {again.hex()} from {said['hex']}")
         if values := different(judge.jars, name, ours, said["j"]):
             found.append(f"{name} {version}: {'; '.join(values)}")
+        if "SizeInBytes" not in str(said["j"]) and "unknownTags" not in str(ours):  # it says everything, by the names of its release
+            if wire.encode("kafka", name, version, said["j"]) != data:
+                found.append(f"{name} {version}: other bytes from the JSON of {said['hex']}")
+            forms += 1
         exact += not values and again == data
     fail(found)
     kinds = {(said["m"], said["v"]) for said in judge.vectors}
     assert kinds == set(judge.all_versions())
     drafts = sum(jars == judge.jars for jars, _ in REDEFINED)
     counts = {"messages": len({name for name, _ in kinds}), "versions": len(kinds)}
-    oracle(shown(judge), **counts, vectors_of_theirs=len(judge.vectors), exact_here=exact)
+    oracle(shown(judge), **counts, vectors_of_theirs=len(judge.vectors), exact_here=exact, from_their_json_too=forms)
     if drafts:
         oracle(shown(judge), drafts_left_out=drafts)
 
@@ -319,3 +328,51 @@ def other_value(field):
         others = {"string": "other", "float64": 5.0, "uuid": b"5" * 16, "bytes": b"other", "blob": b"other", "records": b"other"}
         value = others.get(kind, 5)
     return (value,) if field.type.startswith("[") else value
+
+
+# ---- numbers -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_error_codes_are_those_of_the_jar(judge, oracle):
+    """Each code by its name, and worth another try where its Java exception is."""
+    found = []
+    for said in judge.errors:
+        code = said["code"]
+        here = codes.NAMES.get(code)
+        if here != said["m"]:
+            found.append(f"code {code} is {said['m']} there, {here} here")
+        elif code and codes.ERRORS[code].retriable != (said["retriable"] or here in RETRIABLE_HERE):
+            found.append(f"{here} is {'' if said['retriable'] else 'not '}retriable there")
+    if judge.jars == NEWEST:
+        found += [f"{name} is not there" for code, name in codes.NAMES.items() if code not in {said["code"] for said in judge.errors}]
+    fail(found)
+    oracle(shown(judge), error_codes=len(judge.errors))
+
+
+def test_enumerations_are_those_of_the_jar(judge):
+    found = []
+    for said in judge.enums:
+        theirs = {int(code): name.removesuffix("_CONFIG").removeprefix("read_").upper() for code, name in said["codes"].items()}
+        ours = {int(each): each.name for each in getattr(codes, said["m"])}
+        newer = set(ours) - set(theirs) if judge.jars != NEWEST else set()
+        if theirs != {code: name for code, name in ours.items() if code not in newer}:
+            found.append(f"{said['m']} is {theirs} there, {ours} here")
+    fail(found)
+    assert len(judge.enums) >= 9
+
+
+def test_api_keys_and_headers_are_those_of_the_jar(judge):
+    found = []
+    for said in judge.apis:
+        name = {"ListClientMetricsResources": "ListConfigResources"}.get(said["m"], said["m"])
+        if codes.API_KEYS.get(said["key"]) != name:
+            found.append(f"{said['key']} is {name} there")
+            continue
+        request = getattr(messages, f"{name}Request")
+        assert said["key"] == request.API_KEY
+        for version, theirs in said["headers"].items():
+            ours = [request.header_version(int(version)), request.RESPONSE.header_version(int(version))]
+            if ours != theirs:
+                found.append(f"{name} {version} has headers {theirs} there, {ours} here")
+    fail(found)
+    assert len(judge.apis) > 80

@@ -364,7 +364,7 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
         ("member_id", "string",),
         ("member_epoch", "int32",),
         ("heartbeat_interval_ms", "int32",),
-        ("acceptable_recovery_lag_legacy", "int32", 0, 0,),
+        ("acceptable_recovery_lag_legacy", "int32", 0, 0, 1, 0, _, " acceptableRecoveryLag",),
         ("task_offset_interval_ms", "int32",),
         ("acceptable_recovery_lag", "int64", 1, L, 1, 0, -1, "", 1,),
         ("status", "[Status]", 0, L, 0, L,),

@@ -200,7 +200,7 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
         ("group_id", "string",),
         ("producer_id", "int64",),
         ("producer_epoch", "int16",),
-        ("generation_id_or_member_epoch", "int32", 3, L, 1, 0, -1,),
+        ("generation_id_or_member_epoch", "int32", 3, L, 1, 0, -1, " generationId",),
         ("member_id", "string", 3,),
         ("group_instance_id", "string", 3, L, 3, L, None,),
         ("topics", "[TxnOffsetCommitRequestTopic]",),

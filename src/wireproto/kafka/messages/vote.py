@@ -206,9 +206,9 @@ STRUCTS: dict[str, tuple[int, int, int, tuple[tuple[object, ...], ...]]] = {
     )),
     "VoteRequestPartitionData": (-1, -1, -1, (
         ("partition_index", "int32",),
-        ("replica_epoch", "int32",),
-        ("replica_id", "int32",),
-        ("replica_directory_id", "uuid", 1, L, 1, 0, _, "", 1,),
+        ("replica_epoch", "int32", 0, L, 1, 0, _, " candidateEpoch",),
+        ("replica_id", "int32", 0, L, 1, 0, _, " candidateId",),
+        ("replica_directory_id", "uuid", 1, L, 1, 0, _, " candidateDirectoryId", 1,),
         ("voter_directory_id", "uuid", 1, L, 1, 0, _, "", 1,),
         ("last_offset_epoch", "int32",),
         ("last_offset", "int64",),
