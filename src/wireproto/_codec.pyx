@@ -34,4 +34,6 @@ include "_codec_parts/pulsar_batch.pyx"  # decode_pulsar
 include "_codec_parts/receipt.pyx"       # BatchReceipt: a record's share in a batch on its way
 include "_codec_parts/pulsar_rows.pyx"   # records into the body of a Pulsar batch
 include "_codec_parts/pulsar_build.pyx"  # PulsarBatchBuilder
-include "_codec_parts/rocketmq_message.pyx"  # decode_rocketmq, RocketBatchBuilder
+include "_codec_parts/rocketmq_message.pyx"  # decode_rocketmq
+include "_codec_parts/rocketmq_send.pyx"  # ids, properties, heads of send commands
+include "_codec_parts/rocketmq_build.pyx"  # RocketBatchBuilder

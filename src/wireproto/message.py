@@ -9,7 +9,6 @@ import base64
 import binascii
 import importlib
 import math
-import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
@@ -171,7 +170,7 @@ def _read_struct(cls: type[M], obj: Any, version: int, path: str) -> M:
         if name == "unknownTags" and hasattr(cls, "unknown_tags"):
             values["unknown_tags"] = _read_tags(cls, value, version, where)
         elif name not in by_name:
-            raise Malformed(f"no field {name!r} in this version", message=cls.__name__, version=version, path=where)
+            raise Malformed(f"no field {name!r} in this version", message=cls.__name__, version=version, path=path or None)
         else:
             field = by_name[name]
             values[field.name] = _read_value(cls, field.type, value, version, where, _within(version, field.nullable))
@@ -179,18 +178,10 @@ def _read_struct(cls: type[M], obj: Any, version: int, path: str) -> M:
 
 
 def _read_tags(cls: type[Message], value: Any, version: int, path: str) -> tuple[tuple[int, bytes], ...]:
-    if not isinstance(value, list):
-        raise _wrong(cls, version, path, "a list of {tag, data}", value)
-    tags = []
-    for index, item in enumerate(value):
-        where = f"{path}[{index}]"
-        if not isinstance(item, dict) or set(item) != {"tag", "data"}:
-            raise _wrong(cls, version, where, "{tag, data}", item)
-        tag = item["tag"]
-        if not isinstance(tag, int) or isinstance(tag, bool) or not 0 <= tag < 2**31:
-            raise _wrong(cls, version, f"{where}.tag", "a number of a tag", tag)
-        tags.append((tag, _read_base64(cls, "bytes", item["data"], version, f"{where}.data")))
-    return tuple(tags)
+    try:
+        return tuple((int(item["tag"]), base64.b64decode(item["data"], validate=True)) for item in value)
+    except (TypeError, KeyError, ValueError):
+        raise _wrong(cls, version, path, "a list of {tag, data}", value) from None
 
 
 def _read_value(cls: type[Message], kind: str, value: Any, version: int, path: str, nullable: bool) -> Any:
@@ -205,7 +196,7 @@ def _read_value(cls: type[Message], kind: str, value: Any, version: int, path: s
     if kind in _BYTES or kind == "uuid":
         return _read_base64(cls, kind, value, version, path)
     if kind == "float64":
-        if isinstance(value, float) or (isinstance(value, int) and not isinstance(value, bool) and abs(value) <= sys.float_info.max):
+        if isinstance(value, int | float) and not isinstance(value, bool):
             return float(value)
         if value in ("NaN", "Infinity", "-Infinity"):
             return float(value)

@@ -120,8 +120,6 @@ def _form(protocol: str, message: str, version: int) -> Form:
     form = _named(protocol, message)
     if not isinstance(version, int) or isinstance(version, bool):
         raise UnsupportedVersion(f"version {version!r} is no whole number", message=message)
-    if not -(2**31) <= version < 2**31:
-        raise UnsupportedVersion("such a version number has no message", message=message)
     if form.versions == (0, 0) and version != 0:
         raise UnsupportedVersion("there is version 0 only", message=message, version=version)
     return form

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from conformance.helpers import poll_until, receive_until, records, values, write
+from conformance.helpers import poll_until, receive_until, records, until_readable, values, write
 from conformance.seats import Seat
 from wireproto import LATEST
 from wireproto.errors import TransportError, WireprotoError
@@ -85,8 +85,7 @@ def test_records_in_flight_together_survive(seat: Seat, client: Any, topic: str)
         with seat.away():
             receipts += [producer.send(value, timeout=60.0) for value in sent[1000:]]
         producer.flush(90.0)
-        for receipt in receipts:
-            receipt.position(1.0)
+        until_readable(client, topic, [receipt.position(1.0) for receipt in receipts])
     got = values(client, topic)
     check(seat, sent, got)
     assert list(dict.fromkeys(got)) == sent

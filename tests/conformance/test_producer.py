@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from conformance.helpers import records
+from conformance.helpers import records, until_readable
 from conformance.seats import Seat
 
 
@@ -40,6 +40,7 @@ def test_threads_share_a_producer(seat: Seat, client: Any, fresh: Any, partition
             thread.join(60.0)
             assert not thread.is_alive(), "stuck"
         producer.flush(30.0)
+        until_readable(client, topic, [receipt.position(1.0) for mine in receipts for receipt in mine])
     read = records(client, topic)
     assert len(read) == 4 * counts(seat)
     places = {record.position: record.value for record in read}
@@ -55,6 +56,7 @@ def test_rows_and_single_records_keep_the_order_of_their_key(seat: Seat, client:
         pytest.skip("queues carry no key")
     topic = fresh(partitions=partitions)
     sent: dict[bytes, list[bytes]] = {b"k%d" % key: [] for key in range(7)}
+    shown: list[Any] = []
     with client.producer(topic) as producer:
         for turn in range(20):
             rows = [(b"k%d" % (n * n % 7), b"%d:%d" % (turn, n)) for n in range(turn * 17)]
@@ -64,11 +66,11 @@ def test_rows_and_single_records_keep_the_order_of_their_key(seat: Seat, client:
                 sent[key].append(value)
             for n in range(5):
                 key = b"k%d" % n
-                producer.send(b"%d:single" % turn, key=key)
+                shown.append(producer.send(b"%d:single" % turn, key=key))
                 sent[key].append(b"%d:single" % turn)
-        for receipt in last:
-            receipt.position(30.0)
+            shown += last
         producer.flush(30.0)
+        until_readable(client, topic, [receipt.position(1.0) for receipt in shown])
     found: dict[bytes, list[bytes]] = {key: [] for key in sent}
     where: dict[bytes, set[int]] = {key: set() for key in sent}
     for record in records(client, topic):

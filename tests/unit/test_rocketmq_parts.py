@@ -229,7 +229,7 @@ class TestRecord:
         record.check_topic("%RETRY%a_b-1")
 
     def test_unique_ids_differ_and_have_the_known_form(self) -> None:
-        ids = record.UniqueIds(bytes([127, 0, 0, 1]), 0x1234, 0xCAFEBABE, 1_000)
+        ids = record.unique_ids(bytes([127, 0, 0, 1]), 0x1234, 0xCAFEBABE, 1_000)
         assert ids.next(1_005) == "7F0000011234CAFEBABE000000050001"
         assert len({ids.next(1_005) for _ in range(1000)}) == 1000
-        assert len(record.UniqueIds.of_this_process().next(2**42)) == 32
+        assert len(record.ids_of_this_process().next(2**42)) == 32

@@ -27,7 +27,7 @@ from wireproto.errors import Malformed, ProtocolError, Truncated, WireprotoError
 from wireproto.message import message_class
 
 CORPUS = Path(__file__).parents[1] / "fuzz" / "corpus"
-INPUTS = {"kafka-messages": 60_000}
+INPUTS = {"kafka-messages": 150_000, "pulsar-messages": 20_000, "zookeeper-messages": 60_000}
 
 
 @pytest.mark.parametrize("protocol", ["kafka", "zookeeper"])
@@ -80,7 +80,7 @@ def test_changed_inputs_give_a_typed_error_or_a_value(name: str, tmp_path: Path)
     for label, data in target.corpus():
         mutator.add(label, data)
     decoded = 0
-    runs = INPUTS.get(name, 8_000)
+    runs = INPUTS.get(name, 40_000)
     for _ in range(runs):
         label, data = mutator.input()
         with contextlib.suppress(WireprotoError):

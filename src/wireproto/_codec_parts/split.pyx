@@ -41,7 +41,7 @@ def split_columns(Columns columns not None, list numbers not None, int partition
         for row in range(rows):
             number = numbers[row]
             if into[number] == NULL:
-                into[number] = table_new(t.kind)
+                into[number] = table_new(t.kind, t.wanted)
                 if into[number] == NULL:
                     raise MemoryError
                 check(table_reserve(into[number], rows // partitions + 16))

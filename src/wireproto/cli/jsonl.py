@@ -37,7 +37,7 @@ def reply(answer: Callable[[Request], dict[str, Any]], line: bytes, number: int)
         if not line.strip():
             raise OptionError(f"line {number} is blank")
         try:
-            request = json.loads(line.strip().decode())
+            request = json.loads(line)
         except (ValueError, RecursionError) as why:
             raise OptionError(f"line {number} is not JSON: {why}") from None
         if not isinstance(request, dict):

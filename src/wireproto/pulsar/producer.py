@@ -153,7 +153,7 @@ class PulsarProducer:
             return split_columns(table, [self._choose(None, place) for place in places], count)
         if partition is not None or count == 1:
             return [(self._choose(None, partition), table)]
-        keys = table.keys()
+        keys = table.keys() if "key" in table.columns else []
         if any(key is not None for key in keys):
             return split_columns(table, [self._choose(key, None) for key in keys], count)
         shares: list[tuple[int, Columns]] = []

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
+from wireproto._codec import java_hash
+
 from .keys import wire_key
 
 _MASK = 0x7FFFFFFF
@@ -23,11 +25,7 @@ _U32 = 0xFFFFFFFF
 
 def java_string_hash(text: str) -> int:
     """``String.hashCode`` of Java, without its sign."""
-    value = 0
-    units = text.encode("utf-16-le", "surrogatepass")
-    for i in range(0, len(units), 2):
-        value = (31 * value + units[i] + (units[i + 1] << 8)) & _U32
-    return value & _MASK
+    return java_hash(text.encode("utf-8", "surrogatepass")) & _MASK
 
 
 def murmur3_hash(text: str) -> int:

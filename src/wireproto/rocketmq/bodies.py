@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from wireproto._codec import java_hash as hash_of_text
 from wireproto.errors import Malformed
 
 from . import fastjson
@@ -29,11 +30,7 @@ MASTER = 0
 
 def java_hash(text: str) -> int:
     """Java's ``String.hashCode``: int32 over UTF-16 units."""
-    value = 0
-    units = text.encode("utf-16-be", "surrogatepass")
-    for at in range(0, len(units), 2):
-        value = (value * 31 + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
-    return value - (1 << 32) if value & 0x80000000 else value
+    return hash_of_text(text.encode("utf-8", "surrogatepass"))
 
 
 def _want(value: Any, kind: type[T], path: str, default: T | None = None) -> T:

@@ -174,6 +174,11 @@ class RocketClient(ClientBase[RocketOptions]):
         buffers = remoting.encode(code, token, self._signed(conn, code, ext, body), body, serializer=self.serializer)
         return conn.submit(token, buffers, mailbox, timeout_at, context, secret=self.options.security_token is not None)
 
+    @property
+    def writes_bare_json(self) -> bool:
+        """Whether requests go out unsigned, under a JSON header."""
+        return self.serializer == remoting.JSON and self.options.access_key is None and self.options.security_token is None
+
     def send_one_way(self, conn: Connection, message: ExtMessage, body: bytes = b"") -> None:
         """Send a command that gets no reply."""
         ext = self._signed(conn, message.CODE, message.to_ext(), body)

@@ -226,8 +226,6 @@ class StoredMessage:
         return self._read(data)[1]
 
     def encode(self, version: int, fields: Mapping[str, Any]) -> bytes:
-        if strange := sorted(set(fields) - _STORED):
-            raise Malformed(f"no field {strange[0]!r}", message="StoredMessage", path=strange[0])
         body = _body_bytes(fields, "StoredMessage")
         magic = fields.get("magicCode", MAGIC_V1)
         if magic not in (MAGIC_V1, MAGIC_V2):
@@ -365,10 +363,6 @@ _HEAD: Final = (
     ("magicCode", 4), ("bodyCRC", 4), ("queueId", 4), ("flag", 4), ("queueOffset", 8), ("commitLogOffset", 8), ("sysFlag", 4),
     ("bornTimestamp", 8),
 )  # fmt: skip
-_STORED: Final = frozenset({
-    *("storeSize", "bornHost", "storeTimestamp", "storeHost", "reconsumeTimes", "preparedTransactionOffset", "topic"),
-    *("body", "bodyText", "properties", "propertiesOpen"), *(name for name, _ in _HEAD),
-})  # fmt: skip
 
 
 def _host(source: Bytes, v6: bool, path: str) -> str:

@@ -16,9 +16,8 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
+from wireproto._codec import BatchReceipt, RocketBatchBuilder
 from wireproto.position import LogOffset
-
-from . import record
 
 if TYPE_CHECKING:
     from wireproto._net import Call, Event, Timer
@@ -40,20 +39,23 @@ class Pending:
     Attributes:
         lane: where it queues. sequence: order of taking.
         born: its records' timestamp; stamped tells whether the caller gave it (else it is now).
-        entries: body and properties of each record. sys_flag: of a compressed body.
+        lone: body and properties of a record that is alone. rows: the records of a batch; body: that batch, once it was to be sent.
+        sys_flag: of a compressed body.
         size: bytes of the buffer that it holds. sealed: no more records join. free: any queue will do.
         call: the request on the wire. moved: set when it is sent or settled, for whoever waits.
         offset: queue offset of the first record, once acknowledged. error: why it failed for good. warning: see `RocketReceipt`.
     """
 
     __slots__ = (
-        "born", "call", "count", "deadline", "entries", "error", "free", "lane", "moved", "offset", "sealed", "sequence", "size",
-        "stamped", "sys_flag", "warning",
+        "body", "born", "call", "count", "deadline", "error", "free", "lane", "lone", "moved", "offset", "rows", "sealed", "sequence",
+        "size", "stamped", "sys_flag", "warning",
     )  # fmt: skip
 
     def __init__(self, lane: Lane, sequence: int, born: int, stamped: bool, deadline: float) -> None:
         self.lane, self.sequence, self.born, self.stamped, self.deadline = lane, sequence, born, stamped, deadline
-        self.entries: list[tuple[bytes, str]] = []
+        self.lone: tuple[bytes, bytes] | None = None
+        self.rows: RocketBatchBuilder | None = None
+        self.body: bytes | None = None
         self.count = self.size = self.sys_flag = self.warning = 0
         self.sealed = False
         self.free = True
@@ -66,20 +68,34 @@ class Pending:
     def settled(self) -> bool:
         return self.offset >= 0 or self.error is not None
 
-    def add(self, body: bytes, properties: str, free: bool) -> int:
+    def add(self, body: bytes, properties: bytes, free: bool) -> int:
         """Take a record; its index."""
-        self.entries.append((body, properties))
+        if not self.count:
+            self.lone = body, properties
+        else:
+            self.batch().add(body, properties)
         self.size += len(body) + len(properties) + OVERHEAD
         self.free = self.free and free
         self.count += 1
         return self.count - 1
 
-    def content(self) -> tuple[int, str, bytes]:
+    def batch(self) -> RocketBatchBuilder:
+        """The records as the body of a batch."""
+        if self.rows is None:
+            self.rows = RocketBatchBuilder(0x7FFFFFFF)
+        if self.lone is not None:
+            self.rows.add(*self.lone)
+            self.lone = None
+        return self.rows
+
+    def content(self) -> tuple[int, bytes, bytes]:
         """Code, properties and body of the command. An empty body travels as a batch of one: 5.x brokers fail on it otherwise."""
-        if self.count == 1 and self.entries[0][0]:
-            body, properties = self.entries[0]
+        if self.lone is not None and self.lone[0]:
+            body, properties = self.lone
             return SINGLE, properties, body
-        return BATCH, "", b"".join(record.batch_entry(body, properties) for body, properties in self.entries)
+        if self.body is None:
+            self.body, self.rows = self.batch().finish(), None
+        return BATCH, b"", self.body
 
     def launch(self, call: Call) -> None:
         self.sealed = True
@@ -88,13 +104,43 @@ class Pending:
 
     def succeed(self, offset: int, warning: int) -> None:
         self.offset, self.warning = offset, warning
-        self.entries = []
+        self.lone = self.rows = self.body = None
         self._tell()
 
     def fail(self, error: WireprotoError) -> None:
         self.error = error
-        self.entries = []
+        self.lone = self.rows = self.body = None
         self._tell()
+
+    # what a receipt asks
+
+    @property
+    def done(self) -> bool:
+        """Whether the outcome is known."""
+        if not self.settled:
+            self.lane.producer.look()
+        return self.settled
+
+    def position(self, index: int, timeout: float | None) -> LogOffset:
+        """Wait for the acknowledgement; the place of a record.
+
+        Args:
+            timeout: seconds; None takes the producer's delivery timeout.
+        Raises:
+            TimedOut: not known in time; the record may still arrive.
+            BrokerError, TransportError: it was refused, or every retry failed.
+        """
+        producer = self.lane.producer
+        if not self.settled:
+            producer.wait(self, time.monotonic() + (producer.options.delivery_timeout if timeout is None else timeout))
+        if self.error is not None:
+            raise self.error
+        return LogOffset(producer.topic, self.lane.queue.partition, self.offset + index)
+
+    def describe(self, index: int) -> str:
+        """For a receipt's repr."""
+        state = repr(self.error) if self.error else "pending" if self.offset < 0 else str(self.offset + index)
+        return f"{self.lane.producer.topic}[{self.lane.queue.partition}] {state}"
 
     def _tell(self) -> None:
         if self.moved is not None:
@@ -110,10 +156,11 @@ class Lane:
         failures: in a row; retry_at: when to try again; problem: the last one. reviving: the worker is at it.
     """
 
-    __slots__ = ("failures", "flying", "problem", "queue", "retry_at", "reviving", "timer", "waiting")
+    __slots__ = ("failures", "flying", "problem", "producer", "queue", "retry_at", "reviving", "timer", "waiting")
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: Queue, producer: RocketProducer) -> None:
         self.queue = queue
+        self.producer = producer
         self.flying: deque[Pending] = deque()
         self.waiting: deque[Pending] = deque()
         self.failures = 0
@@ -140,55 +187,25 @@ class Lane:
             return None
         last = self.waiting[-1]
         same = not last.stamped if timestamp is None else last.stamped and last.born == timestamp
-        return last if same and not last.sealed and not last.sys_flag and last.size + size <= limit else None
+        return last if same and last.body is None and not last.sealed and not last.sys_flag and last.size + size <= limit else None
 
 
-class RocketReceipt:
+class RocketReceipt(BatchReceipt):
     """One record's receipt (of a batch: its last record's).
 
     `position` gives the place of the record. `warning` is 0, or after success the code by which the broker said that it stored the
     record less safely than configured: 10 not yet on disk, 11 no slave, 12 slave late.
     """
 
-    __slots__ = ("_index", "_pending", "_producer")
-
-    def __init__(self, producer: RocketProducer, pending: Pending, index: int) -> None:
-        self._producer, self._pending, self._index = producer, pending, index
-
-    @property
-    def done(self) -> bool:
-        """Whether the outcome is known."""
-        if not self._pending.settled:
-            self._producer.look()
-        return self._pending.settled
+    __slots__ = ()
 
     @property
     def warning(self) -> int:
-        return self._pending.warning
+        warning: int = self.batch.warning
+        return warning
 
     @property
     def sequence(self) -> int:
         """Number of the command that carries the record; records with the same one went out together."""
-        return self._pending.sequence
-
-    def position(self, timeout: float | None = None) -> LogOffset:
-        """Wait for the acknowledgement; the record's place.
-
-        Args:
-            timeout: seconds; None takes the producer's delivery timeout.
-        Raises:
-            TimedOut: not known in time; the record may still arrive.
-            BrokerError, TransportError: it was refused, or every retry failed.
-        """
-        pending = self._pending
-        if not pending.settled:
-            limit = self._producer.options.delivery_timeout if timeout is None else timeout
-            self._producer.wait(pending, time.monotonic() + limit)
-        if pending.error is not None:
-            raise pending.error
-        return LogOffset(self._producer.topic, pending.lane.queue.partition, pending.offset + self._index)
-
-    def __repr__(self) -> str:
-        pending = self._pending
-        state = repr(pending.error) if pending.error else "pending" if pending.offset < 0 else str(pending.offset + self._index)
-        return f"<RocketReceipt {self._producer.topic}[{pending.lane.queue.partition}] {state}>"
+        sequence: int = self.batch.sequence
+        return sequence

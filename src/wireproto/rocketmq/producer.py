@@ -25,7 +25,14 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from wireproto._codec import Columns
+from wireproto._codec import (
+    Columns,
+    RocketSendHeader,
+    check_rocket_columns,
+    java_hashes,
+    rocket_plain_properties,
+    split_columns,
+)
 from wireproto._net import Event, Mailbox
 from wireproto.compression import compress
 from wireproto.errors import BufferFull, Closed, OptionError, TimedOut, TransportError, ValueUnsupported, WireprotoError
@@ -65,7 +72,8 @@ class RocketProducer:
         self._lock = threading.RLock()
         self._sequence = itertools.count()
         self._turn = itertools.count(random.getrandbits(16))  # programs that send one record each must not all begin with one queue
-        self._ids = record.UniqueIds.of_this_process()
+        self._ids = record.ids_of_this_process()
+        self._header = RocketSendHeader(options.group or "wireproto", topic) if client.writes_bare_json else None
         self._glance = Mailbox(client.loop)
         self._next_glance = 0.0
         self._held = 0
@@ -73,7 +81,7 @@ class RocketProducer:
         self._ticking = False
         self._closed = False
         self._route = client.route(topic, client.deadline(options.timeout))
-        self._lanes = [Lane(queue) for queue in self._route.queues]
+        self._lanes = [Lane(queue, self) for queue in self._route.queues]
         if not self._lanes:
             raise codes.NoPermission("the topic has no queue", topic=topic)
         client.watch(self)
@@ -102,7 +110,9 @@ class RocketProducer:
         """
         now_ms = int(time.time() * 1000)
         body = self._checked(value)
-        properties = record.properties(key, headers, self._ids.next(now_ms))
+        properties = None if headers else rocket_plain_properties(key, self._ids, now_ms)
+        if properties is None:
+            properties = record.properties(key, headers, self._ids.next(now_ms)).encode()
         if timestamp is not None:
             record.check_timestamp(timestamp)
         sys_flag = 0
@@ -118,23 +128,66 @@ class RocketProducer:
     def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> Sequence[RocketReceipt]:
         """Take many records; see `wireproto.roles.Producer.send_batch`. Everything is checked before anything is taken."""
         deadline = time.monotonic() + timeout
-        taken = columns if isinstance(columns, Columns) else Columns.from_arrow(columns)
-        values, keys, headers, stamps = taken.values(), taken.keys(), taken.headers(), taken.timestamps()
-        wanted = taken.partitions() if partition is None else None
-        for value, key, pairs in zip(values, keys, headers, strict=True):
-            self._checked(value)
-            record.properties(key, pairs, "0" * 32)
+        table = columns if isinstance(columns, Columns) else Columns.from_arrow(columns)
+        check_rocket_columns(table, self.options.max_message_size)
         last: dict[int, RocketReceipt] = {}
-        for at, (value, key, pairs, stamp) in enumerate(zip(values, keys, headers, stamps, strict=True)):
-            assert value is not None
-            now_ms = int(time.time() * 1000)
-            properties = record.properties(key, pairs, self._ids.next(now_ms))
-            self._admit(len(value) + len(properties) + OVERHEAD, max(0.0, deadline - time.monotonic()))
-            with self._lock:
-                lane, free = self._choose(wanted[at] if wanted is not None else partition, key)
-                receipt = self._take(lane, free, value, properties, stamp, now_ms, 0)
+        for number, rows in self._shares(table, partition):
+            start = 0
+            while start < len(rows):
+                share = min(rows[start:].nbytes, self.options.batch_size) + OVERHEAD
+                self._admit(share, max(0.0, deadline - time.monotonic()))
+                with self._lock:
+                    lane, free = self._choose(number, None)
+                    taken, receipt = self._take_rows(lane, free, rows, start)
+                start += taken
                 last[receipt.sequence] = receipt
         return list(last.values())
+
+    def _shares(self, table: Columns, partition: int | None) -> list[tuple[int | None, Columns]]:
+        """The rows by partition, in their order within each; None: where the turn is when they are taken."""
+        places: Sequence[int | None] | None = table.partitions() if partition is None else None
+        if partition is not None:
+            return [(partition, table)]
+        lanes = len(self._lanes)
+        if places is None:
+            by_hash, hashes = self._route.by_hash, java_hashes(table)
+            if all(code is None for code in hashes):
+                return [(None, table)]
+            places = [None if code is None else by_hash(code) for code in hashes]
+        for place in places:
+            if place is not None and not 0 <= place < lanes:
+                raise OptionError(f"{self.topic} has no partition {place}: it has {lanes}", topic=self.topic)
+        split = split_columns(table, [lanes if place is None else place for place in places], lanes + 1)
+        return [(number if number < lanes else None, rows) for number, rows in split]
+
+    def _take_rows(self, lane: Lane, free: bool, rows: Columns, start: int) -> tuple[int, RocketReceipt]:
+        """Queue neighbours that fit one command: how many, and the receipt of the last. Under the lock."""
+        if self._closed:
+            raise Closed("the producer was closed", topic=self.topic)
+        if lane.flying:
+            self._sweep(lane)
+        now_ms = int(time.time() * 1000)
+        limit = min(self.options.batch_size, self.options.max_message_size)
+        first = rows[start : start + 1]
+        timestamp = first.timestamps()[0] if "timestamp" in first.columns else None
+        if first.nbytes > limit // 2:
+            return 1, self._take_large(lane, free, first, timestamp, now_ms)
+        pending = lane.joinable(timestamp, first.nbytes + OVERHEAD, limit)
+        fresh = pending is None
+        if pending is None:
+            pending = self._new_pending(lane, timestamp, now_ms)
+        batch = pending.batch()
+        before = batch.size
+        taken = batch.append_columns(rows, start, len(rows), self._ids, now_ms, limit)
+        if fresh:
+            self._queue(lane, pending)
+        size = batch.size - before + OVERHEAD
+        pending.size += size
+        pending.count = len(batch)
+        pending.free = pending.free and free
+        self._held += size
+        self._set_off(lane, pending, full=start + taken < len(rows))
+        return taken, RocketReceipt(pending, pending.count - 1)
 
     def _checked(self, value: bytes | None) -> bytes:
         if value is None:
@@ -159,7 +212,7 @@ class RocketProducer:
         return able[next(self._turn) % len(able)], True
 
     def _take(
-        self, lane: Lane, free: bool, body: bytes, properties: str, timestamp: int | None, now_ms: int, sys_flag: int
+        self, lane: Lane, free: bool, body: bytes, properties: bytes, timestamp: int | None, now_ms: int, sys_flag: int
     ) -> RocketReceipt:
         """Queue a record and send what can be sent. Under the lock."""
         if self._closed:
@@ -169,27 +222,47 @@ class RocketProducer:
             self._sweep(lane)
         pending = None if sys_flag else lane.joinable(timestamp, size, self.options.batch_size)
         if pending is None:
-            now = time.monotonic()
-            born = now_ms if timestamp is None else timestamp
-            pending = Pending(lane, next(self._sequence), born, timestamp is not None, now + self.options.delivery_timeout)
+            pending = self._new_pending(lane, timestamp, now_ms)
             pending.sys_flag = sys_flag
-            if lane.waiting:
-                lane.waiting[-1].sealed = True
-            lane.waiting.append(pending)
+            self._queue(lane, pending)
         index = pending.add(body, properties, free)
         self._held += size
-        pending.sealed = bool(sys_flag) or not self.options.linger or pending.size >= self.options.batch_size
+        self._set_off(lane, pending)
+        return RocketReceipt(pending, index)
+
+    def _take_large(self, lane: Lane, free: bool, row: Columns, timestamp: int | None, now_ms: int) -> RocketReceipt:
+        """A row that fills a command: alone it may be as large as brokers take."""
+        (value,) = row.values()
+        assert value is not None
+        key = row.keys()[0] if "key" in row.columns else None
+        headers = row.headers()[0] if "headers" in row.columns else None
+        properties = record.properties(key, headers, self._ids.next(now_ms)).encode()
+        return self._take(lane, free, value, properties, timestamp, now_ms, 0)
+
+    def _new_pending(self, lane: Lane, timestamp: int | None, now_ms: int) -> Pending:
+        born = now_ms if timestamp is None else timestamp
+        deadline = time.monotonic() + self.options.delivery_timeout
+        return Pending(lane, next(self._sequence), born, timestamp is not None, deadline)
+
+    def _queue(self, lane: Lane, pending: Pending) -> None:
+        if lane.waiting:
+            lane.waiting[-1].sealed = True
+        lane.waiting.append(pending)
+
+    def _set_off(self, lane: Lane, pending: Pending, *, full: bool = False) -> None:
+        """Something was added to a lane's newest command: send what may go. Under the lock."""
+        full = full or bool(pending.sys_flag) or pending.size >= self.options.batch_size
+        pending.sealed = full or not self.options.linger
         if pending.sealed or len(lane.waiting) > 1:
             self._pump(lane)
             if pending.call is None:
-                pending.sealed = bool(sys_flag) or pending.size >= self.options.batch_size  # others may still join while it waits
+                pending.sealed = full  # others may still join while it waits
         elif lane.timer is None:
             lane.timer = self._loop.call_at(time.monotonic() + self.options.linger, self._due, lane)
         if len(lane.waiting) > 1 and lane.flying and (now := time.monotonic()) >= self._next_glance:
             self._next_glance = now + GLANCE
             self._glance.get(0.0)  # timestamps differ, so that nothing can join: see whether replies have come
             self.look()
-        return RocketReceipt(self, pending, index)
 
     # sending, under the lock -------------------------------------------------------------------------------------------------------
 
@@ -216,27 +289,35 @@ class RocketProducer:
             self._loop.call_at(now + TICK, self._tick)
 
     def _launch(self, pending: Pending, conn: Connection) -> bool:
+        timeout_at = min(pending.deadline, time.monotonic() + self.options.request_timeout)
         code, properties, body = pending.content()
+        try:
+            pending.launch(self._submit(conn, pending, code, properties, body, timeout_at))
+        except (TransportError, BufferFull):
+            return False
+        return True
+
+    def _submit(self, conn: Connection, pending: Pending, code: int, properties: bytes, body: bytes, timeout_at: float) -> Call:
+        queue_id = pending.lane.queue.queue_id
+        if self._header is not None and pending.born >= 0:
+            token = conn.next_token()
+            head = self._header.encode(code, token, queue_id, pending.sys_flag, pending.born, properties)
+            return conn.submit(token, [head, body], None, timeout_at)
         ext = {
             "a": self.options.group or "wireproto",
             "b": self.topic,
             "c": "TBW102",
             "d": "4",
-            "e": str(pending.lane.queue.queue_id),
+            "e": str(queue_id),
             "f": str(pending.sys_flag),
             "g": str(pending.born),
             "h": "0",
-            "i": properties,
+            "i": properties.decode(),
             "j": "0",
             "k": "false",
             "m": "false" if code == 310 else "true",
         }
-        timeout_at = min(pending.deadline, time.monotonic() + self.options.request_timeout)
-        try:
-            pending.launch(self._client.submit_raw(conn, code, ext, body, timeout_at=timeout_at))
-        except (TransportError, BufferFull):
-            return False
-        return True
+        return self._client.submit_raw(conn, code, ext, body, timeout_at=timeout_at)
 
     def _revive_later(self, lane: Lane, now: float) -> None:
         """Have the worker find the broker again."""
@@ -326,9 +407,11 @@ class RocketProducer:
 
     def wait(self, pending: Pending, deadline: float) -> None:
         """Wait until it is settled; TimedOut leaves it on its way."""
-        while not pending.settled:
+        while True:
             with self._lock:
                 self.look()
+                if pending.settled:
+                    return
                 lane = pending.lane
                 if pending.call is None and not lane.flying:
                     if lane.waiting:

@@ -19,14 +19,13 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from wireproto._codec import ROCKETMQ_RESERVED
+from wireproto._codec import ROCKETMQ_RESERVED, RocketIds
 from wireproto.errors import ValueUnsupported
 from wireproto.records import Headers
 
 KEYS = "KEYS"
 UNIQ_KEY = "UNIQ_KEY"
 MAX_PROPERTIES = 32_767
-_ENTRY = struct.Struct(">iiiii")
 
 RESERVED: Final = ROCKETMQ_RESERVED
 """Property names that belong to brokers and clients (RocketMQ's MessageConst, without TAGS)."""
@@ -108,15 +107,6 @@ def header_value(name: str, value: bytes | None) -> str:
     return text
 
 
-def batch_entry(body: bytes, props: str) -> bytes:
-    """One message of a batch (code 320): size, magic 0, CRC 0, flag 0, body, properties.
-
-    The broker computes magic and CRC itself.
-    """
-    text = props.encode("utf-8")
-    return _ENTRY.pack(22 + len(body) + len(text), 0, 0, 0, len(body)) + body + len(text).to_bytes(2, "big") + text
-
-
 def _text(data: bytes, what: str) -> str:
     try:
         text = bytes(data).decode("utf-8")
@@ -137,29 +127,18 @@ def _utf8(text: str) -> bool:
     return True
 
 
-class UniqueIds:
-    """Unique message ids in the form that RocketMQ's tools take apart: 32 hex digits.
+def ids_of_this_process() -> RocketIds:
+    """Unique ids with four random bytes as the address: behind NAT and in containers addresses are not unique."""
+    now = time.gmtime()
+    month = int(time.mktime((now.tm_year, now.tm_mon, 1, 0, 0, 0, 0, 0, 0)) - time.timezone) * 1000
+    return unique_ids(os.urandom(4), os.getpid(), int.from_bytes(os.urandom(4), "big"), month)
 
-        4 address · 2 process · 4 instance · 4 milliseconds since `epoch_ms` · 2 counter
+
+def unique_ids(address: bytes, process: int, instance: int, epoch_ms: int) -> RocketIds:
+    """Ids of one client.
 
     Args:
         address: four bytes that tell this machine from others; process: of this process; instance: of this client.
         epoch_ms: start of the current month, in ms.
     """
-
-    def __init__(self, address: bytes, process: int, instance: int, epoch_ms: int) -> None:
-        self.prefix = struct.pack(">4sHI", address, process & 0xFFFF, instance & 0xFFFFFFFF).hex().upper()
-        self.epoch_ms = epoch_ms
-        self._count = 0
-
-    @classmethod
-    def of_this_process(cls) -> UniqueIds:
-        """With four random bytes as the address: behind NAT and in containers addresses are not unique."""
-        now = time.gmtime()
-        month = int(time.mktime((now.tm_year, now.tm_mon, 1, 0, 0, 0, 0, 0, 0)) - time.timezone) * 1000
-        return cls(os.urandom(4), os.getpid(), int.from_bytes(os.urandom(4), "big"), month)
-
-    def next(self, now_ms: int) -> str:
-        """A new id; `now_ms` is the clock in milliseconds."""
-        self._count = count = self._count + 1 & 0xFFFF
-        return f"{self.prefix}{now_ms - self.epoch_ms & 0xFFFFFFFF:08X}{count:04X}"
+    return RocketIds(struct.pack(">4sHI", address, process & 0xFFFF, instance & 0xFFFFFFFF), epoch_ms)

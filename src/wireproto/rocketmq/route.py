@@ -18,10 +18,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from wireproto._codec import java_hash
 from wireproto.errors import OptionError
 
 from .allocate import java_order
-from .bodies import PERM_READ, PERM_WRITE, TopicRouteData, java_hash
+from .bodies import PERM_READ, PERM_WRITE, TopicRouteData
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,10 @@ class Route:
 
         Over all of them, also those without a master now: a key must not move to another queue because a broker is down for a while.
         """
-        code = java_hash(key.decode("utf-8", "surrogateescape"))
+        return self.by_hash(java_hash(key))
+
+    def by_hash(self, code: int) -> int:
+        """The same from the key's hash."""
         magnitude = 0 if code == -(1 << 31) else abs(code)
         return self.keyed[magnitude % len(self.keyed)]
 

@@ -25,6 +25,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from struct import Struct
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .._net import WATCHES, Call, Event, Mailbox
@@ -60,6 +61,10 @@ IF_EXISTS = "exists"
 """Kind of an exists call's watch, which depends on the answer: `DATA` or `EXIST`."""
 
 log = logging.getLogger("wireproto.zookeeper")
+_HEAD = Struct(">ii").pack
+"""A RequestHeader (xid, code); every request has one, so it does not take the way of other messages."""
+_REPLY = Struct(">iqi").unpack_from
+"""A ReplyHeader: xid, zxid, err."""
 _AUTH, _SET_WATCHES, _PING = -4, -8, -2
 _STATES = {
     State.CONNECTED: KeeperState.SYNC_CONNECTED,
@@ -133,19 +138,22 @@ class Link:
         """Send one request and read its reply; see the module's table for what a lost connection does."""
         failures = 0
         while True:
+            conn = self._conn or self.connection(deadline)
+            sent = None
             try:
-                if request.repeats and watching is None:
-                    conn = self._conn or self.connection(deadline)
+                if watching is None:  # the short way; as `submit`
+                    if len(request.body) > self._max_body:
+                        self._fits(request)
                     xid = conn.next_token()
-                    self._fits(request)
-                    frame = conn.call(xid, (RequestHeader(xid=xid, type=request.code).encode(), request.body), deadline)
+                    sent = conn.submit(xid, (_HEAD(xid, request.code), request.body), None, deadline)
                 else:
                     sent = self.submit(request, deadline, watching)
                     conn = sent.conn
-                    frame = sent.result(deadline)
-                return self.read(request, frame, conn)
+                return self.read(request, sent.result(deadline), conn)
             except Disconnected as why:
                 self._lost(conn, why)
+                if sent is None:  # nothing left this machine
+                    continue
                 if not request.repeats:
                     raise ConnectionLoss(f"{request.path}: {why.text}", peer=conn.peer) from why
             except BrokerError as why:  # a server that says "throttled" or "session moved" has done nothing
@@ -163,7 +171,7 @@ class Link:
         while True:
             conn = self._conn or self.connection(deadline)
             xid = conn.next_token()
-            parts = (RequestHeader(xid=xid, type=request.code).encode(), request.body)
+            parts = (_HEAD(xid, request.code), request.body)
             try:
                 return conn.submit(xid, parts, None if watching is None else self._events, deadline, watching)
             except Disconnected as why:  # nothing was sent
@@ -174,7 +182,7 @@ class Link:
         self._fits(request)
         xid = conn.next_token()
         try:
-            return conn.submit(xid, (RequestHeader(xid=xid, type=request.code).encode(), request.body))
+            return conn.submit(xid, (_HEAD(xid, request.code), request.body))
         except Disconnected as why:
             self._lost(conn, why)
             raise
@@ -182,18 +190,20 @@ class Link:
     def read(self, request: Request[T], frame: bytes, conn: Connection) -> T:
         """A reply's value, or its typed error. Bytes that are no reply cost the connection."""
         try:
-            header, _ = ReplyHeader.decode_from(frame)
-            if header.zxid > self.session.zxid:
+            if len(frame) < HEADER:
+                ReplyHeader.decode_from(frame)  # raises
+            _, zxid, err = _REPLY(frame)
+            if zxid > self.session.zxid:
                 with self._lock:
-                    self.session.saw(header.zxid)
-            if header.err == 0:
+                    self.session.saw(zxid)
+            if err == 0:
                 return request.read(frame)
         except ProtocolError as why:
             conn.close(str(why))
             raise why.with_context(peer=conn.peer) from None
-        if header.err == NO_NODE and request.absent:
+        if err == NO_NODE and request.absent:
             return None  # type: ignore[return-value]
-        raise failure(header.err, request, conn.peer)
+        raise failure(err, request, conn.peer)
 
     def check(self, request: Request[Any]) -> None:
         """Raise ValueUnsupported for a request that no server would take, Closed on a closed client."""

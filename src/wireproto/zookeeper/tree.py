@@ -28,6 +28,8 @@ from .session import State
 from .watch import EXIST, PERSISTENT, RECURSIVE, Callback, Watch
 
 T = TypeVar("T")
+REMEMBERED, REMEMBERED_LENGTH = 512, 200
+"""Requests that a tree keeps of one kind, and characters of a path that it keeps one for."""
 
 
 class Call(Generic[T]):
@@ -80,11 +82,16 @@ class Tree:
         self._link = link
         self._loop = loop
         self._root = link.root
+        self._gets: dict[str, op.Request[tuple[bytes | None, Stat]]] = {}
+        self._looks: dict[str, op.Request[Stat | None]] = {}
 
     # -- reads ------------------------------------------------------------------------------------------------------------
 
     def get(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> tuple[bytes | None, Stat]:
         """A node's data (None where it has null) and stat. `watch` is called when it is written or deleted."""
+        if watch is None:
+            get = self._gets.get(path) if type(path) is str else None
+            return self._link.call(get or self._remember(self._gets, op.get, path), time.monotonic() + timeout)
         watching = self._watching(DATA, path, watch)
         return self._link.call(op.get(self._root.out(path), path, watch is not None), time.monotonic() + timeout, watching)
 
@@ -94,6 +101,9 @@ class Tree:
 
     def exists(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> Stat | None:
         """A node's stat, or None when there is no such node. `watch` is called when it is created, written or deleted."""
+        if watch is None:
+            look = self._looks.get(path) if type(path) is str else None
+            return self._link.call(look or self._remember(self._looks, op.exists, path), time.monotonic() + timeout)
         watching = self._watching(IF_EXISTS, path, watch)
         return self._link.call(op.exists(self._root.out(path), path, watch is not None), time.monotonic() + timeout, watching)
 
@@ -126,6 +136,15 @@ class Tree:
     def count(self, path: str = "/", *, timeout: float = 30.0) -> int:
         """How many nodes lie below a path, at any depth (servers from 3.6)."""
         return self._link.call(op.count(self._root.out(path), path), time.monotonic() + timeout)
+
+    def _remember(self, known: dict[str, op.Request[T]], make: Callable[[str, str], op.Request[T]], path: str) -> op.Request[T]:
+        """The request of a path, checked and encoded once for nodes that are read again and again."""
+        request = make(self._root.out(path), path)
+        if len(path) <= REMEMBERED_LENGTH:
+            if len(known) >= REMEMBERED:
+                known.clear()
+            known[path] = request
+        return request
 
     # -- writes -----------------------------------------------------------------------------------------------------------
 
