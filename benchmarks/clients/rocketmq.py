@@ -1,7 +1,8 @@
 """RocketMQ clients on a real broker: send and pull messages of 100 B value with a key, a topic of four queues.
 
-The peer is PyPI's `rocketmq` (ctypes over the vendor's C++ client), where it runs. Its consumer is pushed to; ours pulls. The clock
-runs from the start of the consumer (or the first send) to the last message (or the last answer).
+Peers: PyPI's `rocketmq` (ctypes over the vendor's C++ client), where it runs, and the vendor's Java client (``tests/brokers/java/
+RocketBench.java``), which measures its own process after a warm-up. Their consumers are pushed to; ours pulls. The clock runs from the
+start of the consumer (or the first send) to the last message (or the last answer).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 import wireproto
-from brokers import RocketMQ
+from brokers import RocketMQ, java
 from wireproto import EARLIEST, LATEST
 
 from ..harness import Bench, Job, Stretch
@@ -22,7 +23,8 @@ from .kafka import expect, values
 
 FULL, FILLED, QUEUES = "bench-read", "bench-write", 4
 KEY, BATCH = b"k" * 16, 100
-PEER = "rocketmq 0.4"
+PEER, JAVA = "rocketmq 0.4", "Java client"
+FULL_JIT = ("-XX:TieredStopAtLevel=4",)
 _numbers = itertools.count()
 
 
@@ -41,35 +43,48 @@ def suite(bench: Bench) -> None:
 def send(bench: Bench, client: Any, names: str, count: int, rounds: int) -> None:
     few, some = count // 20, count // 4
     batch = pa.record_batch({"key": [KEY] * 1000, "value": values(1000)})
-    tasks: list[tuple[str, int, Job, Job, float]] = [
-        ("produce: sync send", few, lambda: ours_sync(client, values(few)), lambda: peer_sync(names, values(few)), 2),
+    tasks: list[tuple[str, str, int, Job, Job, float, float]] = [
+        ("produce: sync send", "sync", few, lambda: ours_sync(client, values(few)), lambda: peer_sync(names, values(few)), 2, 1.5),
         (
-            "produce: pipelined send()",
-            some,
+            *("produce: pipelined send()", "async", some),
             lambda: ours_send(client, values(some)),
             lambda: peer_async(names, values(few), some / few),
-            18,
+            *(18, 3),
         ),
         (
-            "produce: batches from Arrow",
-            count,
+            *("produce: batches from Arrow", "batch", count),
             lambda: ours_send_batch(client, FILLED, batch, count),
             lambda: peer_batch(names, values(count)),
-            15,
+            *(15, 4),
         ),
     ]
-    for task, units, ours, theirs, bar in tasks:
-        bench.compare(task, units, {"wireproto": ours, PEER: theirs}, rounds=rounds, few={PEER: 3}, bars={PEER: bar})
+    for task, how, units, ours, theirs, bar, java_bar in tasks:
+        jobs = {"wireproto": ours, PEER: theirs, JAVA: lambda how=how, units=units: vendors(how, names, FILLED, units, units)}
+        bench.compare(task, units, jobs, rounds=rounds, few={PEER: 3, JAVA: 2}, bars={PEER: bar, JAVA: java_bar})
 
 
 def read(bench: Bench, client: Any, names: str, count: int, rounds: int) -> None:
-    uses: dict[str, tuple[Callable[[Any], Any], float]] = {
-        "pull to Arrow": (lambda batch: pa.record_batch(batch), 10),
-        "pull, record objects": (lambda batch: [record.value for record in batch], 6),
+    uses: dict[str, tuple[Callable[[Any], Any], float, float]] = {
+        "pull to Arrow": (lambda batch: pa.record_batch(batch), 10, 4),
+        "pull, record objects": (lambda batch: [record.value for record in batch], 6, 2.5),
     }
-    for task, (use, bar) in uses.items():
-        jobs: dict[str, Job] = {"wireproto": lambda use=use: ours_read(client, count, use), PEER: lambda: peer_push(names, count)}
-        bench.compare(task, count, jobs, rounds=rounds, few={PEER: 2}, bars={PEER: bar})
+    for task, (use, bar, java_bar) in uses.items():
+        jobs: dict[str, Job] = {
+            "wireproto": lambda use=use: ours_read(client, count, use),
+            PEER: lambda: peer_push(names, count),
+            JAVA: lambda: vendors("push", names, FULL, count // 2, count // 2),
+        }
+        bench.compare(task, count, jobs, rounds=rounds, few={PEER: 2, JAVA: 2}, bars={PEER: bar, JAVA: java_bar})
+
+
+def vendors(how: str, names: str, topic: str, warm: int, units: int) -> Stretch:
+    """One run of the vendor's Java client, as if it had done the units of the whole row."""
+    group = f"bench-java-{next(_numbers)}"
+    (found,) = java.run("rocketmq-5.5.0", "RocketBench", how, names, topic, group, str(warm), str(units), timeout=180.0, flags=FULL_JIT)
+    stretch = Stretch()
+    whole = units + warm if how == "push" else units
+    stretch.cpu, stretch.wall = found["cpu_us"] * whole / 1e6, found["wall_us"] * whole / 1e6
+    return stretch
 
 
 def ours_read(client: Any, count: int, use: Callable[[Any], Any]) -> Stretch:

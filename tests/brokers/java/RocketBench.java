@@ -1,0 +1,108 @@
+// RocketMQ's own Java client at work, measured by its own process: CPU time and wall time after a warm-up.
+//   push  NAMESRV TOPIC GROUP WARM COUNT      a push consumer from the first message on
+//   sync | async | batch  NAMESRV TOPIC GROUP WARM COUNT      a producer: one at a time, 200 in flight, 100 in a batch
+// Messages: a key of 16 characters, a body of 100 bytes. Prints {"cpu_us": per message, "wall_us": per message}.
+import java.lang.management.ManagementFactory;
+import java.util.*;
+import java.util.concurrent.*;
+import java.util.concurrent.atomic.*;
+import com.sun.management.OperatingSystemMXBean;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.*;
+import org.apache.rocketmq.client.producer.*;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.*;
+
+public class RocketBench {
+    static final OperatingSystemMXBean SYSTEM = (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
+    static long cpu, wall;
+
+    static void begin() {
+        cpu = SYSTEM.getProcessCpuTime();
+        wall = System.nanoTime();
+    }
+
+    static void tell(int count) {
+        double per = 1e3 * count;
+        double spent = SYSTEM.getProcessCpuTime() - cpu, took = System.nanoTime() - wall;
+        System.out.printf(Locale.ROOT, "{\"cpu_us\": %.4f, \"wall_us\": %.4f}%n", spent / per, took / per);
+    }
+
+    public static void main(String[] a) {
+        try {
+            int warm = Integer.parseInt(a[4]), count = Integer.parseInt(a[5]);
+            if (a[0].equals("push")) push(a[1], a[2], a[3], warm, count);
+            else produce(a[0], a[1], a[2], a[3], warm, count);
+        } catch (Throwable why) {
+            why.printStackTrace();
+            System.exit(1);  // the client's threads would keep the process
+        }
+        System.out.flush();
+        System.exit(0);
+    }
+
+    static void push(String names, String topic, String group, int warm, int count) throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        consumer.setNamesrvAddr(names);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setConsumeMessageBatchMaxSize(32);
+        consumer.subscribe(topic, "*");
+        CountDownLatch done = new CountDownLatch(1);
+        AtomicInteger found = new AtomicInteger();
+        AtomicLong bytes = new AtomicLong();
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            int size = 0;
+            for (MessageExt message : messages) size += message.getBody().length;
+            bytes.addAndGet(size);
+            int before = found.getAndAdd(messages.size()), after = before + messages.size();
+            if (before < warm && after >= warm) begin();
+            if (before < warm + count && after >= warm + count) done.countDown();
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        if (!done.await(120, TimeUnit.SECONDS)) throw new IllegalStateException("only " + found.get() + " messages");
+        tell(count);
+        consumer.shutdown();
+    }
+
+    static Message message(String topic) {
+        Message made = new Message(topic, new byte[100]);
+        made.setKeys("kkkkkkkkkkkkkkkk");
+        return made;
+    }
+
+    static void produce(String how, String names, String topic, String group, int warm, int count) throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer(group);
+        producer.setNamesrvAddr(names);
+        producer.start();
+        round(how, producer, topic, warm);
+        begin();
+        round(how, producer, topic, count);
+        tell(count);
+        producer.shutdown();
+    }
+
+    static void round(String how, DefaultMQProducer producer, String topic, int count) throws Exception {
+        if (how.equals("sync")) {
+            for (int n = 0; n < count; n++) producer.send(message(topic));
+        } else if (how.equals("batch")) {
+            for (int n = 0; n < count; n += 100) {
+                List<Message> some = new ArrayList<>();
+                for (int m = 0; m < 100; m++) some.add(message(topic));
+                producer.send(some);
+            }
+        } else {
+            Semaphore room = new Semaphore(200);
+            AtomicReference<Throwable> failed = new AtomicReference<>();
+            for (int n = 0; n < count; n++) {
+                room.acquire();
+                producer.send(message(topic), new SendCallback() {
+                    public void onSuccess(SendResult result) { room.release(); }
+                    public void onException(Throwable why) { failed.set(why); room.release(); }
+                });
+            }
+            room.acquire(200);
+            if (failed.get() != null) throw new IllegalStateException(failed.get());
+        }
+    }
+}
