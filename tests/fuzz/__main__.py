@@ -39,7 +39,13 @@ def main() -> int:
         parser.error(f"no format {', '.join(sorted(unknown))}; there are {', '.join(FORMATS)}")
     seconds = given.seconds or (0 if given.runs else 60.0)
     seed = given.seed if given.seed is not None else int(time.time())
-    ours = {"PYTHONPATH": f"{CLONE / 'src'}:{CLONE / 'tests'}"} if given.plain else sanitized().environment
+    ours = {"PYTHONPATH": f"{CLONE / 'src'}:{CLONE / 'tests'}"}
+    if not given.plain:
+        try:
+            ours = sanitized().environment
+        except FileNotFoundError as why:
+            print(f"without sanitizers: {why}", flush=True)
+            given.plain = True
     environment = os.environ | ours
     FOLDER.mkdir(parents=True, exist_ok=True)
     print(f"{'format':<20} {'inputs':>12} {'per s':>8} {'decoded':>12} {'corpus':>8}  found   (seed {seed}{', plain' * given.plain})")

@@ -25,7 +25,7 @@ from .targets import TARGETS
 
 CORPUS = Path(__file__).with_name("corpus")
 FOUND_AT_MOST = 20
-GROWTH_AT_MOST = 4000
+GROWTH_AT_LEAST = 200  # more for a larger corpus, but never so many that broken inputs outnumber good ones
 
 
 def main() -> int:
@@ -43,6 +43,7 @@ def main() -> int:
     for label, data in target.corpus():
         mutator.add(label, data)
     whole = len(mutator.labels)
+    growth = max(GROWTH_AT_LEAST, whole // 2)
     outcomes: collections.Counter[str] = collections.Counter()
     seen: set[object] = set()
     found: set[str] = set()
@@ -65,7 +66,7 @@ def main() -> int:
                 if len(found) >= FOUND_AT_MOST:
                     break
                 continue
-            if outcome not in seen and len(seen) < GROWTH_AT_MOST:
+            if outcome not in seen and len(seen) < growth:
                 seen.add(outcome)
                 if len(data) < 4096:
                     mutator.add(label, data)
