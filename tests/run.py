@@ -50,6 +50,12 @@ def tool(name: str, *arguments: str) -> list[str]:
 
 
 FUZZ = ["env", f"PYTHONPATH={CLONE / 'src'}:{CLONE / 'tests'}", *tool("python", "-m", "fuzz")]
+FUZZED = (  # a thousand changed inputs a message and more; the rest for a few seconds each
+    "kafka-messages --runs 400000",
+    "zookeeper-messages rocketmq-messages --runs 150000",
+    "pulsar-messages --runs 50000",
+    "kafka-records pulsar-entries rocketmq-stored rocketmq-headers zookeeper-multi arrow-import framer matchers --seconds 4",
+)
 PARTS = [
     Part("install", [["make", "--no-print-directory", "PYTHON=" + sys.executable, ".venv/ready"]], 20),
     Part(
@@ -67,7 +73,7 @@ PARTS = [
     ),
     Part("unit", [pytest("tests/unit")], 10),
     Part("wire", [pytest("tests/wire")], 10),
-    Part("fuzz", [[*FUZZ, "--seconds", "4", "--seed", "1"]], 12),
+    Part("fuzz", [[*FUZZ, "--seed", "1", "--cuts", *words.split()] for words in FUZZED], 15),
     Part("conformance on the dev broker", [pytest("tests/conformance", "--broker", "dev")], 15),
     Part("conformance on real brokers", [pytest("tests/conformance", "--broker", "real", "--durations=12")], 35, needs="tests/conformance"),
     Part("integration", [pytest("tests/integration")], 20),

@@ -1,4 +1,4 @@
-"""`python -m fuzz [format …] [--runs N | --seconds S] [--plain] [--seed K]`: one worker a format, one after the other, each watched.
+"""`python -m fuzz [format …] [--runs N | --seconds S] [--cuts] [--plain]`: one worker a format, one after the other, each watched.
 
 A worker that ends by a signal (a sanitizer's report) or stands still for 30 s has failed on the input in its memory file, which is kept.
 Exit code 1 when anything was found. Totals are added to .cache/fuzz/total.json, so that several runs with different seeds add up.
@@ -32,6 +32,7 @@ def main() -> int:
     parser.add_argument("formats", nargs="*", help=f"which: {', '.join(FORMATS)}; all without one")
     parser.add_argument("--runs", type=int, default=0, help="inputs for each format")
     parser.add_argument("--seconds", type=float, default=0, help="seconds for each format (60 when there is no --runs)")
+    parser.add_argument("--cuts", action="store_true", help="first every entry of the corpus, cut at every byte")
     parser.add_argument("--seed", type=int, default=None, help="decides the inputs; the time without it")
     parser.add_argument("--plain", action="store_true", help="the clone's own core, without sanitizers: six times as fast")
     given = parser.parse_args()
@@ -51,7 +52,7 @@ def main() -> int:
     print(f"{'format':<20} {'inputs':>12} {'per s':>8} {'decoded':>12} {'corpus':>8}  found   (seed {seed}{', plain' * given.plain})")
     failed = False
     for name in given.formats or FORMATS:
-        facts = run(name, given.runs, seconds, seed, environment)
+        facts = run(name, given.runs, seconds, ["--seed", str(seed), *(["--cuts"] if given.cuts else [])], environment)
         if not given.plain:
             add_up(facts)
         failed |= bool(facts["found"])
@@ -61,11 +62,11 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def run(name: str, runs: int, seconds: float, seed: int, environment: dict[str, str]) -> dict[str, Any]:
+def run(name: str, runs: int, seconds: float, more: list[str], environment: dict[str, str]) -> dict[str, Any]:
     """One worker's counts; a crash or a hang is kept and counted as found."""
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
         memory = Path(folder) / "memory"
-        command = [sys.executable, "-m", "fuzz.worker", name, "--seed", str(seed)]
+        command = [sys.executable, "-m", "fuzz.worker", name, *more]
         command += ["--memory", str(memory), "--found", str(FOLDER / "found")]
         command += ["--runs", str(runs)] if runs else []
         command += ["--seconds", str(seconds)] if seconds else []
@@ -76,9 +77,9 @@ def run(name: str, runs: int, seconds: float, seed: int, environment: dict[str, 
         if not hung and worker.returncode in (0, 1) and text.strip():
             return dict(json.loads(text.strip().splitlines()[-1]))
         count, entry, data = present(memory) if memory.exists() else (0, 0, b"")
-        kept = FOLDER / "found" / f"{name}-{'hang' if hung else 'crash'}-{seed}-{count}.hex"
+        kept = FOLDER / "found" / f"{name}-{'hang' if hung else 'crash'}-{more[1]}-{count}.hex"
         kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_text(f"# entry {entry} of the corpus, seed {seed}, input {count}\n{data.hex()}\n")
+        kept.write_text(f"# entry {entry} of the corpus, seed {more[1]}, input {count}\n{data.hex()}\n")
         print(
             f"{name}: {'stood still' if hung else f'ended with {worker.returncode}'} at input {count:,}; it is in {kept}",
             file=sys.stderr,

@@ -34,6 +34,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--cuts", action="store_true", help="before that every entry of the corpus, cut at every byte")
     parser.add_argument("--memory", type=Path, required=True)
     parser.add_argument("--found", type=Path, required=True)
     given = parser.parse_args()
@@ -49,7 +50,7 @@ def main() -> int:
     found: set[str] = set()
     check, take = target.check, mutator.input
     began = time.monotonic()
-    done = 0
+    done = cut_all(given, found, outcomes) if given.cuts else 0
     settled = 0
     while (not given.runs or done < given.runs) and (not given.seconds or time.monotonic() - began < given.seconds):
         for _ in range(500):
@@ -90,6 +91,22 @@ def main() -> int:
     }
     print(json.dumps(facts), flush=True)
     return 1 if found else 0
+
+
+def cut_all(given: argparse.Namespace, found: set[str], outcomes: collections.Counter[str]) -> int:
+    """Every prefix of every entry; how many there were."""
+    target = TARGETS[given.format]
+    count = 0
+    for label, data in target.corpus():
+        for cut in range(len(data) + 1):
+            count += 1
+            try:
+                target.check(label, data[:cut])
+            except WireprotoError as error:
+                outcomes[type(error).__name__] += 1
+            except Exception as error:
+                keep(given, label, data[:cut], error, found)
+    return count
 
 
 def keep(given: argparse.Namespace, label: object, data: bytes, error: Exception, found: set[str]) -> None:
