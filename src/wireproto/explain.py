@@ -105,12 +105,14 @@ class _Walker:
             count = self.length(path, compact, wide=True)
             source.note(start, path, None if count is None else f"{count} items")
             if count is None:
-                return self.null(nullable, path)
+                self.null(nullable, path)
+                return None
             return [self.value(cls, kind[1:-1], f"{path}[{index}]", compact, False) for index in range(count)]
         if kind in ("string", "bytes", "blob", "records"):
             size = self.length(path, compact, wide=kind != "string")
             if size is None:
-                return source.note(start, path, self.null(nullable, path))
+                self.null(nullable, path)
+                return source.note(start, path, None)
             data = source.take(size, path)
             if kind != "string":
                 return source.note(start, path, base64_of(data))
@@ -125,6 +127,7 @@ class _Walker:
         return self.struct(child, path)
 
     def null(self, nullable: bool, path: str) -> None:
+        """Refuse a null that may not be there."""
         if not nullable and not self.jute:
             raise self.source.error(Malformed, "null where this version has none", path)
 

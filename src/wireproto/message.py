@@ -124,7 +124,11 @@ def from_json(cls: type[M], obj: Any, version: int = 0) -> M:
     Raises:
         Malformed: a name that this version does not have, or a value of the wrong kind; `path` says where.
     """
-    return _read_struct(cls, obj, version, "")
+    try:
+        return _read_struct(cls, obj, version, "")
+    except Malformed as error:
+        error.message = cls.__name__  # the path begins there, whichever struct it leads into
+        raise
 
 
 def _within(version: int, span: tuple[int, int]) -> bool:
