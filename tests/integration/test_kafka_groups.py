@@ -56,13 +56,14 @@ _NOTHING = _Nothing()
 
 
 @pytest.mark.parametrize("broker", BROKERS, indirect=True)
-def test_ours_and_librdkafkas_member_share_a_group(broker: Broker, client: Any, topic: str) -> None:
+@pytest.mark.parametrize("assignor", ["range", "roundrobin"])
+def test_ours_and_librdkafkas_member_share_a_group(broker: Broker, client: Any, topic: str, assignor: str) -> None:
     group = f"g-{topic}"
     theirs = confluent_kafka.Consumer(
         {
             "bootstrap.servers": broker.url.removeprefix("kafka://"),
             "group.id": group,
-            "partition.assignment.strategy": "range",
+            "partition.assignment.strategy": assignor,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
         }

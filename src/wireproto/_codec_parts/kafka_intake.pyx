@@ -85,6 +85,11 @@ cdef class KafkaRoom:
             taken = self.take(size)
         return taken
 
+    def add(self, int64_t size):
+        """Count bytes, room or not."""
+        with cython.critical_section(self):
+            self.held += size
+
     def release(self, KafkaOpenBatch batch not None):
         """Take what a batch holds off the count, once."""
         with cython.critical_section(self, batch):

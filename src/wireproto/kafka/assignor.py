@@ -1,7 +1,10 @@
 """Sharing the partitions of subscribed topics among the members of a group.
 
-What it is: the range assignor, byte-compatible with the one other clients call ``range``: per topic, members in order of id get
-consecutive partitions, the first ones one more when the division leaves a rest. Pure functions of their arguments.
+What it is: the assignors that other clients call ``range`` and ``roundrobin``, giving what theirs give. A member offers both, the first
+being the one that it would rather have; the coordinator takes one that all members offer. Pure functions of their arguments.
+
+    range         per topic, members in order of id get consecutive partitions, the first ones one more when the division leaves a rest
+    roundrobin    all partitions of all topics in order, to one member after the other, passing over those that do not subscribe
 
     subscription and assignment travel as opaque bytes in JoinGroup and SyncGroup:
         int16 version | ConsumerProtocolSubscription or ConsumerProtocolAssignment in that version
@@ -10,13 +13,12 @@ consecutive partitions, the first ones one more when the division leaves a rest.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from ..errors import Malformed
 from ..position import TopicPartition
 from .messages import ConsumerProtocolAssignment, ConsumerProtocolSubscription, ConsumerProtocolTopicPartition
 
-NAME = "range"
 _VERSION = struct.Struct(">h")
 
 
@@ -43,6 +45,28 @@ def range_assign(members: Mapping[str, Iterable[str]], partitions: Mapping[str, 
             shares[member].extend((topic, partition) for partition in range(start, stop))
             start = stop
     return shares
+
+
+def roundrobin_assign(members: Mapping[str, Iterable[str]], partitions: Mapping[str, int]) -> dict[str, list[TopicPartition]]:
+    """Assign partitions to members; arguments and result as those of `range_assign`."""
+    shares: dict[str, list[TopicPartition]] = {member: [] for member in members}
+    wanted = {member: frozenset(topics) for member, topics in members.items()}
+    circle = sorted(members)
+    turn = 0
+    for topic in sorted(frozenset().union(*wanted.values())):
+        for partition in range(partitions.get(topic, 0)):
+            while topic not in wanted[circle[turn % len(circle)]]:
+                turn += 1
+            shares[circle[turn % len(circle)]].append((topic, partition))
+            turn += 1
+    return shares
+
+
+ASSIGNORS: Mapping[str, Callable[[Mapping[str, Iterable[str]], Mapping[str, int]], dict[str, list[TopicPartition]]]] = {
+    "range": range_assign,
+    "roundrobin": roundrobin_assign,
+}
+"""By the name under which members offer them, in the order of our preference."""
 
 
 def encode_subscription(topics: Iterable[str]) -> bytes:

@@ -20,6 +20,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from .._codec import KafkaRoom
 from ..errors import BrokerError, ConnectError, Disconnected, OptionError, RoleUnsupported, TimedOut, TransportError, WireprotoError
 from ..net.runtime import ClientBase
 from ..position import EARLIEST, Where
@@ -67,6 +68,8 @@ class KafkaClient(ClientBase[KafkaOptions]):
         self.cluster = Cluster()
         self._lock = threading.Lock()
         self.send_buffer = SendBuffer(self.loop, options.buffer_memory)
+        self.fetch_room = KafkaRoom()
+        self.fetch_room.bound(options.fetch_memory)
         self._coordinators: dict[tuple[int, str], int] = {}
         self._roles: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -102,7 +105,7 @@ class KafkaClient(ClientBase[KafkaOptions]):
         return self._keep(KafkaReader(self, topic, start, stop, self.options.replace(**options)))
 
     def consumer(self, topics: str | Sequence[str], group: str, *, start: Where = EARLIEST, **options: Any) -> KafkaConsumer:
-        """A member of a classic group with the range assignor."""
+        """A member of a classic group; offers the assignors range and roundrobin."""
         from .consumer import KafkaConsumer
 
         names = (topics,) if isinstance(topics, str) else tuple(topics)

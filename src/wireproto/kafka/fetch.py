@@ -4,6 +4,10 @@ What it is: the plan of a reader or consumer, sans-IO. A cursor per partition kn
 out, and `ahead`, behind the last one fetched. Each leader has one Fetch under way at a time, which names every partition of it that
 has room; it leaves as soon as the heads of the last answer's batches are scanned, before anything is decoded.
 
+What is held counts, from the request on, against a room that all readers of a client share (`fetch_memory`): a Fetch leaves when its
+answer fits, or names fewer partitions. A plan with nothing under way and nothing to hand out may always ask for one partition, the one
+not asked for longest: nobody starves, and the bound is the room and one partition's answer for each reader more.
+
     due() ──► request() ──► (the leader) ──► answer() ──► chunks, in the order of arrival ──► pop() ──► moved()
 
 May assume: one caller at a time. Must not: send, read a clock, decode records, or know groups.
@@ -16,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .._codec import kafka_next_offset
+from .._codec import KafkaRoom, kafka_next_offset
 from ..errors import FrameTooLarge, Malformed, WireprotoError
 from ..position import TopicPartition
 from .codes import error
@@ -32,7 +36,7 @@ class Cursor:
     Attributes:
         position: next offset to hand out. ahead: next offset to fetch. stop: first offset not wanted, None to follow.
         turn: counts seeks: what was fetched before the last one is dropped.
-        fetching: a Fetch that names it is under way. held: bytes fetched and not handed out.
+        fetching: a Fetch that names it is under way. asked_at: counts up, at the last one. held: bytes fetched and not handed out.
         max_bytes: how much to ask for; doubled when one batch does not fit.
         end: high watermark, or last stable offset for a reader of committed records, as of the last answer; -1: none yet.
         retry_at: not to be asked before. troubled_since: when its leader began to refuse, 0.0 while all is well.
@@ -41,6 +45,7 @@ class Cursor:
 
     __slots__ = (
         "ahead",
+        "asked_at",
         "end",
         "fetching",
         "held",
@@ -73,6 +78,7 @@ class Cursor:
         self.troubled_since = 0.0
         self.replica = -1
         self.replica_until = 0.0
+        self.asked_at = 0
 
     @property
     def done(self) -> bool:
@@ -95,10 +101,11 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A Fetch under way: its cursors with their turns, and the topic ids in use."""
+    """A Fetch under way: its cursors with their turns, the topic ids in use, and the most bytes that it should bring."""
 
     cursors: tuple[tuple[Cursor, int], ...]
     names: dict[bytes, str]
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +118,6 @@ class FetchSettings:
     max_bytes: int
     partition_bytes: int
     largest: int
-    held: int
     backoff: float
     patience: float
     rack: str = ""
@@ -121,12 +127,21 @@ class FetchSettings:
 class FetchPlan:
     """Cursors, and the chunks that wait to be handed out.
 
+    Args:
+        room: bytes that the client's readers may hold together; None: a bound of `max_bytes` for this plan alone.
+
     Attributes:
         stale: topics whose leaders must be looked up again before the next Fetch.
     """
 
-    def __init__(self, settings: FetchSettings) -> None:
+    def __init__(self, settings: FetchSettings, room: KafkaRoom | None = None) -> None:
         self.settings = settings
+        if room is None:
+            room = KafkaRoom()
+            room.bound(settings.max_bytes)
+        self.room = room
+        self._asked_at: dict[int, int] = {}
+        self._turns = 0
         self.cursors: dict[TopicPartition, Cursor] = {}
         self.stale: set[str] = set()
         self._chunks: deque[Chunk] = deque()
@@ -160,7 +175,19 @@ class FetchPlan:
 
     def _give_back(self, chunk: Chunk) -> None:
         chunk.cursor.held -= chunk.size
-        self._held -= chunk.size
+        self._count(-chunk.size)
+
+    def _count(self, size: int) -> None:
+        self._held += size
+        self.room.add(size)
+
+    def close(self) -> None:
+        """Drop everything."""
+        self._chunks.clear()
+        self._count(-self._held)
+
+    def __del__(self) -> None:
+        self.close()
 
     @property
     def done(self) -> bool:
@@ -174,8 +201,6 @@ class FetchPlan:
         """
         asked: dict[int, list[Cursor]] = {}
         occupied = set(busy)
-        if self._held >= self.settings.held:
-            return asked
         for cursor in self.cursors.values():
             if cursor.fetching or cursor.paused or now < cursor.retry_at or cursor.held >= cursor.max_bytes:
                 continue
@@ -188,7 +213,29 @@ class FetchPlan:
                 self.stale.add(cursor.topic)
             elif node not in occupied:
                 asked.setdefault(node, []).append(cursor)
+        spare = self.room.limit - self.room.held
+        free = not occupied and all(chunk.cursor.paused for chunk in self._chunks)
+        for node in sorted(asked, key=lambda node: self._asked_at.get(node, 0)):
+            if self._most(asked[node]) > spare:
+                asked[node] = self._fitting(asked[node], spare, free)
+            if not asked[node]:
+                del asked[node]
+                continue
+            self._turns += 1
+            self._asked_at[node] = self._turns
+            spare, free = spare - self._most(asked[node]), False
         return asked
+
+    def _fitting(self, cursors: list[Cursor], spare: int, free: bool) -> list[Cursor]:
+        """As many as fit, those first that were not asked for longest; one in any case where `free`."""
+        order = sorted(cursors, key=lambda cursor: cursor.asked_at)
+        while order and self._most(order) > spare and not (free and len(order) == 1):
+            order.pop()
+        return order
+
+    def _most(self, cursors: Sequence[Cursor]) -> int:
+        """Bytes that a Fetch of these should bring at most; a single batch may be larger."""
+        return min(self.settings.max_bytes, sum(cursor.max_bytes for cursor in cursors))
 
     def wakeup(self, now: float) -> float:
         """When a refused partition may be asked for again; infinity when none is."""
@@ -209,6 +256,7 @@ class FetchPlan:
         topics: dict[str, list[FetchPartition]] = {}
         for cursor in cursors:
             cursor.fetching = True
+            cursor.asked_at = self._turns
             topics.setdefault(cursor.topic, []).append(
                 FetchPartition(
                     partition=cursor.partition,
@@ -228,10 +276,13 @@ class FetchPlan:
             rack_id=settings.rack,
         )
         names = {topic.topic_id: topic.topic for topic in request.topics}
-        return request, Asked(tuple((cursor, cursor.turn) for cursor in cursors), names)
+        size = self._most(cursors)
+        self._count(size)
+        return request, Asked(tuple((cursor, cursor.turn) for cursor in cursors), names, size)
 
     def failed(self, asked: Asked, now: float) -> None:
         """No answer came: ask again, of whoever leads then."""
+        self._count(-asked.size)
         for cursor, _ in asked.cursors:
             cursor.fetching = False
             cursor.replica = -1
@@ -240,6 +291,7 @@ class FetchPlan:
 
     def answer(self, asked: Asked, reply: FetchResponse, version: int, now: float) -> None:
         """Take in an answer: chunks, positions, and who has to be looked up again."""
+        self._count(-asked.size)
         turns = {(cursor.topic, cursor.partition): (cursor, turn) for cursor, turn in asked.cursors}
         for cursor, _ in asked.cursors:
             cursor.fetching = False
@@ -295,7 +347,7 @@ class FetchPlan:
     def _push(self, chunk: Chunk) -> None:
         chunk.cursor.ahead = chunk.next
         chunk.cursor.held += chunk.size
-        self._held += chunk.size
+        self._count(chunk.size)
         self._chunks.append(chunk)
         if chunk.error is not None:
             chunk.cursor.retry_at = float("inf")  # until it was raised
@@ -333,7 +385,7 @@ class FetchPlan:
     def put_back(self, chunk: Chunk) -> None:
         """It could not be handed out after all."""
         chunk.cursor.held += chunk.size
-        self._held += chunk.size
+        self._count(chunk.size)
         self._chunks.appendleft(chunk)
 
     def moved(self, chunk: Chunk, position: int) -> None:

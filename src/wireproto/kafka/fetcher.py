@@ -57,12 +57,12 @@ class Fetcher:
                 max_bytes=options.max_bytes,
                 partition_bytes=options.partition_bytes,
                 largest=min(client.frame_cap - (1 << 16), 0x7FFFFFFF),
-                held=options.fetch_memory,
                 backoff=0.1,
                 patience=options.topic_patience,
                 rack=options.rack,
                 replica_for=options.metadata_max_age,
-            )
+            ),
+            client.fetch_room,
         )
 
     def poll(self, deadline: float) -> Batch | None:
@@ -227,4 +227,5 @@ class Fetcher:
         for call in self._calls.values():
             call.cancel()
         self._calls.clear()
+        self.plan.close()
         self._box.close()

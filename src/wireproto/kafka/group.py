@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..errors import Malformed
 from ..position import TopicPartition
 from . import assignor, codes
 from .messages import (
@@ -59,18 +60,19 @@ class Membership:
 
     Attributes:
         state: one of the four above.
-        member, generation: as the coordinator gave them.
+        member, generation, protocol: as the coordinator gave them; protocol is the assignor's name.
         assignment: what is ours; meaningful in STABLE, and until the next join.
         lost: set when the coordinator forgot us: what was assigned may belong to others already.
     """
 
-    __slots__ = ("_others", "assignment", "generation", "leading", "lost", "member", "settings", "state")
+    __slots__ = ("_others", "assignment", "generation", "leading", "lost", "member", "protocol", "settings", "state")
 
     def __init__(self, settings: GroupSettings) -> None:
         self.settings = settings
         self.state = UNJOINED
         self.member = ""
         self.generation = -1
+        self.protocol = ""
         self.leading = False
         self.assignment: frozenset[TopicPartition] = frozenset()
         self.lost = False
@@ -93,7 +95,7 @@ class Membership:
             member_id=self.member,
             group_instance_id=settings.static_name,
             protocol_type=_KIND,
-            protocols=(JoinGroupRequestProtocol(name=assignor.NAME, metadata=subscription),),
+            protocols=tuple(JoinGroupRequestProtocol(name=name, metadata=subscription) for name in assignor.ASSIGNORS),
         )
 
     def on_join(self, reply: JoinGroupResponse) -> None:
@@ -106,20 +108,25 @@ class Membership:
             return
         self.member = reply.member_id
         self.generation = reply.generation_id
+        self.protocol = reply.protocol_name or ""
         self.leading = reply.leader == reply.member_id and not reply.skip_assignment
         self._others = {m.member_id: assignor.decode_subscription(bytes(m.metadata)) for m in reply.members} if self.leading else {}
         self.state = SYNCING
 
     def sync_request(self, partitions: Mapping[str, int]) -> SyncGroupRequest:
         """Ask for our part; the leader hands in everybody's, for which it needs the number of `partitions` per topic."""
-        shares: Mapping[str, Sequence[TopicPartition]] = assignor.range_assign(self._others, partitions) if self.leading else {}
+        shares: Mapping[str, Sequence[TopicPartition]] = {}
+        if self.leading:
+            if self.protocol not in assignor.ASSIGNORS:
+                raise Malformed(f"the coordinator chose the assignor {self.protocol!r}, which we did not offer")
+            shares = assignor.ASSIGNORS[self.protocol](self._others, partitions)
         return SyncGroupRequest(
             group_id=self.settings.group,
             generation_id=self.generation,
             member_id=self.member,
             group_instance_id=self.settings.static_name,
             protocol_type=_KIND,
-            protocol_name=assignor.NAME,
+            protocol_name=self.protocol,
             assignments=tuple(
                 SyncGroupRequestAssignment(member_id=member, assignment=assignor.encode_assignment(share))
                 for member, share in shares.items()
