@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from wireproto._codec import Columns, KafkaBatchBuilder, decode_kafka
+from wireproto._codec import Columns, KafkaBatchBuilder, Slice, decode_kafka
 
 from ..harness import Bench
 
@@ -52,18 +52,29 @@ def ours(section: bytes) -> Columns:
     return decode_kafka(section, topic="t", partition=0, fetch_offset=0)[0]
 
 
-def our_append(values: list[bytes]) -> bytes:
+def our_append(values: list[bytes]) -> Slice:
     builder = KafkaBatchBuilder(limit=1 << 24)
     append = builder.append
     for value in values:
         append(value, KEY, None, STAMP)
-    return builder.finish()
+    return builder.seal()
 
 
-def our_columns(columns: Columns) -> bytes:
+def our_columns(columns: Columns) -> Slice:
     builder = KafkaBatchBuilder(limit=1 << 24)
     builder.append_columns(columns, 0, len(columns), 0)
-    return builder.finish()
+    return builder.seal()
+
+
+def our_lists(values: list[bytes], keys: list[bytes]) -> Slice:
+    builder = KafkaBatchBuilder(limit=1 << 24)
+    if builder.append_lists(values, keys, now=STAMP) != len(values):
+        raise AssertionError("no room")
+    return builder.seal()
+
+
+def our_arrow(batch: pa.RecordBatch) -> Slice:
+    return our_columns(Columns.from_arrow(batch))
 
 
 def their_append(values: list[bytes], make: type) -> object:

@@ -225,10 +225,22 @@ class KafkaBatchBuilder:
     def append(
         self, value: Buffer | None, key: Buffer | None = None, headers: RowHeaders = None, timestamp: int | None = None
     ) -> bool: ...
+    def append_lists(
+        self,
+        values: list[Buffer | None],
+        keys: list[Buffer | None] | None = None,
+        *,
+        start: int = 0,
+        timestamps: list[int | None] | None = None,
+        now: int = -1,
+    ) -> int: ...
     def append_columns(self, columns: Columns, start: int, stop: int, now: int) -> int: ...
     def finish(
         self, producer_id: int = -1, producer_epoch: int = -1, base_sequence: int = -1, *, transactional: bool = False
     ) -> bytes: ...
+    def seal(
+        self, producer_id: int = -1, producer_epoch: int = -1, base_sequence: int = -1, *, transactional: bool = False
+    ) -> Slice: ...
 
 class KafkaRoom:
     """A count of bytes with a bound; one record larger than it is let in alone."""

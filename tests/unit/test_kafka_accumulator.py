@@ -21,7 +21,7 @@ class Builder:
     def __init__(self) -> None:
         self.values: list[int] = []
 
-    def finish(self, producer_id: int, epoch: int, sequence: int) -> tuple[int, int, int, tuple[int, ...]]:
+    def seal(self, producer_id: int, epoch: int, sequence: int) -> tuple[int, int, int, tuple[int, ...]]:
         return producer_id, epoch, sequence, tuple(self.values)
 
 

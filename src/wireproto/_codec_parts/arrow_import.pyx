@@ -10,11 +10,12 @@
 #     offset, ledger, entry, index, sequence       a position, as our own export has it: not sent, passed over
 #
 # or a bare array of bytes, which is the values. May assume: the producer keeps to the C data interface, which gives no buffer sizes.
-# Must not: trust what can be checked (starts in order, sizes, views within their buffers, UTF-8 of names); everything is copied.
+# Must not: trust what can be checked (starts in order, sizes, views within their buffers, UTF-8 of names). One array of rows without
+# headers, key and value with int32 starts, is not copied: the columns keep it. Everything else is.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.stdlib cimport free
-from libc.string cimport memset, strcmp, strncmp
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset, strcmp, strncmp
 
 from wireproto.errors import Malformed, ValueUnsupported
 
@@ -31,6 +32,7 @@ cdef enum:
     BYTES_32 = 1
     BYTES_64 = 2
     BYTES_VIEW = 3
+    RESERVE_MOST = 64 << 20  # bytes that are reserved on the word of starts alone
 
 
 cdef int bytes_kind(const char *format) noexcept nogil:
@@ -109,14 +111,129 @@ cdef int contradiction(Incoming *in_, const char *column, const char *why) noexc
     return BATCH_BAD
 
 
+cdef int arrow_time(Incoming *in_, int64_t at, int64_t *time) noexcept nogil:
+    """Whether a row has a timestamp, and which in ms; -1 when milliseconds cannot hold it."""
+    cdef Field *f = &in_.timestamp
+    time[0] = 0
+    if f.array == NULL or arrow_null(f.array, at):
+        return 0
+    time[0] = (<const int64_t *>f.array.buffers[1])[at + f.array.offset]
+    if f.times > 1:
+        if not -INT64_MAX // f.times <= time[0] <= INT64_MAX // f.times:
+            return -1
+        time[0] *= f.times
+    elif f.over > 1:
+        time[0] = -((-time[0] + f.over - 1) // f.over) if time[0] < 0 else time[0] // f.over
+    return 1
+
+
+cdef bint arrow_partition(Incoming *in_, int64_t at, int32_t *partition) noexcept nogil:
+    """A row's partition; False when it is null or no int32 from -1 on."""
+    cdef ArrowArray *a = in_.partition.array
+    cdef int64_t n = at + a.offset, number
+    if arrow_null(a, at):
+        return False
+    number = (<const int32_t *>a.buffers[1])[n] if in_.partition.kind == 4 else (<const int64_t *>a.buffers[1])[n]
+    partition[0] = <int32_t>number
+    return -1 <= number < INT32_MAX
+
+
+cdef void arrow_done(void *owner) noexcept nogil:
+    """Give a kept array back to who made it."""
+    cdef ArrowArray *array = <ArrowArray *>owner
+    array.release(array)
+    free(array)
+
+
+cdef bint lendable(Field *f) noexcept nogil:
+    return f.array == NULL or (f.kind == BYTES_32 and f.array.buffers[1] != NULL)
+
+
+cdef int lend_bytes(Bytes *c, Field *f, int64_t start, int64_t rows) noexcept nogil:
+    """A column of bytes over the array's own buffers; no column is nulls. BATCH_BAD when its starts contradict the format."""
+    cdef int64_t row, at
+    cdef const int32_t *starts
+    cdef const uint8_t *valid
+    cdef int32_t before
+    cdef int wrong
+    if f.array == NULL:
+        c.starts = <int32_t *>mem_take((rows + 1) * 4)
+        c.valid = <uint8_t *>mem_take((rows >> 3) + 1)
+        if c.starts == NULL or c.valid == NULL:
+            return TABLE_MEMORY
+        memset(c.starts, 0, (rows + 1) * 4)
+        memset(c.valid, 0, (rows >> 3) + 1)
+        c.nulls = rows
+        return TABLE_OK
+    at = start + f.array.offset
+    starts = <const int32_t *>f.array.buffers[1] + at
+    valid = <const uint8_t *>f.array.buffers[0]
+    wrong = starts[0] < 0
+    for row in range(rows):
+        wrong |= starts[row + 1] < starts[row]
+    before = starts[rows]
+    if wrong or (before > starts[0] and f.array.buffers[2] == NULL):
+        return BATCH_BAD
+    c.starts = <int32_t *>starts
+    c.data = <uint8_t *>f.array.buffers[2] if f.array.buffers[2] != NULL else EMPTY_BYTES
+    c.used = c.room = before
+    c.lent = LENT_STARTS | LENT_DATA
+    if valid != NULL and f.array.null_count != 0:
+        c.nulls = 1                                      # how many is not known, nor asked
+        if at & 7 == 0:
+            c.valid = <uint8_t *>valid + (at >> 3)
+            c.lent |= LENT_VALID
+            return TABLE_OK
+        c.valid = <uint8_t *>mem_take((rows >> 3) + 1)
+        if c.valid == NULL:
+            return TABLE_MEMORY
+        memset(c.valid, 0, (rows >> 3) + 1)
+        for row in range(rows):
+            c.valid[row >> 3] |= <uint8_t>((valid[(at + row) >> 3] >> ((at + row) & 7) & 1) << (row & 7))
+    return TABLE_OK
+
+
+cdef int lend_rows(Incoming *in_, ArrowArray *rows, Table *t) noexcept nogil:
+    """The rows of the only array, over its own buffers; the table is fresh."""
+    cdef int64_t row, time, start = rows.offset, count = rows.length
+    cdef int code, known
+    code = lend_bytes(&t.key, &in_.key, start, count)
+    if code == BATCH_BAD:
+        return contradiction(in_, "key", "starts or views contradict the format")
+    if code == TABLE_OK:
+        code = lend_bytes(&t.value, &in_.value, start, count)
+    if code == BATCH_BAD:
+        return contradiction(in_, "value", "starts or views contradict the format")
+    if code != TABLE_OK or grow(<void **>&t.timestamp, count * 8) != TABLE_OK:
+        return TABLE_MEMORY
+    if in_.partition.array != NULL and grow(<void **>&t.partition, count * 4) != TABLE_OK:
+        return TABLE_MEMORY
+    t.row_room = count
+    if (in_.partition.array == NULL and in_.timestamp.array != NULL and in_.timestamp.array.null_count == 0
+            and in_.timestamp.times == 1 and in_.timestamp.over == 1):
+        memcpy(t.timestamp, <const int64_t *>in_.timestamp.array.buffers[1] + start + in_.timestamp.array.offset, count * 8)
+        t.rows = count
+        return TABLE_OK
+    for row in range(count):
+        known = arrow_time(in_, start + row, &time)
+        if known < 0:
+            return contradiction(in_, "timestamp", "seconds beyond what milliseconds can hold")
+        code = put_timestamp(t, row, time, known)
+        if code != TABLE_OK:
+            return code
+        if in_.partition.array != NULL and not arrow_partition(in_, start + row, t.partition + row):
+            return contradiction(in_, "partition", "a null, or a number out of range")
+    t.rows = count
+    return TABLE_OK
+
+
 cdef int take_row(Incoming *in_, ArrowArray *rows, Table *t, int64_t row) noexcept nogil:
     """Copy one row; a field's own offset adds to the struct's."""
     cdef int64_t at = row + rows.offset
-    cdef int64_t first, last, n, size, name_size, time
+    cdef int64_t first, last, n, size, name_size, time = 0
     cdef const uint8_t *data
     cdef const uint8_t *name
-    cdef int code
-    cdef bint known = False
+    cdef int code, known
     if in_.key.array == NULL:
         size = -1
     elif not arrow_bytes(in_.key.array, in_.key.kind, at, &data, &size):
@@ -133,27 +250,15 @@ cdef int take_row(Incoming *in_, ArrowArray *rows, Table *t, int64_t row) noexce
         code = bytes_push(&t.value, t.rows, t.row_room, data, size, 0)
     if code != TABLE_OK:
         return code
-    time = 0
-    if in_.timestamp.array != NULL and not arrow_null(in_.timestamp.array, at):
-        known = True
-        time = (<const int64_t *>in_.timestamp.array.buffers[1])[at + in_.timestamp.array.offset]
-        if in_.timestamp.times > 1 and not -INT64_MAX // in_.timestamp.times <= time <= INT64_MAX // in_.timestamp.times:
-            return contradiction(in_, "timestamp", "seconds beyond what milliseconds can hold")
-        if in_.timestamp.over > 1 and time < 0:
-            time = -((-time + in_.timestamp.over - 1) // in_.timestamp.over)
-        else:
-            time = time * in_.timestamp.times // in_.timestamp.over
+    known = arrow_time(in_, at, &time)
+    if known < 0:
+        return contradiction(in_, "timestamp", "seconds beyond what milliseconds can hold")
     code = put_timestamp(t, t.rows, time, known)
     if code != TABLE_OK:
         return code
     if in_.partition.array != NULL:
-        if arrow_null(in_.partition.array, at):
-            return contradiction(in_, "partition", "a null")
-        n = at + in_.partition.array.offset
-        time = (<const int32_t *>in_.partition.array.buffers[1])[n] if in_.partition.kind == 4 else (<const int64_t *>in_.partition.array.buffers[1])[n]
-        if not -1 <= time < INT32_MAX:
-            return contradiction(in_, "partition", "a number out of range")
-        t.partition[t.rows] = <int32_t>time
+        if not arrow_partition(in_, at, t.partition + t.rows):
+            return contradiction(in_, "partition", "a null, or a number out of range")
     if in_.headers != NULL and not arrow_null(in_.headers, at):
         n = at + in_.headers.offset
         if in_.headers_large:
@@ -179,9 +284,26 @@ cdef int take_row(Incoming *in_, ArrowArray *rows, Table *t, int64_t row) noexce
     return TABLE_OK
 
 
+cdef int reserve_as(Bytes *c, Field *f, ArrowArray *rows) noexcept nogil:
+    """Room for a whole column with starts, as far as they say it truly."""
+    cdef int64_t at, size = 0
+    if f.array == NULL or f.array.buffers[1] == NULL or rows.length == 0:
+        return TABLE_OK
+    at = rows.offset + f.array.offset
+    if f.kind == BYTES_32:
+        size = <int64_t>(<const int32_t *>f.array.buffers[1])[at + rows.length] - (<const int32_t *>f.array.buffers[1])[at]
+    elif f.kind == BYTES_64:
+        size = (<const int64_t *>f.array.buffers[1])[at + rows.length] - (<const int64_t *>f.array.buffers[1])[at]
+    return bytes_reserve(c, size) if 0 < size < RESERVE_MOST else TABLE_OK
+
+
 cdef int take_rows(Incoming *in_, ArrowArray *rows, Table *t) noexcept nogil:
     cdef int64_t row
     cdef int code = table_reserve(t, rows.length)
+    if code == TABLE_OK:
+        code = reserve_as(&t.key, &in_.key, rows)
+    if code == TABLE_OK:
+        code = reserve_as(&t.value, &in_.value, rows)
     for row in range(rows.length):
         if code != TABLE_OK:
             return code
@@ -230,9 +352,11 @@ cdef void as_headers(Incoming *in_, ArrowSchema *schema, ArrowArray *array) exce
     as_bytes(&in_.header_value, pair.children[1], in_.pair.children[1], "headers.value")
 
 
-cdef void take_batch(ArrowSchema *schema, ArrowArray *array, Table *t) except *:
-    """Append one array's rows."""
+cdef void take_batch(ArrowSchema *schema, ArrowArray *array, Table *t, bint only=False) except *:
+    """Append one array's rows. The `only` one is kept instead of copied where that can be; then it is taken over (release is NULL)."""
     cdef Incoming in_
+    cdef ArrowArray *whole = array
+    cdef ArrowArray *kept
     cdef int64_t n
     cdef int code
     cdef ArrowArray values
@@ -253,6 +377,27 @@ cdef void take_batch(ArrowSchema *schema, ArrowArray *array, Table *t) except *:
             take_field(&in_, schema.children[n], array.children[n])
         if in_.value.array == NULL:
             raise ValueUnsupported("there is no column 'value'")
+    if (only and t.rows == 0 and in_.headers == NULL and array.length > 0 and (array.null_count == 0 or array.n_buffers < 1
+            or array.buffers[0] == NULL) and lendable(&in_.key) and lendable(&in_.value)):
+        table_empty(t)
+        with nogil:
+            code = lend_rows(&in_, array, t)
+        if code != TABLE_OK:
+            t.rows = 0
+        if code == BATCH_BAD:
+            raise Malformed(f"column {in_.column.decode()!r}: {in_.why.decode()}", offset=0)
+        check(code)
+        kept = <ArrowArray *>malloc(sizeof(ArrowArray))
+        if kept == NULL:
+            t.rows = 0
+            raise MemoryError
+        kept[0] = whole[0]
+        if table_keep(t, NULL, 0, kept, arrow_done) < 0:
+            free(kept)
+            t.rows = 0
+            raise MemoryError
+        whole.release = NULL
+        return
     if in_.partition.array != NULL and t.partition == NULL:
         if t.rows:
             raise ValueUnsupported("partition is given for some rows and not for others")
@@ -312,7 +457,7 @@ cdef object import_arrow(source):
         array = <ArrowArray *>PyCapsule_GetPointer(array_capsule_, "arrow_array")
         if schema.release == NULL or array.release == NULL:
             raise Malformed("the array was released already")
-        take_batch(schema, array, t)
+        take_batch(schema, array, t, True)
     else:
         raise TypeError(f"{type(source).__name__} has neither __arrow_c_stream__ nor __arrow_c_array__")
     table_trim(t)
@@ -324,23 +469,42 @@ cdef void import_stream(ArrowArrayStream *stream, Table *t) except *:
     cdef ArrowSchema schema
     cdef ArrowArray array
     schema.release = NULL
+    cdef ArrowArray following
+    cdef bint first = True, more
     array.release = NULL
+    following.release = NULL
     try:
         if stream.get_schema(stream, &schema) != 0:
             raise Malformed(f"the Arrow stream failed: {stream_reason(stream)}")
-        while True:
-            if stream.get_next(stream, &array) != 0:
-                raise Malformed(f"the Arrow stream failed: {stream_reason(stream)}")
-            if array.release == NULL:
-                return
-            take_batch(&schema, &array, t)
-            array.release(&array)
+        if not stream_next_array(stream, &array):
+            return
+        while True:                                      # one ahead, to know whether there is but one
+            more = stream_next_array(stream, &following)
+            take_batch(&schema, &array, t, first and not more)
+            first = False
+            if array.release != NULL:
+                array.release(&array)
             array.release = NULL
+            if not more:
+                return
+            array = following
+            following.release = NULL
     finally:
         if array.release != NULL:
             array.release(&array)
+        if following.release != NULL:
+            following.release(&following)
         if schema.release != NULL:
             schema.release(&schema)
+
+
+cdef bint stream_next_array(ArrowArrayStream *stream, ArrowArray *array) except -1:
+    """The stream's next array; False at its end."""
+    array.release = NULL
+    if stream.get_next(stream, array) != 0:
+        array.release = NULL
+        raise Malformed(f"the Arrow stream failed: {stream_reason(stream)}")
+    return array.release != NULL
 
 
 cdef str stream_reason(ArrowArrayStream *stream):

@@ -5,8 +5,12 @@
 # May assume: one thread at a time. Must not: compress in append, or take a record that would make the batch larger than its limit
 # (unless it is the first: a record of any size can be sent alone, the broker decides).
 
-from cpython.buffer cimport Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+cimport cython
+from cpython.buffer cimport Py_buffer, PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_CheckExact
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.ref cimport PyObject
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -20,6 +24,7 @@ from wireproto.errors import OptionError, ValueUnsupported
 cdef enum:
     TAKEN = 1
     NO_ROOM = 0
+    COPY_PIECE = 65536
     RECORD_MOST = 40         # bytes around key, value and headers, at most
 
 
@@ -37,8 +42,23 @@ cdef inline int growing_reserve(Growing *g, int64_t more) noexcept nogil:
         room = g.room * 2
     if grow(<void **>&g.data, room) != TABLE_OK:
         return TABLE_MEMORY
-    g.room = room
+    g.room = mem_room(g.data)
     return TABLE_OK
+
+
+@cython.final
+@cython.no_gc
+cdef class Block:
+    """Memory of the pool that is read as a buffer, and goes back to the pool with the last reader."""
+
+    cdef uint8_t *data
+    cdef int64_t size
+
+    def __dealloc__(self):
+        mem_give(self.data)
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.data, self.size, 1, flags)
 
 
 cdef struct Building:
@@ -46,7 +66,7 @@ cdef struct Building:
     Growing headers          # those of the record in hand
     int magic
     int64_t limit
-    int64_t head             # bytes before the body
+    int64_t head             # bytes of the body that are the batch's head, written last
     int32_t count
     int64_t base_time
     int64_t max_time
@@ -55,12 +75,12 @@ cdef struct Building:
 cdef inline uint8_t *put_blob(uint8_t *to, const uint8_t *data, int32_t size) noexcept nogil:
     to = write_varint32(to, size)
     if size > 0:
-        copy_slack(to, data, size, 0)
+        copy_short(to, data, size)
         to += size
     return to
 
 
-cdef int put_record(Building *b, int64_t time, const uint8_t *key, int64_t key_size, const uint8_t *value, int64_t value_size) noexcept nogil:
+cdef inline int put_record(Building *b, int64_t time, const uint8_t *key, int64_t key_size, const uint8_t *value, int64_t value_size) noexcept nogil:
     """One v2 record, its headers encoded in b.headers already; TAKEN, NO_ROOM or a table code."""
     cdef int64_t delta = <int64_t>(<uint64_t>time - <uint64_t>b.base_time) if b.count else 0
     cdef int64_t size = (1 + varint_size(delta) + varint_size(b.count) + varint_size(key_size) + varint_size(value_size)
@@ -68,7 +88,7 @@ cdef int put_record(Building *b, int64_t time, const uint8_t *key, int64_t key_s
     cdef uint8_t *to
     if size > INT32_MAX - V2_HEAD - RECORD_MOST:
         return TABLE_FULL
-    if b.count and b.head + b.body.used + size + varint_size(size) > b.limit:
+    if b.count and b.body.used + size + varint_size(size) > b.limit:
         return NO_ROOM
     if growing_reserve(&b.body, size + 5) != TABLE_OK:
         return TABLE_MEMORY
@@ -78,7 +98,10 @@ cdef int put_record(Building *b, int64_t time, const uint8_t *key, int64_t key_s
     to = write_varint32(to, b.count)
     to = put_blob(to, key, <int32_t>key_size)
     to = put_blob(to, value, <int32_t>value_size)
-    memcpy(to, b.headers.data, b.headers.used)
+    if likely(b.headers.used == 1):
+        to[0] = 0
+    else:
+        memcpy(to, b.headers.data, b.headers.used)
     b.body.used = to + b.headers.used - b.body.data
     if b.count == 0:
         b.base_time = b.max_time = time
@@ -120,7 +143,7 @@ cdef int put_legacy(Building *b, int64_t time, const uint8_t *key, int64_t key_s
     cdef int64_t size = message_size(b.magic, key_size, value_size)
     if size > INT32_MAX - 64:
         return TABLE_FULL
-    if b.count and b.head + b.body.used + size > b.limit:
+    if b.count and b.body.used + size > b.limit:
         return NO_ROOM
     if growing_reserve(&b.body, size) != TABLE_OK:
         return TABLE_MEMORY
@@ -167,6 +190,63 @@ cdef int headers_add(Building *b, const uint8_t *name, int64_t name_size, const 
     return TABLE_OK
 
 
+cdef int rows_put_plain(Building *b, Table *t, Py_ssize_t start, Py_ssize_t stop, int64_t now, Py_ssize_t *taken) noexcept nogil:
+    """Rows without headers into a v2 batch, until there is no room: `put_record` with everything at hand."""
+    cdef Py_ssize_t row
+    cdef const uint8_t *key
+    cdef const uint8_t *value
+    cdef int64_t time, delta, size, key_size, value_size
+    cdef int64_t base_time = b.base_time, max_time = b.max_time, limit = b.limit
+    cdef int64_t guess = bytes_total(&t.key, start, stop) + bytes_total(&t.value, start, stop) + (stop - start) * 12
+    cdef int32_t count = b.count
+    cdef uint8_t *to
+    cdef uint8_t *end
+    cdef int code = TAKEN
+    if guess > limit - b.body.used:
+        guess = limit - b.body.used
+    if guess > 0 and growing_reserve(&b.body, guess) != TABLE_OK:
+        return TABLE_MEMORY
+    to = b.body.data + b.body.used
+    end = b.body.data + b.body.room - RECORD_MOST
+    for row in range(start, stop):
+        key_size = bytes_get(t, &t.key, row, &key)
+        value_size = bytes_get(t, &t.value, row, &value)
+        time = t.timestamp[row] if is_timed(t, row) else now
+        if unlikely(count == 0):
+            base_time = max_time = time
+        delta = <int64_t>(<uint64_t>time - <uint64_t>base_time)
+        size = (2 + varint_size(delta) + varint_size(count) + varint_size(key_size) + varint_size(value_size)
+                + (key_size if key_size > 0 else 0) + (value_size if value_size > 0 else 0))
+        if unlikely(size > INT32_MAX - V2_HEAD - RECORD_MOST):
+            code = TABLE_FULL
+            break
+        if unlikely(count and (to - b.body.data) + size + varint_size(size) > limit):
+            code = NO_ROOM
+            break
+        if unlikely(size > end - to):
+            b.body.used = to - b.body.data
+            if growing_reserve(&b.body, size + RECORD_MOST) != TABLE_OK:
+                code = TABLE_MEMORY
+                break
+            to = b.body.data + b.body.used
+            end = b.body.data + b.body.room - RECORD_MOST
+        to = write_varint32(to, <int32_t>size)
+        to[0] = 0
+        to = write_varint64(to + 1, delta)
+        to = write_varint32(to, count)
+        to = put_blob(to, key, <int32_t>key_size)
+        to = put_blob(to, value, <int32_t>value_size)
+        to[0] = 0
+        to += 1
+        if time > max_time:
+            max_time = time
+        count += 1
+    taken[0] += count - b.count
+    b.body.used = to - b.body.data
+    b.base_time, b.max_time, b.count = base_time, max_time, count
+    return code
+
+
 cdef int rows_put(Building *b, Table *t, Py_ssize_t start, Py_ssize_t stop, int64_t now, Py_ssize_t *taken) noexcept nogil:
     """Rows of a table until there is no room."""
     cdef Py_ssize_t row, n
@@ -175,6 +255,8 @@ cdef int rows_put(Building *b, Table *t, Py_ssize_t start, Py_ssize_t stop, int6
     cdef const uint8_t *key
     cdef const uint8_t *data
     cdef int64_t size, name_size, key_size
+    if b.magic == 2 and t.header_at == NULL:
+        return rows_put_plain(b, t, start, stop, now, taken)
     for row in range(start, stop):
         code = no_headers(b)
         if t.header_at != NULL and t.header_at[row] != t.header_at[row + 1]:
@@ -226,6 +308,34 @@ cdef inline void blob_close(Blob *blob) noexcept:
         blob.held = False
 
 
+cdef uint32_t copy_summed(uint8_t *to, const uint8_t *data, int64_t size, uint32_t crc) noexcept nogil:
+    """Copy and go on with the CRC-32C, in pieces that stay in the cache between the two."""
+    cdef int64_t piece
+    while size > 0:
+        piece = size if size < COPY_PIECE else COPY_PIECE
+        crc = crc32c_update(crc, data, piece)
+        memcpy(to, data, piece)
+        to += piece
+        data += piece
+        size -= piece
+    return crc
+
+
+cdef int64_t list_guess(list values, list keys, Py_ssize_t start, int64_t most):
+    """About how many bytes the records from `start` on will take, by the first ones; at most `most`."""
+    cdef Py_ssize_t n, looked = 0
+    cdef int64_t size = 0
+    for n in range(start, min(start + 16, len(values))):
+        size += 16
+        looked += 1
+        if isinstance(values[n], bytes):
+            size += PyBytes_GET_SIZE(values[n])
+        if keys is not None and n < len(keys) and isinstance(keys[n], bytes):
+            size += PyBytes_GET_SIZE(keys[n])
+    size = (size // looked) * (len(values) - start) if looked else 0
+    return size if size < most else most if most > 0 else 0
+
+
 @cython.final
 cdef class KafkaBatchBuilder:
     """Builds one record batch.
@@ -242,6 +352,10 @@ cdef class KafkaBatchBuilder:
     cdef object level
     cdef int codec
     cdef bytes packed            # the body as it is sent, once known
+    cdef Slice sealed            # the batch as it was handed out, and as what
+    cdef int64_t sealed_id
+    cdef int sealed_epoch, sealed_sequence
+    cdef bint sealed_transactional
 
     def __cinit__(self, *, int magic=2, str compression="none", int64_t limit=16384, level=None):
         if not 0 <= magic <= 2:
@@ -250,14 +364,16 @@ cdef class KafkaBatchBuilder:
             raise OptionError(f"compression {compression!r} is not one of {', '.join(KAFKA_CODECS)} in message format {magic}")
         self.b.magic = magic
         self.b.limit = limit if limit < INT32_MAX - 1024 else INT32_MAX - 1024
-        self.b.head = V2_HEAD if magic == 2 else 0
+        self.b.head = self.b.body.used = V2_HEAD if magic == 2 else 0
+        check(growing_reserve(&self.b.body, 256))
         self.compression = compression
         self.codec = KAFKA_CODECS.index(compression)
         self.level = level
         check(no_headers(&self.b))
 
     def __dealloc__(self):
-        mem_give(self.b.body.data)
+        if self.sealed is None:
+            mem_give(self.b.body.data)
         mem_give(self.b.headers.data)
 
     def __len__(self):
@@ -266,7 +382,7 @@ cdef class KafkaBatchBuilder:
     @property
     def size(self):
         """Bytes so far, before compression."""
-        return self.b.head + self.b.body.used
+        return self.b.body.used
 
     @property
     def max_timestamp(self):
@@ -328,6 +444,79 @@ cdef class KafkaBatchBuilder:
         self.packed = None
         return taken
 
+    def append_lists(self, list values not None, list keys=None, *, Py_ssize_t start=0, list timestamps=None, int64_t now=-1):
+        """Add records from lists, values[start] on, until there is no room.
+
+        Args:
+            values: bytes (any buffer) or None each. keys: the same, as many, or None: no keys.
+            timestamps: ms since 1970 UTC or None each, or None. now: timestamp of records that have none (-1: "no timestamp").
+        Returns:
+            the number of records taken.
+        """
+        cdef Blob k, v
+        cdef Py_ssize_t n = start
+        cdef int64_t time = now
+        cdef int code = TAKEN
+        for name, other in (("keys", keys), ("timestamps", timestamps)):
+            if other is not None and len(other) != len(values):
+                raise ValueError(f"{len(other)} {name} for {len(values)} values")
+        if not 0 <= start <= len(values):
+            raise IndexError(f"values from {start} of {len(values)}")
+        if self.sealed is not None:
+            return 0
+        if start < len(values):                          # room for as much as the first ones let expect
+            check(growing_reserve(&self.b.body, list_guess(values, keys, start, self.b.limit - self.b.body.used)))
+        k.data, k.size, k.held = NULL, -1, False
+        if timestamps is None:
+            n = self.append_plain(values, keys, start, now, &code)
+        while n < len(values) and code == TAKEN:         # a list may shrink while a buffer of its own kind is opened
+            blob_open(&v, values[n])
+            try:
+                if keys is not None:
+                    blob_open(&k, keys[n] if n < len(keys) else None)
+                if timestamps is not None:
+                    stamp = timestamps[n] if n < len(timestamps) else None
+                    time = now if stamp is None else stamp
+                code = put_row(&self.b, time, k.data, k.size, v.data, v.size)
+                blob_close(&k)
+            finally:
+                blob_close(&v)
+            n += code == TAKEN
+        if code < 0:
+            self.refuse(code)
+        self.packed = None
+        return n - start
+
+    cdef Py_ssize_t append_plain(self, list values, list keys, Py_ssize_t n, int64_t time, int *code):
+        """The beginning of the lists, as long as there is room and all are bytes or None: no Python code can run meanwhile."""
+        cdef Py_ssize_t count = PyList_GET_SIZE(values)
+        cdef const uint8_t *key = NULL
+        cdef int64_t key_size = -1, value_size
+        cdef const uint8_t *value
+        cdef PyObject *item
+        with cython.critical_section(values, values if keys is None else keys):
+            while n < count:
+                item = <PyObject *>PyList_GET_ITEM(values, n)
+                if PyBytes_CheckExact(<object>item):
+                    value, value_size = <const uint8_t *>PyBytes_AS_STRING(<object>item), PyBytes_GET_SIZE(<object>item)
+                elif item == <PyObject *>None:
+                    value, value_size = NULL, -1
+                else:
+                    break
+                if keys is not None:
+                    item = <PyObject *>PyList_GET_ITEM(keys, n)
+                    if PyBytes_CheckExact(<object>item):
+                        key, key_size = <const uint8_t *>PyBytes_AS_STRING(<object>item), PyBytes_GET_SIZE(<object>item)
+                    elif item == <PyObject *>None:
+                        key, key_size = NULL, -1
+                    else:
+                        break
+                code[0] = put_row(&self.b, time, key, key_size, value, value_size)
+                if code[0] != TAKEN:
+                    break
+                n += 1
+        return n
+
     cdef void refuse(self, int code) except *:
         if code == TABLE_FULL:
             raise ValueUnsupported("a record of 2 GiB does not fit a batch")
@@ -366,13 +555,23 @@ cdef class KafkaBatchBuilder:
             return self.finish_legacy()
         if self.codec and self.packed is None:
             self.packed = self.pack(self.compression)
-        cdef const uint8_t *body = self.b.body.data
-        cdef Py_ssize_t size = self.b.body.used
+        cdef const uint8_t *body = self.b.body.data + V2_HEAD
+        cdef Py_ssize_t size = self.b.body.used - V2_HEAD
         if self.codec:
             body = <const uint8_t *>PyBytes_AS_STRING(self.packed)
             size = PyBytes_GET_SIZE(self.packed)
         out = PyBytes_FromStringAndSize(NULL, V2_HEAD + size)
         cdef uint8_t *p = <uint8_t *>PyBytes_AS_STRING(out)
+        self.put_head(p, size, producer_id, producer_epoch, base_sequence, transactional)
+        if size >= RELEASE_GIL_FROM:
+            with nogil:
+                put_u32(p + 17, copy_summed(p + V2_HEAD, body, size, crc32c_update(0, p + 21, V2_HEAD - 21)))
+        else:
+            put_u32(p + 17, copy_summed(p + V2_HEAD, body, size, crc32c_update(0, p + 21, V2_HEAD - 21)))
+        return out
+
+    cdef void put_head(self, uint8_t *p, int64_t size, int64_t producer_id, int epoch, int sequence, bint transactional) noexcept:
+        """The head of a v2 batch with a body of `size` bytes, but for its CRC."""
         put_u64(p, 0)
         put_u32(p + 8, <uint32_t>(V2_LEAST + size))
         put_u32(p + 12, <uint32_t>-1)
@@ -382,21 +581,38 @@ cdef class KafkaBatchBuilder:
         put_u64(p + 27, self.b.base_time)
         put_u64(p + 35, self.b.max_time)
         put_u64(p + 43, producer_id)
-        put_u16(p + 51, <int16_t>producer_epoch)
-        put_u32(p + 53, base_sequence)
+        put_u16(p + 51, <int16_t>epoch)
+        put_u32(p + 53, sequence)
         put_u32(p + 57, self.b.count)
+
+    def seal(self, int64_t producer_id=-1, int producer_epoch=-1, int base_sequence=-1, *, bint transactional=False):
+        """As `finish`, as a Slice and without a copy of what was not compressed. The batch has no room for more from then on."""
+        cdef Block block
+        cdef uint8_t *p = self.b.body.data
+        cdef int64_t size = self.b.body.used
+        if self.b.count == 0 or self.b.magic < 2 or self.codec:
+            return Slice(self.finish(producer_id, producer_epoch, base_sequence, transactional=transactional))
+        if self.sealed is not None:
+            if (producer_id == self.sealed_id and producer_epoch == self.sealed_epoch and base_sequence == self.sealed_sequence
+                    and transactional == self.sealed_transactional):
+                return self.sealed
+            return Slice(self.finish(producer_id, producer_epoch, base_sequence, transactional=transactional))
+        self.put_head(p, size - V2_HEAD, producer_id, producer_epoch, base_sequence, transactional)
         if size >= RELEASE_GIL_FROM:
             with nogil:
-                memcpy(p + V2_HEAD, body, size)
-                put_u32(p + 17, crc32c_update(0, p + 21, V2_HEAD - 21 + size))
+                put_u32(p + 17, crc32c_update(0, p + 21, size - 21))
         else:
-            memcpy(p + V2_HEAD, body, size)
-            put_u32(p + 17, crc32c_update(0, p + 21, V2_HEAD - 21 + size))
-        return out
+            put_u32(p + 17, crc32c_update(0, p + 21, size - 21))
+        block = Block.__new__(Block)
+        block.data, block.size = p, size
+        self.sealed_id, self.sealed_epoch, self.sealed_sequence, self.sealed_transactional = producer_id, producer_epoch, base_sequence, transactional
+        self.b.limit = 0                                 # nothing is written any more: the memory is the block's
+        self.sealed = Slice(block)
+        return self.sealed
 
     cdef bytes pack(self, str name):
         from wireproto.compression import compress
-        return compress(name, PyMemoryView_FromMemory(<char *>self.b.body.data, self.b.body.used, PyBUF_READ), self.level)
+        return compress(name, PyMemoryView_FromMemory(<char *>self.b.body.data + self.b.head, self.b.body.used - self.b.head, PyBUF_READ), self.level)
 
     cdef bytes finish_legacy(self):
         """The messages as they are, or a wrapper with the last one's offset and the latest timestamp."""

@@ -176,7 +176,7 @@ cdef class KafkaOpenBatch:
         cdef int64_t used = 0
         cdef KafkaBatchBuilder builder = <KafkaBatchBuilder?>self.builder
         cdef Py_ssize_t taken = 0
-        cdef int64_t before = builder.b.head + builder.b.body.used if self.count else 0
+        cdef int64_t before = builder.b.body.used if self.count else 0
         with cython.critical_section(self):
             self.busy = True
         try:
@@ -185,7 +185,7 @@ cdef class KafkaOpenBatch:
             else:
                 taken = rows.put(builder, columns, start, stop, now)
             if taken:
-                used = builder.b.head + builder.b.body.used - before
+                used = builder.b.body.used - before
             self.size += used
             self.count += taken
             last = self.count - 1

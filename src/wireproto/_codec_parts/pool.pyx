@@ -1,7 +1,8 @@
 # The pool: memory of columns and batches that is used again instead of being given back, so that steady reading touches no fresh pages.
 #
 # A fresh page costs more than filling it. So blocks from 16 KiB to 64 MiB are kept, by class of size, when nobody uses them any more:
-# at most POOL_LIMIT bytes in the whole process (`memory_pool`), what is beyond goes back to the allocator; so do larger blocks.
+# at most a limit of bytes in the whole process (`memory_pool`); then blocks of the class that was not asked for the longest go back to
+# the allocator. So do larger blocks.
 #
 #     block     64 bytes of head (its class, its room), then the room; the pointer that is handed out is behind the head, aligned to 64
 #     class     two per octave: 16 Ki, 24 Ki, 32 Ki, 48 Ki … 64 Mi; -1: not kept
@@ -25,6 +26,7 @@ cdef extern from * nogil:
     #define WP_POOL_HEAD 64
     typedef struct { int64_t room; int64_t size_class; } wp_block;
     static void *wp_pool_slots[WP_POOL_CLASSES][WP_POOL_SLOTS];
+    static int64_t wp_pool_ticks[WP_POOL_CLASSES], wp_pool_tick;
     static int64_t wp_pool_held, wp_pool_limit = (int64_t)64 << 20, wp_pool_fresh, wp_pool_again;
 
     static inline int64_t wp_class_room(int c) {
@@ -42,6 +44,7 @@ cdef extern from * nogil:
         int64_t room = c < 0 ? (size < 64 ? 64 : (size + 63) & ~(int64_t)63) : wp_class_room(c);
         uint8_t *block = NULL;
         if (c >= 0) {
+            __atomic_store_n(&wp_pool_ticks[c], __atomic_add_fetch(&wp_pool_tick, 1, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
             for (n = 0; n < WP_POOL_SLOTS; n++) {
                 if (!__atomic_load_n(&wp_pool_slots[c][n], __ATOMIC_RELAXED)) continue;
                 block = __atomic_exchange_n(&wp_pool_slots[c][n], NULL, __ATOMIC_ACQUIRE);
@@ -58,6 +61,22 @@ cdef extern from * nogil:
         ((wp_block *)block)->size_class = c;
         return block + WP_POOL_HEAD;
     }
+    static int wp_pool_drop_oldest(int but) {
+        int c, n, oldest = -1;
+        int64_t tick = INT64_MAX;
+        void *block;
+        for (c = 0; c < WP_POOL_CLASSES; c++) {
+            if (c == but || __atomic_load_n(&wp_pool_ticks[c], __ATOMIC_RELAXED) >= tick) continue;
+            for (n = 0; n < WP_POOL_SLOTS && !__atomic_load_n(&wp_pool_slots[c][n], __ATOMIC_RELAXED); n++) {}
+            if (n < WP_POOL_SLOTS) { oldest = c; tick = __atomic_load_n(&wp_pool_ticks[c], __ATOMIC_RELAXED); }
+        }
+        if (oldest < 0) return 0;
+        for (n = 0; n < WP_POOL_SLOTS; n++) {
+            block = __atomic_exchange_n(&wp_pool_slots[oldest][n], NULL, __ATOMIC_ACQUIRE);
+            if (block) { __atomic_sub_fetch(&wp_pool_held, wp_class_room(oldest), __ATOMIC_RELAXED); free(block); return 1; }
+        }
+        return 1;
+    }
     static void wp_mem_give(void *p) {
         uint8_t *block;
         void *none;
@@ -68,7 +87,11 @@ cdef extern from * nogil:
         c = ((wp_block *)block)->size_class;
         room = ((wp_block *)block)->room;
         if (c >= 0) {
-            if (__atomic_add_fetch(&wp_pool_held, room, __ATOMIC_RELAXED) <= __atomic_load_n(&wp_pool_limit, __ATOMIC_RELAXED)) {
+            int64_t limit = __atomic_load_n(&wp_pool_limit, __ATOMIC_RELAXED);
+            int tries = 0;
+            __atomic_add_fetch(&wp_pool_held, room, __ATOMIC_RELAXED);
+            while (room <= limit && __atomic_load_n(&wp_pool_held, __ATOMIC_RELAXED) > limit && tries++ < 32 && wp_pool_drop_oldest(c)) {}
+            if (__atomic_load_n(&wp_pool_held, __ATOMIC_RELAXED) <= limit) {
                 for (n = 0; n < WP_POOL_SLOTS; n++) {
                     none = NULL;
                     if (__atomic_compare_exchange_n(&wp_pool_slots[c][n], &none, block, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) return;

@@ -38,12 +38,25 @@ cdef extern from * nogil:
             memcpy(to, from, size);
         }
     }
+    /* Copy `size` bytes and touch no other: short ones in overlapping pieces, without a call. */
+    static inline void wp_copy_short(uint8_t *to, const uint8_t *from, size_t size) {
+        size_t at;
+        if (size >= 32) {
+            if (size > 256) { memcpy(to, from, size); return; }
+            for (at = 0; at + 32 <= size; at += 32) memcpy(to + at, from + at, 32);
+            memcpy(to + size - 32, from + size - 32, 32);
+        } else if (size >= 16) { memcpy(to, from, 16); memcpy(to + size - 16, from + size - 16, 16);
+        } else if (size >= 8) { memcpy(to, from, 8); memcpy(to + size - 8, from + size - 8, 8);
+        } else if (size >= 4) { memcpy(to, from, 4); memcpy(to + size - 4, from + size - 4, 4);
+        } else if (size) { to[0] = from[0]; to[size >> 1] = from[size >> 1]; to[size - 1] = from[size - 1]; }
+    }
     #define wp_likely(x) __builtin_expect(!!(x), 1)
     #define wp_unlikely(x) __builtin_expect(!!(x), 0)
     #endif
     """
     int64_t atomic_add "wp_atomic_add"(int64_t *p, int64_t n) noexcept
     void copy_slack "wp_copy_slack"(uint8_t *to, const uint8_t *source, size_t size, size_t slack) noexcept
+    void copy_short "wp_copy_short"(uint8_t *to, const uint8_t *source, size_t size) noexcept
     bint likely "wp_likely"(bint x) noexcept
     bint unlikely "wp_unlikely"(bint x) noexcept
 
@@ -224,6 +237,19 @@ cdef int grow_bitmap(uint8_t **valid, Py_ssize_t before, Py_ssize_t rows) noexce
     if need > had:
         memset(valid[0] + had, 0xFF, need - had)
     return TABLE_OK
+
+
+cdef void bytes_empty(Bytes *c) noexcept nogil:
+    bytes_free(c)
+    c.starts, c.data, c.views, c.valid = NULL, NULL, NULL, NULL
+    c.used = c.room = c.nulls = c.lent = 0
+
+
+cdef void table_empty(Table *t) noexcept nogil:
+    """Take back the room of a table without rows, so that arrays may be lent to it."""
+    bytes_empty(&t.key)
+    bytes_empty(&t.value)
+    t.row_room = 0
 
 
 cdef int bytes_rows(Bytes *c, Py_ssize_t before, Py_ssize_t room) noexcept nogil:

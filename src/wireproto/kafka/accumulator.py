@@ -95,7 +95,7 @@ class Outgoing(KafkaOpenBatch):
 
     def finish(self) -> Any:
         """The record batch as bytes, under its identity."""
-        return self.builder.finish(self.identity.producer_id, self.identity.epoch, self.sequence)
+        return self.builder.seal(self.identity.producer_id, self.identity.epoch, self.sequence)
 
 
 class Lane:
