@@ -27,6 +27,7 @@ include "_codec_parts/arrow_export.pyx"  # Columns to Arrow
 include "_codec_parts/kafka_section.pyx"  # Kafka batches, without the GIL
 include "_codec_parts/kafka_legacy.pyx"  # Kafka message sets v0, v1
 include "_codec_parts/kafka_records.pyx"  # decode_kafka
+include "_codec_parts/kafka_building.pyx"  # a Kafka batch being built, without the GIL
 include "_codec_parts/kafka_encode.pyx"  # KafkaBatchBuilder
 include "_codec_parts/kafka_intake.pyx"  # KafkaIntake, KafkaReceipt: a producer's way in
 include "_codec_parts/arrow_import.pyx"  # Arrow to Columns

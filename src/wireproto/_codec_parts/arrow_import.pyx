@@ -179,7 +179,8 @@ cdef int lend_bytes(Bytes *c, Field *f, int64_t start, int64_t rows) noexcept no
     c.used = c.room = before
     c.lent = LENT_STARTS | LENT_DATA
     if valid != NULL and f.array.null_count != 0:
-        c.nulls = 1                                      # how many is not known, nor asked
+        for row in range(rows):
+            c.nulls += not valid[(at + row) >> 3] >> ((at + row) & 7) & 1
         if at & 7 == 0:
             c.valid = <uint8_t *>valid + (at >> 3)
             c.lent |= LENT_VALID
