@@ -1,6 +1,6 @@
 """The one runner: `python -m benchmarks [suite …] [--quick] [--out DIR]`.
 
-Suites: codec, wire, clients (kafka, pulsar, rocketmq, zookeeper), engine, memory, startup; or one part, as ``clients.kafka``.
+Suites: codec, wire, clients (kafka, pulsar, rocketmq, zookeeper), engine, memory, startup, spark; or one part, as ``clients.kafka``.
 Writes results.json, results.txt and results.svg to bench-out/.
 Exit code 1 when a suite fails, a codec ratio is below its bar less 15 % (best of three runs), or a client's below half its bar.
 """
@@ -22,7 +22,7 @@ from .harness import Bench
 CLONE = Path(__file__).resolve().parents[1]
 SUITES = (
     *("startup", "codec.records", "wire", "engine", "memory"),
-    *("clients.zookeeper", "clients.kafka", "clients.pulsar", "clients.rocketmq"),
+    *("clients.zookeeper", "clients.kafka", "clients.pulsar", "clients.rocketmq", "spark"),
 )
 
 
