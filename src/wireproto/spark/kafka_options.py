@@ -19,6 +19,7 @@ import base64
 import dataclasses
 import json
 import re
+import time
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any
@@ -29,6 +30,7 @@ from ..position import AtTime, Earliest, Latest, LogOffset, TopicPartition
 from .options import SHARED, Options, ReadSettings, read_settings
 
 OWN = "kafka."
+_TEN_YEARS = 315_360_000
 SERVERS = "kafka.bootstrap.servers"
 STRATEGIES = ("assign", "subscribe", "subscribePattern")
 READERS = (
@@ -274,6 +276,7 @@ def jaas(text: str, mechanism: str) -> dict[str, Any]:
 
 
 def unsecured_token(claims: Mapping[str, str]) -> str:
-    """An unsigned JSON web token, as Java's own login module makes one for tests."""
-    parts = ({"alg": "none"}, {"iat": 0, "exp": 253_402_300_799, **claims})
+    """An unsigned JSON web token, as Java's own login module makes one for tests; good for ten years, since a query may run long."""
+    now = int(time.time())
+    parts = ({"alg": "none"}, {"iat": now, "exp": now + _TEN_YEARS, **claims})
     return "".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") + "." for part in parts)
