@@ -117,6 +117,23 @@ def test_an_open_transaction_holds_a_reader_of_committed_records_back(spark: Spa
     assert values(frame(spark, kafka, subscribe=topic, **{"kafka.isolation.level": "read_committed"})) == [0, 1, 2, 3, 4, 5]
 
 
+def test_a_query_that_turns_to_committed_records_waits_for_the_open_transaction(
+    spark: SparkSession, kafka: Kafka, fresh: Fresh, tmp_path: Path
+) -> None:
+    topic = fresh("turned")
+    make(kafka, topic)
+    put(kafka, topic, numbers(range(3)))
+    with transaction(kafka, topic, commit=True) as producer:
+        producer.produce(topic, b"3")
+        producer.flush(30)
+        drain(stream(spark, kafka, subscribe=topic, startingOffsets="earliest"), tmp_path)
+        put(kafka, topic, numbers(range(4, 6)))
+        drain(stream(spark, kafka, subscribe=topic, **{"kafka.isolation.level": "read_committed"}), tmp_path)
+        assert values(kept(spark, tmp_path)) == [0, 1, 2, 3]
+    drain(stream(spark, kafka, subscribe=topic, **{"kafka.isolation.level": "read_committed"}), tmp_path)
+    assert values(kept(spark, tmp_path)) == [0, 1, 2, 3, 4, 5]
+
+
 def test_partitions_added_meanwhile_are_read_from_their_beginning(spark: SparkSession, kafka: Kafka, fresh: Fresh, tmp_path: Path) -> None:
     topic = fresh("growing")
     make(kafka, topic)

@@ -66,7 +66,7 @@ class LogReader(DataSourceReader):
         """The ends, none beyond what the log holds: a task would wait there for records that nobody has written."""
         if not isinstance(self.log.settings.stop, dict):
             return stop
-        latest = self.log.ends(client, stop, LATEST)
+        latest = self.log.written(client, stop)
         for key, end in stop.items():
             if latest[key] < end:
                 self.log.lost(f"endingOffsets asks for {key[0]}-{key[1]} up to {end}, and the log ends at {latest[key]}")

@@ -91,13 +91,19 @@ class KafkaLog(Log):
                 raise
         return [(topic, partition) for partition in entry.partitions]
 
-    def _list(self, client: Client, keys: Iterable[TopicPartition], moment: int) -> dict[TopicPartition, int]:
+    def _list(
+        self, client: Client, keys: Iterable[TopicPartition], moment: int, *, committed: bool | None = None
+    ) -> dict[TopicPartition, int]:
         found = cast(KafkaClient, client)
         wanted = sorted(set(keys))
-        return positions.list_offsets(found, wanted, moment, found.deadline(), committed=self.committed) if wanted else {}
+        level = self.committed if committed is None else committed
+        return positions.list_offsets(found, wanted, moment, found.deadline(), committed=level) if wanted else {}
 
     def ends(self, client: Client, keys: Iterable[TopicPartition], where: Earliest | Latest) -> Positions:
         return places(self._list(client, keys, _EARLIEST if isinstance(where, Earliest) else _LATEST))
+
+    def written(self, client: Client, keys: Iterable[TopicPartition]) -> Positions:
+        return places(self._list(client, keys, _LATEST, committed=False))
 
     def at_times(self, client: Client, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, Position | None]:
         found: dict[TopicPartition, Position | None] = {}
@@ -158,14 +164,14 @@ class KafkaLog(Log):
     def _behind_the_gap(self, client: Client, span: Span, at: int) -> int:
         """Where to go on when the log does not hold an offset any more."""
         (first,) = self._list(client, [span.key], _EARLIEST).values()
-        (last,) = self._list(client, [span.key], _LATEST).values()
+        (last,) = self._list(client, [span.key], _LATEST, committed=False).values()
         what = f"{span.topic}-{span.partition} was to be read in [{at}, {span.stop}) and now holds [{first}, {last})"
         self.lost(what)
         return min(first, number(span.stop)) if first > at else number(span.stop)
 
     def _cut_off(self, client: Client, span: Span, at: int) -> bool:
         """No record came for a while: whether the log now ends before the span does."""
-        (last,) = self._list(client, [span.key], _LATEST).values()
+        (last,) = self._list(client, [span.key], _LATEST, committed=False).values()
         if last >= number(span.stop) or last > at:
             return False
         self.lost(f"{span.topic}-{span.partition} was to be read up to {span.stop} and now ends at {last}")

@@ -86,6 +86,10 @@ class Log(ABC):
             found.update({key: place for key, place in client.admin().positions(topic, where).items() if key in wanted})
         return found
 
+    def written(self, client: Client, keys: Iterable[TopicPartition]) -> Positions:
+        """Where the partitions end, with what is not committed yet: nothing before it is lost, it may only have to be waited for."""
+        return self.ends(client, keys, LATEST)
+
     def at_times(self, client: Client, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, Position | None]:
         """The first position at or after a time (milliseconds); None where nothing is that late."""
         found: dict[TopicPartition, Position | None] = {}

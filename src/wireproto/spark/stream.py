@@ -117,7 +117,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             start: where it begins; not given by PySpark 4.0 and 4.1. limit: Spark's own wish: all (Trigger.Once) or as the options say.
         """
         begin = self.log.from_json(start) if start is not None else self._last
-        latest = self._latest = self._target if self._target is not None else self.newest(begin)
+        latest = self._latest = self.newest(begin) if self._target is None else self.held(begin, self._target)
         if self._pin and begin is not None and begin == self._initial:
             latest = {key: begin[key] if key in self._drifting else place for key, place in latest.items()}
         self._pin = False
@@ -130,12 +130,19 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The ends now. A broker that has just become leader may tell an end before what it told already: it is asked again."""
         client, settings = self.client(), self.log.settings
         for left in range(settings.tries - 1, -1, -1):
-            found: Positions = retried(self.log, lambda: self.log.ends(client, self.log.partitions(client), LATEST))
-            back = [key for key, place in found.items() if begin is not None and key in begin and place < begin[key]]
-            if not back or not left:
+            found = self.held(begin, retried(self.log, lambda: self.log.ends(client, self.log.partitions(client), LATEST)))
+            if not behind(begin, found) or not left:
                 break
             time.sleep(settings.pause)
         return found
+
+    def held(self, begin: Positions | None, found: Positions) -> Positions:
+        """The ends, none before `begin` where the log itself goes on: a transaction is open that the query did not mind before."""
+        back = behind(begin, found)
+        if begin is None or not back:
+            return found
+        true = self.log.written(self.client(), back)
+        return {**found, **{key: begin[key] for key in back if key in true and true[key] >= begin[key]}}
 
     def admitted(self, begin: Positions, latest: Positions) -> Positions:
         """The part of what is there that the options admit to one micro-batch."""
@@ -207,3 +214,8 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield one task's range as Arrow batches of the requested schema."""
         return batch.read(self.log, self.maker, partition)
+
+
+def behind(begin: Positions | None, found: Positions) -> list[TopicPartition]:
+    """Partitions that would go back."""
+    return [key for key, place in found.items() if begin is not None and key in begin and place < begin[key]]
