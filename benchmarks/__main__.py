@@ -21,7 +21,7 @@ from .harness import Bench
 
 CLONE = Path(__file__).resolve().parents[1]
 SUITES = (
-    *("startup", "codec.records", "wire", "engine", "memory"),
+    *("startup", "codec.records", "codec.formats", "wire", "engine", "memory"),
     *("clients.zookeeper", "clients.kafka", "clients.pulsar", "clients.rocketmq", "spark"),
 )
 

@@ -1,0 +1,297 @@
+"""The other formats beside their usual readers: message sets, compression, checksums, Pulsar's batches, RocketMQ's replies, threads.
+
+All on the same bytes, checksums checked by all.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+import warnings
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import crc32c as crc32c_package
+import google_crc32c
+import pyarrow as pa
+
+from wireproto import _codec
+from wireproto._codec import KafkaBatchBuilder, decode_kafka, decode_pulsar, decode_rocketmq
+from wireproto.pulsar import PulsarApi_pb2 as api
+
+from ..harness import Bench, Stretch
+from .records import COUNT, KEY, STAMP, AioBuilder, AioRecords, KafkaPythonRecords, kafka_python, ours, their_append, theirs, to_arrow
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from aiokafka.record._crecords.legacy_records import LegacyRecordBatchBuilder as AioLegacy
+
+CODECS = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+AT_PAR = 1.0
+
+
+def suite(bench: Bench) -> None:
+    """All of them."""
+    rounds = 3 if bench.quick else 9
+    message_sets(bench, rounds)
+    compression(bench, rounds)
+    checksums(bench, rounds)
+    pulsar(bench, rounds)
+    rocketmq(bench, rounds)
+    threads(bench, rounds)
+
+
+def message_sets(bench: Bench, rounds: int) -> None:
+    for magic in (0, 1):
+        builder = AioLegacy(magic, 0, 1 << 24)
+        for n in range(COUNT):
+            builder.append(n, STAMP, KEY, bytes([n & 255]) * 100)
+        section = bytes(builder.build())
+        assert ours(section).values() == [r.value for r in theirs(section, AioRecords)]
+        bench.compare(
+            f"message set v{magic} to pyarrow, 100 B",
+            COUNT,
+            {"wireproto": lambda s=section: pa.record_batch(ours(s)), "aiokafka": lambda s=section: to_arrow(s, AioRecords)},
+            rounds=rounds,
+            passes=3,
+            bars={"aiokafka": 10},
+        )
+
+
+def text_values() -> list[bytes]:
+    """Values that shrink about as JSON does."""
+    rows = [f'{{"flight": "UA{n * 7919 % 10000}", "delay": {n * 31 % 600}, "from": "SFO", "at": {STAMP + n * 977}}}' for n in range(1000)]
+    return [(row * 16).encode()[:1000] for row in rows]
+
+
+def compression(bench: Bench, rounds: int) -> None:
+    values = text_values()
+    for name, codec in CODECS.items():
+        packed = bytes(their_batch(values, AioBuilder, codec))
+        assert decode_kafka(packed, topic="t", partition=0, fetch_offset=0)[0].values() == values
+        encoders: dict[str, Callable[[], object]] = {
+            "wireproto": lambda n=name: our_batch(values, n),
+            "aiokafka": lambda c=codec: their_batch(values, AioBuilder, c),
+            "kafka-python": lambda c=codec: their_batch(values, kafka_python.DefaultRecordBatchBuilder, c),
+        }
+        decoders: dict[str, Callable[[], object]] = {
+            "wireproto": lambda p=packed: ours(p).values(),
+            "aiokafka": lambda p=packed: [r.value for r in theirs(p, AioRecords)],
+            "kafka-python": lambda p=packed: [r.value for r in theirs(p, KafkaPythonRecords)],
+        }
+        par = {"aiokafka": AT_PAR, "kafka-python": AT_PAR}
+        bench.compare(
+            f"{name} batch, encode, 1000 B", len(values), encoders, rounds=rounds, bars={**par, "aiokafka": 8} if name == "lz4" else par
+        )
+        bench.compare(f"{name} batch, decode, 1000 B", len(values), decoders, rounds=rounds, bars=par)
+
+
+def our_batch(values: list[bytes], codec: str) -> object:
+    builder = KafkaBatchBuilder(limit=1 << 24, compression=codec)
+    builder.append_lists(values, None, now=STAMP)
+    return builder.seal()
+
+
+def their_batch(values: list[bytes], make: Any, codec: int) -> Any:
+    builder = make(2, codec, False, -1, -1, -1, 1 << 24)
+    for n, value in enumerate(values):
+        builder.append(n, STAMP, None, value, [])
+    return builder.build()
+
+
+def checksums(bench: Bench, rounds: int) -> None:
+    for size in (256, 4096, 65536):
+        data, calls = os.urandom(size), 200_000 if size == 256 else 20_000
+        jobs: Mapping[str, Callable[[], object]] = {
+            "wireproto": lambda d=data, c=calls: repeated(_codec.crc32c, d, c),
+            "google-crc32c": lambda d=data, c=calls: repeated(google_crc32c.value, d, c),
+            "crc32c": lambda d=data, c=calls: repeated(crc32c_package.crc32c, d, c),
+        }
+        bench.compare(f"CRC32-C of {size} B", calls, jobs, unit="call", rounds=rounds, bars={"google-crc32c": 0.9, "crc32c": 0.9})
+
+
+def repeated(function: Callable[[bytes], int], data: bytes, calls: int) -> None:
+    for _ in range(calls):
+        function(data)
+
+
+# --- Pulsar -------------------------------------------------------------------------------------------------------------------------
+
+
+def pulsar_frame(count: int) -> bytes:
+    payload = b""
+    for n in range(count):
+        single = api.SingleMessageMetadata(payload_size=100, sequence_id=n, partition_key=f"key-{n:012}", event_time=STAMP + n)
+        for name in ("origin", "carrier"):
+            single.properties.add(key=name, value=f"{name}-{n % 50}")
+        head = single.SerializeToString()
+        payload += len(head).to_bytes(4, "big") + head + bytes([n & 255]) * 100
+    meta = api.MessageMetadata(producer_name="p", sequence_id=0, publish_time=STAMP, num_messages_in_batch=count).SerializeToString()
+    message = api.CommandMessage(consumer_id=1, message_id=api.MessageIdData(ledgerId=5, entryId=6))
+    command = api.BaseCommand(type=api.BaseCommand.MESSAGE, message=message).SerializeToString()
+    body = len(meta).to_bytes(4, "big") + meta + payload
+    return len(command).to_bytes(4, "big") + command + b"\x0e\x01" + crc32c_package.crc32c(body).to_bytes(4, "big") + body
+
+
+def protobuf_rows(frame: bytes) -> list[tuple[Any, ...]]:
+    """Message ids, event time, key, payload and properties by the protobuf runtime (upb)."""
+    at = 4 + int.from_bytes(frame[:4], "big")
+    place = api.BaseCommand.FromString(frame[4:at]).message.message_id
+    if crc32c_package.crc32c(memoryview(frame)[at + 6 :]) != int.from_bytes(frame[at + 2 : at + 6], "big"):
+        raise ValueError("CRC")
+    size = int.from_bytes(frame[at + 6 : at + 10], "big")
+    count = api.MessageMetadata.FromString(frame[at + 10 : at + 10 + size]).num_messages_in_batch
+    at += 10 + size
+    rows, single = [], api.SingleMessageMetadata()
+    for n in range(count):
+        size = int.from_bytes(frame[at : at + 4], "big")
+        single.ParseFromString(frame[at + 4 : at + 4 + size])
+        at += 4 + size
+        properties = tuple((p.key, p.value.encode()) for p in single.properties)
+        body = frame[at : at + single.payload_size]
+        rows.append(((place.ledgerId, place.entryId, n), single.event_time, single.partition_key.encode(), body, properties))
+        at += single.payload_size
+    return rows
+
+
+def our_pulsar(frame: bytes) -> Any:
+    return decode_pulsar([frame], topic="t", partition=0)[0]
+
+
+def pulsar_tuples(frame: bytes) -> list[tuple[Any, ...]]:
+    c = our_pulsar(frame)
+    return list(zip(c.positions(), c.timestamps(), c.keys(), c.values(), c.headers(), strict=True))
+
+
+def pulsar(bench: Bench, rounds: int) -> None:
+    frame = pulsar_frame(1000)
+    assert pulsar_tuples(frame) == protobuf_rows(frame)
+    peer: dict[str, Callable[[], object]] = {"protobuf (upb)": lambda: protobuf_rows(frame)}
+    for task, job, bar in (
+        ("columns", lambda: pa.record_batch(our_pulsar(frame)), 60.0),
+        ("tuples, properties built", lambda: pulsar_tuples(frame), 8.0),
+    ):
+        bench.compare(
+            f"Pulsar batch of 1,000 to {task}",
+            1000,
+            {"wireproto": job, **peer},
+            unit="message",
+            rounds=rounds,
+            passes=10,
+            bars={"protobuf (upb)": bar},
+            gate=False,  # missed: properties are copied one by one
+        )
+
+
+# --- RocketMQ -----------------------------------------------------------------------------------------------------------------------
+
+
+def stored(offset: int) -> bytes:
+    body = bytes([offset & 255]) * 100
+    properties = (
+        f"KEYS\x01key-{offset:012}\x02UNIQ_KEY\x017F0000010000000000000000{offset:08}\x02WAIT\x01true\x02origin\x01SFO\x02".encode()
+    )
+    rest = (
+        struct.pack(">IiiqqiQ", zlib.crc32(body) & 0x7FFFFFFF, 3, 0, offset, offset * 300, 0, STAMP + offset)
+        + bytes((127, 0, 0, 1, 0, 0, 42, 159))
+        + struct.pack(">q", STAMP + offset)
+        + bytes((127, 0, 0, 1, 0, 0, 42, 159))
+        + struct.pack(">iqi", 0, 0, len(body))
+        + body
+        + b"\x05bench"
+        + struct.pack(">H", len(properties))
+        + properties
+    )
+    return struct.pack(">iI", len(rest) + 8, 0xDAA320A7) + rest
+
+
+HEAD = struct.Struct(">iIIiiqqiQ4siq4siiqi")
+HIDDEN = {"UNIQ_KEY", "WAIT"}
+
+
+def struct_rows(body: bytes) -> tuple[list[Any], ...]:
+    """The same columns by struct, as a Python client decodes the reply."""
+    at, offsets, times, keys, values, headers = 0, [], [], [], [], []
+    while at < len(body):
+        size, _, crc, _, _, offset, _, _, born, _, _, _, _, _, _, _, length = HEAD.unpack_from(body, at)
+        start = at + HEAD.size
+        value = body[start : start + length]
+        if zlib.crc32(value) & 0x7FFFFFFF != crc:
+            raise ValueError("CRC")
+        start += length
+        start += 1 + body[start]
+        end = start + 2 + (body[start] << 8 | body[start + 1])
+        properties = dict(pair.split("\x01", 1) for pair in body[start + 2 : end].decode().split("\x02") if pair)
+        offsets.append(offset)
+        times.append(born)
+        keys.append(properties.pop("KEYS").encode())
+        values.append(value)
+        headers.append([{"name": name, "value": text.encode()} for name, text in properties.items() if name not in HIDDEN])
+        at += size
+    return offsets, times, keys, values, headers
+
+
+HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
+
+
+def struct_arrow(body: bytes) -> pa.RecordBatch:
+    offsets, times, keys, values, headers = struct_rows(body)
+    stamps = pa.array(times, pa.int64()).cast(pa.timestamp("ms", "UTC"))
+    columns = [pa.array(offsets), stamps, pa.array(keys, pa.binary()), pa.array(values, pa.binary()), pa.array(headers, HEADERS)]
+    return pa.RecordBatch.from_arrays(columns, ["offset", "timestamp", "key", "value", "headers"])
+
+
+def rocketmq(bench: Bench, rounds: int) -> None:
+    for count in (32, 1000):
+        body = b"".join(stored(n) for n in range(count))
+        assert our_rocketmq(body).to_pylist() == struct_arrow(body).to_pylist()
+        bench.compare(
+            f"RocketMQ reply of {count:,} to columns",
+            count,
+            {"wireproto": lambda b=body: our_rocketmq(b), "struct": lambda b=body: struct_arrow(b)},
+            unit="message",
+            rounds=rounds,
+            passes=6000 // count,
+            bars={"struct": 30},
+            gate=False,  # missed: properties are looked through one by one, and a reply of 32 is little work to set up for
+        )
+
+
+def our_rocketmq(body: bytes) -> pa.RecordBatch:
+    return pa.record_batch(decode_rocketmq(body, topic="bench", partition=0, facts=False)[0])
+
+
+# --- threads ------------------------------------------------------------------------------------------------------------------------
+
+
+def threads(bench: Bench, rounds: int) -> None:
+    section = bytes(their_append([bytes([n & 255]) * 100 for n in range(1000)], AioBuilder))  # 130 KB
+    jobs = {"wireproto, two threads": lambda: in_threads(section, 2), "one thread": lambda: in_threads(section, 1)}
+    bench.compare(
+        "decode batches of 130 KB, 1,000 records",
+        400_000,
+        jobs,
+        rounds=rounds,
+        ours="wireproto, two threads",
+        bars={"one thread": 1.7},
+        by="wall",
+        gate=(os.cpu_count() or 1) > 2,  # two cores are not both ours
+    )
+
+
+def in_threads(section: bytes, count: int) -> Stretch:
+    """400 batches in all."""
+
+    def work() -> None:
+        for _ in range(400 // count):
+            ours(section)
+
+    workers = [threading.Thread(target=work) for _ in range(count)]
+    with Stretch() as stretch:
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    return stretch
