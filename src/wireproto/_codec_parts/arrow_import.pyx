@@ -358,6 +358,7 @@ cdef void take_batch(ArrowSchema *schema, ArrowArray *array, Table *t, bint only
     cdef Incoming in_
     cdef ArrowArray *whole = array
     cdef ArrowArray *kept
+    cdef bint whole_rows
     cdef int64_t n
     cdef int code
     cdef ArrowArray values
@@ -378,8 +379,8 @@ cdef void take_batch(ArrowSchema *schema, ArrowArray *array, Table *t, bint only
             take_field(&in_, schema.children[n], array.children[n])
         if in_.value.array == NULL:
             raise ValueUnsupported("there is no column 'value'")
-    if (only and t.rows == 0 and in_.headers == NULL and array.length > 0 and (array.null_count == 0 or array.n_buffers < 1
-            or array.buffers[0] == NULL) and lendable(&in_.key) and lendable(&in_.value)):
+    whole_rows = array.null_count == 0 or array.n_buffers < 1 or array.buffers[0] == NULL
+    if only and t.rows == 0 and in_.headers == NULL and array.length > 0 and whole_rows and lendable(&in_.key) and lendable(&in_.value):
         table_empty(t)
         with nogil:
             code = lend_rows(&in_, array, t)
