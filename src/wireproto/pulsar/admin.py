@@ -196,6 +196,20 @@ class PulsarAdmin:
         """Create a durable subscription that begins at a position of one topic or partition; False when it exists already."""
         return self._http.create_subscription(group, parse_topic(name), position, time.monotonic() + timeout)
 
+    def deduplication(self, name: str, *, timeout: float = 30.0) -> str:
+        """Whether the broker drops repeated records of one topic or partition: ``Enabled``, ``Disabled``, ``Recovering`` …"""
+        stats = self._http.get(f"{parse_topic(name).rest}/stats", time.monotonic() + timeout, topic=name)
+        return str(stats.get("deduplicationStatus", "unknown"))
+
+    def ledgers(self, name: str, *, timeout: float = 30.0) -> list[tuple[int, int]]:
+        """(id, entries) of the ledgers that one topic or partition consists of now, in order."""
+        stats = self._http.get(f"{parse_topic(name).rest}/internalStats", time.monotonic() + timeout, topic=name)
+        found = {int(one["ledgerId"]): int(one["entries"]) for one in stats.get("ledgers", [])}
+        if found:
+            newest = max(found)
+            found[newest] = max(found[newest], int(stats.get("currentLedgerEntries", 0)))
+        return sorted(found.items())
+
     # -- ends ---------------------------------------------------------------------------------------------------
 
     def close(self, timeout: float = 30.0) -> None:

@@ -30,6 +30,8 @@ class PulsarOptions(CommonOptions):
         hashing: of keys to partitions: ``java`` (String.hashCode) or ``murmur3``.
         keyless: partition of records without a key: ``sticky`` (a batch to each in turn) or ``round-robin``.
         producer_name: a fixed one; with deduplication on the broker it goes on after its last sequence id. None: the broker names it.
+        first_sequence: sequence id of a producer's first record in each partition; a broker that de-duplicates drops what it has under the
+            producer's name from there on. None: it goes on after the last one.
         delivery_timeout: seconds after which an unacknowledged record fails.
 
         create_topic: reading may create the topic, where the broker allows that.
@@ -56,6 +58,7 @@ class PulsarOptions(CommonOptions):
     hashing: Literal["java", "murmur3"] = "java"
     keyless: Literal["sticky", "round-robin"] = "sticky"
     producer_name: str | None = None
+    first_sequence: int | None = None
     delivery_timeout: float = 120.0
 
     create_topic: bool = True

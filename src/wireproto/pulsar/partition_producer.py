@@ -106,7 +106,8 @@ class PartitionProducer:
             self._producer_name = reply.producer_name
             if self._builder is None:
                 # a name that has produced before goes on after its last sequence id
-                self._sequence = reply.last_sequence_id + 1
+                first = self._options.first_sequence
+                self._sequence = reply.last_sequence_id + 1 if first is None else first
             self._max_size = info.max_message_size
             self._epoch += 1
             self._conn = self._latest = conn

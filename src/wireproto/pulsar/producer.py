@@ -145,6 +145,12 @@ class PulsarProducer:
             self._take_columns(self._partitions[number], rows, deadline, last)
         return tuple(last.values())
 
+    def shares(self, columns: Any, partition: int | None = None) -> list[tuple[int, Columns]]:
+        """(number of a partition, its rows in their order): where `send_batch` would send them; takes nothing."""
+        table = columns if isinstance(columns, Columns) else Columns.from_arrow(columns)
+        self._partitions[0].check_columns(table)
+        return self._shares(table, partition)
+
     def _shares(self, table: Columns, partition: int | None) -> list[tuple[int, Columns]]:
         """The rows by partition, in their order within each."""
         count = len(self._partitions)

@@ -136,6 +136,9 @@ class Log(ABC):
         """Whether a partition that begins here has lost nothing since it was made."""
         return number(position) == 0
 
+    def hold(self, client: Client, ends: Positions) -> None:  # noqa: B027
+        """A query begins here: have the cluster keep what follows; only where an option asks for it."""
+
     def commit(self, client: Client, ends: Positions) -> None:  # noqa: B027
         """Tell the cluster what was processed, for lag tools; only where an option asks for it."""
 
@@ -178,9 +181,13 @@ class Log(ABC):
 
     def read(self, client: Client, span: Span, columns: tuple[str, ...]) -> Iterator[Batch]:
         """Batches of the span, in order; whatever stands in it and is not there any more is passed over or raises DataLoss."""
+        return self.drained(client, span)
+
+    def drained(self, client: Client, span: Span, **options: Any) -> Iterator[Batch]:
+        """Batches of the span from a reader with these options."""
         start, stop = {span.key: span.start}, {span.key: span.stop}
         deadline = time.monotonic() + self.settings.poll_timeout
-        with client.reader(span.topic, start=start, stop=stop) as reader:
+        with client.reader(span.topic, start=start, stop=stop, **options) as reader:
             while not reader.done:
                 batch = reader.poll(max(0.0, deadline - time.monotonic()))
                 if batch is not None:

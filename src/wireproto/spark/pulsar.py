@@ -1,22 +1,39 @@
 """The format ``pulsar-wire``: as the other logs, with ledger, entry and batch index in the place of an offset.
 
-Options: ``service.url``, ``topic``, and those of all logs; ``pulsar.*`` goes to the client. In offsets JSON and checkpoints a position is
-its text, ``12:3:-1``.
+What it is: Pulsar's `Log` and its source. Options are in `pulsar_options.py`, the writer in `pulsar_sink.py`; `pulsar_ids.py` orders ids,
+`pulsar_count.py` counts what ids cannot tell, `pulsar_hold.py` keeps a subscription where the query stands.
+
+In offsets JSON and checkpoints a position is its text, ``12:3:-1`` for the beginning of entry 3; "after entry 3" is written as the
+beginning of entry 4, so that positions have one order. A partition's number is -1 in a topic without partitions.
+
+What is gone. Entries of a ledger are numbered without gaps, ledgers are not: where a ledger that was not read to its end is deleted whole,
+nobody can tell how much of it was unread. That counts as lost (failOnDataLoss); with the option ``subscription`` it does not happen.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import OptionError
-from ..position import Position
+from ..position import EARLIEST, Earliest, Latest, MessageId, Position, TopicPartition
+from ..pulsar.client import PulsarClient
+from ..pulsar.codes import TopicNotFound
+from . import pulsar_count
 from .columns import COMMON, NOTHING, LogFormat, plain
 from .log import Log, Positions, Span, parse_place
-from .options import Options, ReadSettings, address, read_settings
-from .source import LogSource, client_options
+from .options import Options, ReadSettings
+from .pulsar_hold import Hold
+from .pulsar_ids import normal
+from .pulsar_options import READERS, read_options
+from .source import LogSource
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from ..records import Batch
     from ..roles import Client
+    from .write import Sink
 
 FORM = LogFormat(
     columns={
@@ -27,6 +44,7 @@ FORM = LogFormat(
     },
     default=("key", "value", "topic", "partition", "ledger", "entry", "index", "timestamp", "timestampType"),
     sources=NOTHING,
+    position="ledger",
 )
 
 
@@ -36,14 +54,80 @@ class PulsarLog(Log):
     protocol = "pulsar"
     form = FORM
 
+    def __init__(self, settings: ReadSettings) -> None:
+        super().__init__(settings)
+        self._counter = pulsar_count.Counter()
+        self._hold: Hold | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """To workers go options alone."""
+        return {"settings": self.settings, "_counter": pulsar_count.Counter(), "_hold": None}
+
+    # --- on the driver ---
+
+    def partitions(self, client: Client) -> list[TopicPartition]:
+        try:
+            return super().partitions(client)
+        except TopicNotFound as why:
+            why.text = f"there is no topic {why.topic!r}: create it, or correct the option {self.subject}"
+            raise
+
+    def ends(self, client: Client, keys: Iterable[TopicPartition], where: Earliest | Latest) -> Positions:
+        return {key: normal(place) for key, place in super().ends(client, keys, where).items()}
+
+    def at_times(self, client: Client, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, Position | None]:
+        return {key: None if place is None else normal(place) for key, place in super().at_times(client, times).items()}
+
     def cut(self, client: Client, spans: list[Span]) -> list[Span]:
-        return spans
+        """What is still there of the spans, split by ledgers and entries (admin.url), else by publish time."""
+        found = self.still_there(client, spans)
+        least = self.settings.min_partitions
+        if least is None or not found or len(found) >= least:
+            return found
+        return pulsar_count.split(self, cast(PulsarClient, client), found, least)
+
+    def still_there(self, client: Client, spans: list[Span]) -> list[Span]:
+        """The spans, those whose beginning is gone from what is left of them on."""
+        first = self.ends(client, [span.key for span in spans], EARLIEST)
+        found: list[Span] = []
+        for span in spans:
+            there = first.get(span.key)
+            start = cast(MessageId, span.start)
+            if isinstance(there, MessageId) and start.ledger >= 0 and (there.ledger, there.entry) > (start.ledger, start.entry):
+                self.lost(
+                    f"{span.topic}-{span.partition} was to be read from {start} and now begins at {there} (the option subscription keeps "
+                    "what is not read yet)"
+                )
+                if there < span.stop:
+                    found.append(Span(*span.key, there, span.stop))
+            else:
+                found.append(span)
+        return found
 
     def limit(self, client: Client, start: Positions, latest: Positions) -> Positions:
-        raise OptionError("pulsar-wire has no limit by rows or bytes yet")
+        """Ends of a micro-batch under maxOffsetsPerTrigger and maxBytesPerTrigger: counted by reading ahead, whole entries each."""
+        settings = self.settings
+        return pulsar_count.limited(cast(PulsarClient, client), start, latest, settings.max_rows, settings.max_bytes, settings.poll_timeout)
+
+    def waiting(self, client: Client, start: Positions, latest: Positions) -> int:
+        """Rows that wait, counted up to minOffsetsPerTrigger."""
+        settings = self.settings
+        return self._counter.count(cast(PulsarClient, client), start, latest, settings.min_rows or 0, settings.poll_timeout)
 
     def began(self, position: Position) -> bool:
-        return True
+        return isinstance(position, MessageId) and position.entry <= 0
+
+    def hold(self, client: Client, ends: Positions) -> None:
+        """Have the subscription keep what lies behind these positions."""
+        if self.settings.group is not None:
+            if self._hold is None:
+                self._hold = Hold(cast(PulsarClient, client), self.settings.group)
+            self._hold.move(ends)
+
+    def commit(self, client: Client, ends: Positions) -> None:
+        self.hold(client, ends)
+
+    # --- in checkpoints ---
 
     def place_to_json(self, position: Position) -> Any:
         return position.text()
@@ -51,20 +135,27 @@ class PulsarLog(Log):
     def place_from_json(self, topic: str, partition: int, value: Any) -> Position:
         if not isinstance(value, str) or ":" not in value:
             raise OptionError(f"{value!r} is no message id")
-        return parse_place(topic, partition, value)
+        return normal(parse_place(topic, partition, value))
 
     def example(self) -> str:
         return '{"topic": {"0": "12:3:-1"}}'
 
+    # --- in workers ---
+
+    def read(self, client: Client, span: Span, columns: tuple[str, ...]) -> Iterator[Batch]:
+        return self.drained(client, span, columns=self.form.core(columns), create_topic=False)
+
 
 class PulsarWire(LogSource):
-    """Reads Pulsar topics as Arrow, one task per partition."""
+    """Reads Pulsar topics as Arrow, one task per partition, and writes them."""
 
     log = PulsarLog
 
     def read_settings(self, options: Options) -> ReadSettings:
-        url = address(options, "service.url", "pulsar")
-        topics = options.names("topic")
-        if not topics:
-            raise OptionError("option topic is missing: the topics to read, separated by commas")
-        return read_settings(options, url=url, client=client_options(options, "pulsar."), topics=topics)
+        return read_options(options)
+
+    def sink(self, options: Options, schema: StructType) -> Sink:
+        from .pulsar_sink import PulsarSink, write_options
+
+        options.accept(READERS)
+        return PulsarSink(write_options(options), schema)

@@ -1,15 +1,31 @@
 """The format ``rocketmq-wire``: queue offsets as Kafka's offsets; keys, value and user properties as the common record has them.
 
-Options: ``nameServer``, ``topic``, and those of all logs; ``rocketmq.*`` goes to the client.
+What it is: RocketMQ's `Log` and its source; both lines of brokers. A partition is a queue, numbered over the brokers in the order of the
+topic's route; offsets JSON and checkpoints are ``{"topic": {"0": 23}}``. The writer is in `rocketmq_sink.py`.
+
+    nameServer    host:port, separated by commas, or rocketmq://…      topic   names, separated by commas
+    rocketmq.*    options of the client and its roles                  the rest: see `options.py`
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 from ..errors import OptionError
+from ..position import EARLIEST, LATEST, TopicPartition
+from ..rocketmq.codes import PullOffsetMoved, TopicNotExist
 from .columns import COMMON, NOTHING, LogFormat, plain
-from .log import Log
+from .log import Log, Span, number
 from .options import Options, ReadSettings, address, read_settings
 from .source import LogSource, client_options
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from ..records import Batch
+    from ..roles import Client
+    from .write import Sink
 
 FORM = LogFormat(
     columns={**COMMON, "offset": ("bigint", plain("offset"))},
@@ -24,9 +40,42 @@ class RocketMQLog(Log):
     protocol = "rocketmq"
     form = FORM
 
+    def partitions(self, client: Client) -> list[TopicPartition]:
+        try:
+            return super().partitions(client)
+        except TopicNotExist as why:
+            why.text = f"there is no topic {why.topic!r}: create it, or correct the option {self.subject}"
+            raise
+
+    def cut(self, client: Client, spans: list[Span]) -> list[Span]:
+        return super().cut(client, self.still_there(client, spans))
+
+    def still_there(self, client: Client, spans: list[Span]) -> list[Span]:
+        """The spans, those whose beginning was aged out from what is left of them on."""
+        keys = [span.key for span in spans]
+        first, last = self.ends(client, keys, EARLIEST), self.ends(client, keys, LATEST)
+        found: list[Span] = []
+        for span in spans:
+            low, high = number(first[span.key]), number(last[span.key])
+            if number(span.start) < low or number(span.stop) > high:
+                self.lost(f"{span.topic}-{span.partition} was to be read in [{span.start}, {span.stop}) and now holds [{low}, {high})")
+            start = max((span.start, first[span.key]), key=number)
+            stop = min((span.stop, last[span.key]), key=number)
+            if number(start) < number(stop):
+                found.append(Span(*span.key, start, stop))
+        return found
+
+    def read(self, client: Client, span: Span, columns: tuple[str, ...]) -> Iterator[Batch]:
+        moved = "error" if self.settings.fail_on_data_loss else "earliest"
+        try:
+            yield from self.drained(client, span, columns=self.form.core(columns), on_moved=moved)
+        except PullOffsetMoved as why:
+            self.lost(f"{span.topic}-{span.partition} lost records while it was read up to {span.stop}: {why.text}")
+            raise
+
 
 class RocketMQWire(LogSource):
-    """Reads RocketMQ topics as Arrow, one task per queue."""
+    """Reads RocketMQ topics as Arrow, one task per queue or a part of one, and writes them."""
 
     log = RocketMQLog
 
@@ -35,4 +84,10 @@ class RocketMQWire(LogSource):
         topics = options.names("topic")
         if not topics:
             raise OptionError("option topic is missing: the topics to read, separated by commas")
-        return read_settings(options, url=url, client=client_options(options, "rocketmq."), topics=topics)
+        client = client_options(options, "rocketmq.")
+        return read_settings(options, url=url, client=client, topics=topics, poll_timeout=options.seconds("pollTimeout", 120.0))
+
+    def sink(self, options: Options, schema: StructType) -> Sink:
+        from .rocketmq_sink import RocketMQSink, write_options
+
+        return RocketMQSink(write_options(options), schema)

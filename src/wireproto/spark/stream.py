@@ -87,6 +87,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._drifting = {key for key, place in each.items() if self.drifts(place)}
         self._pin = True
         self._initial = self._last = found
+        self.log.hold(client, found)
         return self.log.to_json(found)
 
     def drifts(self, place: Place) -> bool:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _clients: dict[tuple[int, str, tuple[tuple[str, Any], ...]], Client] = {}
 _frozen: set[int] = set()
+_learnt: set[tuple[int, object]] = set()
 
 
 def client(url: str, options: Mapping[str, Any]) -> Client:
@@ -38,6 +39,16 @@ def client(url: str, options: Mapping[str, Any]) -> Client:
     if found is None:
         found = _clients[key] = connect(url, **options)
     return found
+
+
+def known(fact: object) -> bool:
+    """Whether this process has learnt this of a cluster."""
+    return (os.getpid(), fact) in _learnt
+
+
+def learn(fact: object) -> None:
+    """Remember a fact that is costly to ask for and stays."""
+    _learnt.add((os.getpid(), fact))
 
 
 class QuietEnd:

@@ -1,21 +1,28 @@
-"""The format ``zookeeper-wire``: one row per node below a root.
+"""The format ``zookeeper-wire``: one row per node below a root; written, a node per row (`zookeeper_sink.py`).
 
-Options: ``hosts``, ``root`` (default ``/``), ``maxDepth``, ``includeData`` (default true); ``zookeeper.*`` goes to the client.
-A walk of a live tree is not a snapshot: a node that vanishes between listing and reading is left out.
-Columns: path, data, czxid, mzxid, ctime, mtime, version, cversion, aversion, ephemeralOwner, dataLength, numChildren, pzxid.
+    hosts         host:port, separated by commas, or zookeeper://…   includeData     whether data is read out (true)
+    root          where to begin (/)                                  minPartitions   about how many tasks the tree is split into (8)
+    maxDepth      levels below the root                               zookeeper.*     options of the client
+    failOnConcurrentChange   fail where the tree changed meanwhile (false)
+
+A walk of a live tree is not a snapshot: a node that vanishes between listing and reading is left out, and `readZxid` tells the last
+transaction that the server had applied when it answered for a row. With failOnConcurrentChange the driver notes the last transaction first,
+and any row, list of children or missing node that shows a later one fails the query: what comes through is the tree at that transaction.
+There is no stream: ZooKeeper keeps no log that a query could go back to.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from .. import connect
-from ..errors import BrokerError
+from ..errors import DataLoss, OptionError
+from ..zookeeper.codes import NoNode
 from . import worker
 from .columns import arrow_schema, gather
 from .options import Options, address
@@ -24,9 +31,14 @@ from .source import client_options
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from ..roles import Tree
+    from ..zookeeper.messages import Stat
+    from ..zookeeper.tree import Tree
+    from .write import LogStreamWriter, LogWriter
+    from .zookeeper_sink import TreeSink
 
-STAT = {
+KINDS = {
+    "path": "string",
+    "data": "binary",
     "czxid": "bigint",
     "mzxid": "bigint",
     "ctime": "timestamp",
@@ -38,9 +50,11 @@ STAT = {
     "dataLength": "int",
     "numChildren": "int",
     "pzxid": "bigint",
+    "readZxid": "bigint",
 }
 ATTRIBUTE = {"ephemeralOwner": "ephemeral_owner", "dataLength": "data_length", "numChildren": "num_children"}
-CHUNK = 1_000  # nodes per Arrow batch
+ABREAST = 256  # nodes whose answers are on their way at once
+TASKS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +63,7 @@ class TreeSettings:
 
     Attributes:
         url, client: for `wireproto.connect`. root: where it begins. depth: levels below. data: whether nodes' data is read out.
+        tasks: about how many. strict: fail where the tree changed.
     """
 
     url: str
@@ -56,25 +71,37 @@ class TreeSettings:
     root: str
     depth: int
     data: bool
+    tasks: int
+    strict: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node as it was read; `zxid`: the last transaction that its server had applied."""
+
+    path: str
+    data: bytes | None
+    stat: Stat
+    zxid: int
 
 
 class Subtree(InputPartition):
-    """One task: a node, alone or with everything below it down to `depth` levels."""
+    """One task: nodes, each with everything below it down to so many levels; `zxid`: the last transaction before the walk."""
 
-    def __init__(self, path: str, depth: int) -> None:
-        super().__init__((path, depth))
-        self.path, self.depth = path, depth
+    def __init__(self, tops: tuple[tuple[str, int], ...], zxid: int) -> None:
+        super().__init__(tops)
+        self.tops, self.zxid = tops, zxid
 
 
 class ZooKeeperWire(DataSource):
-    """Reads a ZooKeeper tree as Arrow, one task per child of the root."""
+    """Reads a ZooKeeper tree as Arrow, a task for each of its subtrees, and writes nodes."""
 
     @classmethod
     def name(cls) -> str:
         return "zookeeper-wire"
 
     def settings(self) -> TreeSettings:
-        """The options, checked."""
+        """The reader's options, checked."""
         options = Options(self.options)
         found = TreeSettings(
             address(options, "hosts", "zookeeper"),
@@ -82,78 +109,151 @@ class ZooKeeperWire(DataSource):
             "/" + (options.text("root") or "/").strip("/"),
             options.whole("maxDepth", 1_000_000, least=0) or 0,
             options.flag("includeData", True),
+            options.whole("minPartitions", TASKS) or TASKS,
+            options.flag("failOnConcurrentChange"),
         )
         options.finish()
         return found
 
     def schema(self) -> str:
-        data = ["`data` binary"] if self.settings().data else []
-        return ", ".join(["`path` string", *data, *(f"`{name}` {kind}" for name, kind in STAT.items())])
+        data = self.settings().data
+        return ", ".join(f"`{name}` {kind}" for name, kind in KINDS.items() if data or name != "data")
 
     def reader(self, schema: StructType) -> TreeReader:
         return TreeReader(self.settings(), schema)
+
+    def streamReader(self, schema: StructType) -> Any:  # noqa: N802
+        raise OptionError(
+            "zookeeper-wire cannot be read as a stream: ZooKeeper keeps no log that a query could go back to; read it in a batch, where "
+            "readZxid and mzxid tell what is new"
+        )
+
+    def sink(self, schema: StructType) -> TreeSink:
+        """The writer's options, checked."""
+        from .zookeeper_sink import TreeSink, write_options
+
+        options = Options(self.options)
+        settings = write_options(options)
+        options.finish()
+        return TreeSink(settings, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> LogWriter:
+        from .write import LogWriter
+
+        if overwrite:
+            raise OptionError("zookeeper-wire deletes no nodes: use mode('append'); the option operation tells what happens to those there")
+        return LogWriter(self.sink(schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> LogStreamWriter:  # noqa: N802
+        from .write import LogStreamWriter
+
+        return LogStreamWriter(self.sink(schema))
 
 
 class TreeReader(DataSourceReader):
     """Walks subtrees; made on the driver, pickled to the workers."""
 
     def __init__(self, settings: TreeSettings, schema: StructType) -> None:
+        for column in schema.fields:
+            if KINDS.get(column.name) != column.dataType.simpleString():
+                there = ", ".join(f"{name} {kind}" for name, kind in KINDS.items())
+                raise OptionError(f"the schema has {column.name} as {column.dataType.simpleString()}; zookeeper-wire has {there}")
         self.settings = settings
         self.arrow = arrow_schema(schema)
 
     def partitions(self) -> list[InputPartition]:
-        """The root alone, and a task for each of its children."""
-        with connect(self.settings.url, **self.settings.client) as client:
-            children, _ = client.tree().children(self.settings.root)
-        below: list[InputPartition] = [Subtree(join(self.settings.root, name), self.settings.depth - 1) for name in sorted(children)]
-        return [Subtree(self.settings.root, 0), *(below if self.settings.depth > 0 else [])]
+        """Go down from the root until there are subtrees enough; the nodes passed on the way make a task of their own."""
+        settings = self.settings
+        with connect(settings.url, **settings.client) as client:
+            tree = cast("Tree", client.tree())
+            tree.sync(settings.root)
+            try:
+                tree.get(settings.root)
+            except NoNode as why:
+                why.text = f"there is no node {settings.root!r}: correct the option root"
+                raise
+            zxid = tree.zxid
+            passed: list[tuple[str, int]] = []
+            level = [(settings.root, settings.depth)]
+            while level and len(level) < settings.tasks and level[0][1] > 0:
+                passed += [(path, 0) for path, _ in level]
+                calls = [(path, depth, tree.children_async(path)) for path, depth in level]
+                level = []
+                for path, depth, call in calls:
+                    try:
+                        names, stat = call.result()
+                    except NoNode:
+                        vanished(settings.strict, path, zxid)
+                        continue
+                    unchanged(settings.strict, path, stat.pzxid, zxid)
+                    level += [(join(path, name), depth - 1) for name in sorted(names)]
+        shares = [level[place :: settings.tasks] for place in range(min(settings.tasks, len(level)))]
+        tops = [passed, *shares] if passed else shares
+        return [Subtree(tuple(top), zxid) for top in tops]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the nodes as Arrow batches."""
         assert isinstance(partition, Subtree)
-        tree = worker.client(self.settings.url, self.settings.client).tree()
-        yield from gather(self.batches(walk(tree, partition.path, partition.depth)))
+        settings = self.settings
+        tree = cast("Tree", worker.client(settings.url, settings.client).tree())
+        try:
+            tree.sync(settings.root)  # this session's server may be behind the driver's
+            walked = walk(tree, list(partition.tops), partition.zxid, settings.strict)
+            yield from gather(self.batch(nodes) for nodes in walked if nodes)
+        except Exception:
+            worker.forget(settings.url, settings.client)
+            raise
 
-    def batches(self, nodes: Iterator[tuple[str, bytes | None, Any]]) -> Iterator[pa.RecordBatch]:
-        """Nodes to batches of the requested schema."""
-        rows: list[tuple[str, bytes | None, Any]] = []
-        for node in nodes:
-            rows.append(node)
-            if len(rows) == CHUNK:
-                yield self.batch(rows)
-                rows = []
-        if rows:
-            yield self.batch(rows)
-
-    def batch(self, rows: list[tuple[str, bytes | None, Any]]) -> pa.RecordBatch:
-        """One batch: path and data from the row, the rest from its Stat (times there are milliseconds)."""
+    def batch(self, nodes: list[Node]) -> pa.RecordBatch:
+        """One batch; times of a Stat are milliseconds."""
         arrays = []
         for field in self.arrow:
             if field.name == "path":
-                arrays.append(pa.array([path for path, _, _ in rows], field.type))
+                arrays.append(pa.array([node.path for node in nodes], field.type))
             elif field.name == "data":
-                arrays.append(pa.array([data for _, data, _ in rows], field.type))
+                arrays.append(pa.array([node.data for node in nodes], field.type))
+            elif field.name == "readZxid":
+                arrays.append(pa.array([node.zxid for node in nodes], field.type))
             else:
-                numbers = [getattr(stat, ATTRIBUTE.get(field.name, field.name)) for _, _, stat in rows]
+                numbers = [getattr(node.stat, ATTRIBUTE.get(field.name, field.name)) for node in nodes]
                 scale = 1000 if pa.types.is_timestamp(field.type) else 1
                 arrays.append(pa.array([number * scale for number in numbers], pa.int64()).cast(field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
 
 
-def walk(tree: Tree, path: str, depth: int) -> Iterator[tuple[str, bytes | None, Any]]:
-    """Every node from `path` down to `depth` levels below, parents before children; vanished nodes are left out."""
-    waiting = [(path, depth)]
+def walk(tree: Tree, waiting: list[tuple[str, int]], zxid: int, strict: bool) -> Iterator[list[Node]]:
+    """Every node of these subtrees, some hundred answers on their way at once."""
     while waiting:
-        path, depth = waiting.pop()
-        try:
-            data, stat = tree.get(path)
-            children = tree.children(path)[0] if depth > 0 and stat.num_children else []
-        except BrokerError as error:
-            if error.name and "nonode" in error.name.lower().replace("_", ""):
+        asked = waiting[-ABREAST:]
+        del waiting[-ABREAST:]
+        calls = [(path, depth, tree.get_async(path), tree.children_async(path) if depth > 0 else None) for path, depth in asked]
+        nodes: list[Node] = []
+        for path, depth, data, children in calls:
+            try:
+                value, stat = data.result()
+                names, listed = children.result() if children is not None else ([], stat)
+            except NoNode:
+                vanished(strict, path, zxid)
                 continue
-            raise
-        yield path, data, stat
-        waiting.extend((join(path, name), depth - 1) for name in sorted(children, reverse=True))
+            unchanged(strict, path, max(stat.mzxid, stat.czxid, stat.pzxid, listed.pzxid), zxid)
+            nodes.append(Node(path, value, stat, tree.zxid))
+            waiting.extend((join(path, name), depth - 1) for name in names)
+        yield nodes
+
+
+REMEDY = "read again when nobody writes, or set failOnConcurrentChange to false"
+
+
+def unchanged(strict: bool, path: str, found: int, zxid: int) -> None:
+    """Raise where a node shows a transaction after the walk's beginning."""
+    if strict and found > zxid:
+        raise DataLoss(f"the node {path} was changed by transaction {found:#x}, after the read began at {zxid:#x}; {REMEDY}")
+
+
+def vanished(strict: bool, path: str, zxid: int) -> None:
+    """Raise where a node was deleted meanwhile."""
+    if strict:
+        raise DataLoss(f"the node {path} was deleted after the read began at transaction {zxid:#x}; {REMEDY}")
 
 
 def join(path: str, name: str) -> str:

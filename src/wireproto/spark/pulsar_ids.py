@@ -1,0 +1,38 @@
+"""Message ids with one order: what lies after an entry is written as the beginning of the next one.
+
+    after (l, e, -1)   (l, e + 1, -1)     where the ledger ends with e, reading from there goes on in the next ledger
+    at    (l, e, i)    as it is           i > 0 lies within an entry
+
+Must not: know a connection.
+"""
+
+from __future__ import annotations
+
+from ..errors import OptionError
+from ..position import MessageId, Position, TopicPartition
+from .options import Bound, Place
+
+
+def normal(position: Position) -> MessageId:
+    """The same place in its one form; raises OptionError for another broker's position."""
+    if not isinstance(position, MessageId):
+        raise OptionError(f"{position!r} is no message id: ledger:entry:index, like 12:3:-1")
+    if position.after and position.index < 0:
+        return MessageId(position.topic, position.partition, position.ledger, position.entry + 1)
+    if position.after:
+        return MessageId(position.topic, position.partition, position.ledger, position.entry, position.index + 1)
+    return position
+
+
+def normal_bound(bound: Bound | None, option: str) -> Bound | None:
+    """A bound whose positions are in their one form; raises OptionError naming the option."""
+    if not isinstance(bound, dict):
+        return bound
+    found: dict[TopicPartition, Place] = {}
+    for key, place in bound.items():
+        try:
+            found[key] = normal(place) if isinstance(place, Position) else place
+        except OptionError as why:
+            text = f"option {option}: {key[0]}-{key[1]} has {place}, which is no message id (ledger:entry:index, 12:3:-1)"
+            raise OptionError(text) from why
+    return found

@@ -1,0 +1,177 @@
+"""Pulsar's sink: a micro-batch that Spark runs again is stored once.
+
+How. Each task writes each partition of a topic as the producer ``<query>-<task>``; row i of a micro-batch has the sequence id
+``batch << 40 | i`` there. A broker that de-duplicates drops what it has under that name already. It looks at a stored batch's first id
+alone, so batches must be cut at the same places whenever the same rows come again: by row number, every `batchRows` rows of a partition,
+never by time, by room in a buffer or by how Spark cut its Arrow batches; one too large for the broker is cut where its rows say.
+
+What must stay the same until a micro-batch is committed: its rows, their order, the number of tasks (a source's minPartitions, the plan),
+the target's partitions and batchRows. The broker forgets a producer some hours after its last connection
+(brokerDeduplicationProducerInactivityTimeoutMinutes).
+A batch write takes a new name each time, so its tasks may be run again, and running the whole write again writes again.
+Must not: make a record a Python object.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from .._codec import Columns
+from ..errors import OptionError
+from ..pulsar.client import PulsarClient
+from ..pulsar.codes import TopicNotFound
+from ..pulsar.topics import parse_topic
+from . import worker
+from .options import Options
+from .pulsar_options import service
+from .sink import TopicSession, TopicSink, WriteSettings, by_partition
+from .write import Session, Task, Written
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from ..pulsar.producer import PulsarProducer
+    from ..roles import Client, Producer
+
+ROWS = 1000
+SHIFT = 40  # bits of a row's number within a task's part of a micro-batch
+ENABLED = "Enabled"
+REMEDY = (
+    "have the broker do it (pulsar-admin namespaces set-deduplication --enable, or brokerDeduplicationEnabled=true), "
+    "or accept repeated records with atLeastOnce=true"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PulsarWriteSettings(WriteSettings):
+    """As the others', and:
+
+    Attributes:
+        at_least_once: a micro-batch that is run again may be stored again. rows: of a stored batch.
+        prefix: of the producers' names.
+    """
+
+    at_least_once: bool = False
+    rows: int = ROWS
+    prefix: str = "spark"
+
+
+def write_options(options: Options) -> PulsarWriteSettings:
+    """Take the writer's options."""
+    url, client = service(options)
+    for name in ("producer_name", "first_sequence", "batch_records", "batch_size", "linger", "batching"):
+        if name in client:
+            raise OptionError(f"option pulsar.{name} is the sink's own: repeated records are known by names and batches; see batchRows")
+    return PulsarWriteSettings(
+        url,
+        client,
+        options.text("topic"),
+        options.flag("includeTimestamp"),
+        options.seconds("writeTimeout", float(client.get("delivery_timeout", 120.0)) + 30.0),
+        options.flag("atLeastOnce"),
+        options.whole("batchRows", ROWS) or ROWS,
+        options.text("producerPrefix", "spark") or "spark",
+    )
+
+
+class PulsarSink(TopicSink):
+    """Rows to Pulsar."""
+
+    settings: PulsarWriteSettings
+
+    def __init__(self, settings: PulsarWriteSettings, schema: StructType) -> None:
+        super().__init__(settings, schema)
+        self.job = uuid.uuid4().hex
+
+    def check(self, client: Client) -> None:
+        """Whether the topic is there; topics of rows show in the tasks."""
+        if self.settings.topic is not None:
+            must_exist(client, self.settings.topic)
+
+    def begin(self, client: Client, task: Task) -> Session | None:
+        return PulsarSession(self, client, task)
+
+
+class PulsarSession(TopicSession):
+    """One task: rows gather by partition until there are as many as a stored batch has."""
+
+    sink: PulsarSink
+
+    def __init__(self, sink: PulsarSink, client: Client, task: Task) -> None:
+        super().__init__(sink, client)
+        self.name = f"{sink.settings.prefix}-{task.query or sink.job}-{task.partition}"
+        self.first = (task.batch or 0) << SHIFT
+        self.exact = task.query is not None and not sink.settings.at_least_once
+        self.held: dict[tuple[str, int], list[Columns]] = {}
+
+    def producer(self, topic: str) -> Producer:
+        if topic not in self.producers:
+            must_exist(self.client, topic)
+            if self.exact:
+                must_deduplicate(cast(PulsarClient, self.client), topic)
+            rows = self.sink.settings.rows
+            options: dict[str, Any] = {"batch_records": rows, "batch_size": 1 << 30, "linger": 3600.0}
+            if not self.sink.settings.at_least_once:
+                options |= {"producer_name": self.name, "first_sequence": self.first}
+            self.producers[topic] = self.client.producer(topic, **options)
+        return self.producers[topic]
+
+    def send(self, batch: pa.RecordBatch) -> None:
+        for topic, rows in self.by_topic(batch):
+            producer = cast("PulsarProducer", self.producer(topic))
+            for partition, part in by_partition(self.columns(rows)):
+                for number, share in producer.shares(part, partition):
+                    self.take(producer, number, share)
+
+    def take(self, producer: PulsarProducer, number: int, share: Columns) -> None:
+        """Keep rows of a partition, and send what makes whole batches."""
+        held = self.held.setdefault((producer.topic, number), [])
+        held.append(share)
+        count, rows = sum(map(len, held)), self.sink.settings.rows
+        if count < rows:
+            return
+        table = held[0] if len(held) == 1 else Columns.concat(held)
+        whole = count // rows * rows
+        for start in range(0, whole, rows):
+            producer.send_batch(table[start : start + rows], partition=number, timeout=self.sink.settings.timeout)
+        held[:] = [table[whole:]] if whole < count else []
+
+    def finish(self) -> Written:
+        for (topic, number), held in self.held.items():
+            if held:
+                table = held[0] if len(held) == 1 else Columns.concat(held)
+                self.producers[topic].send_batch(table, partition=number, timeout=self.sink.settings.timeout)
+        return super().finish()
+
+
+def must_exist(client: Client, topic: str) -> None:
+    """Raise TopicNotFound with its remedy."""
+    try:
+        client.admin().describe_topic(topic)
+    except TopicNotFound as why:
+        why.text = f"there is no topic {topic!r}: create it, or correct the option topic"
+        raise
+
+
+def must_deduplicate(client: PulsarClient, topic: str) -> None:
+    """Raise OptionError where a partition's broker would store a repeated micro-batch again; asked once a worker and topic."""
+    if worker.known(("deduplicates", client.options.admin, topic)):
+        return
+    if client.options.admin is None:
+        raise OptionError(
+            f"whether {topic!r} is de-duplicated is told by the admin interface alone: give its URL as option admin.url "
+            "(http://host:8080), or accept repeated records with atLeastOnce=true"
+        )
+    deadline = client.deadline()
+    for _, full in client.names(topic, deadline, create=False):
+        client.retry(lambda full=full: client.lookup.broker(full, deadline), deadline)  # type: ignore[misc]  # loads the topic
+        status = client.admin().deduplication(full)
+        if status != ENABLED:
+            raise OptionError(
+                f"{parse_topic(full)} is not de-duplicated (its status is {status}), so a micro-batch that Spark runs again would be "
+                f"stored twice: {REMEDY}"
+            )
+    worker.learn(("deduplicates", client.options.admin, topic))

@@ -1,0 +1,188 @@
+"""rocketmq-wire on real brokers of both lines: offsets and times, micro-batches, and a sink whose repeated records can be known."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import wireproto
+from brokers import RocketMQ, plugin
+from spark.logs import counts, ends, forget_last, kept, run, values
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # pandas, py4j and PySpark deprecations are not ours to mend
+FORM = "rocketmq-wire"
+EARLIEST = {"startingOffsets": "earliest"}
+Make = Callable[..., str]
+
+
+@pytest.fixture(scope="module", params=["rocketmq-4.9.7", "rocketmq-5.5.0"])
+def broker(request: pytest.FixtureRequest) -> RocketMQ:
+    found = plugin.start(request.config, request.param)
+    assert isinstance(found, RocketMQ)
+    return found
+
+
+@pytest.fixture
+def topic(broker: RocketMQ, fresh: Callable[[str], str]) -> Make:
+    """Makes a topic of so many queues."""
+
+    def make(queues: int = 2) -> str:
+        name = fresh("spark")
+        with wireproto.connect(broker.url) as client:
+            client.admin().create_topic(name, partitions=queues)
+        return name
+
+    return make
+
+
+def put(broker: RocketMQ, topic: str, numbers: range, queues: int = 2) -> None:
+    with wireproto.connect(broker.url) as client, client.producer(topic) as out:
+        for n in numbers:
+            out.send(b"%d" % n, key=b"k%d" % n, headers={"n": b"%d" % n}, partition=n % queues)
+        out.flush()
+
+
+def servers(broker: RocketMQ) -> dict[str, str]:
+    return {"nameServer": broker.name_server}
+
+
+def frame(spark: SparkSession, broker: RocketMQ, topic: str, /, **options: Any) -> DataFrame:
+    return spark.read.format(FORM).options(**{"topic": topic, **servers(broker), **options}).load()
+
+
+def stream(spark: SparkSession, broker: RocketMQ, topic: str, /, **options: Any) -> DataFrame:
+    return spark.readStream.format(FORM).options(**{"topic": topic, **servers(broker), **options}).load()
+
+
+def test_offsets_and_times_bound_a_batch(spark: SparkSession, broker: RocketMQ, topic: Make) -> None:
+    name = topic()
+    put(broker, name, range(40))
+    time.sleep(0.05)  # store times are the broker's milliseconds
+    middle = int(time.time() * 1000)
+    put(broker, name, range(40, 60))
+    rows = frame(spark, broker, name, includeHeaders="true", minPartitions=5)
+    assert rows.rdd.getNumPartitions() >= 5
+    found = rows.collect()
+    assert sorted(int(row.value) for row in found) == list(range(60))
+    assert all(bytes(row.key) == b"k" + bytes(row.value) and row.headers[0].key == "n" for row in found)
+    assert {(row.partition, row.offset) for row in found} == {(queue, offset) for queue in (0, 1) for offset in range(30)}
+    bounds = {"startingOffsets": json.dumps({name: {"0": 5, "1": -2}}), "endingOffsets": json.dumps({name: {"0": 10, "1": 3}})}
+    assert values(frame(spark, broker, name, **bounds)) == sorted([*range(10, 20, 2), 1, 3, 5])
+    assert values(frame(spark, broker, name, startingTimestamp=middle)) == list(range(40, 60))
+    assert values(frame(spark, broker, name, endingTimestamp=middle)) == list(range(40))
+
+
+def test_a_stream_has_its_limit_and_goes_on_where_it_stood(spark: SparkSession, broker: RocketMQ, topic: Make, tmp_path: Path) -> None:
+    name = topic()
+    put(broker, name, range(40))
+    found = counts(run(stream(spark, broker, name, maxOffsetsPerTrigger=16, **EARLIEST), tmp_path))
+    assert found == [16, 16, 8]
+    put(broker, name, range(40, 60))
+    run(stream(spark, broker, name, **EARLIEST), tmp_path)
+    forget_last(tmp_path)
+    run(stream(spark, broker, name, **EARLIEST), tmp_path)
+    assert kept(spark, tmp_path) == list(range(60))
+    assert ends(tmp_path)[-1] == {name: {"0": 30, "1": 30}}
+
+
+def test_a_stream_begins_at_a_time(spark: SparkSession, broker: RocketMQ, topic: Make, tmp_path: Path) -> None:
+    name = topic()
+    put(broker, name, range(20))
+    time.sleep(0.05)
+    middle = int(time.time() * 1000)
+    put(broker, name, range(20, 30))
+    run(stream(spark, broker, name, startingTimestamp=middle), tmp_path)
+    assert kept(spark, tmp_path) == list(range(20, 30))
+
+
+def test_offsets_that_are_not_there_are_told(spark: SparkSession, broker: RocketMQ, topic: Make) -> None:
+    name = topic(1)
+    put(broker, name, range(10), queues=1)
+    bounds = {"endingOffsets": json.dumps({name: {"0": 15}})}
+    with pytest.raises(Exception, match="failOnDataLoss"):
+        frame(spark, broker, name, **bounds).count()
+    assert values(frame(spark, broker, name, failOnDataLoss="false", **bounds)) == list(range(10))
+
+
+def ids(broker: RocketMQ, topic: str) -> Counter[tuple[int, bytes | None]]:
+    """(value, the property that tells a repeated record) of everything in a topic."""
+    with wireproto.connect(broker.url) as client:
+        reader = client.reader(topic, stop=wireproto.LATEST)
+        return Counter((int(record.value), dict(record.headers).get("wireproto_id")) for batch in reader for record in batch)
+
+
+def test_a_batch_is_written(spark: SparkSession, broker: RocketMQ, topic: Make) -> None:
+    name = topic(3)
+    table = spark.range(0, 250, 1, 2).selectExpr(
+        "cast(id as string) as value", "concat('k', id % 7) as key", "array(struct('h' as key, cast('x' as binary) as value)) as headers"
+    )
+    table.write.format(FORM).options(topic=name, **servers(broker)).mode("append").save()
+    rows = frame(spark, broker, name, includeHeaders="true").collect()
+    assert sorted(int(row.value) for row in rows) == list(range(250))
+    assert all(bytes(row.key) == b"k%d" % (int(row.value) % 7) for row in rows)
+    assert all({one.key for one in row.headers} == {"h", "wireproto_id"} for row in rows)
+    assert len(ids(broker, name)) == 250
+
+
+def test_a_repeated_micro_batch_has_the_ids_of_the_first(spark: SparkSession, broker: RocketMQ, topic: Make, tmp_path: Path) -> None:
+    source, target = topic(), topic()
+    put(broker, source, range(30))
+    table = stream(spark, broker, source, **EARLIEST).select("key", "value")
+    for _ in range(2):
+        run(table, tmp_path, FORM, topic=target, **servers(broker))
+        forget_last(tmp_path)
+    found = ids(broker, target)
+    assert set(found.values()) == {2}
+    assert sorted(value for value, _ in found) == list(range(30))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"startingOfsets": "earliest"}, "did you mean startingOffsets"),
+        ({"startingOffsets": "soon"}, "startingOffsets"),
+        ({"topic": "nowhere"}, "no topic .*nowhere.*create it"),
+        ({"topic": ""}, "option topic is missing"),
+        ({"nameServer": ""}, "nameServer"),
+    ],
+)
+def test_a_mistake_is_named_on_the_driver(
+    spark: SparkSession, broker: RocketMQ, topic: Make, options: dict[str, str], said: str
+) -> None:
+    name = topic()
+    with pytest.raises(Exception, match=f"(?s){said}"):
+        frame(spark, broker, name, **options).count()
+
+
+def test_a_limit_by_bytes_is_refused(spark: SparkSession, broker: RocketMQ, topic: Make, tmp_path: Path) -> None:
+    name = topic()
+    put(broker, name, range(4))
+    table = stream(spark, broker, name, maxBytesPerTrigger=5, **EARLIEST)
+    with pytest.raises(Exception, match=r"maxBytesPerTrigger.*maxOffsetsPerTrigger"):
+        run(table, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "said"),
+    [
+        (["key"], {}, "attribute 'value' not found"),
+        (["value", "1 as key"], {}, "key is int"),
+        (["value"], {"topic": "nowhere"}, "no topic .*nowhere.*create it"),
+        (["cast(null as string) as value"], {}, "null value"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_refused(
+    spark: SparkSession, broker: RocketMQ, topic: Make, columns: list[str], options: dict[str, str], said: str
+) -> None:
+    table = spark.range(2).selectExpr("'k' as key", "'v' as value").selectExpr(*columns)
+    with pytest.raises(Exception, match=f"(?s){said}"):
+        table.write.format(FORM).options(**{**servers(broker), "topic": topic(1), **options}).mode("append").save()

@@ -1,0 +1,202 @@
+"""zookeeper-wire on a real server: rows of a tree split by subtree, snapshots told from walks, nodes written once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from brokers import ZooKeeper, plugin
+from spark.logs import forget_last, run
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),  # pandas, py4j and PySpark deprecations are not ours to mend
+    pytest.mark.broker("zookeeper-3.9.5"),
+]
+FORM = "zookeeper-wire"
+
+
+@pytest.fixture(scope="module")
+def broker(request: pytest.FixtureRequest) -> ZooKeeper:
+    found = plugin.start(request.config, "zookeeper-3.9.5")
+    assert isinstance(found, ZooKeeper)
+    return found
+
+
+@pytest.fixture(scope="module")
+def theirs(broker: ZooKeeper) -> Iterator[Any]:
+    client = KazooClient(hosts=broker.addresses[0])
+    client.start()
+    yield client
+    client.stop()
+    client.close()
+
+
+@pytest.fixture
+def root(fresh: Callable[[str], str]) -> str:
+    return "/" + fresh("spark")
+
+
+def frame(spark: SparkSession, broker: ZooKeeper, root: str = "/", **options: Any) -> DataFrame:
+    return spark.read.format(FORM).options(**{"hosts": broker.addresses[0], "root": root, **options}).load()
+
+
+def seen(client: Any, path: str) -> dict[str, tuple[bytes, int]]:
+    """Data and version of every node from `path` down, by kazoo."""
+    data, stat = client.get(path)
+    found = {path: (data, stat.version)}
+    for name in client.get_children(path):
+        found.update(seen(client, f"{path}/{name}"))
+    return found
+
+
+def grow(client: Any, root: str, wide: int, deep: int) -> None:
+    client.ensure_path(root)
+    for n in range(wide):
+        client.create(f"{root}/n{n}", b"%d" % n)
+        for m in range(deep):
+            client.create(f"{root}/n{n}/m{m}", b"%d.%d" % (n, m))
+
+
+def test_a_row_per_node_however_the_tree_is_split(spark: SparkSession, broker: ZooKeeper, theirs: Any, root: str) -> None:
+    grow(theirs, root, 12, 5)
+    theirs.set(f"{root}/n3", b"again")
+    wanted = {path: data for path, (data, _) in seen(theirs, root).items()}
+    for tasks in (1, 4, 40):
+        table = frame(spark, broker, root, minPartitions=tasks)
+        rows = table.collect()
+        assert {row.path: bytes(row.data) for row in rows} == wanted
+        assert len(rows) == len(wanted)
+        assert table.rdd.getNumPartitions() in range(tasks, tasks + 3)
+        for row in rows:
+            stat = theirs.exists(row.path)
+            assert (row.czxid, row.mzxid, row.pzxid, row.version) == (stat.czxid, stat.mzxid, stat.pzxid, stat.version)
+            assert row.mtime.timestamp() == pytest.approx(stat.mtime / 1000)
+            assert row.readZxid >= max(row.mzxid, row.pzxid)
+    assert {row.path.count("/") for row in frame(spark, broker, root, maxDepth=1).collect()} == {1, 2}
+    assert "data" not in frame(spark, broker, root, includeData="false").columns
+
+
+def test_a_change_during_the_read_fails_it_where_that_is_asked(
+    spark: SparkSession, broker: ZooKeeper, theirs: Any, root: str
+) -> None:
+    from wireproto.spark.zookeeper import Subtree, ZooKeeperWire
+
+    grow(theirs, root, 6, 2)
+    source = ZooKeeperWire({"hosts": broker.addresses[0], "root": root, "failOnConcurrentChange": "true", "minPartitions": "2"})
+    from pyspark.sql.types import _parse_datatype_string
+
+    reader = source.reader(_parse_datatype_string("path string, mzxid bigint"))
+    parts = reader.partitions()
+    assert sum(batch.num_rows for part in parts for batch in reader.read(part)) == 19
+    for change in (
+        lambda: theirs.set(f"{root}/n1/m0", b"new"),
+        lambda: theirs.create(f"{root}/n2/m9", b"new"),
+        lambda: theirs.delete(f"{root}/n2/m9"),
+    ):
+        parts = reader.partitions()
+        assert all(isinstance(part, Subtree) for part in parts)
+        change()
+        with pytest.raises(Exception, match=r"after the read began.*failOnConcurrentChange"):
+            [batch for part in parts for batch in reader.read(part)]
+    assert frame(spark, broker, root, failOnConcurrentChange="true").count() == 19
+
+
+def test_nodes_are_created_and_set(spark: SparkSession, broker: ZooKeeper, theirs: Any, root: str) -> None:
+    theirs.ensure_path(root)
+
+    def write(operation: str, count: int, word: str) -> None:
+        table = spark.range(0, count, 1, 2).selectExpr(f"concat('{root}/', id) as path", f"concat('{word}', id) as data")
+        options = {"hosts": broker.addresses[0], "operation": operation, "markerRoot": f"{root}-markers"}
+        table.write.format(FORM).options(**options).mode("append").save()
+
+    def there() -> dict[str, tuple[bytes, int]]:
+        return {path: found for path, found in seen(theirs, root).items() if path != root}
+
+    write("create", 1200, "a")
+    assert there() == {f"{root}/{n}": (b"a%d" % n, 0) for n in range(1200)}
+    write("set", 10, "b")
+    write("upsert", 1205, "c")
+    assert there() == {f"{root}/{n}": (b"c%d" % n, 2 if n < 10 else 1 if n < 1200 else 0) for n in range(1205)}
+    with pytest.raises(Exception, match="exists already: use operation set or upsert"):
+        write("create", 3, "d")
+    with pytest.raises(Exception, match="use operation upsert"):
+        write("set", 1300, "d")
+    assert theirs.get_children(f"{root}-markers") == []
+
+
+def test_a_micro_batch_run_again_changes_nothing(
+    spark: SparkSession, broker: ZooKeeper, theirs: Any, root: str, tmp_path: Path
+) -> None:
+    theirs.ensure_path(root)
+    folder = tmp_path / "in"
+    folder.mkdir()
+    options = {"hosts": broker.addresses[0], "markerRoot": f"{root}-markers"}
+
+    def go(name: str, first: int) -> None:
+        (folder / name).write_text("\n".join(f"{root}/{n},{name}" for n in range(first, first + 700)))
+        again()
+
+    def again() -> None:
+        table = spark.readStream.schema("path string, data string").csv(str(folder))
+        run(table, tmp_path, FORM, **options)
+
+    go("one.csv", 0)
+    first = seen(theirs, root)
+    assert len(first) == 701
+    forget_last(tmp_path)
+    again()
+    assert seen(theirs, root) == first
+    go("two.csv", 350)
+    second = seen(theirs, root)
+    assert {version for path, (_, version) in second.items() if path != root} == {0, 1}
+    forget_last(tmp_path)
+    again()
+    assert seen(theirs, root) == second
+    (query,) = theirs.get_children(f"{root}-markers")
+    assert {name.partition("-")[0] for name in theirs.get_children(f"{root}-markers/{query}")} == {"1"}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"rot": "/"}, "did you mean root"),
+        ({"root": "/nowhere/at/all"}, "no node '/nowhere/at/all'.*option root"),
+        ({"hosts": ""}, "hosts"),
+        ({"maxDepth": "deep"}, "maxDepth"),
+        ({"includeData": "some"}, "includeData"),
+    ],
+)
+def test_a_mistake_is_named_on_the_driver(spark: SparkSession, broker: ZooKeeper, options: dict[str, str], said: str) -> None:
+    with pytest.raises(Exception, match=f"(?s){said}"):
+        frame(spark, broker, **{"root": "/", **options}).count()
+
+
+def test_a_stream_is_refused(spark: SparkSession, broker: ZooKeeper, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match=r"cannot be read as a stream.*batch"):
+        run(spark.readStream.format(FORM).option("hosts", broker.addresses[0]).load(), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "said"),
+    [
+        (["path"], {}, "'data' not found"),
+        (["1 as path", "data"], {}, "path is int"),
+        (["path", "data", "1 as more"], {}, "column 'more'"),
+        (["'a' as path", "data"], {}, "begins with /"),
+        (["'/no/such/parent' as path", "data"], {}, "createParents"),
+        (["path", "data"], {"operation": "replace"}, "create, set, upsert"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_refused(
+    spark: SparkSession, broker: ZooKeeper, root: str, columns: list[str], options: dict[str, str], said: str
+) -> None:
+    table = spark.range(1).selectExpr(f"'{root}' as path", "'v' as data").selectExpr(*columns)
+    with pytest.raises(Exception, match=f"(?s){said}"):
+        table.write.format(FORM).options(**{"hosts": broker.addresses[0], **options}).mode("append").save()
