@@ -185,6 +185,11 @@ class PulsarProducer:
             start += taken
             last[id(receipt.batch)] = receipt
 
+    def seal(self) -> None:
+        """Send the open batches as they are, without waiting: what comes later goes into others."""
+        for partition in self._partitions:
+            partition.hurry()
+
     def flush(self, timeout: float = 30.0) -> None:
         """Wait until every record taken so far is acknowledged; raises the first failure, or TimedOut."""
         deadline = time.monotonic() + timeout

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from .._codec import Columns
-from ..errors import OptionError
+from ..errors import OptionError, ValueUnsupported
 from ..pulsar.client import PulsarClient
 from ..pulsar.codes import TopicNotFound
 from ..pulsar.topics import parse_topic
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ..roles import Client, Producer
 
 ROWS = 1000
+LARGEST = 4 << 20  # bytes of a stored batch; brokers take 5 MB by default
 SHIFT = 40  # bits of a row's number within a task's part of a micro-batch
 ENABLED = "Enabled"
 REMEDY = (
@@ -113,7 +114,7 @@ class PulsarSession(TopicSession):
             if self.exact:
                 must_deduplicate(cast(PulsarClient, self.client), topic)
             rows = self.sink.settings.rows
-            options: dict[str, Any] = {"batch_records": rows, "batch_size": 1 << 30, "linger": 3600.0}
+            options: dict[str, Any] = {"batch_records": rows, "batch_size": LARGEST, "linger": 3600.0}
             if not self.sink.settings.at_least_once:
                 options |= {"producer_name": self.name, "first_sequence": self.first}
             self.producers[topic] = self.client.producer(topic, **options)
@@ -122,7 +123,10 @@ class PulsarSession(TopicSession):
     def send(self, batch: pa.RecordBatch) -> None:
         for topic, rows in self.by_topic(batch):
             producer = cast("PulsarProducer", self.producer(topic))
-            for partition, part in by_partition(self.columns(rows)):
+            parts = by_partition(self.columns(rows))
+            if self.exact and len(parts) > 1 and any(partition is None for partition, _ in parts):
+                raise ValueUnsupported("the column partition is null in some rows: give it to all or to none, or set atLeastOnce=true")
+            for partition, part in parts:
                 for number, share in producer.shares(part, partition):
                     self.take(producer, number, share)
 
@@ -137,6 +141,7 @@ class PulsarSession(TopicSession):
         whole = count // rows * rows
         for start in range(0, whole, rows):
             producer.send_batch(table[start : start + rows], partition=number, timeout=self.sink.settings.timeout)
+            producer.seal()  # rows left over by a cut for size do not wait for others
         held[:] = [table[whole:]] if whole < count else []
 
     def finish(self) -> Written:
