@@ -1,0 +1,129 @@
+"""The logs at both ends of a job, through clients that are not ours: librdkafka and pulsar-client.
+
+An end is read twice: while the job runs, to see how far it is, and once more from the beginning when all is through, by a new client.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+import confluent_kafka
+import confluent_kafka.admin
+
+import pulsar
+from brokers import Kafka, Pulsar
+
+from . import records
+from .records import Judge
+
+PARTITIONS = 4
+SECONDS = 60.0
+
+
+class Sight(Protocol):
+    """A target as it is read."""
+
+    def look(self, judge: Judge, timeout: float) -> bool:
+        """Give the judge what has come, waiting at most `timeout` seconds for a first record; whether any came."""
+
+    def close(self) -> None: ...
+
+
+def fill(kafka: Kafka, topic: str, total: int) -> None:
+    """The input: `total` records over the partitions, each key in one of them."""
+    make(kafka, topic)
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True, "linger.ms": 20, "queue.buffering.max.messages": 500_000}
+    )
+    for number in range(total):
+        while True:
+            try:
+                producer.produce(topic, records.value(number), records.key(number), number % records.KEYS % PARTITIONS)
+                break
+            except BufferError:
+                producer.poll(1)
+    assert producer.flush(SECONDS) == 0
+
+
+def make(kafka: Kafka, topic: str) -> None:
+    """A topic of PARTITIONS partitions."""
+    client = confluent_kafka.admin.AdminClient({"bootstrap.servers": kafka.bootstrap})
+    for outcome in client.create_topics([confluent_kafka.admin.NewTopic(topic, PARTITIONS, 1)]).values():
+        outcome.result(SECONDS)
+
+
+def make_pulsar(broker: Pulsar, topic: str) -> None:
+    """A partitioned topic of PARTITIONS partitions."""
+    broker.call("PUT", f"/admin/v2/persistent/public/default/{topic}/partitions", PARTITIONS)
+
+
+class KafkaSight:
+    """A Kafka topic, all partitions from their beginning."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        settings = {"bootstrap.servers": bootstrap, "group.id": "sight", "enable.auto.commit": False, "enable.partition.eof": True}
+        quiet = {"reconnect.backoff.max.ms": 200, "log_level": 0, "fetch.wait.max.ms": 50, "check.crcs": True}
+        self._consumer = confluent_kafka.Consumer(settings | quiet)
+        self._consumer.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+        self._at_end: set[int] = set()
+
+    def look(self, judge: Judge, timeout: float) -> bool:
+        found = self._consumer.consume(1000, timeout)
+        for message in found:
+            why = message.error()
+            if why is None:
+                self._at_end.discard(message.partition())
+                judge.take(message.partition(), f"{message.partition()}@{message.offset()}", message.key(), message.value())
+            elif why.code() == confluent_kafka.KafkaError._PARTITION_EOF:
+                self._at_end.add(message.partition())
+        return any(message.error() is None for message in found)
+
+    def read_all(self, judge: Judge) -> None:
+        """Until the end of every partition."""
+        while len(self._at_end) < PARTITIONS:
+            self.look(judge, 0.2)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class PulsarSight:
+    """A partitioned Pulsar topic, all partitions from their beginning."""
+
+    def __init__(self, service: str, topic: str) -> None:
+        self._client = pulsar.Client(service, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull), operation_timeout_seconds=60)
+        first = pulsar.MessageId.earliest
+        self._readers = [self._client.create_reader(f"{topic}-partition-{number}", first) for number in range(PARTITIONS)]
+
+    def look(self, judge: Judge, timeout: float) -> bool:
+        came = False
+        for number, reader in enumerate(self._readers):
+            for _ in range(1000):
+                try:
+                    message = reader.read_next(max(1, int(timeout * 1000 / PARTITIONS)))
+                except pulsar.Timeout:
+                    break
+                came = True
+                judge.take(number, f"{number}@{message.message_id()}", message.partition_key().encode(), message.data())
+        return came
+
+    def read_all(self, judge: Judge) -> None:
+        """Until the end of every partition."""
+        while any(reader.has_message_available() for reader in self._readers):
+            self.look(judge, 1.0)
+
+    def close(self) -> None:
+        self._client.close()
+
+
+@contextmanager
+def sight(broker: Kafka | Pulsar, topic: str) -> Iterator[KafkaSight | PulsarSight]:
+    """A target of a broker."""
+    found = KafkaSight(broker.bootstrap, topic) if isinstance(broker, Kafka) else PulsarSight(broker.service, topic)
+    try:
+        yield found
+    finally:
+        found.close()

@@ -1,0 +1,266 @@
+"""Runs a job to its end, killing it at the points that a seed chose.
+
+The points are numbers of records seen in the target, spread over the whole input; each waits in addition for one of these moments, so that
+the steps of a micro-batch which write little are hit too:
+
+    writing      at once: records of a micro-batch are on their way
+    planned      the checkpoint has a new micro-batch's end (its tasks are about to start)
+    committed    the checkpoint has a micro-batch's commit (the next one is about to be planned)
+
+A worker is killed while it works, and that counts when a task was lost by it; until then another one is killed. A driver's death and a
+query's own failure, as when a broker was away for long, are followed by a new start from the checkpoint at once, while what the old
+driver left behind may still live.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from brokers import Kafka, Pulsar
+from brokers.process import spawn
+
+from . import processes
+from .ends import Sight, sight
+from .records import Judge
+
+ROOT = Path(__file__).parents[3]
+MOMENTS = ("writing", "planned", "committed")
+LOST_TASK = re.compile(r"Lost task .*Python worker exited unexpectedly")
+PATIENCE = 240.0
+PACE = 0.01
+TOO_LARGE = "all was through before the last kill; the micro-batches are too large for so many"
+
+
+@dataclass(frozen=True)
+class Kill:
+    """One kill: of whom, when so many records have been seen, at which moment after that."""
+
+    whom: str
+    point: int
+    moment: str
+
+
+def plan(seed: int, kinds: Sequence[str], each: int, total: int, batch: int) -> list[Kill]:
+    """`each` kills of every kind in random order, one in each of as many equal parts of the input but its last two micro-batches."""
+    chance = random.Random(seed)
+    whom = [kind for kind in kinds for _ in range(each)]
+    chance.shuffle(whom)
+    room = (total - 2 * batch) / len(whom)
+    return [
+        Kill(kind, int(room * (number + chance.random() * 0.9)), "writing" if kind == "worker" else chance.choice(MOMENTS))
+        for number, kind in enumerate(whom)
+    ]
+
+
+@dataclass
+class Job:
+    """A job's settings: Spark's options, and the micro-batch's size that they ask for."""
+
+    source: Mapping[str, str]
+    form: str
+    sink: Mapping[str, str]
+    batch: int
+
+
+@dataclass
+class Run:
+    """One job, from the first start to its end.
+
+    Args:
+        job: what to run. target: where it writes: broker and topic. brokers: those to kill, by the name of their kind.
+        judge: sees the target while the job runs. folder: for checkpoint and log. say: takes a line of progress.
+    Attributes:
+        starts: of the driver. failures: errors by which a query ended by itself. kills: those done.
+    """
+
+    job: Job
+    target: tuple[Kafka | Pulsar, str]
+    brokers: Mapping[str, Kafka | Pulsar]
+    judge: Judge
+    folder: Path
+    say: Callable[[str], None] = print
+    starts: int = 0
+    failures: list[str] = field(default_factory=list)
+    kills: list[Kill] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._mark = uuid.uuid4().hex
+        self._log = self.folder / "job.log"
+        self._checkpoint = self.folder / "checkpoint"
+        self._child: subprocess.Popen[bytes] | None = None
+        self._began = self._moved = time.monotonic()
+        self._through = False
+        self._read_to = 0
+
+    def all_of_it(self, kills: Sequence[Kill]) -> None:
+        """Run until all input is through.
+
+        Raises:
+            AssertionError: no progress for PATIENCE seconds, or the job says that all is through before the last kill.
+        """
+        broker, topic = self.target
+        self._began = self._moved = time.monotonic()
+        self.start()
+        try:
+            with sight(broker, topic) as target:
+                for kill in kills:
+                    self.reach(target, max(kill.point, self.judge.distinct + 1))
+                    self.wait_for(target, kill.moment)
+                    self.strike(target, kill)
+                self.until(target, lambda: self._through)
+        finally:
+            self.end()
+
+    # --- the process ---
+
+    def start(self) -> None:
+        """Start the driver, from the checkpoint if there is one."""
+        task = {"source": dict(self.job.source), "format": self.job.form, "sink": dict(self.job.sink), "checkpoint": str(self._checkpoint)}
+        paths = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])
+        environment = {**os.environ, "PYTHONPATH": paths, "PYSPARK_PYTHON": sys.executable, processes.MARK: self._mark}
+        with self._log.open("ab") as out:
+            self._child = spawn(
+                [sys.executable, "-m", "spark.kills.job", json.dumps(task)],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+            )
+        self.starts += 1
+
+    def end(self) -> None:
+        """Kill whatever is left."""
+        for process in processes.marked(self._mark):
+            process.kill()
+        if self._child is not None:
+            self._child.wait()
+
+    def left_behind(self) -> list[processes.Process]:
+        """What still lives of the job."""
+        return processes.marked(self._mark)
+
+    def check(self) -> None:
+        """Notice the driver's end: all is through, or it starts again."""
+        code = self._child.poll() if self._child is not None else None
+        if code is None:
+            return
+        self._child = None
+        if code == 0:
+            self._through = True
+            return
+        text = self.logged()
+        cause = text.rpartition("the query failed:")[2].strip() if "the query failed:" in text else text[-2000:]
+        self.failures.append(cause[:2000])
+        self.note(f"the query ended by itself: {cause[:300]!r}")
+        assert len(self.failures) <= 3 + len(self.kills), f"the job fails again and again: {cause[-3000:]}"
+        self.start()
+
+    def logged(self) -> str:
+        """What the job wrote since this was asked last."""
+        with self._log.open("rb") as file:
+            file.seek(self._read_to)
+            text = file.read()
+        self._read_to += len(text)
+        return text.decode(errors="replace")
+
+    # --- its progress ---
+
+    def until(self, target: Sight, condition: Callable[[], bool]) -> None:
+        """Look at the target until the condition holds."""
+        while not condition():
+            self.look(target)
+            assert not self._through or condition(), TOO_LARGE
+
+    def look(self, target: Sight) -> None:
+        """Look at the target and the driver once."""
+        before = self.judge.distinct
+        target.look(self.judge, PACE)
+        self.check()
+        if self.judge.distinct != before:
+            self._moved = time.monotonic()
+        assert time.monotonic() < self._moved + PATIENCE, f"no progress for {PATIENCE:.0f} s; the job's log ends with\n{self.tail()}"
+
+    def reach(self, target: Sight, point: int) -> None:
+        """So many records seen."""
+        self.until(target, lambda: self.judge.distinct >= point)
+
+    def wait_for(self, target: Sight, moment: str) -> None:
+        """The moment after a point."""
+        if moment == "writing":
+            return
+        folder = self._checkpoint / ("offsets" if moment == "planned" else "commits")
+        before = latest(folder)
+        self.until(target, lambda: latest(folder) > before)
+
+    def tail(self) -> str:
+        return self._log.read_text(errors="replace")[-4000:]
+
+    def note(self, text: str) -> None:
+        self.say(f"[{time.monotonic() - self._began:6.1f} s] {self.judge.distinct:>9,} of {self.judge.total:,}: {text}")
+
+    # --- kills ---
+
+    def strike(self, target: Sight, kill: Kill) -> None:
+        """Kill, and start again what does not come again by itself."""
+        self.kills.append(kill)
+        batch = latest(self._checkpoint / "offsets")
+        what = f"kill {len(self.kills)}: {kill.whom} at {kill.point:,} ({kill.moment}, micro-batch {batch})"
+        if kill.whom == "driver":
+            self.note(what)
+            for process in processes.driver(processes.marked(self._mark)):
+                process.kill()
+            if self._child is not None:
+                self._child.wait()
+            self.start()
+        elif kill.whom == "worker":
+            tries = self.kill_a_worker(target, kill.point)
+            self.note(f"{what}: a task was lost by kill number {tries} of a worker")
+        else:
+            self.note(what)
+            broker = self.brokers[kill.whom]
+            broker.kill()
+            broker.start()
+            self.note(f"{kill.whom} is back after {broker.boot_seconds:.1f} s")
+
+    def kill_a_worker(self, target: Sight, seed: int) -> int:
+        """Kill workers, one for each micro-batch, until a task is lost; how many it took.
+
+        Records of a micro-batch are just coming, so whoever uses the processor is at a task; before and after, it may be Spark's planner.
+        """
+        chance = random.Random(seed)
+        self.logged()
+        tries, said = 0, ""
+        ran: dict[int, int] = {}
+        before = -1
+        while not LOST_TASK.search(said):
+            seen = self.judge.distinct
+            found = processes.workers(processes.marked(self._mark))
+            ran = {process.pid: process.ran() for process in found}
+            self.look(target)
+            busy = [process for process in found if process.ran() > ran[process.pid]]
+            committed = latest(self._checkpoint / "commits")
+            if busy and self.judge.distinct > seen and committed > before and chance.random() < 0.5:
+                chance.choice(busy).kill()
+                tries, before = tries + 1, committed
+            said += self.logged()
+            assert not self._through, TOO_LARGE
+        return tries
+
+
+def latest(folder: Path) -> int:
+    """The newest micro-batch that a folder of the checkpoint names, -1 without one."""
+    try:
+        return max((int(name) for name in os.listdir(folder) if name.isdigit()), default=-1)  # noqa: PTH208
+    except FileNotFoundError:
+        return -1
+

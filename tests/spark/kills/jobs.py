@@ -1,0 +1,75 @@
+"""The jobs whose kills are judged: Kafka → Kafka, and Kafka → Pulsar."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from brokers import Kafka, Pulsar
+
+from . import ends, harness
+from .records import Judge
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much: records, kills of each kind, records to a micro-batch; and the seed of the kills' points."""
+
+    total: int
+    each: int
+    batch: int
+    seed: int
+
+
+def kafka_to_kafka(size: Size, folder: Path, say: Say) -> list[str]:
+    """Kafka → transform → Kafka: at least once, each key in order. What is wrong with the target, nothing when all is right."""
+    with ExitStack() as stack:
+        kafka = stack.enter_context(Kafka("4.3.1"))
+        ends.fill(kafka, "in", size.total)
+        ends.make(kafka, "out")
+        job = harness.Job(source(kafka, size), "kafka-wire", {"kafka.bootstrap.servers": kafka.bootstrap, "topic": "out"}, size.batch)
+        run = harness.Run(job, (kafka, "out"), {"kafka": kafka}, Judge(size.total), folder, say)
+        return through(run, size, once=False)
+
+
+def kafka_to_pulsar(size: Size, folder: Path, say: Say) -> list[str]:
+    """Kafka → transform → Pulsar, which de-duplicates: exactly once, each key in order. What is wrong with the target."""
+    with ExitStack() as stack:
+        kafka = stack.enter_context(Kafka("4.3.1"))
+        pulsar = stack.enter_context(Pulsar("4.2.4", settings={"brokerDeduplicationEnabled": "true"}))
+        ends.fill(kafka, "in", size.total)
+        ends.make_pulsar(pulsar, "out")
+        sink = {"service.url": pulsar.service, "admin.url": pulsar.admin, "topic": "out", "batchRows": "100"}
+        job = harness.Job(source(kafka, size), "pulsar-wire", sink, size.batch)
+        run = harness.Run(job, (pulsar, "out"), {"kafka": kafka, "pulsar": pulsar}, Judge(size.total), folder, say)
+        return through(run, size, once=True)
+
+
+def source(kafka: Kafka, size: Size) -> dict[str, str]:
+    """Options of the input."""
+    limit = {"maxOffsetsPerTrigger": str(size.batch)}
+    return {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": "in", "startingOffsets": "earliest", **limit}
+
+
+def through(run: harness.Run, size: Size, *, once: bool) -> list[str]:
+    """Run it with its kills, then read the target anew."""
+    kills = harness.plan(size.seed, ("driver", "worker", *run.brokers), size.each, size.total, size.batch)
+    run.say(f"kafka-wire → {run.job.form}: {size.total:,} records, {len(kills)} kills, seed {size.seed}")
+    run.all_of_it(kills)
+    judge = Judge(size.total)
+    with ends.sight(*run.target) as target:
+        target.read_all(judge)
+    found = judge.verdict(once=once)
+    limit = size.batch * (len(kills) + len(run.failures))
+    if judge.repeats > limit:
+        found.append(f"{judge.repeats} records were repeated; a micro-batch for each kill and failure is {limit}")
+    figures = f"{run.starts} starts of the driver, {len(run.failures)} failures of the query, {judge.repeats:,} repeats"
+    run.note(f"{'WRONG' if found else 'all right'}: {figures}")
+    return found
+
+
+JOBS: dict[str, Callable[[Size, Path, Say], list[str]]] = {"kafka": kafka_to_kafka, "pulsar": kafka_to_pulsar}
