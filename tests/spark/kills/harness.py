@@ -34,7 +34,7 @@ from .ends import Sight, sight
 from .records import Judge
 
 ROOT = Path(__file__).parents[3]
-MOMENTS = ("writing", "planned", "committed")
+MOMENTS = ("writing", "writing", "planned", "committed")
 LOST_TASK = re.compile(r"Lost task .*Python worker exited unexpectedly")
 PATIENCE = 240.0
 PACE = 0.01
