@@ -63,7 +63,8 @@ cdef PyObject *construct(PyObject *cls, PyObject **args, size_t nargsf, PyObject
                 near += 1
             else:
                 set_field(spec, <PyObject *> message, get_item(keywords, i), args[i], &near)
-    fill_defaults(spec, <PyObject *> message)
+    if n != spec.slot_count or spec.unknown >= 0:           # else every field was given
+        fill_defaults(spec, <PyObject *> message)
     if is_gc(<PyObject *> message):
         track(<PyObject *> message)
     return ref(<PyObject *> message)

@@ -336,9 +336,25 @@ cdef int write_struct(Writer *w, Plan *plan, PyObject *o) except -1:
     cdef Op *op = plan.ops
     cdef Op *stop = op + plan.count
     cdef PyObject *value
+    cdef object held
     while op < stop:
         value = slot(o, op.offset)
-        if value is NULL or op.array or not write_quick(w, op, value):
+        if value is NULL:
+            slot_value(w, op, o)
+        elif op.array:
+            held = <object> value
+            if is_exact_tuple(value):
+                write_array(w, op, held)
+            else:
+                write_value(w, op, held)
+        elif op.code == C_STRUCT and not op.nullable and exactly(value, op.child.type):
+            held = <object> value
+            w.path.op[w.path.depth] = op
+            w.path.index[w.path.depth] = -1
+            w.path.depth += 1
+            write_struct(w, op.child, value)
+            w.path.depth -= 1
+        elif not write_quick(w, op, value):
             write_value(w, op, slot_value(w, op, o))
         op += 1
     op = plan.absent
