@@ -17,7 +17,8 @@ from typing import Any, Literal, Self
 OURS = "wireproto"
 TOLERANCE = 0.85  # of a codec's bar: what noise may take
 CLIENT_TOLERANCE = 0.5  # of a client's bar: brokers and networks are in the figure
-ATTEMPTS = 3  # a codec's gate fails when the best of so many comparisons misses
+FLOOR_FACTOR = 2.0  # what costs no more than this times its floor has not failed, whatever its bar says
+ATTEMPTS = 3  # a gate fails when the best of so many comparisons misses
 
 
 class Stretch:
@@ -64,6 +65,7 @@ class Row:
         bars: by peer, how many times our cost theirs must be at least; `by` says which cost.
         rates: by peer, how many times their rate (of wall time) ours must be at least.
         gate: a miss by more than `fails_below` (a factor) fails the run.
+        floor: the contender that does the bare minimum, if there is one: near it no bar can fail.
     """
 
     suite: str
@@ -78,6 +80,7 @@ class Row:
     fails_below: float
     rates: Mapping[str, float] = field(default_factory=dict)
     instructions: dict[str, float] = field(default_factory=dict)
+    floor: str | None = None
 
     def ratio(self, peer: str, by: str = "cpu") -> float | None:
         """How many times our cost theirs is, by the best round of each."""
@@ -98,12 +101,19 @@ class Row:
         """The worst of the margins; 1 without a bar."""
         return min((margin for margin, _ in self.margins()), default=1.0)
 
+    def near_floor(self) -> bool:
+        """Whether CPU and wall time are within `FLOOR_FACTOR` of the floor's, measured in the same run."""
+        ratios = [self.ratio(self.floor, by) for by in ("cpu", "wall")] if self.floor else [None]
+        return all(ratio is not None and ratio >= 1 / FLOOR_FACTOR for ratio in ratios)
+
     def misses(self) -> list[str]:
         """Bars missed, by whatever little."""
         return [text for margin, text in self.margins() if margin < 1]
 
     def failures(self) -> list[str]:
         """Bars missed by more than the gate lets pass."""
+        if self.near_floor():
+            return []
         return [text for margin, text in self.margins() if self.gate and margin < self.fails_below]
 
     def facts(self) -> dict[str, Any]:
@@ -130,8 +140,8 @@ class Bench:
     Attributes:
         quick: fewer rounds and records.
         suite: name of the suite that runs now.
-        clients: whether it runs clients against brokers: their gates are half their bars, tried once. Codec gates are their bars less
-            15 %, the best of three.
+        clients: whether it runs clients against brokers: their gates are half their bars, codec gates their bars less 15 %; the best of
+            three attempts counts.
         show: called with each finished row, so that a long run talks.
     """
 
@@ -160,6 +170,7 @@ class Bench:
         gate: bool = True,
         fails_below: float | None = None,
         warm: bool = True,
+        floor: str | None = None,
     ) -> Row:
         """Time the jobs by turns.
 
@@ -172,11 +183,13 @@ class Bench:
             rates: by peer, least ratio of our rate to its, in wall time.
             gate: whether a bar missed by more than `fails_below` (None: what the suite's kind says) fails the run.
             warm: call each once before, untimed.
+            floor: the contender that shows what cannot be gone below; no bar fails within `FLOOR_FACTOR` of it.
         """
         factor = fails_below if fails_below is not None else CLIENT_TOLERANCE if self.clients else TOLERANCE
         best: Row | None = None
-        for _ in range(1 if self.clients or not gate else ATTEMPTS):
+        for _ in range(ATTEMPTS if gate else 1):
             row = Row(self.suite, task, unit, count, {n: Contender() for n in jobs}, ours, bars or {}, by, gate, factor, rates or {})
+            row.floor = floor
             take_turns(row, jobs, rounds, passes, few or {}, warm)
             if best is None or row.margin() > best.margin():
                 best = row

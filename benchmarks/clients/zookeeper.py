@@ -1,5 +1,6 @@
 """Our ZooKeeper client beside kazoo on a real server: calls that wait, and a thousand on their way; and the rate of a C program that
-does nothing but send and receive (`raw_zookeeper.c`, compiled for the run).
+does nothing but send and receive (`raw_zookeeper.c`, compiled for the run), for single calls of a Python program that does no more than
+that either (`raw_zookeeper.py`): of a call that waits, most is the kernel's, and a `set` waits for the server's disk.
 
 Netty connections: the server's other kind writes once per reply and caps a pipelining client.
 """
@@ -20,8 +21,9 @@ import wireproto
 from brokers import ZooKeeper
 
 from ..harness import Bench, Job, Stretch
+from .raw_zookeeper import RawSocket
 
-RAW = "raw C client"
+RAW, FLOOR = "raw C client", "floor: send, poll, recv"
 AHEAD, VALUE, CHILDREN = 1000, b"x" * 100, 10_000
 
 
@@ -49,7 +51,9 @@ def suite(bench: Bench) -> None:
         kazoo = KazooClient(server.url.partition("://")[2])
         kazoo.start()
         try:
-            sync(bench, client.tree(), kazoo, calls, rounds)
+            client.tree().create("/bench", VALUE)
+            with RawSocket(server.url.partition("://")[2].partition("/")[0], "/bench", VALUE) as floor:
+                sync(bench, client.tree(), kazoo, floor, calls, rounds)
             with raw_client(server.url) as raw:
                 pipelined(bench, client.tree(), kazoo, raw, calls, rounds)
             children(bench, client.tree(), kazoo, rounds)
@@ -77,9 +81,8 @@ def raw_client(url: str) -> Iterator[Callable[[str, str, int], Stretch]]:
         yield run
 
 
-def sync(bench: Bench, tree: Any, kazoo: Any, calls: int, rounds: int) -> None:
+def sync(bench: Bench, tree: Any, kazoo: Any, floor: RawSocket, calls: int, rounds: int) -> None:
     """One call at a time."""
-    tree.create("/bench", VALUE)
     verbs: dict[str, tuple[Any, ...]] = {"get": ("/bench",), "exists": ("/bench",), "set": ("/bench", VALUE)}
     for verb, arguments in verbs.items():
         ours, theirs = getattr(tree, verb), getattr(kazoo, verb)
@@ -89,11 +92,13 @@ def sync(bench: Bench, tree: Any, kazoo: Any, calls: int, rounds: int) -> None:
             {
                 "wireproto": lambda f=ours, a=arguments: repeat(lambda: f(*a), calls),
                 "kazoo": lambda f=theirs, a=arguments: repeat(lambda: f(*a), calls),
+                FLOOR: lambda verb=verb: floor.repeat(verb, calls),
             },
             unit="call",
             rounds=rounds,
             bars={"kazoo": 10},
             rates={"kazoo": 2.5},
+            floor=FLOOR,
         )
 
 
