@@ -90,24 +90,26 @@ class Tree:
     def get(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> tuple[bytes | None, Stat]:
         """A node's data (None where it has null) and stat. `watch` is called when it is written or deleted."""
         if watch is None:
-            get = self._gets.get(path) if type(path) is str else None
-            return self._link.call(get or self._remember(self._gets, op.get, path), time.monotonic() + timeout)
+            return self._link.call(self._known(self._gets, op.get, path), time.monotonic() + timeout)
         watching = self._watching(DATA, path, watch)
         return self._link.call(op.get(self._root.out(path), path, watch is not None), time.monotonic() + timeout, watching)
 
     def get_async(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> Call[tuple[bytes | None, Stat]]:
+        if watch is None:
+            return Call(self._link, self._known(self._gets, op.get, path), time.monotonic() + timeout, None, None)
         watching = self._watching(DATA, path, watch)
         return self._send(op.get(self._root.out(path), path, watch is not None), timeout, watching=watching)
 
     def exists(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> Stat | None:
         """A node's stat, or None when there is no such node. `watch` is called when it is created, written or deleted."""
         if watch is None:
-            look = self._looks.get(path) if type(path) is str else None
-            return self._link.call(look or self._remember(self._looks, op.exists, path), time.monotonic() + timeout)
+            return self._link.call(self._known(self._looks, op.exists, path), time.monotonic() + timeout)
         watching = self._watching(IF_EXISTS, path, watch)
         return self._link.call(op.exists(self._root.out(path), path, watch is not None), time.monotonic() + timeout, watching)
 
     def exists_async(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> Call[Stat | None]:
+        if watch is None:
+            return Call(self._link, self._known(self._looks, op.exists, path), time.monotonic() + timeout, None, None)
         watching = self._watching(IF_EXISTS, path, watch)
         return self._send(op.exists(self._root.out(path), path, watch is not None), timeout, watching=watching)
 
@@ -137,8 +139,10 @@ class Tree:
         """How many nodes lie below a path, at any depth (servers from 3.6)."""
         return self._link.call(op.count(self._root.out(path), path), time.monotonic() + timeout)
 
-    def _remember(self, known: dict[str, op.Request[T]], make: Callable[[str, str], op.Request[T]], path: str) -> op.Request[T]:
+    def _known(self, known: dict[str, op.Request[T]], make: Callable[[str, str], op.Request[T]], path: str) -> op.Request[T]:
         """The request of a path, checked and encoded once for nodes that are read again and again."""
+        if type(path) is str and (found := known.get(path)) is not None:
+            return found
         request = make(self._root.out(path), path)
         if len(path) <= REMEMBERED_LENGTH:
             if len(known) >= REMEMBERED:
