@@ -217,24 +217,6 @@ def test_a_subscription_holds_what_is_not_read(spark: SparkSession, broker: Puls
     assert kept(spark, tmp_path) == list(range(60))
 
 
-def test_ledgers_that_go_once_they_were_read_are_no_loss(
-    spark: SparkSession, broker: Pulsar, theirs: Any, topic: Make, tmp_path: Path
-) -> None:
-    name = topic(1)
-    options = {"subscription": "spark-goes-on", **EARLIEST}
-    path = f"/admin/v2/{name.replace('://', '/')}-partition-0"
-    for part in range(3):
-        put(theirs, name, range(part * 20, part * 20 + 20))
-        run(stream(spark, broker, name, **options), tmp_path)
-        broker.call("PUT", path + "/unload")  # the next record goes to another ledger
-    broker.call("DELETE", path + "/truncate")
-    put(theirs, name, range(60, 80))
-    first = json.loads(broker.call("GET", path + "/internalStats"))["ledgers"][0]["ledgerId"]
-    assert first > int(ends(tmp_path)[-1][name]["0"].split(":")[0]), "the broker has kept the ledger"
-    run(stream(spark, broker, name, **options), tmp_path)
-    assert kept(spark, tmp_path) == list(range(80))
-
-
 def test_a_start_that_is_gone_is_told(spark: SparkSession, broker: Pulsar, theirs: Any, topic: Make) -> None:
     name = topic(1)
     put(theirs, name, range(40))

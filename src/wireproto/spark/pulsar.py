@@ -7,7 +7,7 @@ In offsets JSON and checkpoints a position is its text, ``12:3:-1`` for the begi
 beginning of entry 4, so that positions have one order. A partition's number is -1 in a topic without partitions.
 
 What is gone. Entries of a ledger are numbered without gaps, ledgers are not: where a ledger that was not read to its end is deleted whole,
-nobody can tell how much of it was unread. That counts as lost (failOnDataLoss), unless the option ``subscription`` has kept what is unread.
+nobody can tell how much of it was unread. That counts as lost (failOnDataLoss); with the option ``subscription`` it does not happen.
 """
 
 from __future__ import annotations
@@ -91,8 +91,9 @@ class PulsarLog(Log):
         first = self.ends(client, [span.key for span in spans], EARLIEST)
         found: list[Span] = []
         for span in spans:
-            there, start = first.get(span.key), cast(MessageId, span.start)
-            if isinstance(there, MessageId) and start.ledger >= 0 and self.misses(start, there):
+            there = first.get(span.key)
+            start = cast(MessageId, span.start)
+            if isinstance(there, MessageId) and start.ledger >= 0 and (there.ledger, there.entry) > (start.ledger, start.entry):
                 self.lost(
                     f"{span.topic}-{span.partition} was to be read from {start} and now begins at {there} (the option subscription keeps "
                     "what is not read yet)"
@@ -102,15 +103,6 @@ class PulsarLog(Log):
             else:
                 found.append(span)
         return found
-
-    def misses(self, start: MessageId, first: MessageId) -> bool:
-        """Whether records from `start` on are gone, now that the log begins at `first`.
-
-        Its ledger may be gone because it was read to its end, which a subscription makes certain.
-        """
-        if start.ledger == first.ledger:
-            return start.entry < first.entry
-        return start.ledger < first.ledger and self.settings.group is None
 
     def limit(self, client: Client, start: Positions, latest: Positions) -> Positions:
         """Ends of a micro-batch under maxOffsetsPerTrigger and maxBytesPerTrigger: counted by reading ahead, whole entries each."""
