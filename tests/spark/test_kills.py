@@ -32,7 +32,6 @@ def test_kafka_to_kafka_loses_nothing_and_keeps_each_key_s_order(tmp_path: Path)
 
 @pytest.mark.broker("kafka-4.3.1", "pulsar-4.2.4")
 def test_kafka_to_pulsar_stores_each_record_once_and_keeps_each_key_s_order(tmp_path: Path) -> None:
-    pytest.importorskip("wireproto.spark.pulsar_sink", reason="pulsar-wire has no writer yet")
     try:
         killed("pulsar", tmp_path)
     except Unavailable as why:
