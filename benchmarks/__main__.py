@@ -26,12 +26,17 @@ SUITES = (
 )
 
 
-def chosen(names: list[str]) -> list[str]:
-    """Suites by name or by family; all without a name. Raises SystemExit for a name that is none."""
+LONG = frozenset(("spark",))  # minutes even when quick, for Spark's own start and warm-up: only by name, or in a full run
+
+
+def chosen(names: list[str], *, quick: bool) -> list[str]:
+    """Suites by name or by family; without a name all, or all but the long ones. Raises SystemExit for a name that is none."""
     for name in names:
         if not any(suite == name or suite.startswith(f"{name}.") for suite in SUITES):
             raise SystemExit(f"no suite {name!r}; there are {', '.join(SUITES)}")
-    return [suite for suite in SUITES if not names or any(suite == name or suite.startswith(f"{name}.") for name in names)]
+    if not names:
+        return [suite for suite in SUITES if not quick or suite not in LONG]
+    return [suite for suite in SUITES if any(suite == name or suite.startswith(f"{name}.") for name in names)]
 
 
 def main() -> int:
@@ -46,7 +51,7 @@ def main() -> int:
     command = " ".join(["python -m benchmarks", *given.suites, *(["--quick"] if given.quick else [])])
     print(report.heading(report.document(bench, command)), flush=True)
     broken: list[str] = []
-    for name in chosen(given.suites):
+    for name in chosen(given.suites, quick=given.quick):
         bench.suite = name.replace("clients.", "").replace("codec.", "codec ")
         bench.clients = name.startswith("clients.")
         began = time.monotonic()
