@@ -58,7 +58,11 @@ def with_duckdb(columns: Columns) -> list[bytes | None]:
 
 
 def with_pandas(columns: Columns) -> list[bytes | None]:
-    frame = importlib.import_module("pandas").DataFrame.from_arrow(columns)
+    pd = importlib.import_module("pandas")
+    if hasattr(pd.DataFrame, "from_arrow"):
+        frame = pd.DataFrame.from_arrow(columns)
+    else:  # before pandas 3, which Spark does not take yet, the way goes through pyarrow
+        frame = importlib.import_module("pyarrow").table(columns).to_pandas(types_mapper=pd.ArrowDtype)
     assert list(frame["offset"]) == columns.positions()
     return [value if isinstance(value, bytes) else None for value in frame["value"]]
 
