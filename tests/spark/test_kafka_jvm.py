@@ -225,5 +225,5 @@ def test_an_interrupted_first_batch_of_the_jvm_goes_on_under_ours(
     put(kafka, topic, [(None, b"%d" % n) for n in range(30, 40)])
     reports = drain(stream(jvm, kafka, WIRE, subscribe=topic, startingOffsets="earliest"), tmp_path)
     (source,) = reports[0]["sources"]
-    assert (source["startOffset"], source["endOffset"]) == ({topic: {"0": 20}}, {topic: {"0": 30}})
+    assert [json.loads(source[name]) for name in ("startOffset", "endOffset")] == [{topic: {"0": 20}}, {topic: {"0": 30}}]
     assert sorted(int(row.value) for row in kept(jvm, tmp_path).collect()) == list(range(40))

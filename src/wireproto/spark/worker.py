@@ -9,9 +9,11 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import select
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from .. import connect
@@ -49,6 +51,30 @@ def known(fact: object) -> bool:
 def learn(fact: object) -> None:
     """Remember a fact that is costly to ask for and stays."""
     _learnt.add((os.getpid(), fact))
+
+
+def spark_input() -> Any:
+    """The file that a task's rows come from; None outside of a worker. PySpark hands it to nobody: it is a name in its worker's `main`."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_name == "main" and frame.f_code.co_filename.endswith("worker.py") and "infile" in frame.f_locals:
+            return frame.f_locals["infile"]
+        frame = frame.f_back
+    return None
+
+
+def input_was_cut() -> bool:
+    """Whether Spark's side of this worker's connection is gone.
+
+    A driver or executor that dies closes the connection, and a stream of Arrow batches that ends so between two of them looks like one that
+    came to its end. Spark leaves its side open until it has the task's result, so a closed one means that rows may be missing.
+    """
+    source = spark_input()
+    if source is None:
+        return False
+    poller = select.poll()
+    poller.register(source.fileno(), getattr(select, "POLLRDHUP", select.POLLHUP))
+    return bool(poller.poll(0))
 
 
 class QuietEnd:

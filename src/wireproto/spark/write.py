@@ -25,7 +25,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 
 from .. import connect
-from ..errors import OptionError
+from ..errors import Disconnected, OptionError
 from . import worker
 from .columns import arrow_schema
 
@@ -123,6 +123,8 @@ class Sink(ABC):
                     if batch.num_rows:
                         session.send(batch)
                         session.rows += batch.num_rows
+                if worker.input_was_cut():
+                    raise Disconnected("Spark ended while it handed rows to this task: what is not sent yet stays unsent")
                 return session.finish()
             except BaseException:
                 session.abort()
