@@ -60,8 +60,8 @@ def _frame(data: Data, over_magic: bool) -> bytes:
     checksum = _header_checksum(_MAGIC + descriptor if over_magic else descriptor)
     step = 256 << (2 * kind)
     blocks = -(-len(view) // step)
-    # In place, into pages not touched yet: half the time of a buffer for each block where data shrinks well.
-    out = bytearray(_HEAD + blocks * (4 + step + step // 255 + 16) + 4)
+    # One buffer, large enough for data that does not shrink; blocks are compressed in place.
+    out = bytearray(_HEAD + len(view) + len(view) // 255 + blocks * (4 + 16) + 4)
     out[:_HEAD] = b"".join((_MAGIC, descriptor, bytes((checksum,))))
     at = _HEAD
     with memoryview(out) as room:
