@@ -280,3 +280,33 @@ def test_from_rows_checks_lengths_and_types() -> None:
     with pytest.raises(ValueError):
         Columns.from_rows([b"a"], keys=[])
     assert len(Columns.from_rows([])) == 0
+
+
+def test_records_that_are_kept_stay_what_they_are() -> None:
+    """An iterator hands a record out again only when nobody else has it."""
+    rows = [(n, n // 2, b"k%d" % n, b"v%d" % n, ()) for n in range(50)]
+    columns = build(rows)
+    for step in range(1, 6):  # keep every so many-th, and drop the others
+        kept, seen = [], []
+        for n, record in enumerate(columns.records("t", 0)):
+            seen.append((record.offset, record.timestamp, record.key, record.value))
+            if n % step == 0:
+                kept.append(record)
+        assert seen == [row[:4] for row in rows]
+        assert [record.offset for record in kept] == list(range(0, 50, step))
+        assert len({id(record) for record in kept}) == len(kept)
+    pairs = zip(columns.records("t", 0), columns.records("t", 1), strict=True)
+    assert [(a.offset, a.partition, b.offset, b.partition) for a, b in pairs] == [(n, 0, n, 1) for n in range(50)]
+    iterator = columns.records("t", 0)
+    first, second = next(iterator), next(iterator)
+    third, tail = next(iterator), list(iterator)
+    assert [record.value for record in (first, second, third, *tail)] == [row[3] for row in rows]
+
+
+def test_records_have_their_fields_under_names_made_at_run_time() -> None:
+    record = next(build().records("t", 3))
+    names = ("topic", "partition", "position", "offset", "timestamp", "key", "value", "headers")
+    for name in names:
+        assert getattr(record, "".join(list(name))) == getattr(record, name) == getattr(type(record), name).__get__(record)
+    with pytest.raises(AttributeError, match="val"):
+        _ = record.val

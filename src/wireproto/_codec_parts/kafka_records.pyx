@@ -201,9 +201,9 @@ cdef int walk_packed(Section *s, int64_t limit, bint views) except? -3:
             raise MemoryError
     if size >= RELEASE_GIL_FROM:
         with nogil:
-            code = walk_records(s, start, start + size) if s.head.magic == 2 else walk_inner(s, start, start + size)
+            code = walk_records(s, start, start + size, False) if s.head.magic == 2 else walk_inner(s, start, start + size)
     else:
-        code = walk_records(s, start, start + size) if s.head.magic == 2 else walk_inner(s, start, start + size)
+        code = walk_records(s, start, start + size, False) if s.head.magic == 2 else walk_inner(s, start, start + size)
     return code
 
 

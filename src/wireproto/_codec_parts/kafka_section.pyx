@@ -34,6 +34,7 @@ cdef enum:
     V2_LEAST = 49            # the least an int32 length may say
     RECORD_LEAST = 7
     VIEWS_FROM = 400         # bytes a record, on average, from which on values are views: copying costs more than a view then
+    CRC_STEP = 32768         # a longer batch is summed in such steps as its records are read, so that memory is gone through once
     CODEC_MASK = 7
     APPEND_TIME = 8
     TRANSACTIONAL = 16
@@ -76,6 +77,8 @@ cdef struct Section:
     BatchHead head
     const uint8_t *packed
     Py_ssize_t packed_size
+    const uint8_t *summed    # the CRC of the batch in hand is known up to here: `sum`; NULL: it is not summed on the way
+    uint32_t sum
     Py_ssize_t rows_before
     Py_ssize_t headers_before
     const char *why
@@ -88,6 +91,12 @@ cdef int bad(Section *s, const char *why, int code=BATCH_BAD) noexcept nogil:
     s.crc_wrong = False
     s.why_at = s.at - s.start
     return code
+
+
+cdef int bad_crc(Section *s, const char *why) noexcept nogil:
+    bad(s, why)
+    s.crc_wrong = True
+    return BATCH_BAD
 
 
 cdef int read_head(Section *s) noexcept nogil:
@@ -132,34 +141,53 @@ cdef int walk_batch(Section *s) noexcept nogil:
     cdef BatchHead *h = &s.head
     cdef const uint8_t *p = s.at
     cdef int code = read_head(s)
+    cdef bint wanted, packed
     s.rows_before = s.table.rows
     s.headers_before = s.table.headers
     if code != BATCH_NEXT:
         return code
-    if s.check_crc:
-        if h.magic == 2:
-            code = get_u32(p + 17) == crc32c_update(0, p + 21, h.size - 21)
-        else:
-            code = get_u32(p + 12) == crc32_update(0, p + 16, h.size - 16)
-        if not code:
-            code = bad(s, "the CRC is wrong")
-            s.crc_wrong = True
-            return code
     s.in_base, s.in_buffer, s.in_end = s.base, s.buffer, s.end
     if h.magic < 2:
+        if s.check_crc and get_u32(p + 12) != crc32_update(0, p + 16, h.size - 16):
+            return bad_crc(s, "the CRC is wrong")
         if h.last < s.fetch_offset:
             return BATCH_NEXT
         return BATCH_KEEP if s.table.value.viewed and s.buffer < 0 and not h.attributes & CODEC_MASK else walk_message(s)
-    if not h.attributes & CONTROL:                       # control batches are always read: they end transactions
-        if (h.last < s.fetch_offset) or (s.stop <= h.base) or (s.committed and h.attributes & TRANSACTIONAL and is_aborted(s)):
-            return BATCH_NEXT
-    if h.attributes & CODEC_MASK:
+    wanted = h.attributes & CONTROL or not (                # control batches are always read: they end transactions
+        h.last < s.fetch_offset or s.stop <= h.base or (s.committed and h.attributes & TRANSACTIONAL and is_aborted(s)))
+    packed = h.attributes & CODEC_MASK
+    if wanted and not packed and s.table.value.viewed and s.buffer < 0:
+        return BATCH_KEEP
+    s.summed, s.sum = p + 21, 0
+    if s.check_crc and (packed or not wanted or h.size <= CRC_STEP or h.attributes & CONTROL) and not sum_agrees(s):
+        return bad_crc(s, "the CRC is wrong")
+    if not wanted:
+        return BATCH_NEXT
+    if packed:
         s.packed = p + V2_HEAD
         s.packed_size = h.size - V2_HEAD
         return BATCH_PACKED
-    if s.table.value.viewed and s.buffer < 0:
-        return BATCH_KEEP
-    return walk_records(s, p + V2_HEAD, p + h.size)
+    code = walk_records(s, p + V2_HEAD, p + h.size, s.check_crc)
+    if s.check_crc and not sum_agrees(s):                 # whatever was found: bytes that are not what was written say nothing
+        return bad_crc(s, "the CRC is wrong")
+    return code
+
+
+cdef const uint8_t *sum_on(Section *s) noexcept nogil:
+    """Take the CRC of the batch in hand a step on; where it has got to."""
+    cdef Py_ssize_t left = s.at + s.head.size - s.summed
+    cdef Py_ssize_t step = CRC_STEP if left > CRC_STEP else left
+    s.sum = crc32c_update(s.sum, s.summed, step)
+    s.summed += step
+    return s.summed
+
+
+cdef bint sum_agrees(Section *s) noexcept nogil:
+    """Sum the rest of the batch in hand; whether that is the CRC which its head gives."""
+    cdef Py_ssize_t left = s.at + s.head.size - s.summed
+    s.sum = crc32c_update(s.sum, s.summed, left)
+    s.summed += left
+    return s.sum == get_u32(s.at + 17)
 
 
 cdef inline void pass_batch(Section *s) noexcept nogil:
@@ -245,8 +273,8 @@ cdef int room_for(Bytes *c, int64_t need, int64_t share, int64_t left) noexcept 
     return bytes_reserve(c, guess if guess < left else left)
 
 
-cdef int walk_records(Section *s, const uint8_t *p, const uint8_t *end) noexcept nogil:
-    """The records of a v2 batch, plain by now; s.in_* say where they lie."""
+cdef int walk_records(Section *s, const uint8_t *p, const uint8_t *end, bint summing) noexcept nogil:
+    """The records of a v2 batch, plain by now; s.in_* say where they lie. `summing`: take the CRC on ahead of what is read."""
     cdef BatchHead *h = &s.head
     cdef Table *t = s.table
     cdef bint control = h.attributes & CONTROL != 0
@@ -257,6 +285,7 @@ cdef int walk_records(Section *s, const uint8_t *p, const uint8_t *end) noexcept
     cdef int32_t before = -1
     cdef int64_t time_delta, time
     cdef int64_t first = h.base if h.base > s.fetch_offset else s.fetch_offset
+    cdef const uint8_t *summed = s.summed if summing else end
     cdef const uint8_t *section_end = s.in_end
     cdef const uint8_t *stop
     cdef const uint8_t *key
@@ -276,8 +305,10 @@ cdef int walk_records(Section *s, const uint8_t *p, const uint8_t *end) noexcept
         if code != TABLE_OK:
             return code
     p0, times = t.p0, t.timestamp
-    code = BATCH_NEXT
+    code = TABLE_OK
     for n in range(h.count):
+        if unlikely(p >= summed):
+            summed = sum_on(s)
         if unlikely(read_varint32(&p, end, &size) <= 0 or size <= 0 or size > end - p):
             code = bad(s, "a record's length does not fit its batch")
             break
@@ -313,37 +344,16 @@ cdef int walk_records(Section *s, const uint8_t *p, const uint8_t *end) noexcept
                 code = TABLE_MEMORY
                 break
         if likely(want_key):
-            if likely(key_size >= 0):
-                if unlikely(k.used + key_size + COPY_SLACK > k.room):
-                    code = room_for(k, key_size, 256 * key_size // size, section_end - key)
-                    if code != TABLE_OK:
-                        break
-                    code = BATCH_NEXT
-                copy_slack(k.data + k.used, key, key_size, end - key)
-                k.used += key_size
-            elif null_at(k, row, t.row_room) != TABLE_OK:
-                code = TABLE_MEMORY
+            code = push_copied(s, k, row, key, key_size, size, end)
+            if unlikely(code != TABLE_OK):
                 break
-            k.starts[row + 1] = <int32_t>k.used
         if likely(want_value):
             if viewed:
                 code = view_push(v, row, t.row_room, p, value_size, s.in_buffer, s.in_base)
-                if unlikely(code != TABLE_OK):
-                    break
-                code = BATCH_NEXT
             else:
-                if likely(value_size >= 0):
-                    if unlikely(v.used + value_size + COPY_SLACK > v.room):
-                        code = room_for(v, value_size, 256 * value_size // size, section_end - p)
-                        if code != TABLE_OK:
-                            break
-                        code = BATCH_NEXT
-                    copy_slack(v.data + v.used, p, value_size, end - p)
-                    v.used += value_size
-                elif null_at(v, row, t.row_room) != TABLE_OK:
-                    code = TABLE_MEMORY
-                    break
-                v.starts[row + 1] = <int32_t>v.used
+                code = push_copied(s, v, row, p, value_size, size, end)
+            if unlikely(code != TABLE_OK):
+                break
         if value_size > 0:
             p += value_size
         if likely(stop - p == 1 and p[0] == 0):          # no headers
@@ -357,7 +367,6 @@ cdef int walk_records(Section *s, const uint8_t *p, const uint8_t *end) noexcept
                 code = walk_headers(s, &p, stop, headers)
                 if code != TABLE_OK:
                     break
-                code = BATCH_NEXT
             if unlikely(p != stop):
                 code = bad(s, "a record is longer than its fields")
                 break
@@ -367,9 +376,27 @@ cdef int walk_records(Section *s, const uint8_t *p, const uint8_t *end) noexcept
         if unlikely(t.header_at != NULL):
             t.header_at[row] = <int32_t>t.headers
     t.rows = row
-    if code == BATCH_NEXT and p != end:
-        return bad(s, "a batch is longer than its records")
+    if code == TABLE_OK:
+        return BATCH_NEXT if p == end else bad(s, "a batch is longer than its records")
     return code
+
+
+cdef inline int push_copied(
+    Section *s, Bytes *c, Py_ssize_t row, const uint8_t *p, int32_t size, int32_t record, const uint8_t *end
+) noexcept nogil:
+    """Copy a key or value of a record of that size, in bytes that go on to `end`; room is made for it and what else is to come."""
+    cdef int code
+    if likely(size >= 0):
+        if unlikely(c.used + size + COPY_SLACK > c.room):
+            code = room_for(c, size, 256 * <int64_t>size // record, s.in_end - p)
+            if code != TABLE_OK:
+                return code
+        copy_slack(c.data + c.used, p, size, end - p)
+        c.used += size
+    elif null_at(c, row, s.table.row_room) != TABLE_OK:
+        return TABLE_MEMORY
+    c.starts[row + 1] = <int32_t>c.used
+    return TABLE_OK
 
 
 cdef inline int null_at(Bytes *c, Py_ssize_t row, Py_ssize_t row_room) noexcept nogil:

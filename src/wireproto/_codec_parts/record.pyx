@@ -5,9 +5,28 @@
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.object cimport PyObject, PyObject_GenericGetAttr
+from cpython.ref cimport Py_INCREF, Py_REFCNT, Py_XDECREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 
 from wireproto.position import LogOffset, MessageId
+
+cdef extern from * nogil:
+    """
+    #ifdef Py_GIL_DISABLED
+    #define WP_ONE_THREAD 0
+    #else
+    #define WP_ONE_THREAD 1
+    #endif
+    """
+    const bint ONE_THREAD "WP_ONE_THREAD"      # the interpreter runs one thread at a time: what follows relies on that
+
+# Names as the compiler interns them: one comparison of pointers finds the usual fields, which the way over the type's table of names,
+# its descriptor and its getter does for four times as much.
+cdef str NAME_VALUE = "value", NAME_KEY = "key", NAME_OFFSET = "offset", NAME_TIMESTAMP = "timestamp"
+
+cdef int64_t last_ms = 0                 # records that come together often have one timestamp; the int made last is kept
+cdef object last_timestamp = 0
 
 
 cdef inline object bytes_at(Table *t, Bytes *c, Py_ssize_t row):
@@ -44,6 +63,44 @@ cdef object position_at(Table *t, Py_ssize_t row, topic, int partition):
     return LogOffset(topic, partition, t.p0[row])
 
 
+cdef inline object offset_at(Table *t, Py_ssize_t row):
+    if unlikely(t.p0 == NULL or t.kind == POSITION_MESSAGE):
+        return no_offset(t)
+    return t.p0[row]
+
+
+cdef object no_offset(Table *t):
+    if t.kind != POSITION_MESSAGE and t.kind != POSITION_NONE:
+        missing(t, WANT_POSITION, POSITION_NAMES[t.kind][0])
+    raise AttributeError("this record's position is not an offset")
+
+
+cdef inline object timestamp_at(Table *t, Py_ssize_t row):
+    global last_ms, last_timestamp
+    if unlikely(t.timestamp == NULL):
+        missing(t, WANT_TIMESTAMP, "timestamp")
+    if unlikely(is_null(t.timestamp_valid, row)):
+        return None
+    if not ONE_THREAD:
+        return t.timestamp[row]
+    if t.timestamp[row] != last_ms:
+        last_timestamp = t.timestamp[row]
+        last_ms = t.timestamp[row]
+    return last_timestamp
+
+
+cdef inline object key_at(Table *t, Py_ssize_t row):
+    if unlikely(t.key.off):
+        missing(t, WANT_KEY, "key")
+    return bytes_at(t, &t.key, row)
+
+
+cdef inline object value_at(Table *t, Py_ssize_t row):
+    if unlikely(t.value.off):
+        missing(t, WANT_VALUE, "value")
+    return bytes_at(t, &t.value, row)
+
+
 @cython.final
 @cython.freelist(512)
 @cython.no_gc
@@ -67,33 +124,30 @@ cdef class Record:
 
     @property
     def offset(self):
-        cdef Table *t = self.columns.table
-        if t.kind == POSITION_MESSAGE or t.kind == POSITION_NONE:
-            raise AttributeError("this record's position is not an offset")
-        if unlikely(t.p0 == NULL):
-            missing(t, WANT_POSITION, POSITION_NAMES[t.kind][0])
-        return t.p0[self.row]
+        return offset_at(self.columns.table, self.row)
 
     @property
     def timestamp(self):
-        cdef Table *t = self.columns.table
-        if unlikely(t.timestamp == NULL):
-            missing(t, WANT_TIMESTAMP, "timestamp")
-        return None if is_null(t.timestamp_valid, self.row) else t.timestamp[self.row]
+        return timestamp_at(self.columns.table, self.row)
 
     @property
     def key(self):
-        cdef Table *t = self.columns.table
-        if unlikely(t.key.off):
-            missing(t, WANT_KEY, "key")
-        return bytes_at(t, &t.key, self.row)
+        return key_at(self.columns.table, self.row)
 
     @property
     def value(self):
-        cdef Table *t = self.columns.table
-        if unlikely(t.value.off):
-            missing(t, WANT_VALUE, "value")
-        return bytes_at(t, &t.value, self.row)
+        return value_at(self.columns.table, self.row)
+
+    def __getattribute__(self, name):
+        if name is NAME_VALUE:
+            return value_at(self.columns.table, self.row)
+        if name is NAME_KEY:
+            return key_at(self.columns.table, self.row)
+        if name is NAME_OFFSET:
+            return offset_at(self.columns.table, self.row)
+        if name is NAME_TIMESTAMP:
+            return timestamp_at(self.columns.table, self.row)
+        return PyObject_GenericGetAttr(self, name)
 
     @property
     def headers(self):
@@ -156,12 +210,21 @@ def _record(topic, partition, position, timestamp, key, value, headers):
 @cython.final
 @cython.no_gc
 cdef class RecordIterator:
-    """Records of a Columns in order. A `next` from several threads hands each record to one of them."""
+    """Records of a Columns in order. A `next` from several threads hands each record to one of them.
+
+    A record that nobody else has kept is handed out again, as the next row but one: a loop holds one while it asks for the next.
+    """
 
     cdef Columns columns
     cdef str topic
     cdef int partition
     cdef Py_ssize_t row
+    cdef PyObject *older         # the two handed out last; a reference each
+    cdef PyObject *newer
+
+    def __dealloc__(self):
+        Py_XDECREF(self.older)
+        Py_XDECREF(self.newer)
 
     def __iter__(self):
         return self
@@ -171,7 +234,21 @@ cdef class RecordIterator:
 
     def __next__(self):
         cdef Py_ssize_t row = self.row
+        cdef PyObject *spare = self.older
+        cdef Record record
         if row >= self.columns.stop:
             raise StopIteration
         self.row = row + 1
-        return new_record(self.columns, self.topic, self.partition, row)
+        if not ONE_THREAD:
+            return new_record(self.columns, self.topic, self.partition, row)
+        if spare != NULL and Py_REFCNT(<object>spare) == 1:
+            (<Record>spare).row = row
+        else:
+            record = new_record(self.columns, self.topic, self.partition, row)
+            Py_INCREF(record)
+            self.older = NULL
+            Py_XDECREF(spare)
+            spare = <PyObject *>record
+        self.older = self.newer
+        self.newer = spare
+        return <Record>spare
