@@ -32,6 +32,8 @@ include "_codec_parts/kafka_encode.pyx"  # KafkaBatchBuilder
 include "_codec_parts/kafka_intake.pyx"  # KafkaIntake, KafkaReceipt: a producer's way in
 include "_codec_parts/arrow_import.pyx"  # Arrow to Columns
 include "_codec_parts/pulsar_batch.pyx"  # decode_pulsar
+include "_codec_parts/pulsar_walk.pyx"   # a Pulsar entry's messages to rows
+include "_codec_parts/pulsar_singles.pyx"  # those laid out as usual, in one pass
 include "_codec_parts/receipt.pyx"       # BatchReceipt: a record's share in a batch on its way
 include "_codec_parts/pulsar_rows.pyx"   # records into the body of a Pulsar batch
 include "_codec_parts/pulsar_build.pyx"  # PulsarBatchBuilder

@@ -6,9 +6,11 @@
 cimport cython
 from cpython.buffer cimport Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.list cimport PyList_New, PyList_SET_ITEM
+from cpython.list cimport PyList_GET_ITEM, PyList_New, PyList_SET_ITEM
 from cpython.ref cimport Py_INCREF
-from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
+from libc.string cimport memcmp
 
 from wireproto.errors import OptionError, ValueUnsupported
 
@@ -167,9 +169,8 @@ cdef class Columns:
 
     def headers(self):
         """All headers, as a list of tuples of (name, value or None)."""
-        cdef Py_ssize_t row
         missing(self.table, WANT_HEADERS, "headers")
-        return [headers_at(self.table, row) for row in range(self.start, self.stop)]
+        return headers_list(self.table, self.start, self.stop)
 
     def positions(self):
         """All positions in parts: offsets or sequences as int, message ids as (ledger, entry, index); None for rows to be sent."""
@@ -179,7 +180,7 @@ cdef class Columns:
             return [None] * (self.stop - self.start)
         missing(t, WANT_POSITION, POSITION_NAMES[t.kind][0])
         if t.kind == POSITION_MESSAGE:
-            return [(t.p0[row], t.p1[row], t.p2[row]) for row in range(self.start, self.stop)]
+            return message_ids(t, self.start, self.stop)
         return [t.p0[row] for row in range(self.start, self.stop)]
 
     def partitions(self):
@@ -385,6 +386,54 @@ cdef list bytes_list(Table *t, Bytes *c, Py_ssize_t start, Py_ssize_t stop):
         item = PyBytes_FromStringAndSize(<char *>c.data + starts[row], starts[row + 1] - starts[row])
         Py_INCREF(item)
         PyList_SET_ITEM(found, row - start, item)
+    return found
+
+
+cdef list message_ids(Table *t, Py_ssize_t start, Py_ssize_t stop):
+    """(ledger, entry, index) each; neighbours share the first two."""
+    cdef Py_ssize_t row
+    cdef int64_t ledger_now = 0, entry_now = 0
+    cdef object ledger = 0, entry = 0
+    cdef list found = []
+    for row in range(start, stop):
+        if t.p1[row] != entry_now or t.p0[row] != ledger_now:
+            ledger_now, entry_now = t.p0[row], t.p1[row]
+            ledger, entry = ledger_now, entry_now
+        found.append((ledger, entry, t.p2[row]))
+    return found
+
+
+cdef list headers_list(Table *t, Py_ssize_t start, Py_ssize_t stop):
+    """Headers of these rows; a name that stood in the same place of the row before is not made anew."""
+    cdef Py_ssize_t row, n, place, count
+    cdef int32_t size
+    cdef const uint8_t *data
+    cdef const uint8_t *seen[8]
+    cdef int32_t seen_size[8]
+    cdef list seen_name = [None] * 8
+    cdef list found = PyList_New(stop - start)
+    cdef tuple headers
+    cdef object name
+    for n in range(8):
+        seen[n], seen_size[n] = EMPTY_BYTES, -1
+    for row in range(start, stop):
+        count = t.header_at[row + 1] - t.header_at[row] if t.header_at != NULL else 0
+        headers = PyTuple_New(count) if count else ()
+        for place in range(count):
+            n = t.header_at[row] + place
+            data = t.name.data + t.name.starts[n]
+            size = t.name.starts[n + 1] - t.name.starts[n]
+            if size == seen_size[place & 7] and memcmp(data, seen[place & 7], size) == 0:
+                name = <object>PyList_GET_ITEM(seen_name, place & 7)
+            else:
+                name = PyUnicode_DecodeUTF8(<char *>data, size, "strict")
+                seen[place & 7], seen_size[place & 7] = data, size
+                seen_name[place & 7] = name
+            header = (name, bytes_at(t, &t.header_value, n))
+            Py_INCREF(header)
+            PyTuple_SET_ITEM(headers, place, header)
+        Py_INCREF(headers)
+        PyList_SET_ITEM(found, row - start, headers)
     return found
 
 
