@@ -243,6 +243,13 @@ def pulsar_frames() -> Iterator[bytes]:
 def pulsar_entries() -> Iterator[tuple[Label, bytes]]:
     for frame in pulsar_frames():
         yield None, frame
+    builder = PulsarBatchBuilder("producer")
+    for n in range(6):  # laid out as clients write it throughout, and long enough to be taken in one pass
+        builder.append(b"v" * 20 * n, key=b"key", properties=(("name", b"t" * n), ("b", b"")) if n != 3 else (), event_time=10**12)
+    sent = b"".join(bytes(part) for part in builder.finish(1, 2, 3))
+    message = api.CommandMessage(consumer_id=1, message_id=api.MessageIdData(ledgerId=3, entryId=4))
+    command = api.BaseCommand(type=api.BaseCommand.MESSAGE, message=message).SerializeToString()
+    yield None, len(command).to_bytes(4, "big") + command + sent[4 + int.from_bytes(sent[:4], "big") :]
 
 
 def check_entry(label: Label, data: bytes) -> None:
