@@ -21,6 +21,7 @@ cdef struct input_t:        # one connection as the nogil reader sees it
     uint8_t *big            # payload of the bytes object that a big frame is read into, or NULL
     size_t big_have, big_room, big_size
     size_t received         # in this turn
+    size_t mark             # SO_RCVLOWAT: bytes that are worth a wake-up
     void *owner             # borrowed Connection
 
 

@@ -379,3 +379,61 @@ def test_the_interpreter_exits_cleanly_with_an_open_client(port: int, how: str) 
     for _ in range(7):
         done = subprocess.run([sys.executable, "-c", EXIT, str(port), how], capture_output=True, timeout=20, check=False)
         assert (done.returncode, done.stderr) == (0, b"")
+
+
+def pieces(frame: bytes, size: int) -> list[bytes]:
+    return [frame[start : start + size] for start in range(0, len(frame), size)]
+
+
+@pytest.mark.parametrize("buffer", [None, 4096])
+@pytest.mark.parametrize("piece", [1, 100, 60_000, 1 << 22])
+def test_a_big_frame_in_any_pieces_and_small_frames_behind_it(loop: Loop, piece: int, buffer: int | None) -> None:
+    """The socket wakes us for many bytes at once while a big frame comes in, and for each one afterwards; its buffer may hold fewer."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        stream = socket.socket()
+        if buffer is not None:
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+        stream.connect(server.getsockname())
+        conn = loop.open(stream, "peer", "kafka", CAP)
+        peer, _ = server.accept()
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        size = 17_000 if piece == 1 else 400_000 if buffer is not None or piece == 100 else 6_000_000
+
+        def answer(token: int, body: bytes) -> bytes:
+            return struct.pack(">ii", 4 + len(body), token) + body
+
+        def work(body: bytes) -> None:
+            for token in range(1, 10):
+                frame = answer(token, body if token % 3 else b"small")
+                for part in pieces(frame, piece):
+                    peer.sendall(part)
+
+        body = bytes(range(250)) * (size // 250)
+        sender = threading.Thread(target=work, args=(body,))
+        calls = [conn.submit(token, [struct.pack(">i", token), b"e"]) for token in range(1, 10)]
+        sender.start()
+        try:
+            found = [call.result(soon(30)) for call in calls]
+            assert [frame[4:] == (body if token % 3 else b"small") for token, frame in enumerate(found, 1)] == [True] * 9
+        finally:
+            peer.close()
+            sender.join()
+
+
+def test_the_end_of_a_big_frame_does_not_wait_for_more(loop: Loop) -> None:
+    """Nor does its middle, when the rest comes late: what is there is taken, and a time-out holds."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        conn = loop.open(socket.create_connection(server.getsockname()), "peer", "kafka", CAP)
+        peer, _ = server.accept()
+        body = bytes(300_000)
+        call = conn.submit(1, [struct.pack(">i", 1), b"e"])
+        frame = struct.pack(">ii", 4 + len(body), 1) + body
+        peer.sendall(frame[:250_001])
+        began = time.monotonic()
+        with pytest.raises(TimedOut):
+            call.result(soon(0.15))
+        assert 0.14 < time.monotonic() - began < LATE
+        again = conn.submit(2, [struct.pack(">i", 2), b"e"])
+        peer.sendall(frame[250_001:] + struct.pack(">ii", 5, 2) + b"x")
+        assert again.result(soon())[4:] == b"x"
+        peer.close()

@@ -4,12 +4,19 @@
 #
 # Small frames are collected in the connection's buffer. A frame of BIG bytes or more that is not there yet is read straight into the bytes
 # object that will be handed out; that object grows in steps as bytes arrive, so a lying length allocates nothing to speak of.
+# While much of a big frame is still to come, the socket is told to wake us for as much as MARK at once (SO_RCVLOWAT), never for more than
+# the frame still needs: a wake-up a segment costs more than the copying. Should a kernel hold more than it wakes us for (fat segments
+# can fill its buffer before), PATIENCE ends the wait.
 # May assume: one thread at a time (the one that has the role). Must not: touch a Python object.
 
 cdef enum:
     BUFFER = 65536
     BIG = 16384
-    FIRST_STEP = 1 << 20      # first allocation for a big frame; doubled when it is full
+    FIRST_STEP = 1 << 22      # first allocation for a big frame, of which no page is touched before its time; doubled when it is full
+    MARK = 1 << 17
+
+
+cdef double PATIENCE = 0.02
 
 
 cdef inline bint attention(input_t *c) noexcept nogil:
@@ -49,6 +56,36 @@ cdef inline void receive(input_t *c) noexcept nogil:
         c.error = errno
 
 
+cdef bint set_mark(input_t *c) noexcept nogil:
+    """Tell the socket how many bytes are worth a wake-up; whether that is more than one."""
+    cdef size_t wanted = 1
+    cdef int value
+    if c.big != NULL and not c.opaque and c.big_have < c.big_size:
+        wanted = c.big_size - c.big_have
+        if wanted > MARK:
+            wanted = MARK
+    if wanted != c.mark:
+        value = <int>wanted
+        if setsockopt(c.fd, SOL_SOCKET, SO_RCVLOWAT, &value, sizeof(int)) == 0:
+            c.mark = wanted
+        else:
+            c.mark = wanted = 1                   # a system without it: each byte wakes us
+    return wanted > 1
+
+
+cdef bint look_again(pollfd *fds, input_t **slots, Py_ssize_t count) noexcept nogil:
+    """After PATIENCE: read below the marks. Whether a slot needs the GIL."""
+    cdef bint wanted = False
+    cdef Py_ssize_t i
+    for i in range(count):
+        slots[i].revents = 0
+        if slots[i].mark > 1 and fds[i + 1].events & POLLIN:
+            receive(slots[i])
+            if attention(slots[i]):
+                wanted = True
+    return wanted
+
+
 cdef int poll_and_receive(pollfd *fds, input_t **slots, Py_ssize_t count, double until) noexcept nogil:
     """One turn: wait, read what is there, go on until something needs the GIL. fds[0] is the wake-up pipe, fds[i + 1] slots[i].
 
@@ -56,12 +93,20 @@ cdef int poll_and_receive(pollfd *fds, input_t **slots, Py_ssize_t count, double
     """
     cdef int n
     cdef Py_ssize_t i
-    cdef bint wanted
+    cdef bint wanted, marked
+    cdef double left
     while True:
-        n = poll(fds, count + 1, milliseconds(until - now()))
+        marked = False
+        for i in range(count):
+            if set_mark(slots[i]):
+                marked = True
+        left = until - now()
+        n = poll(fds, count + 1, milliseconds(PATIENCE if marked and left > PATIENCE else left))
         if n < 0:
             return -1 if errno == EINTR else -2
         if n == 0:
+            if marked and look_again(fds, slots, count):
+                return 1
             if until - now() > 0:
                 continue
             return 0

@@ -53,7 +53,8 @@ cdef extern from "<sys/socket.h>" nogil:
     ssize_t sendmsg(int fd, msghdr *message, int flags)
     ssize_t recv(int fd, void *buffer, size_t size, int flags)
     int shutdown(int fd, int how)
-    int MSG_DONTWAIT, SHUT_RDWR
+    int setsockopt(int fd, int level, int option, const void *value, unsigned int size)
+    int MSG_DONTWAIT, SHUT_RDWR, SOL_SOCKET, SO_RCVLOWAT
 
 cdef extern from "<poll.h>" nogil:
     struct pollfd:
