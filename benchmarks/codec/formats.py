@@ -7,6 +7,7 @@ bar holds where two cores are to be had.
 from __future__ import annotations
 
 import os
+import random
 import struct
 import warnings
 import zlib
@@ -19,6 +20,7 @@ import pyarrow as pa
 
 from wireproto import _codec
 from wireproto._codec import KafkaBatchBuilder, decode_kafka, decode_pulsar, decode_rocketmq
+from wireproto.compression import ahead
 from wireproto.pulsar import PulsarApi_pb2 as api
 
 from ..cores import ahead_of_others, are_two, together
@@ -31,6 +33,7 @@ with warnings.catch_warnings():
 
 CODECS = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 AT_PAR = 1.0
+PACKED = 10_000  # records of a packed batch
 TOGETHER = 2000  # batches that all threads decode together
 
 
@@ -43,6 +46,7 @@ def suite(bench: Bench) -> None:
     pulsar(bench, rounds)
     rocketmq(bench, rounds)
     threads(bench, rounds)
+    unpacking(bench, rounds)
 
 
 def message_sets(bench: Bench, rounds: int) -> None:
@@ -298,4 +302,45 @@ def in_threads(section: bytes, count: int) -> Stretch:
 
     with ahead_of_others(), Stretch() as stretch:
         together(work, count)
+    return stretch
+
+
+def unpacking(bench: Bench, rounds: int) -> None:
+    """A Fetch answer of eight packed batches, with and without other threads that unpack. There is no bar, but it must win."""
+    two, usual = are_two(), ahead.threads()
+    for name in ("gzip", "zstd", "snappy"):
+        section = b"".join(packed_batch(name, number) for number in range(8))
+        count = 8 * PACKED
+        bench.compare(
+            f"{name} batches of {len(section) // 8000:,} kB, 8 in an answer, to columns",
+            count,
+            {"wireproto, two threads": lambda s=section: unpacked(s, 1), "one thread": lambda s=section: unpacked(s, 0)},
+            rounds=rounds,
+            ours="wireproto, two threads",
+            bars={"one thread": 1.0},
+            by="wall",
+            gate=two,
+        )
+    ahead.threads(usual)
+
+
+def packed_batch(name: str, number: int) -> bytes:
+    """Records of 100 B that shrink to a third or so."""
+    chance = random.Random(number)
+    places = ("SFO", "JFK", "LHR", "ZRH")
+    values = [
+        f'{{"flight": "UA{chance.randrange(10000)}", "from": "{chance.choice(places)}", "at": {STAMP + n * 977}, "x": {chance.random()}}}'
+        for n in range(PACKED)
+    ]
+    batch = bytearray(our_batch([value.encode() for value in values], name))  # type: ignore[call-overload]
+    batch[:8] = (number * PACKED).to_bytes(8, "big")
+    return bytes(batch)
+
+
+def unpacked(section: bytes, others: int) -> Stretch:
+    ahead.threads(others)
+    with ahead_of_others():
+        ours(section)  # threads start with the first
+        with Stretch() as stretch:
+            ours(section)
     return stretch

@@ -26,6 +26,7 @@ include "_codec_parts/record.pyx"        # Record
 include "_codec_parts/arrow_export.pyx"  # Columns to Arrow
 include "_codec_parts/kafka_section.pyx"  # Kafka batches, without the GIL
 include "_codec_parts/kafka_legacy.pyx"  # Kafka message sets v0, v1
+include "_codec_parts/kafka_ahead.pyx"  # packed batches, by several threads
 include "_codec_parts/kafka_records.pyx"  # decode_kafka
 include "_codec_parts/kafka_building.pyx"  # a Kafka batch being built, without the GIL
 include "_codec_parts/kafka_encode.pyx"  # KafkaBatchBuilder

@@ -11,7 +11,6 @@ from libc.string cimport memset
 
 from wireproto.errors import ChecksumMismatch, DecompressionError, Malformed, ProtocolError
 
-cdef tuple KAFKA_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 cdef object unpack_block = None          # wireproto.compression.decompress, imported at first use
 
 
@@ -76,6 +75,7 @@ def decode_kafka(
     cdef Columns found
     cdef int wanted = wanted_of(columns, POSITION_OFFSET, True)
     cdef AbortedList transactions
+    cdef PackedAhead ahead = PackedAhead.__new__(PackedAhead)
     cdef bint skip = on_corrupt == "skip"
     if not skip and on_corrupt != "raise":
         raise ValueError(f"on_corrupt is 'raise' or 'skip', not {on_corrupt!r}")
@@ -101,9 +101,10 @@ def decode_kafka(
     try:
         s.start = s.at = <const uint8_t *>view.buf
         s.end = s.start + view.len
-        found.skipped = run_section(&s, topic, partition, limit, skip, steady_owner(records))
+        found.skipped = run_section(&s, topic, partition, limit, skip, steady_owner(records), ahead)
     finally:
         PyBuffer_Release(&view)
+        ahead.close()
     if facts:
         found.facts = tuple(kafka_batches(records))
     if s.table.row_room == 0:
@@ -122,7 +123,7 @@ cdef void choose_views(Section *s, int64_t size) noexcept:
     t.row_room = 0                                       # nothing was reserved for views yet
 
 
-cdef tuple run_section(Section *s, str topic, int partition, int64_t limit, bint skip, object owner):
+cdef tuple run_section(Section *s, str topic, int partition, int64_t limit, bint skip, object owner, PackedAhead ahead):
     """Walk to the end; returns the errors that were passed over. `owner`: bytes that views may point into, or None: no views."""
     cdef int code
     cdef list skipped = []
@@ -146,7 +147,7 @@ cdef tuple run_section(Section *s, str topic, int partition, int64_t limit, bint
             if s.table.rows and s.table.key.used + s.table.value.used >= limit:
                 return tuple(skipped)
             try:
-                code = walk_packed(s, limit, owner is not None)
+                code = walk_packed(s, limit, owner is not None, ahead.take(s, limit, owner))
             except DecompressionError as error:
                 why = error
                 bad(s, NULL)
@@ -182,14 +183,15 @@ cdef void skip_batch(Section *s, int code) noexcept:
     s.at += s.head.size
 
 
-cdef int walk_packed(Section *s, int64_t limit, bint views) except? -3:
-    """Unpack s.packed and read what was in it."""
+cdef int walk_packed(Section *s, int64_t limit, bint views, plain) except? -3:
+    """Unpack s.packed, unless `plain` is what it unpacked to, and read what is in it."""
     cdef const uint8_t *start
     cdef Py_ssize_t size
     cdef int code, codec = s.head.attributes & CODEC_MASK
     if codec > 4:
         raise DecompressionError(f"unknown compression type {codec}")
-    plain = unpacker()(KAFKA_CODECS[codec], PyMemoryView_FromMemory(<char *>s.packed, s.packed_size, PyBUF_READ), limit)
+    if plain is None:
+        plain = unpacker()(KAFKA_CODECS[codec], PyMemoryView_FromMemory(<char *>s.packed, s.packed_size, PyBUF_READ), limit)
     start = <const uint8_t *>PyBytes_AS_STRING(plain)
     size = PyBytes_GET_SIZE(plain)
     if views and s.head.magic == 2 and size <= INT32_MAX:
