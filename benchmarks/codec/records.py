@@ -133,7 +133,6 @@ BARS: dict[tuple[str, int], dict[str, float]] = {
     ("encode Arrow columns", 100): {"aiokafka": 11},
     ("encode lists", 1000): {"aiokafka": 5},
 }
-UNGATED = frozenset(("encode Arrow columns",))  # missed: 8 to 10 times, as the machine's caches have it
 
 
 def suite(bench: Bench) -> None:
@@ -204,7 +203,6 @@ def run(bench: Bench, size: int, rounds: int) -> None:
             jobs,
             rounds=rounds,
             passes=5,
-            gate=task not in UNGATED,
             few={"kafka-python": 1 if bench.quick else 3},
             bars=BARS.get((task, size)),
         )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import random
 import struct
 
+import pyarrow as pa
 import pytest
 
 from peers import kafka_record
@@ -189,6 +192,91 @@ def test_random_records_come_back() -> None:
         assert read_by_kafka_python(batch) == expected(2, rows)
         found = zip(columns.positions(), columns.timestamps(), columns.keys(), columns.values(), map(list, columns.headers()), strict=True)
         assert list(found) == expected(2, rows)
+
+
+def by_aiokafka(rows: list[tuple[bytes | None, bytes | None, int]]) -> bytes:
+    """Values, keys and timestamps as aiokafka's builder writes them."""
+    from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 28)
+    for n, (value, key, timestamp) in enumerate(rows):
+        builder.append(n, timestamp, key, value, [])
+    batch = builder.build()
+    return bytes(batch[:12]) + b"\xff\xff\xff\xff" + bytes(batch[16:])
+
+
+EDGES = (None, 0, 1, 3, 4, 7, 8, 15, 16, 31, 32, 33, 62, 63, 64, 65, 255, 256, 257, 4095, 7998, 7999, 8000, 8001, 8191, 8192, 20_000)
+
+
+def ways_to_encode(rows: list[tuple[bytes | None, bytes | None, int]], limit: int = 1 << 28) -> dict[str, tuple[int, bytes]]:
+    """Records taken and the batch, by each way in."""
+    values, keys, stamps = ([row[n] for row in rows] for n in range(3))
+    made = {}
+    builder = KafkaBatchBuilder(limit=limit)
+    made["append"] = sum(builder.append(value, key, None, time) for value, key, time in rows), builder.finish()
+    builder = KafkaBatchBuilder(limit=limit)
+    made["lists"] = builder.append_lists(values, keys, timestamps=stamps), builder.finish()
+    for kind in (pa.binary(), pa.large_binary(), pa.binary_view()):
+        arrays = [pa.array([b"pad", b"\x00" * 20, *column, b"more"], kind) for column in (values, keys)]
+        times = pa.array([5, 6, *stamps, 7], pa.timestamp("ms", "UTC"))
+        batch = pa.record_batch([*arrays, times], names=["value", "key", "timestamp"])[2:-1]  # offsets into all buffers
+        for source in (batch, pa.table(batch)):
+            builder = KafkaBatchBuilder(limit=limit)
+            columns = Columns.from_arrow(source)
+            made[f"{kind} from a {type(source).__name__}"] = builder.append_columns(columns, 0, len(columns), -1), builder.finish()
+    return made
+
+
+def test_every_way_in_writes_what_aiokafka_writes() -> None:
+    rng = random.Random(6)
+
+    def blob(size: int | None) -> bytes | None:
+        return None if size is None else rng.randbytes(size)
+
+    steps = (0, 1, -1, 63, 64, 8191, 8192, 2**20 - 1, 2**20, -(2**20), 2**27, 2**34, -(2**41))
+    rows = [(blob(value), blob(key), 1_700_000_000_000 + rng.choice(steps)) for value in EDGES for key in EDGES]
+    rng.shuffle(rows)
+    few = [(b"v" * (n % 7), b"k", 1_700_000_000_000 + n) for n in range(8300)]  # offsets of one, two and three bytes
+    wholes = [(b"v" * (n % 70), bytes([n]) * 16, 5) for n in range(100)]  # no nulls
+    for case in (rows, few, wholes, [rows[0]], [(b"", b"", 0)], [(None, None, 0)] * 3, [(b"x" * 300_000, b"k" * 70_000, 1)] * 3):
+        wanted = by_aiokafka(case)
+        for way, (taken, batch) in ways_to_encode(case).items():
+            assert taken == len(case), way
+            assert batch == wanted, way
+
+
+def test_the_limit_is_kept_to_the_byte() -> None:
+    rows = [(b"v" * 40, b"k" * 5, 1_700_000_000_000 + n) for n in range(40)]
+    whole = len(by_aiokafka(rows))
+    for limit in (*range(whole - 120, whole + 3), 61, 0):
+        builder = KafkaBatchBuilder(limit=limit)
+        taken = sum(builder.append(value, key, None, time) for value, key, time in rows)
+        batch = builder.finish()
+        assert len(batch) <= limit or taken == 1
+        assert (taken == 40) == (limit >= whole)
+        for way, made in ways_to_encode(rows, limit).items():
+            assert made == (taken, batch), way
+
+
+def test_nothing_is_read_beyond_the_end_of_an_arrow_buffer() -> None:
+    page = mmap.PAGESIZE
+    with mmap.mmap(-1, 2 * page) as memory:
+        at = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        protect = ctypes.CDLL(None, use_errno=True).mprotect
+        protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+        assert protect(at + page, page, 0) == 0  # a read of the second page ends the process
+        for size in (1, 5, 9, 17, 33, 100, 255):
+            count = 12
+            memory[page - count * size : page] = random.Random(size).randbytes(count * size)
+            starts = pa.py_buffer(struct.pack(f"<{count + 1}i", *range(0, (count + 1) * size, size)))
+            data = pa.foreign_buffer(at + page - count * size, count * size)
+            values = pa.Array.from_buffers(pa.binary(), count, [None, starts, data])
+            batch = pa.record_batch([values, values], names=["value", "key"])
+            builder = KafkaBatchBuilder(limit=1 << 20)
+            assert builder.append_columns(Columns.from_arrow(batch), 0, count, 7) == count
+            plain = values.to_pylist()
+            assert builder.finish() == by_aiokafka([(value, value, 7) for value in plain])
+        protect(at + page, page, mmap.PROT_READ | mmap.PROT_WRITE)
 
 
 def test_partitions_are_javas() -> None:

@@ -447,19 +447,19 @@ cdef object import_arrow(source):
     if t == NULL:
         raise MemoryError
     columns = columns_take(t)
-    if hasattr(source, "__arrow_c_stream__"):
-        capsule = source.__arrow_c_stream__()
-        stream = <ArrowArrayStream *>PyCapsule_GetPointer(capsule, "arrow_array_stream")
-        if stream.release == NULL:
-            raise Malformed("the stream was released already")
-        import_stream(stream, t)
-    elif hasattr(source, "__arrow_c_array__"):
+    if hasattr(source, "__arrow_c_array__"):             # first: one array is cheaper to ask for than a stream of one
         schema_capsule_, array_capsule_ = source.__arrow_c_array__()
         schema = <ArrowSchema *>PyCapsule_GetPointer(schema_capsule_, "arrow_schema")
         array = <ArrowArray *>PyCapsule_GetPointer(array_capsule_, "arrow_array")
         if schema.release == NULL or array.release == NULL:
             raise Malformed("the array was released already")
         take_batch(schema, array, t, True)
+    elif hasattr(source, "__arrow_c_stream__"):
+        capsule = source.__arrow_c_stream__()
+        stream = <ArrowArrayStream *>PyCapsule_GetPointer(capsule, "arrow_array_stream")
+        if stream.release == NULL:
+            raise Malformed("the stream was released already")
+        import_stream(stream, t)
     else:
         raise TypeError(f"{type(source).__name__} has neither __arrow_c_stream__ nor __arrow_c_array__")
     table_trim(t)

@@ -10,14 +10,17 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_
 from libc.string cimport memcpy
 
 from wireproto._codec_parts.crc cimport crc32_update, crc32c_update
-from wireproto._codec_parts.endian cimport put_u32, put_u64
-from wireproto._codec_parts.varint cimport varint_size, write_varint32, write_varint64
+from wireproto._codec_parts.endian cimport put_u32, put_u32le, put_u64, put_u64le
+from wireproto._codec_parts.varint cimport varint_size, write_varint32, write_varint64, zigzag64
 
 cdef enum:
     TAKEN = 1
     NO_ROOM = 0
     COPY_PIECE = 65536
     RECORD_MOST = 40         # bytes around key, value and headers, at most
+    SHORT_KEY = 64           # a key's size below which it is one byte, a value's below which it and the record's are two at most
+    SHORT_VALUE = 8000
+    SHORT_NUMBER = 1 << 21   # a zigzag number below which it is three bytes at most
 
 
 cdef struct Growing:
@@ -72,12 +75,63 @@ cdef inline uint8_t *put_blob(uint8_t *to, const uint8_t *data, int32_t size) no
     return to
 
 
+cdef inline uint64_t short_varint(uint64_t zigzag, int *size) noexcept nogil:
+    """A number below SHORT_NUMBER as a varint, first byte lowest, and how many bytes it has."""
+    if zigzag < 0x80:
+        size[0] = 1
+        return zigzag
+    if zigzag < 0x4000:
+        size[0] = 2
+        return (zigzag & 0x7F) | (zigzag << 1 & 0x7F00) | 0x80
+    size[0] = 3
+    return (zigzag & 0x7F) | (zigzag << 1 & 0x7F00) | (zigzag << 2 & 0x7F0000) | 0x8080
+
+
+cdef inline bint is_short(int64_t key_size, int64_t value_size, uint64_t delta, uint64_t count) noexcept nogil:
+    """Whether `put_short` may write the record; delta and count as zigzag numbers."""
+    return key_size < SHORT_KEY and value_size < SHORT_VALUE and (delta | count) < SHORT_NUMBER
+
+
+cdef inline uint8_t *put_short(
+    uint8_t *to, uint64_t delta, uint64_t count, const uint8_t *key, int64_t key_size, const uint8_t *value, int64_t value_size
+) noexcept nogil:
+    """A v2 record without headers for which `is_short`, in a few stores; its end. Up to 8 bytes behind that are written as well."""
+    cdef int64_t key_bytes = key_size if key_size > 0 else 0
+    cdef int64_t value_bytes = value_size if value_size > 0 else 0
+    cdef int first, second, third
+    cdef uint64_t front = short_varint(delta, &first)
+    cdef uint64_t word = short_varint(count, &second)
+    front = front << 8 | word << (8 + 8 * first) | zigzag64(key_size) << (8 + 8 * (first + second))
+    word = short_varint(2 * (3 + first + second + key_bytes + value_bytes + (1 if value_size < 64 else 2)), &third)
+    put_u32le(to, <uint32_t>word)
+    to += third
+    put_u64le(to, front)                                 # attributes 0, delta, offset, size of the key: 8 bytes at most
+    to += 2 + first + second
+    copy_short(to, key, key_bytes)
+    to += key_bytes
+    put_u32le(to, <uint32_t>short_varint(zigzag64(value_size), &third))
+    to += third
+    copy_short(to, value, value_bytes)
+    to += value_bytes
+    to[0] = 0
+    return to + 1
+
+
 cdef inline int put_record(Building *b, int64_t time, const uint8_t *key, int64_t key_size, const uint8_t *value, int64_t value_size) noexcept nogil:
     """One v2 record, its headers encoded in b.headers already; TAKEN, NO_ROOM or a table code."""
     cdef int64_t delta = <int64_t>(<uint64_t>time - <uint64_t>b.base_time) if b.count else 0
-    cdef int64_t size = (1 + varint_size(delta) + varint_size(b.count) + varint_size(key_size) + varint_size(value_size)
-                         + (key_size if key_size > 0 else 0) + (value_size if value_size > 0 else 0) + b.headers.used)
+    cdef int64_t size
     cdef uint8_t *to
+    if likely(key_size + value_size + RECORD_MOST <= b.limit - b.body.used and b.headers.used == 1
+              and is_short(key_size, value_size, zigzag64(delta), 2 * <uint64_t>b.count)):
+        if growing_reserve(&b.body, key_size + value_size + RECORD_MOST) != TABLE_OK:
+            return TABLE_MEMORY
+        to = put_short(b.body.data + b.body.used, zigzag64(delta), 2 * <uint64_t>b.count, key, key_size, value, value_size)
+        b.body.used = to - b.body.data
+        record_counted(b, time)
+        return TAKEN
+    size = (1 + varint_size(delta) + varint_size(b.count) + varint_size(key_size) + varint_size(value_size)
+            + (key_size if key_size > 0 else 0) + (value_size if value_size > 0 else 0) + b.headers.used)
     if size > INT32_MAX - V2_HEAD - RECORD_MOST:
         return TABLE_FULL
     if b.count and b.body.used + size + varint_size(size) > b.limit:
@@ -95,12 +149,16 @@ cdef inline int put_record(Building *b, int64_t time, const uint8_t *key, int64_
     else:
         memcpy(to, b.headers.data, b.headers.used)
     b.body.used = to + b.headers.used - b.body.data
+    record_counted(b, time)
+    return TAKEN
+
+
+cdef inline void record_counted(Building *b, int64_t time) noexcept nogil:
     if b.count == 0:
         b.base_time = b.max_time = time
     elif time > b.max_time:
         b.max_time = time
     b.count += 1
-    return TAKEN
 
 
 cdef void put_message(uint8_t *to, int magic, int attributes, int64_t offset, int64_t time, const uint8_t *key, int64_t key_size,
@@ -183,60 +241,69 @@ cdef int headers_add(Building *b, const uint8_t *name, int64_t name_size, const 
 
 
 cdef int rows_put_plain(Building *b, Table *t, Py_ssize_t start, Py_ssize_t stop, int64_t now, Py_ssize_t *taken) noexcept nogil:
-    """Rows without headers into a v2 batch, until there is no room: `put_record` with everything at hand."""
+    """Rows without headers into a v2 batch, until there is no room. What is not short, or near the end of the room, goes by `put_record`."""
     cdef Py_ssize_t row
     cdef const uint8_t *key
     cdef const uint8_t *value
-    cdef int64_t time, delta, size, key_size, value_size
-    cdef int64_t base_time = b.base_time, max_time = b.max_time, limit = b.limit
+    cdef int64_t time, key_size, value_size
+    cdef int64_t base_time = b.base_time, max_time = b.max_time
     cdef int64_t guess = bytes_total(&t.key, start, stop) + bytes_total(&t.value, start, stop) + (stop - start) * 12
-    cdef int32_t count = b.count
+    cdef int32_t first = b.count, count = b.count
+    cdef bint plain = is_plain(&t.key) and is_plain(&t.value)
+    cdef bint timed = t.timestamp != NULL and t.timestamp_valid == NULL
+    cdef const int32_t *key_starts = t.key.starts            # held here: for all that the compiler knows, records are written over the table
+    cdef const int32_t *value_starts = t.value.starts
+    cdef const uint8_t *keys = t.key.data
+    cdef const uint8_t *values = t.value.data
+    cdef const int64_t *times = t.timestamp
+    cdef uint64_t delta
     cdef uint8_t *to
     cdef uint8_t *end
-    cdef int code = TAKEN
-    if guess > limit - b.body.used:
-        guess = limit - b.body.used
-    if guess > 0 and growing_reserve(&b.body, guess) != TABLE_OK:
+    cdef int code = no_headers(b)
+    if guess > b.limit - b.body.used:
+        guess = b.limit - b.body.used
+    if code != TABLE_OK or (guess > 0 and growing_reserve(&b.body, guess) != TABLE_OK):
         return TABLE_MEMORY
+    code = TAKEN
     to = b.body.data + b.body.used
-    end = b.body.data + b.body.room - RECORD_MOST
+    end = room_end(b)
     for row in range(start, stop):
-        key_size = bytes_get(t, &t.key, row, &key)
-        value_size = bytes_get(t, &t.value, row, &value)
-        time = t.timestamp[row] if is_timed(t, row) else now
-        if unlikely(count == 0):
-            base_time = max_time = time
-        delta = <int64_t>(<uint64_t>time - <uint64_t>base_time)
-        size = (2 + varint_size(delta) + varint_size(count) + varint_size(key_size) + varint_size(value_size)
-                + (key_size if key_size > 0 else 0) + (value_size if value_size > 0 else 0))
-        if unlikely(size > INT32_MAX - V2_HEAD - RECORD_MOST):
-            code = TABLE_FULL
-            break
-        if unlikely(count and (to - b.body.data) + size + varint_size(size) > limit):
-            code = NO_ROOM
-            break
-        if unlikely(size > end - to):
+        if likely(plain):
+            key, value = keys + key_starts[row], values + value_starts[row]
+            key_size, value_size = key_starts[row + 1] - key_starts[row], value_starts[row + 1] - value_starts[row]
+        else:
+            key_size = bytes_get(t, &t.key, row, &key)
+            value_size = bytes_get(t, &t.value, row, &value)
+        time = times[row] if likely(timed) else t.timestamp[row] if is_timed(t, row) else now
+        delta = zigzag64(<int64_t>(<uint64_t>time - <uint64_t>base_time))
+        if unlikely(count == 0 or key_size + value_size > end - to or not is_short(key_size, value_size, delta, 2 * <uint64_t>count)):
             b.body.used = to - b.body.data
-            if growing_reserve(&b.body, size + RECORD_MOST) != TABLE_OK:
-                code = TABLE_MEMORY
+            b.base_time, b.max_time, b.count = base_time, max_time, count
+            code = put_record(b, time, key, key_size, value, value_size)
+            if code != TAKEN:
                 break
+            base_time, max_time, count = b.base_time, b.max_time, b.count
             to = b.body.data + b.body.used
-            end = b.body.data + b.body.room - RECORD_MOST
-        to = write_varint32(to, <int32_t>size)
-        to[0] = 0
-        to = write_varint64(to + 1, delta)
-        to = write_varint32(to, count)
-        to = put_blob(to, key, <int32_t>key_size)
-        to = put_blob(to, value, <int32_t>value_size)
-        to[0] = 0
-        to += 1
+            end = room_end(b)
+            continue
+        to = put_short(to, delta, 2 * <uint64_t>count, key, key_size, value, value_size)
         if time > max_time:
             max_time = time
         count += 1
-    taken[0] += count - b.count
+    taken[0] += count - first
     b.body.used = to - b.body.data
     b.base_time, b.max_time, b.count = base_time, max_time, count
     return code
+
+
+cdef inline bint is_plain(const Bytes *c) noexcept nogil:
+    """Whether a column has starts and bytes and no null."""
+    return not (c.viewed or c.off) and c.valid == NULL
+
+
+cdef inline uint8_t *room_end(Building *b) noexcept nogil:
+    """As far as a record may go, less what is around its key and value, without asking for more room or breaking the limit."""
+    return b.body.data + (b.limit if b.limit < b.body.room else b.body.room) - RECORD_MOST
 
 
 cdef int rows_put(Building *b, Table *t, Py_ssize_t start, Py_ssize_t stop, int64_t now, Py_ssize_t *taken) noexcept nogil:
