@@ -20,7 +20,7 @@ if SANITIZE:
 EXTENSIONS = [
     Extension(
         "wireproto._codec",
-        ["src/wireproto/_codec.pyx", f"{PARTS}/crc.c"],
+        ["src/wireproto/_codec.pyx", f"{PARTS}/crc.c", f"{PARTS}/lz4.c"],
         include_dirs=[PARTS],
         extra_compile_args=FLAGS,
         extra_link_args=LINK,

@@ -17,6 +17,7 @@ include "_codec_parts/ext_message.pyx"    # messages whose fields travel as text
 include "_codec_parts/rocketmq_header.pyx"  # RemotingCommand: RocketMQ's frame, the binary header
 include "_codec_parts/rocketmq_json.pyx"  # its JSON header
 include "_codec_parts/pool.pyx"          # memory that is used again
+include "_codec_parts/lz4.pyx"           # LZ4 blocks and frames, written
 include "_codec_parts/table.pyx"         # rows of records in C memory
 include "_codec_parts/keeper.pyx"        # Python objects kept from C
 include "_codec_parts/arrow_abi.pyx"     # structs of the Arrow C data interface

@@ -22,7 +22,7 @@ from .mutate import present
 FOLDER = CLONE / ".cache" / "fuzz"
 FORMATS = (
     *("kafka-messages", "zookeeper-messages", "zookeeper-multi", "pulsar-messages", "rocketmq-messages", "rocketmq-headers"),
-    *("kafka-records", "pulsar-entries", "rocketmq-stored", "arrow-import", "framer", "matchers"),
+    *("kafka-records", "pulsar-entries", "rocketmq-stored", "arrow-import", "lz4", "kafka-encoding", "framer", "matchers"),
 )
 STILL = 30.0
 

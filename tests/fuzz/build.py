@@ -27,7 +27,7 @@ class Sanitized(NamedTuple):
 def sanitized() -> Sanitized:
     """Build if need be. Raises subprocess.CalledProcessError, or FileNotFoundError where the compiler has no libasan."""
     package = FOLDER / "wireproto"
-    sources = [*(CLONE / "src/wireproto").rglob("*.p[yx][xd]"), *(CLONE / "src/wireproto/_codec_parts").glob("crc.*"), CLONE / "setup.py"]
+    sources = [*(CLONE / "src/wireproto").rglob("*.p[yx][xd]"), *(CLONE / "src/wireproto/_codec_parts").glob("*.[ch]"), CLONE / "setup.py"]
     newest = max(path.stat().st_mtime for path in sources)
     built = list(package.glob("_codec*.so")) + list(package.glob("_net*.so"))
     if len(built) < 2 or min(path.stat().st_mtime for path in built) < newest:

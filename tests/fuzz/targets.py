@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import cramjam
 import pyarrow as pa
 
 from wireproto import wire
@@ -29,6 +30,8 @@ from wireproto._codec import (
     decode_rocketmq_batch,
     kafka_batches,
     kafka_next_offset,
+    lz4_block,
+    lz4_frame,
 )
 from wireproto._net import _match
 from wireproto.errors import WireprotoError
@@ -368,6 +371,41 @@ def check_stream(label: Label, data: bytes) -> None:
             at += 4 + len(frame)
 
 
+def plain_corpus() -> Iterator[tuple[Label, bytes]]:
+    yield None, b"".join(b'{"id":%d,"name":"flight %d"}' % (n, n * 7) for n in range(60))
+    yield None, bytes(300) + random.Random(5).randbytes(300)
+
+
+def check_packing(label: Label, data: bytes) -> None:
+    """LZ4's own package reads what we compress."""
+    for plain in (data, data * 20):
+        assert bytes(cramjam.lz4.decompress_block(lz4_block(plain), output_len=len(plain))) == plain
+        assert bytes(cramjam.lz4.decompress(lz4_frame(plain))) == plain
+
+
+def encoding_corpus() -> Iterator[tuple[Label, bytes]]:
+    yield None, struct.pack("<12H", 16, 100, 0, 16, 63, 0, 64, 64, 1, 0, 7999, 0xFFFF)
+    yield None, struct.pack("<9H", 0xFFFF, 0xFFFF, 8191, 8000, 3, 64, 12, 300, 5)
+
+
+def check_encoding(label: Label, data: bytes) -> None:
+    """Columns and lists become the batch that records become one by one, and come back; key, value, time by three numbers each."""
+    numbers = [n for (n,) in struct.iter_unpack("<H", data[: len(data) // 6 * 6])]
+    keys, values = ([None if n % 5 == 4 else b"x" * (n % 9000) for n in numbers[at::3]] for at in (0, 1))
+    times = [n * n for n in numbers[2::3]]
+    one, lists, columns = (KafkaBatchBuilder(limit=max(numbers, default=0) * 3) for _ in range(3))
+    taken = 0
+    while taken < len(keys) and one.append(values[taken], keys[taken], None, times[taken]):
+        taken += 1
+    assert taken == lists.append_lists(values, keys, timestamps=times)
+    assert taken == columns.append_columns(Columns.from_rows(values, keys, None, times), 0, len(keys), 0)
+    if taken:
+        batch = one.finish()
+        assert batch == lists.finish() == columns.finish()
+        found = decode_kafka(batch, topic="t", partition=0, fetch_offset=0)[0]
+        assert (found.keys(), found.values(), found.timestamps()) == (keys[:taken], values[:taken], times[:taken])
+
+
 def match_corpus() -> Iterator[tuple[Label, bytes]]:
     yield "kafka", struct.pack(">iI", 7, 0)
     yield "zookeeper", struct.pack(">iqi", 9, 1, 0)
@@ -402,6 +440,8 @@ TARGETS: dict[str, Target] = {
     "pulsar-entries": Target(pulsar_entries, check_entry),
     "rocketmq-stored": Target(rocketmq_stored, check_stored),
     "arrow-import": Target(arrow_corpus, check_arrow),
+    "lz4": Target(plain_corpus, check_packing),
+    "kafka-encoding": Target(encoding_corpus, check_encoding),
     "framer": Target(stream_corpus, check_stream),
     "matchers": Target(match_corpus, check_match),
 }

@@ -102,6 +102,56 @@ def test_lz4_v0_differs_in_the_header_checksum_alone() -> None:
     assert decompress("lz4", ours, LIMIT) == PLAINS["text"]
 
 
+def lz4_samples(rng: random.Random) -> bytes:
+    """Data of many kinds and sizes, those round a format's limits among them."""
+    size = rng.choice((rng.randrange(40), rng.randrange(2000), 65536 + rng.randrange(-20, 20), rng.randrange(200_000)))
+    kind = rng.randrange(6)
+    if kind == 0:
+        return rng.randbytes(size)
+    if kind == 1:
+        return bytes([rng.randrange(256)]) * size
+    if kind == 2:
+        return bytes(rng.choices(b"ab", k=min(size, 3000)))
+    words = [rng.randbytes(rng.randrange(1, 30)) for _ in range(rng.randrange(1, 50))]
+    made = bytearray()
+    while len(made) < size:
+        made += rng.choice(words) + (rng.randbytes(rng.randrange(20)) if kind == 4 else b"")
+        if kind == 5 and rng.random() < 0.01:
+            made += rng.randbytes(rng.choice((14, 15, 16, 269, 270, 271, 66_000)))  # literals at each change of a length's form
+    return bytes(made[:size])
+
+
+def test_lz4_is_read_by_two_decoders_whatever_the_data() -> None:
+    rng = random.Random(12)
+    for _ in range(400):
+        plain = lz4_samples(rng)
+        block = compress("lz4-block", plain)
+        assert len(block) <= len(plain) + len(plain) // 255 + 16
+        assert lz4.block.decompress(block, uncompressed_size=len(plain)) == plain
+        assert bytes(cramjam.lz4.decompress_block(block, output_len=len(plain))) == plain
+        frame = compress("lz4", plain)
+        assert len(frame) <= 15 + len(plain) + 4 * (len(plain) // 65536)
+        assert lz4.frame.decompress(frame) == plain
+        assert bytes(cramjam.lz4.decompress(frame)) == plain
+
+
+def test_lz4_matches_of_every_length_and_distance() -> None:
+    noise = random.Random(13).randbytes(70_000)
+    for length in (4, 5, 18, 19, 20, 273, 274, 275, 528, 529, 65_000):
+        for distance in (length, length + 1, 65_534, 65_535, 65_536):
+            if length <= distance:
+                plain = noise[:distance] + noise[:length] + b"!" * 13
+                assert lz4.block.decompress(compress("lz4-block", plain), uncompressed_size=len(plain)) == plain
+    for period in (*range(1, 40), 65_535, 65_536):
+        plain = noise[:period] * (200_000 // period)
+        assert lz4.block.decompress(compress("lz4-block", plain), uncompressed_size=len(plain)) == plain
+
+
+def test_lz4_compresses_as_well_as_its_makers_own() -> None:
+    for plain in (PLAINS["text"], PLAINS["large"], PLAINS["text"][:3000], PLAINS["text"][:300]):
+        assert len(compress("lz4-block", plain)) <= 1.1 * len(lz4.block.compress(plain, store_size=False)) + 8
+
+
 def test_a_wrong_lz4_header_checksum_is_refused() -> None:
     packed = bytearray(compress("lz4", b"hello"))
     packed[6] ^= 0x55

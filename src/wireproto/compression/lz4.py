@@ -5,8 +5,8 @@
              BD: 4..7 in bits 4-6 mean blocks of up to 64 KiB, 256 KiB, 1 MiB, 4 MiB. All little endian.
     HC       second byte of xxHash32 over FLG .. dictionary. In Kafka's message sets v0 over the magic as well (KIP-57): read as if right.
 
-Kafka's Java client reads frames with independent blocks (FLG & 32) only, so these are written, block by block: the package's own frame
-compressor links blocks by default and holds the GIL. One byte of a block becomes 255 at most.
+Kafka's Java client reads frames with independent blocks (FLG & 32) only, so these are written, by the codec core. One byte of a block
+becomes 255 at most.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import struct
 
 import cramjam
 
+from wireproto._codec import lz4_block, lz4_frame
 from wireproto.errors import DecompressionError
 
 Data = bytes | bytearray | memoryview
 _MAGIC = b"\x04\x22\x4d\x18"
 _U32 = struct.Struct("<I")
 _PLAIN = 0x80000000
-_HEAD = 7  # magic, descriptor, its checksum
 _MASK = 0xFFFFFFFF
 
 
@@ -52,46 +52,19 @@ def _header_checksum(data: bytes) -> int:
     return ((value ^ (value >> 16)) >> 8) & 0xFF
 
 
-def _frame(data: Data, over_magic: bool) -> bytes:
-    """A frame of independent blocks, as large as needed but no larger: a reader allocates by this size."""
-    view = memoryview(data).cast("B")
-    kind = next((k for k in (4, 5, 6) if len(view) <= 256 << (2 * k)), 7)
-    descriptor = bytes((0x60, kind << 4))
-    checksum = _header_checksum(_MAGIC + descriptor if over_magic else descriptor)
-    step = 256 << (2 * kind)
-    blocks = -(-len(view) // step)
-    # One buffer, large enough for data that does not shrink; blocks are compressed in place.
-    out = bytearray(_HEAD + len(view) + len(view) // 255 + blocks * (4 + 16) + 4)
-    out[:_HEAD] = b"".join((_MAGIC, descriptor, bytes((checksum,))))
-    at = _HEAD
-    with memoryview(out) as room:
-        for start in range(0, len(view), step):
-            block = view[start : start + step]
-            size = cramjam.lz4.compress_block_into(block, room[at + 4 :], store_size=False)
-            if size < len(block):
-                _U32.pack_into(out, at, size)
-            else:
-                size = len(block)
-                _U32.pack_into(out, at, size | _PLAIN)
-                out[at + 4 : at + 4 + size] = block
-            at += 4 + size
-        out[at : at + 4] = bytes(4)  # a block stored plain has left what was longer behind it
-        return bytes(room[: at + 4])
-
-
 def compress_lz4(data: Data, level: int | None) -> bytes:
     """A frame for Kafka from message format v1 on, and for RocketMQ."""
-    return _frame(data, over_magic=False)
+    return lz4_frame(data)
 
 
 def compress_lz4_v0(data: Data, level: int | None) -> bytes:
     """A frame for Kafka's message sets v0: the header checksum as that format has it."""
-    return _frame(data, over_magic=True)
+    return lz4_frame(data, over_magic=True)
 
 
 def compress_lz4_block(data: Data, level: int | None) -> bytes:
     """One raw block, its plain length kept elsewhere."""
-    return bytes(cramjam.lz4.compress_block(data, store_size=False))
+    return lz4_block(data)
 
 
 def _walk(view: memoryview) -> tuple[int, int, int, int]:
