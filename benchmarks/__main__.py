@@ -1,6 +1,7 @@
-"""The one runner: `python -m benchmarks [suite …] [--quick] [--out DIR]`.
+"""The one runner: `python -m benchmarks [suite …] [--quick] [--instructions] [--out DIR]`.
 
 Suites: codec, wire, clients (kafka, pulsar, rocketmq, zookeeper), engine, memory, startup, spark; or one part, as ``clients.kafka``.
+With --instructions each codec suite is run under valgrind as well, which takes minutes, and its rows show instructions per unit.
 Writes results.json, results.txt and results.svg to bench-out/.
 Exit code 1 when a suite fails, a codec ratio is below its bar less 15 % (best of three runs), or a client's below half its bar.
 """
@@ -16,7 +17,7 @@ import traceback
 import warnings
 from pathlib import Path
 
-from . import picture, report
+from . import instructions, picture, report
 from .harness import Bench
 
 CLONE = Path(__file__).resolve().parents[1]
@@ -39,22 +40,36 @@ def chosen(names: list[str], *, quick: bool) -> list[str]:
     return [suite for suite in SUITES if any(suite == name or suite.startswith(f"{name}.") for name in names)]
 
 
+def counted(suite: str) -> instructions.Counts:
+    """Instructions of a codec suite's jobs; none, and why, where they cannot be counted."""
+    if not suite.startswith("codec."):
+        return {}
+    try:
+        return instructions.count(suite)
+    except instructions.Unavailable as why:
+        print(f"no instruction counts for {suite}: {why}", flush=True)
+        return {}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("suites", nargs="*", help="which; all without one")
     parser.add_argument("--quick", action="store_true", help="fewer rounds and records: minutes instead of half an hour")
+    parser.add_argument("--instructions", action="store_true", help="count instructions of the codec suites by valgrind's callgrind")
     parser.add_argument("--out", type=Path, default=CLONE / "bench-out", help="folder for the results (default: bench-out)")
     given = parser.parse_args()
     sys.path.insert(0, str(CLONE / "tests"))  # brokers
     warnings.simplefilter("ignore")  # the peers' own
     bench = Bench(quick=given.quick, show=lambda row: print(report.table(row), flush=True))
-    command = " ".join(["python -m benchmarks", *given.suites, *(["--quick"] if given.quick else [])])
+    options = [f"--{name}" for name in ("quick", "instructions") if getattr(given, name)]
+    command = " ".join(["python -m benchmarks", *given.suites, *options])
     print(report.heading(report.document(bench, command)), flush=True)
     broken: list[str] = []
     for name in chosen(given.suites, quick=given.quick):
         bench.suite = name.replace("clients.", "").replace("codec.", "codec ")
         bench.clients = name.startswith("clients.")
         began = time.monotonic()
+        bench.instructions = counted(name) if given.instructions else {}
         try:
             importlib.import_module(f"benchmarks.{name}").suite(bench)
         except Exception as why:

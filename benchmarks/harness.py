@@ -143,6 +143,7 @@ class Bench:
         clients: whether it runs clients against brokers: their gates are half their bars, codec gates their bars less 15 %; the best of
             three attempts counts.
         show: called with each finished row, so that a long run talks.
+        instructions: instructions a call, by task and contender, where they were counted (instructions.py).
     """
 
     quick: bool = False
@@ -151,7 +152,7 @@ class Bench:
     show: Callable[[Row], None] = lambda row: None
     rows: list[Row] = field(default_factory=list)
     brokers: dict[str, str] = field(default_factory=dict)
-    count_instructions: Callable[[Mapping[str, Job]], dict[str, float]] | None = None
+    instructions: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def compare(
         self,
@@ -196,8 +197,7 @@ class Bench:
             if not best.failures():
                 break
         assert best is not None
-        if self.count_instructions is not None and not self.clients:
-            best.instructions = self.count_instructions(jobs)
+        best.instructions = self.instructions.get(task, {})
         self.rows.append(best)
         self.show(best)
         return best
