@@ -6,7 +6,7 @@ import contextlib
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from wireproto.errors import Malformed, ProtocolError, Truncated
@@ -89,6 +89,7 @@ TREES = st.recursive(
 )
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # how fast trees are made is the machine's affair
 @given(TREES)
 def test_standard_json_reads_as_the_standard_library_reads_it(tree: object) -> None:
     text = json.dumps(tree)
