@@ -164,3 +164,58 @@ def test_unloading_a_topic_brings_its_clients_back(broker: DevBroker, client: An
     assert found == {b"before", b"after"}
     consumer.close()
     producer.close()
+
+
+def stored(client: Any, topic: str) -> list[bytes]:
+    reader = client.create_reader(topic, pulsar.MessageId.earliest)
+    found = []
+    while reader.has_message_available():
+        found.append(reader.read_next(WAIT).data())
+    reader.close()
+    return found
+
+
+@pytest.mark.parametrize("batch", [1, 5])
+def test_what_a_producer_sends_again_is_stored_once_where_the_namespace_says_so(broker: DevBroker, client: Any, batch: int) -> None:
+    namespace = f"public/once-{batch}"
+    admin(broker, "POST", f"namespaces/{namespace}/deduplication", True)
+    assert admin(broker, "GET", f"namespaces/{namespace}/deduplication") is True
+    told = {}
+    for topic in (f"persistent://{namespace}/seen", f"again-{batch}"):
+        for first in (0, 0, 10):
+            producer = client.create_producer(
+                topic,
+                "me",
+                initial_sequence_id=100 + first,
+                batching_enabled=batch > 1,
+                batching_max_messages=max(batch, 2),
+                batching_max_publish_delay_ms=60_000,
+            )
+            ids: list[Any] = []
+            for n in range(first, 20):
+                producer.send_async(b"%d" % n, lambda _, place, ids=ids: ids.append((place.ledger_id(), place.entry_id())))
+            producer.flush()
+            producer.close()
+            told[topic, first] = ids
+    assert stored(client, f"persistent://{namespace}/seen") == [b"%d" % n for n in range(20)]
+    assert set(told[f"persistent://{namespace}/seen", 10]) == {(-1, -1)}
+    assert len(stored(client, f"again-{batch}")) == 50
+    stats = {name: admin(broker, "GET", f"persistent/{name}/stats") for name in (f"{namespace}/seen", f"public/default/again-{batch}")}
+    assert [one["deduplicationStatus"] for one in stats.values()] == ["Enabled", "Disabled"]
+
+
+def test_a_producer_goes_on_behind_what_its_name_has_stored(broker: DevBroker, client: Any) -> None:
+    admin(broker, "POST", "namespaces/public/on/deduplication", True)
+    topic = "persistent://public/on/topic"
+    for expected in (2, 5):
+        producer = client.create_producer(topic, "me")
+        for n in range(expected - 2, expected + 1):
+            producer.send(b"%d" % n)
+        assert producer.last_sequence_id() == expected
+        producer.close()
+        admin(broker, "PUT", "persistent/public/on/topic/unload")
+    admin(broker, "POST", "namespaces/public/on/deduplication", False)
+    producer = client.create_producer(topic, "me", initial_sequence_id=0)
+    producer.send(b"repeated")
+    producer.close()
+    assert stored(client, topic)[-1] == b"repeated"

@@ -3,7 +3,7 @@
 What it is: what the binary protocol can tell, through it; what it cannot do, over the admin HTTP interface (option ``admin``).
 
     binary    list_topics, describe_topic, positions, group_positions
-    HTTP      create_topic, delete_topic, list_groups, describe_group, create_group
+    HTTP      create_topic, delete_topic, list_groups, describe_group, create_group, deduplication, set_deduplication
 
 Thread-safe. Must not: use HTTP where the binary protocol serves.
 """
@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import quote
 
 from wireproto.errors import OptionError
 from wireproto.position import LATEST, AtTime, Latest, MessageId, TopicPartition, Where
@@ -200,6 +201,15 @@ class PulsarAdmin:
         """Whether the broker drops repeated records of one topic or partition: ``Enabled``, ``Disabled``, ``Recovering`` …"""
         stats = self._http.get(f"{parse_topic(name).rest}/stats", time.monotonic() + timeout, topic=name)
         return str(stats.get("deduplicationStatus", "unknown"))
+
+    def set_deduplication(self, namespace: str, enabled: bool, *, timeout: float = 30.0) -> None:
+        """Have brokers drop repeated records, or not, in the topics of a namespace (``public/default``) that do not say otherwise.
+
+        Topics that are in use follow within moments; `deduplication` tells.
+        """
+        tenant, _, name = namespace.partition("/")
+        path = f"namespaces/{quote(tenant, safe='')}/{quote(name, safe='')}/deduplication"
+        self._http.call("POST", path, time.monotonic() + timeout, enabled)
 
     def ledgers(self, name: str, *, timeout: float = 30.0) -> list[tuple[int, int]]:
         """(id, entries) of the ledgers that one topic or partition consists of now, in order."""

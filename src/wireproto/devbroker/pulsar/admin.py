@@ -1,6 +1,7 @@
 """The admin HTTP interface, as much of it as clients use to make, list and delete topics.
 
     GET    /admin/v2/namespaces/TENANT                          namespaces
+    GET    /admin/v2/namespaces/TENANT/NS/deduplication         null, true or false; POST: body true or false; DELETE: null again
     GET    /admin/v2/persistent/TENANT/NS                       topics, partitions one by one;  …/NS/partitioned: partitioned ones
     PUT    /admin/v2/persistent/TENANT/NS/TOPIC                 a topic that is not partitioned;  DELETE: gone
     PUT    /admin/v2/persistent/TENANT/NS/TOPIC/partitions      body: how many;  POST: more;  GET: {"partitions": n};  DELETE: gone
@@ -69,6 +70,8 @@ class AdminHttp:
         kind, *rest = parts[2:]
         if kind == "namespaces" and method == "GET" and len(rest) == 1:
             return 200, ["public/default"] if rest == ["public"] else []
+        if kind == "namespaces" and len(rest) == 3 and rest[2] == "deduplication":
+            return self._deduplication(method, f"{rest[0]}/{rest[1]}", body)
         if kind == "clusters":
             return 200, ["dev"]
         if kind not in ("persistent", "non-persistent") or len(rest) < 2:
@@ -79,6 +82,17 @@ class AdminHttp:
         if method == "GET" and rest[2:] == ["partitioned"]:
             return 200, [name for name in self.side.partitioned if name.startswith(f"{kind}://{namespace}/")]
         return self._topic(method, f"{kind}://{namespace}/{rest[2]}", rest[3:], body)
+
+    def _deduplication(self, method: str, namespace: str, body: bytes) -> tuple[int, Any]:
+        if method == "GET":
+            return 200, self.side.deduplicates.get(namespace)
+        if method == "DELETE":
+            self.side.deduplicate(namespace, None)
+        elif method == "POST" and body.strip() in (b"true", b"false"):
+            self.side.deduplicate(namespace, body.strip() == b"true")
+        else:
+            raise HttpError(400 if method == "POST" else 405, "POST true or false, GET or DELETE")
+        return 204, None
 
     def _topic(self, method: str, name: str, rest: list[str], body: bytes) -> tuple[int, Any]:
         if not rest:
@@ -159,6 +173,7 @@ def stats(topic: Topic) -> dict[str, Any]:
     """What `GET …/stats` says, as far as it is known here."""
     return {
         "msgInCounter": sum(facts.messages for facts in topic.facts),
+        "deduplicationStatus": "Disabled" if topic.dedup is None else "Enabled",
         "storageSize": sum(len(entry.data) for entry in topic.log),
         "publishers": [{"producerName": name} for name in topic.producers],
         "subscriptions": {

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 PROTOCOL_VERSION = 21
 MAX_MESSAGE = 5 << 20
+NONE = 2**64 - 1  # -1 as ids have it
 E = api.ServerError
 
 
@@ -202,7 +203,8 @@ class Session:
             raise Refused(E.ProducerBusy, f"a producer named {name} is connected already")
         topic.producers[name] = self
         self.producers[command.producer_id] = (topic, name)
-        return api.CommandProducerSuccess(request_id=command.request_id, producer_name=name, last_sequence_id=-1, schema_version=b"")
+        last = -1 if topic.dedup is None else topic.dedup.last(name)
+        return api.CommandProducerSuccess(request_id=command.request_id, producer_name=name, last_sequence_id=last, schema_version=b"")
 
     def _send(self, command: Any, entry: bytes) -> Any:
         held = self.producers.get(command.producer_id)
@@ -221,7 +223,7 @@ class Session:
             producer_id=command.producer_id,
             sequence_id=command.sequence_id,
             highest_sequence_id=command.highest_sequence_id,
-            message_id=api.MessageIdData(ledgerId=topic.ledger, entryId=number),
+            message_id=api.MessageIdData(ledgerId=topic.ledger if number >= 0 else NONE, entryId=number & NONE),
         )
 
     def _close_producer(self, command: Any) -> Any:
@@ -302,13 +304,12 @@ class Session:
     def _last_message_id(self, command: Any) -> Any:
         subscription, _ = self._held(command.consumer_id)
         topic = subscription.topic
-        none = 2**64 - 1
-        last = api.MessageIdData(ledgerId=none, entryId=none)
+        last = api.MessageIdData(ledgerId=NONE, entryId=NONE)
         if topic.end:
             batch = topic.facts[-1].batch
             last = api.MessageIdData(ledgerId=topic.ledger, entryId=topic.end - 1, batch_index=batch - 1 if batch else -1)
         last.partition = self.partition(topic)
-        mark = api.MessageIdData(ledgerId=topic.ledger, entryId=(subscription.mark - 1) & none)
+        mark = api.MessageIdData(ledgerId=topic.ledger, entryId=(subscription.mark - 1) & NONE)
         return api.CommandGetLastMessageIdResponse(request_id=command.request_id, last_message_id=last, consumer_mark_delete_position=mark)
 
     def _consumer_stats(self, command: Any) -> Any:

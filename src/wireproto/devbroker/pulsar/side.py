@@ -25,6 +25,7 @@ class PulsarSide(Side):
     Attributes:
         entry_metadata: whether MESSAGE carries broker entry metadata (0x0e02) to clients that can read it.
         topics: those in use or kept, by full name.
+        deduplicates: what was said of a namespace: whether repeated messages are dropped there. Not said means no.
     """
 
     protocol = "pulsar"
@@ -38,6 +39,7 @@ class PulsarSide(Side):
         facts = self.store.facts
         self.partitioned: dict[str, int] = facts.setdefault("partitioned", {})
         self._ledgers: dict[str, int] = facts.setdefault("ledgers", {})
+        self.deduplicates: dict[str, bool] = facts.setdefault("deduplicates", {})
         for name in self.store.topics:
             self._open(name)
         for name, subscriptions in facts.get("subscriptions", {}).items():
@@ -131,7 +133,18 @@ class PulsarSide(Side):
         log = self.store.log(name, 0)
         assert log is not None
         topic = self.topics[name] = Topic(name, ledger, log)
+        topic.deduplicate(self.deduplicates.get(parse_topic(name).namespace_name, False), stored=True)
         return topic
+
+    def deduplicate(self, namespace: str, on: bool | None) -> None:
+        """Drop repeated messages in a namespace from now on, or no more; None: nothing is said of it."""
+        if on is None:
+            self.deduplicates.pop(namespace, None)
+        else:
+            self.deduplicates[namespace] = on
+        for name, topic in self.topics.items():
+            if parse_topic(name).namespace_name == namespace:
+                topic.deduplicate(bool(on))
 
     def _restore(self, topic: Topic, kept: dict[str, Any]) -> None:
         subscription = Subscription(topic, kept["name"], kept["kind"], kept["mark"], durable=True)

@@ -17,6 +17,7 @@ from ..._codec import crc32c
 from ...errors import ChecksumMismatch, Malformed, Truncated
 from ...pulsar import PulsarApi_pb2 as api
 from ...pulsar.routing import murmur3_hash
+from .dedup import Deduplication, Origin, origin_of
 
 if TYPE_CHECKING:
     from ..log import Entry, PartitionLog
@@ -34,11 +35,13 @@ class Facts:
         batch: messages in it, 0 when it is not a batch.
         publish_time: milliseconds.
         sticky: hash of what decides its consumer in a key-shared subscription, 0 to 65535.
+        origin: who sent it, under which numbers.
     """
 
     batch: int
     publish_time: int
     sticky: int
+    origin: Origin
 
     @property
     def messages(self) -> int:
@@ -60,7 +63,7 @@ def facts_of(entry: bytes, check: bool = False) -> Facts:
     except (DecodeError, UnicodeDecodeError) as why:
         raise Malformed("the metadata is not protobuf", message="MessageMetadata", offset=at + 4) from why
     batch = metadata.num_messages_in_batch if metadata.HasField("num_messages_in_batch") else 0
-    return Facts(batch, metadata.publish_time, _sticky(metadata))
+    return Facts(batch, metadata.publish_time, _sticky(metadata), origin_of(metadata))
 
 
 def _sticky(metadata: Any) -> int:
@@ -84,6 +87,7 @@ class Topic:
         log: its entries; the offset of an entry is its entry id.
         producers: connected ones by name.
         subscriptions: by name.
+        dedup: what its producers have stored; None where repeated entries are stored again.
         terminated: no more messages; readers are told when they reach the end.
     """
 
@@ -94,6 +98,7 @@ class Topic:
         self.facts = [facts_of(entry.data) for entry in log]
         self.producers: dict[str, Session] = {}
         self.subscriptions: dict[str, Subscription] = {}
+        self.dedup: Deduplication | None = None
         self.terminated = False
 
     @property
@@ -101,9 +106,22 @@ class Topic:
         """Entry id that the next message gets."""
         return self.log.end
 
+    def deduplicate(self, on: bool, *, stored: bool = False) -> None:
+        """Drop repeated entries from now on, or no more. `stored`: it did so before, and goes by what is there."""
+        if not on:
+            self.dedup = None
+        elif self.dedup is None:
+            self.dedup = Deduplication()
+            for facts in self.facts if stored else ():
+                self.dedup.stored(facts.origin)
+
     def append(self, data: bytes) -> int:
-        """Store an entry and hand it out; returns its id. Raises when its bytes are wrong."""
+        """Store an entry and hand it out; its id, -1 for one that is there already. Raises when its bytes are wrong."""
         facts = facts_of(data, check=True)
+        if self.dedup is not None:
+            if self.dedup.repeated(facts.origin):
+                return -1
+            self.dedup.stored(facts.origin)
         self.facts.append(facts)
         entry = self.log.append(data, timestamp=facts.publish_time)
         for subscription in self.subscriptions.values():
