@@ -9,6 +9,7 @@ May assume: PySpark 4 and pyarrow (the extra ``wireproto[spark]``). Must not: ho
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,13 +28,25 @@ _CONFS = {"spark.sql.python.filterPushdown.enabled": "true"}
 
 def __getattr__(name: str) -> Any:
     if name in _SOURCES:
-        return getattr(import_module(f"{__name__}.{_SOURCES[name]}"), name)
+        try:
+            return getattr(import_module(f"{__name__}.{_SOURCES[name]}"), name)
+        except ImportError as why:
+            raise _lacking(why) from why
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _lacking(why: ImportError) -> ImportError:
+    """What is not there, said with its remedy."""
+    try:
+        here = f"PySpark {version('pyspark')}"
+    except PackageNotFoundError:
+        here = "no PySpark"
+    return ImportError(f"wireproto.spark needs PySpark 4.0 or newer and pyarrow 18 or newer; here is {here} ({why})", name=why.name)
 
 
 def register(spark: SparkSession) -> None:
     """Make the four formats known to this session, and turn on what makes them faster where that can still be set."""
-    for name in _SOURCES:
-        spark.dataSource.register(__getattr__(name))
+    for source in [__getattr__(name) for name in _SOURCES]:
+        spark.dataSource.register(source)
     for name, value in _CONFS.items():
         spark.conf.set(name, value)

@@ -190,10 +190,13 @@ class LogStreamWriter(DataSourceStreamArrowWriter):
 
 
 def rows_to_arrow(rows: Iterable[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Spark rows as Arrow batches, for PySpark 4.0."""
+    """Spark rows as Arrow batches, for PySpark 4.0. Its timestamps are local times without a zone."""
     held: list[dict[str, Any]] = []
+    moments = [field.name for field in schema if pa.types.is_timestamp(field.type) and field.type.tz]
     for row in rows:
-        held.append(row.asDict(recursive=True))
+        values = row.asDict(recursive=True)
+        values.update((name, values[name].astimezone()) for name in moments if values[name] is not None)
+        held.append(values)
         if len(held) == ROWS:
             yield pa.RecordBatch.from_pylist(held, schema=schema)
             held = []
