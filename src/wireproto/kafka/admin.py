@@ -77,7 +77,7 @@ class KafkaAdmin:
         replication: int | None = None,
         timeout: float = 30.0,
     ) -> None:
-        """Create it and wait until every partition has a leader.
+        """Create it and wait until every partition has a leader that answers for it.
 
         Args:
             config: settings by their names (``cleanup.policy`` …).
@@ -98,6 +98,9 @@ class KafkaAdmin:
 
         self._client.ask(make, deadline, self._client.to_controller, kind=CreateTopicsRequest, check=check)
         self._client.retried(lambda: self._usable(topic, partitions, deadline), deadline)
+        # A broker tells that it leads a little before it does: it publishes the metadata first, then opens the logs.
+        made = [(topic, number) for number in range(partitions)]
+        positions.list_offsets(self._client, made, positions.LATEST_TIME, deadline, committed=False)
 
     def _usable(self, topic: str, partitions: int, deadline: float) -> None:
         """Whether every node that we know tells the new topic with all its leaders; raises a retriable error until then."""
