@@ -1,8 +1,9 @@
 /* A ZooKeeper client that does nothing but send and receive: the floor beside which pipelined calls are measured.
  *
- *   raw_zookeeper HOST PORT OP PATH CALLS AHEAD        OP: get, set (100 bytes), create (100 bytes, sequential, below PATH)
+ *   raw_zookeeper HOST PORT OP PATH CALLS AHEAD        OP: get, exists, set (100 bytes), create (100 bytes, sequential, below PATH)
  *
  * One session; AHEAD requests go out in one write, their replies are read and counted (length, xid and error code checked), and so on.
+ * With AHEAD 1 that is one send and one recv per request, and nothing else: what a single call costs in the kernel.
  * Prints {"cpu_us": per call, "wall_us": per call}.
  */
 #include <arpa/inet.h>
@@ -79,8 +80,8 @@ static unsigned char *request(unsigned char *to, int xid, const char *op, const 
     unsigned char *begin = to;
     to += 4;
     put32(&to, xid);
-    if (!strcmp(op, "get")) {
-        put32(&to, 4);
+    if (!strcmp(op, "get") || !strcmp(op, "exists")) {
+        put32(&to, op[0] == 'g' ? 4 : 3);
         put_bytes(&to, path, (int)strlen(path));
         *to++ = 0;
     } else if (!strcmp(op, "set")) {

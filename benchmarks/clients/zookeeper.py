@@ -1,6 +1,7 @@
 """Our ZooKeeper client beside kazoo on a real server: calls that wait, and a thousand on their way; and the rate of a C program that
-does nothing but send and receive (`raw_zookeeper.c`, compiled for the run), for single calls of a Python program that does no more than
-that either (`raw_zookeeper.py`): of a call that waits, most is the kernel's, and a `set` waits for the server's disk.
+does nothing but send and receive (`raw_zookeeper.c`, compiled for the run: a single call is one send and one recv), for single calls of
+a Python program that does no more than that either (`raw_zookeeper.py`): of a call that waits, most is the kernel's, and a `set` waits
+for the server's disk.
 
 Netty connections: the server's other kind writes once per reply and caps a pipelining client.
 """
@@ -24,6 +25,7 @@ from ..harness import Bench, Job, Stretch
 from .raw_zookeeper import RawSocket
 
 RAW, FLOOR = "raw C client", "floor: send, poll, recv"
+Raw = Callable[[str, str, int, int], Stretch]
 AHEAD, VALUE, CHILDREN = 1000, b"x" * 100, 10_000
 
 
@@ -52,9 +54,9 @@ def suite(bench: Bench) -> None:
         kazoo.start()
         try:
             client.tree().create("/bench", VALUE)
-            with RawSocket(server.url.partition("://")[2].partition("/")[0], "/bench", VALUE) as floor:
-                sync(bench, client.tree(), kazoo, floor, calls, rounds)
             with raw_client(server.url) as raw:
+                with RawSocket(server.url.partition("://")[2].partition("/")[0], "/bench", VALUE) as floor:
+                    sync(bench, client.tree(), kazoo, floor, raw, calls, rounds)
                 pipelined(bench, client.tree(), kazoo, raw, 5 * calls, rounds)
             children(bench, client.tree(), kazoo, rounds)
         finally:
@@ -63,16 +65,16 @@ def suite(bench: Bench) -> None:
 
 
 @contextmanager
-def raw_client(url: str) -> Iterator[Callable[[str, str, int], Stretch]]:
-    """A function that runs the C program: operation, path and calls to what they cost."""
+def raw_client(url: str) -> Iterator[Raw]:
+    """A function that runs the C program: operation, path, calls and how many of them are on their way at once, to what they cost."""
     host, _, port = url.partition("://")[2].partition("/")[0].rpartition(":")
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "raw"
         source = Path(__file__).with_name("raw_zookeeper.c")
         subprocess.run(["cc", "-O2", "-o", str(program), str(source)], check=True)
 
-        def run(verb: str, path: str, calls: int) -> Stretch:
-            command = [str(program), host, port, verb, path, str(calls), str(AHEAD)]
+        def run(verb: str, path: str, calls: int, ahead: int) -> Stretch:
+            command = [str(program), host, port, verb, path, str(calls), str(ahead)]
             found = json.loads(subprocess.run(command, check=True, capture_output=True, timeout=60).stdout)
             stretch = Stretch()
             stretch.cpu, stretch.wall = found["cpu_us"] * calls / 1e6, found["wall_us"] * calls / 1e6
@@ -81,7 +83,7 @@ def raw_client(url: str) -> Iterator[Callable[[str, str, int], Stretch]]:
         yield run
 
 
-def sync(bench: Bench, tree: Any, kazoo: Any, floor: RawSocket, calls: int, rounds: int) -> None:
+def sync(bench: Bench, tree: Any, kazoo: Any, floor: RawSocket, raw: Raw, calls: int, rounds: int) -> None:
     """One call at a time."""
     verbs: dict[str, tuple[Any, ...]] = {"get": ("/bench",), "exists": ("/bench",), "set": ("/bench", VALUE)}
     for verb, arguments in verbs.items():
@@ -93,6 +95,7 @@ def sync(bench: Bench, tree: Any, kazoo: Any, floor: RawSocket, calls: int, roun
                 "wireproto": lambda f=ours, a=arguments: repeat(lambda: f(*a), calls),
                 "kazoo": lambda f=theirs, a=arguments: repeat(lambda: f(*a), calls),
                 FLOOR: lambda verb=verb: floor.repeat(verb, calls),
+                RAW: lambda verb=verb: raw(verb, "/bench", calls, 1),
             },
             unit="call",
             rounds=rounds,
@@ -102,7 +105,7 @@ def sync(bench: Bench, tree: Any, kazoo: Any, floor: RawSocket, calls: int, roun
         )
 
 
-def pipelined(bench: Bench, tree: Any, kazoo: Any, raw: Callable[[str, str, int], Stretch], calls: int, rounds: int) -> None:
+def pipelined(bench: Bench, tree: Any, kazoo: Any, raw: Raw, calls: int, rounds: int) -> None:
     """A thousand on their way: our rate is to be 60 % of the C program's at least."""
     for parent in ("/made", "/kazoo-made", "/raw-made"):
         tree.create(parent)
@@ -121,7 +124,7 @@ def pipelined(bench: Bench, tree: Any, kazoo: Any, raw: Callable[[str, str, int]
         jobs: dict[str, Job] = {
             "wireproto": lambda ours=ours: ours_async(ours, calls),
             "kazoo": lambda theirs=theirs: kazoo_async(theirs, calls),
-            RAW: lambda verb=verb, path=path: raw(verb, path, calls),
+            RAW: lambda verb=verb, path=path: raw(verb, path, calls, AHEAD),
         }
         bench.compare(
             f"{verb}, 1,000 in flight", calls, jobs, unit="call", rounds=rounds, few={"kazoo": 2}, bars={"kazoo": bar}, rates={RAW: 0.6}

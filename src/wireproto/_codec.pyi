@@ -72,6 +72,32 @@ class Message:
 
 def message_spec(cls: type[Message]) -> tuple[str, int, int, int, tuple[tuple[Any, ...], ...]]: ...
 
+# zookeeper_reply
+class ReplyHeads:
+    """The replies of one ZooKeeper session: `zxid` is the last transaction that any of them carried. Safe for threads."""
+
+    def __init__(self, zxid: int = 0) -> None: ...
+    @property
+    def zxid(self) -> int: ...
+    def take(self, frame: bytes) -> int:
+        """The error code in a reply's header, 0 when there is none. Raises Truncated."""
+    def saw(self, zxid: int) -> None:
+        """Something else carried this transaction."""
+
+class ReplyFields:
+    """Reads chosen fields of a ZooKeeper reply.
+
+    Args:
+        cls: class of the message behind the header.
+        names: its fields to return: one is returned as it is, several as a tuple.
+    """
+
+    cls: type[Message]
+    names: tuple[str, ...]
+    def __init__(self, cls: type[Message], *names: str) -> None: ...
+    def read(self, frame: bytes) -> Any:
+        """Raises Truncated, Malformed."""
+
 # ext_message
 class ExtMessage(Message):
     CODE: ClassVar[int]

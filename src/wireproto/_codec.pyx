@@ -14,6 +14,7 @@ include "_codec_parts/plan_decode.pyx"    # bytes to messages
 include "_codec_parts/plan_encode.pyx"    # messages to bytes
 include "_codec_parts/message_base.pyx"   # Message, the base of generated classes
 include "_codec_parts/ext_message.pyx"    # messages whose fields travel as text
+include "_codec_parts/zookeeper_reply.pyx"  # ZooKeeper's reply header, fields of replies
 include "_codec_parts/rocketmq_header.pyx"  # RemotingCommand: RocketMQ's frame, the binary header
 include "_codec_parts/rocketmq_json.pyx"  # its JSON header
 include "_codec_parts/pool.pyx"          # memory that is used again

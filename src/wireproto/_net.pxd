@@ -15,6 +15,7 @@ cdef struct input_t:        # one connection as the nogil reader sees it
     int error               # errno of a failed recv, or 0
     bint eof
     bint opaque             # TLS: bytes are not ours to scan
+    bint patient            # a recv without MSG_DONTWAIT waits, for PATIENCE at most
     uint32_t cap            # largest frame accepted
     uint8_t *buf            # small frames, and the beginning of big ones
     size_t start, end, room
@@ -78,6 +79,7 @@ cdef class Call(Waitable):
     cdef void settle(self)
     cdef void want(self)
     cdef object outcome(self)
+    cdef object outcome_by(self, double deadline)
 
 
 cdef class Push:
@@ -162,6 +164,8 @@ cdef class Connection:
     cdef void fail(self, object kind, str text)
     cdef void release(self) noexcept
     cdef Call start(self, object token, object buffers, Mailbox mailbox, object timeout_at, object context, bint secret)
+    cdef int expect(self, Call call, object timeout_at) except -1
+    cdef int32_t next_number(self) noexcept
 
 
 cdef class Loop:
@@ -172,6 +176,7 @@ cdef class Loop:
     cdef list conns         # open
     cdef list dying         # closed, their descriptors not yet
     cdef list corked
+    cdef Py_ssize_t corks       # … how many, for the keeper to see without the GIL
     cdef list starved       # connections paused because of fetch_memory
     cdef bint led           # somebody has the role of reading
     cdef bint turning       # … and is between building the poll set and having dispatched
@@ -194,6 +199,7 @@ cdef class Loop:
     cdef long timer_count, timers_dead
     cdef int keeper         # its state
     cdef unsigned long keeper_id
+    cdef long keeper_seen       # `leads` when it lay down
     cdef double keeper_until   # when it wakes by itself
     cdef object keeper_thread
     cdef bint urgent        # replies are on their way that nobody waits for
@@ -225,5 +231,6 @@ cdef class Loop:
     cdef int sit_out(self, Waitable w, double deadline) except -1
     cdef int keeper_reads(self) except -1
     cdef bint keeper_parks(self, double until) noexcept
+    cdef bint only_a_reply(self) noexcept
     cdef int grow_slots(self, Py_ssize_t count) except -1
     cdef int deliver_turn(self, int rc, Py_ssize_t count) except -1

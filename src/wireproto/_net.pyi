@@ -159,6 +159,13 @@ class Connection:
         """
     def call(self, token: int, buffers: Buffers, deadline: float, secret: bool = False) -> bytes:
         """submit and result in one: the fast path of a sync request."""
+    def post(
+        self, word: int, body: bytes, mailbox: Mailbox | None = None, timeout_at: float | None = None, context: Any = None
+    ) -> Call:
+        """submit for protocols whose frames begin with the token, as ZooKeeper's: [int32 next token][int32 word][body]. Raises the same."""
+    def ask(self, word: int, body: bytes, deadline: float) -> bytes | None:
+        """post and result in one: the fast path of a sync request. None: the connection takes nothing now (closed, forked, full), and
+        nothing was sent; `post` says why."""
     def send(self, buffers: Buffers, timeout_at: float | None = None, more: bool = False, secret: bool = False) -> None:
         """Send one way. more=True leaves it in the cork until 16 KB, the next send without it, or a wait."""
     def flush(self) -> None: ...

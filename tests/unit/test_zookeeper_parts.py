@@ -2,19 +2,64 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import pytest
 
-from wireproto.errors import Malformed, OptionError, ProtocolError, UsageError, ValueUnsupported
+from wireproto._codec import ReplyFields, ReplyHeads
+from wireproto.errors import Malformed, OptionError, ProtocolError, Truncated, UsageError, ValueUnsupported
 from wireproto.position import EARLIEST, LATEST, AtTime, LogOffset
 from wireproto.zookeeper import layout, multi, operations
 from wireproto.zookeeper.acl import digest_id
 from wireproto.zookeeper.codes import BadVersion, NotReadOnly, SessionExpired
-from wireproto.zookeeper.messages import ConnectRequest, SetWatches, SetWatches2, Stat
+from wireproto.zookeeper.messages import ConnectRequest, GetDataResponse, SetDataRequest, SetWatches, SetWatches2, Stat
 from wireproto.zookeeper.paths import Chroot, check, parents, sequence_of
 from wireproto.zookeeper.session import Session, State
 from wireproto.zookeeper.watch import CHILD, DATA, EXIST, PACKET, PERSISTENT, RECURSIVE, WatchTable
+
+# -- requests and replies -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data", [None, b"", b"value", bytearray(b"value")])
+@pytest.mark.parametrize("version", [-1, 0, 2**31 - 1])
+@pytest.mark.parametrize("path", ["/", "/größe", "/\U0001f600"])
+def test_a_write_is_put_together_as_its_message_is(path: str, data: bytes | None, version: int) -> None:
+    request = operations.set_data(operations.written(path, path), path, data, version)
+    wanted = SetDataRequest(path=path, data=None if data is None else bytes(data), version=version).encode()
+    assert (request.code, request.body, request.path, request.repeats) == (5, wanted, path, False)
+
+
+def test_a_write_refuses_what_the_wire_cannot_carry() -> None:
+    for data, version in (("text", -1), (b"", 2**31), (b"", 1.5)):
+        with pytest.raises(ValueUnsupported):
+            operations.set_data(b"", "/a", data, version)  # type: ignore[arg-type]
+
+
+def test_reply_heads_know_the_last_transaction() -> None:
+    heads = ReplyHeads()
+    assert [heads.take(struct.pack(">iqi", 1, zxid, err)) for zxid, err in ((7, 0), (5, -101), (9, -4), (-1, 0))] == [0, -101, -4, 0]
+    assert heads.zxid == 9
+    heads.saw(8)
+    assert heads.zxid == 9
+    heads.saw(1 << 40)
+    assert heads.zxid == 1 << 40
+    for cut in range(16):
+        with pytest.raises(Truncated):
+            heads.take(bytes(cut))
+
+
+def test_reply_fields_are_those_of_the_message() -> None:
+    answer = GetDataResponse(data=b"value", stat=Stat(czxid=1, version=3, pzxid=9))
+    frame = bytes(16) + answer.encode()
+    assert ReplyFields(GetDataResponse, "data", "stat").read(frame) == (b"value", answer.stat)
+    assert ReplyFields(GetDataResponse, "stat").read(frame) == answer.stat
+    for cut in range(len(frame)):
+        with pytest.raises(Truncated):
+            ReplyFields(GetDataResponse, "stat").read(frame[:cut])
+    with pytest.raises(Malformed):
+        ReplyFields(GetDataResponse, "stat").read(frame + b"\0")
+
 
 # -- paths ----------------------------------------------------------------------------------------------------------------
 

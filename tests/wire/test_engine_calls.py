@@ -106,6 +106,62 @@ def test_several_threads_on_one_connection(conn: Connection) -> None:
     assert wrong == []
 
 
+def test_requests_that_begin_with_their_token(conn: Connection) -> None:
+    for size in (0, 1, 4095, 4096, 100_000):
+        frame = conn.ask(0x65_000102, b"x" * size, soon())
+        assert frame is not None
+        assert frame[4:] == b"\0\1\2" + b"x" * size
+    calls = [conn.post(0x65_000000, b"%d" % n) for n in range(2000)]
+    assert [call.result(soon())[7:] for call in calls] == [b"%d" % n for n in range(2000)]
+    assert [call.token for call in calls] == list(range(6, 2006))
+    with pytest.raises(TimedOut):
+        conn.ask(0x6E_000000, b"never answered", soon(0.05))
+    conn.close()
+    assert conn.ask(0x65_000000, b"", soon()) is None, "nothing was sent"
+    with pytest.raises(Disconnected):
+        conn.post(0x65_000000, b"")
+
+
+def waiting(conn: Connection, verb: int, payload: bytes) -> tuple[threading.Thread, list[object]]:
+    """A thread that waits for the only reply there is to wait for: by recv itself, not by poll."""
+    outcome: list[object] = []
+
+    def wait() -> None:
+        try:
+            outcome.append(conn.ask(verb << 24, payload, soon(20)))
+        except Exception as why:
+            outcome.append(why)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    while not conn.pending:
+        time.sleep(0.001)
+    return thread, outcome
+
+
+def test_others_are_served_while_a_thread_waits_for_the_only_reply(loop: Loop, port: int) -> None:
+    first = connect(loop, port)
+    thread, outcome = waiting(first, ord("n"), b"")
+    done = Event(loop)
+    box = Mailbox(loop, lambda call: done.set(call.frame))
+    token = first.next_token()
+    begin = time.monotonic()
+    first.submit(token, struct.pack(">i", token) + b"e", box)  # nobody waits for it yet
+    assert done.wait(soon()) == struct.pack(">i", token)
+    assert ask(connect(loop, port), b"e", b"another connection") == b"another connection"
+    assert time.monotonic() - begin < LATE
+    first.close("enough")
+    thread.join(5)
+    assert isinstance(outcome[0], Disconnected)
+
+
+def test_a_peer_that_dies_is_seen_by_who_waits_for_the_only_reply(conn: Connection) -> None:
+    thread, outcome = waiting(conn, ord("k"), b"")
+    thread.join(5)
+    assert isinstance(outcome[0], Disconnected)
+    assert "closed by the peer" in str(outcome[0])
+
+
 def test_one_loop_reads_all_its_connections(loop: Loop, port: int) -> None:
     conns = [connect(loop, port) for _ in range(12)]
     calls = []

@@ -104,6 +104,9 @@ cdef class Connection:
         return failure[0](text, peer=self.peer)
 
     def next_token(self):
+        return self.next_number()
+
+    cdef int32_t next_number(self) noexcept:
         self.tokens = self.tokens + 1 if self.tokens < 0x7fffffff else 1
         return self.tokens
 
@@ -112,7 +115,16 @@ cdef class Connection:
 
     def call(self, token, buffers, double deadline, bint secret=False):
         cdef Call call = self.start(token, buffers, None, deadline, None, secret)
-        return call.result(deadline)
+        return call.outcome_by(deadline)
+
+    def post(self, int32_t word, bytes body not None, Mailbox mailbox=None, timeout_at=None, context=None):
+        self.make_room(timeout_at)
+        return start_numbered(self, word, body, mailbox, timeout_at, context)
+
+    def ask(self, int32_t word, bytes body not None, double deadline):
+        if self.failure is not None or self.loop.forked or self.out.size > UNSENT_CAP:
+            return None
+        return start_numbered(self, word, body, None, None, None).outcome_by(deadline)
 
     def take_stream(self, stream):
         """A connected socket, detached from its Python object, or a TLS stream after its handshake."""
@@ -121,35 +133,37 @@ cdef class Connection:
         else:
             stream.setblocking(False)
             self.input.fd = stream.detach()
+            self.input.patient = be_patient(self.input.fd, PATIENCE)
 
     cdef Call start(self, object token, object buffers, Mailbox mailbox, object timeout_at, object context, bint secret):
         cdef Call call
         self.make_room(timeout_at)
-        call = Call.__new__(Call)
-        call.loop = self.loop
-        call.conn = self
-        call.token = token
-        call.context = context
-        call.mailbox = mailbox
+        call = new_call(self, token, mailbox, context)
         call.secret = secret
         if token in self.calls:
             raise ValueError(f"token {token} is already pending on the connection to {self.peer}")
         self.put(buffers, secret)
         if self.failure is not None:
             raise self.describe(self.failure)
-        self.calls[token] = call
+        self.expect(call, timeout_at)
+        return call
+
+    cdef int expect(self, Call call, object timeout_at) except -1:
+        """Its frame is queued: have it sent, its reply known."""
+        self.calls[call.token] = call
         self.expected += 1
-        if mailbox is not None and mailbox.handler is not None:
-            self.loop.errands += 1
-        if mailbox is not None and timeout_at is not None:
-            call.timer = self.loop.add_timer(timeout_at, call._expire, ())
+        if call.mailbox is not None:
+            if call.mailbox.handler is not None:
+                self.loop.errands += 1
+            if timeout_at is not None:
+                call.timer = self.loop.add_timer(timeout_at, call._expire, ())
         if self.expected == 1 or self.out.size >= OWN_SEGMENT:
             self.push_out()
         else:
             self.cork()
         if self.loop.interrupted is not None:
             self.loop.raise_interrupted()
-        return call
+        return 0
 
     def send(self, buffers, timeout_at=None, bint more=False, bint secret=False):
         self.make_room(timeout_at)
@@ -229,6 +243,7 @@ cdef class Connection:
         if not self.corked:
             self.corked = True
             self.loop.corked.append(self)
+            self.loop.corks = len(self.loop.corked)
             if self.loop.polling:
                 self.loop.poke()
         return 0

@@ -6,7 +6,7 @@
 # object that will be handed out; that object grows in steps as bytes arrive, so a lying length allocates nothing to speak of.
 # While much of a big frame is still to come, the socket is told to wake us for as much as MARK at once (SO_RCVLOWAT), never for more than
 # the frame still needs: a wake-up a segment costs more than the copying. Should a kernel hold more than it wakes us for (fat segments
-# can fill its buffer before), PATIENCE ends the wait.
+# can fill its buffer before), MARK_PATIENCE ends the wait.
 # May assume: one thread at a time (the one that has the role). Must not: touch a Python object.
 
 cdef enum:
@@ -14,9 +14,10 @@ cdef enum:
     BIG = 16384
     FIRST_STEP = 1 << 22      # first allocation for a big frame, of which no page is touched before its time; doubled when it is full
     MARK = 1 << 17
+    PATIENCE = 5000           # microseconds that a recv waits by itself
 
 
-cdef double PATIENCE = 0.02
+cdef double MARK_PATIENCE = 0.02
 
 
 cdef inline bint attention(input_t *c) noexcept nogil:
@@ -29,7 +30,8 @@ cdef inline bint attention(input_t *c) noexcept nogil:
     return frame_state(c.buf + c.start, c.end - c.start, c.cap, &length) != FRAME_PARTIAL or length >= BIG
 
 
-cdef inline void receive(input_t *c) noexcept nogil:
+cdef inline int receive(input_t *c, int flags) noexcept nogil:
+    """One recv; whether it brought something, be it an end or an error."""
     cdef ssize_t got
     cdef uint8_t *p
     cdef size_t room
@@ -43,7 +45,7 @@ cdef inline void receive(input_t *c) noexcept nogil:
             c.start = 0
         p = c.buf + c.end
         room = c.room - c.end
-    got = recv(c.fd, p, room, MSG_DONTWAIT)
+    got = recv(c.fd, p, room, flags)
     if got > 0:
         c.received += got
         if c.big != NULL:
@@ -52,8 +54,11 @@ cdef inline void receive(input_t *c) noexcept nogil:
             c.end += got
     elif got == 0:
         c.eof = True
-    elif errno != EAGAIN and errno != EINTR:
+    elif errno == EAGAIN or errno == EINTR:
+        return False
+    else:
         c.error = errno
+    return True
 
 
 cdef bint set_mark(input_t *c) noexcept nogil:
@@ -73,14 +78,26 @@ cdef bint set_mark(input_t *c) noexcept nogil:
     return wanted > 1
 
 
+cdef int receive_patiently(input_t *c) noexcept nogil:
+    """A recv that waits by itself, for PATIENCE at most: what a call costs is the kernel's part most of all, and this spares it a poll.
+
+    Who waits here hears no wake-up but the end of the connection, so it is for those who wait for a reply on the only connection there is.
+    Returns 1: look at the connection; 0: wait by poll (nothing came, or not all of a frame); -1: a signal.
+    """
+    set_mark(c)
+    if not receive(c, 0):
+        return -1 if errno == EINTR else 0
+    return attention(c)
+
+
 cdef bint look_again(pollfd *fds, input_t **slots, Py_ssize_t count) noexcept nogil:
-    """After PATIENCE: read below the marks. Whether a slot needs the GIL."""
+    """After MARK_PATIENCE: read below the marks. Whether a slot needs the GIL."""
     cdef bint wanted = False
     cdef Py_ssize_t i
     for i in range(count):
         slots[i].revents = 0
         if slots[i].mark > 1 and fds[i + 1].events & POLLIN:
-            receive(slots[i])
+            receive(slots[i], MSG_DONTWAIT)
             if attention(slots[i]):
                 wanted = True
     return wanted
@@ -101,7 +118,7 @@ cdef int poll_and_receive(pollfd *fds, input_t **slots, Py_ssize_t count, double
             if set_mark(slots[i]):
                 marked = True
         left = until - now()
-        n = poll(fds, count + 1, milliseconds(PATIENCE if marked and left > PATIENCE else left))
+        n = poll(fds, count + 1, milliseconds(MARK_PATIENCE if marked and left > MARK_PATIENCE else left))
         if n < 0:
             return -1 if errno == EINTR else -2
         if n == 0:
@@ -116,9 +133,9 @@ cdef int poll_and_receive(pollfd *fds, input_t **slots, Py_ssize_t count, double
             if not fds[i + 1].revents:
                 continue
             if fds[i + 1].revents & POLLIN:
-                receive(slots[i])
+                receive(slots[i], MSG_DONTWAIT)
             elif fds[i + 1].revents & (POLLERR | POLLHUP | POLLNVAL):
-                receive(slots[i])                 # tells the error by its errno, or an end
+                receive(slots[i], MSG_DONTWAIT)                 # tells the error by its errno, or an end
             if fds[i + 1].revents & POLLOUT or attention(slots[i]):
                 wanted = True
         if wanted:

@@ -286,6 +286,7 @@ cdef class Loop:
         cdef int rc
         cdef short events
         cdef bint fresh = False
+        cdef bint patient
         if self.slot_room < len(self.conns):
             self.grow_slots(len(self.conns))
         fds = <pollfd *>self.pollfds
@@ -304,10 +305,17 @@ cdef class Loop:
             conn.input.received = 0
             slots[count] = conn.input
             count += 1
+        patient = count == 1 and until > 0 and self.only_a_reply() and until - now() > 4e-6 * PATIENCE
         self.turning = True
         self.polling = True
         with nogil:
-            rc = poll_and_receive(fds, slots, count, until)
+            rc = 0
+            if patient:
+                rc = receive_patiently(slots[0])
+                if rc == 1:
+                    fds[1].revents = POLLIN
+            if rc == 0:
+                rc = poll_and_receive(fds, slots, count, until)
         self.polling = False
         self.clock = now()
         if self.forked:
@@ -322,6 +330,14 @@ cdef class Loop:
             if self.dying:
                 self.reap()
         return -2 if rc == -1 else rc != 0 or fresh
+
+    cdef bint only_a_reply(self) noexcept:
+        """Whether this thread waits for a reply on the one connection there is, and this one can be waited for without poll."""
+        cdef Connection conn
+        if self.target is None or type(self.target) is not Call:
+            return False
+        conn = (<Call>self.target).conn
+        return conn.input != NULL and conn.input.patient and not conn.blocked and self.slots[0] == conn.input
 
     cdef int deliver_turn(self, int rc, Py_ssize_t count) except -1:
         cdef Py_ssize_t i
@@ -381,6 +397,7 @@ cdef class Loop:
         cdef Connection conn
         while self.corked:
             conn = self.corked.pop()
+            self.corks = len(self.corked)
             conn.corked = False
             conn.push_out()
         return 0
@@ -479,10 +496,10 @@ cdef class Loop:
 
     def _keep(self):
         """The keeper thread."""
-        cdef long seen = -1
         cdef double until
         cdef bint quiet = False                   # nobody has read for a whole KEEPER_X
         self.keeper_id = PyThread_get_thread_ident()
+        self.keeper_seen = -1
         while not self.forked:
             self.keeper = KEEPER_RUNS
             self.run_timers()
@@ -496,22 +513,24 @@ cdef class Loop:
             if self.tasks:
                 continue
             until = FOREVER
-            if self.conns and not (self.led and seen == self.leads):
+            if self.conns and not (self.led and self.keeper_seen == self.leads):
                 until = now() + KEEPER_X
-            seen = self.leads
-            quiet = not self.keeper_parks(until) and not self.led and seen == self.leads and until < FOREVER
+            quiet = not self.keeper_parks(until) and not self.led and self.keeper_seen == self.leads and until < FOREVER
         self.keeper = KEEPER_GONE
 
     cdef bint keeper_parks(self, double until) noexcept:
-        """Sleep until then, the next timer, or a kick; whether it was a kick."""
-        cdef double left
+        """Sleep until then, the next timer, or a kick; whether it was a kick. While threads go on reading it sleeps again without the GIL."""
         cdef double timer = self.next_timer()
         cdef int rc
         self.keeper = KEEPER_DEEP if until == FOREVER else KEEPER_PARKED
-        self.keeper_until = timer if timer < until else until
-        left = self.keeper_until - now()
         with nogil:
-            rc = PyThread_acquire_lock_timed(self.park, microseconds(left), 0)
+            while True:
+                self.keeper_seen = self.leads
+                self.keeper_until = timer if timer < until else until
+                rc = PyThread_acquire_lock_timed(self.park, microseconds(self.keeper_until - now()), 0)
+                if rc == LOCK_ACQUIRED or until == FOREVER or timer <= until or self.keeper_seen == self.leads or self.corks:
+                    break
+                until = now() + KEEPER_X
         self.keeper = KEEPER_RUNS
         self.keeper_until = 0
         if rc == LOCK_ACQUIRED:

@@ -86,8 +86,21 @@ cdef extern from * nogil:
     #endif
         return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
     }
+    #ifdef __linux__
+    #include <fcntl.h>
+    #include <sys/time.h>
+    static int wp_be_patient(int fd, long us) {
+        /* A blocking descriptor: everything but a patient recv says MSG_DONTWAIT. */
+        struct timeval t = {us / 1000000, us % 1000000};
+        int flags = fcntl(fd, F_GETFL);
+        return flags >= 0 && setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t) == 0 && fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) == 0;
+    }
+    #else
+    #define wp_be_patient(fd, us) 0
+    #endif
     """
     double now "wp_now"()
+    bint be_patient "wp_be_patient"(int fd, long us)
     int MSG_NOSIGNAL
 
 cdef enum:

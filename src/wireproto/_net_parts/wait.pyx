@@ -35,9 +35,6 @@ cdef class Seat:
 
 
 cdef class Waitable:
-    def __cinit__(self, *args, **kwargs):
-        self.seats = None
-
     cdef void wake(self) noexcept:
         """It is ready now: free whoever sits on it."""
         cdef Seat seat
@@ -64,6 +61,16 @@ cdef class Waitable:
 cdef object build_error(tuple failure, str peer):
     """A fresh error for each raise: two threads must not share a traceback."""
     return failure[0](failure[1], peer=peer)
+
+
+cdef Call new_call(Connection conn, object token, Mailbox mailbox, object context):
+    cdef Call call = Call.__new__(Call)
+    call.loop = conn.loop
+    call.conn = conn
+    call.token = token
+    call.context = context
+    call.mailbox = mailbox
+    return call
 
 
 cdef class Call(Waitable):
@@ -149,6 +156,9 @@ cdef class Call(Waitable):
         return bool(self.ready)
 
     def result(self, double deadline):
+        return self.outcome_by(deadline)
+
+    cdef object outcome_by(self, double deadline):
         cdef int done = self.ready
         if not done:
             if self.late:

@@ -25,7 +25,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from struct import Struct
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .._net import WATCHES, Call, Event, Mailbox
@@ -61,10 +60,6 @@ IF_EXISTS = "exists"
 """Kind of an exists call's watch, which depends on the answer: `DATA` or `EXIST`."""
 
 log = logging.getLogger("wireproto.zookeeper")
-_HEAD = Struct(">ii").pack
-"""A RequestHeader (xid, code); every request has one, so it does not take the way of other messages."""
-_REPLY = Struct(">iqi").unpack_from
-"""A ReplyHeader: xid, zxid, err."""
 _AUTH, _SET_WATCHES, _PING = -4, -8, -2
 _STATES = {
     State.CONNECTED: KeeperState.SYNC_CONNECTED,
@@ -110,6 +105,7 @@ class Link:
         delays: Callable[[], Iterator[float]],
     ) -> None:
         self.session = session
+        self._heads = session.heads
         self.root = root
         self.watches = WatchTable()
         self.dispatcher = Dispatcher(loop.name or "zookeeper")
@@ -137,22 +133,27 @@ class Link:
     def call(self, request: Request[T], deadline: float, watching: Watching | None = None) -> T:
         """Send one request and read its reply; see the module's table for what a lost connection does."""
         failures = 0
+        heads = self._heads.take
         while True:
             conn = self._conn or self.connection(deadline)
-            sent = None
+            sent, frame = True, None
             try:
-                if watching is None:  # the short way; as `submit`
-                    if len(request.body) > self._max_body:
-                        self._fits(request)
-                    xid = conn.next_token()
-                    sent = conn.submit(xid, (_HEAD(xid, request.code), request.body), None, deadline)
-                else:
-                    sent = self.submit(request, deadline, watching)
-                    conn = sent.conn
-                return self.read(request, sent.result(deadline), conn)
+                if watching is None and len(request.body) <= self._max_body:
+                    frame = conn.ask(request.code, request.body, deadline)
+                if frame is None:  # a watch to be noted, or the connection takes nothing just now
+                    sent = False
+                    waiting = self.submit(request, deadline, watching)
+                    sent, conn = True, waiting.conn
+                    frame = waiting.result(deadline)
+                if heads(frame) == 0:
+                    return request.read(frame)
+                return self.read(request, frame, conn)
+            except ProtocolError as why:  # bytes that are no reply
+                conn.close(str(why))
+                raise why.with_context(peer=conn.peer) from None
             except Disconnected as why:
                 self._lost(conn, why)
-                if sent is None:  # nothing left this machine
+                if not sent:  # nothing left this machine
                     continue
                 if not request.repeats:
                     raise ConnectionLoss(f"{request.path}: {why.text}", peer=conn.peer) from why
@@ -170,19 +171,16 @@ class Link:
         self._fits(request)
         while True:
             conn = self._conn or self.connection(deadline)
-            xid = conn.next_token()
-            parts = (_HEAD(xid, request.code), request.body)
             try:
-                return conn.submit(xid, parts, None if watching is None else self._events, deadline, watching)
+                return conn.post(request.code, request.body, None if watching is None else self._events, deadline, watching)
             except Disconnected as why:  # nothing was sent
                 self._lost(conn, why)
 
     def submit_on(self, conn: Connection, request: Request[Any]) -> Call:
         """Send one request on this connection or not at all (Disconnected): for senders that keep an order over a reconnect."""
         self._fits(request)
-        xid = conn.next_token()
         try:
-            return conn.submit(xid, (_HEAD(xid, request.code), request.body))
+            return conn.post(request.code, request.body)
         except Disconnected as why:
             self._lost(conn, why)
             raise
@@ -190,12 +188,7 @@ class Link:
     def read(self, request: Request[T], frame: bytes, conn: Connection) -> T:
         """A reply's value, or its typed error. Bytes that are no reply cost the connection."""
         try:
-            if len(frame) < HEADER:
-                ReplyHeader.decode_from(frame)  # raises
-            _, zxid, err = _REPLY(frame)
-            if zxid > self.session.zxid:
-                with self._lock:
-                    self.session.saw(zxid)
+            err = self._heads.take(frame)
             if err == 0:
                 return request.read(frame)
         except ProtocolError as why:

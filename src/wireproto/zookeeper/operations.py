@@ -8,8 +8,10 @@ follows. May assume: paths are checked and carry the chroot. Must not: know a co
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from struct import Struct
+from typing import Any, Generic, TypeVar
 
+from .._codec import ReplyFields
 from ..errors import BrokerError, ValueUnsupported
 from .acl import OPEN
 from .codes import CreateMode, error
@@ -43,6 +45,7 @@ from .messages import CreateResponse as _CreateResponse
 
 T = TypeVar("T")
 
+_INT = Struct(">i").pack
 HEADER = 16
 """Bytes of a ReplyHeader."""
 NO_NODE = -101
@@ -51,24 +54,29 @@ CREATE2, CONTAINER, TTL, MULTI_READ = 15, 19, 21, 22
 MAX_TTL = (1 << 40) - 1
 
 
-class Request(NamedTuple, Generic[T]):
-    """One operation on its way out.
+class Request(Generic[T]):
+    """One operation on its way out. Not to be changed: requests are kept and sent again.
 
-    Attributes:
+    Args:
         code: operation code.
         body: the encoded record after the header.
-        read: frame and whether it is ok to look behind the header, to the value.
+        read: the frame of a reply without an error to the value.
         path: the node as the caller named it, for errors.
         repeats: sending it twice does no harm, so a lost connection is no error.
         absent: error -101 is the value None.
     """
 
-    code: int
-    body: bytes
-    read: Callable[[bytes], T]
-    path: str = ""
-    repeats: bool = True
-    absent: bool = False
+    __slots__ = ("absent", "body", "code", "path", "read", "repeats")
+
+    def __init__(
+        self, code: int, body: bytes, read: Callable[[bytes], T], path: str = "", repeats: bool = True, absent: bool = False
+    ) -> None:
+        self.code = code
+        self.body = body
+        self.read = read
+        self.path = path
+        self.repeats = repeats
+        self.absent = absent
 
 
 def failure(code: int, request: Request[Any], peer: str | None = None) -> BrokerError:
@@ -83,17 +91,14 @@ def nothing(frame: bytes) -> None:
 # -- reads ----------------------------------------------------------------------------------------------------------------
 
 
-def _read_data(frame: bytes) -> tuple[bytes | None, Stat]:
-    answer = GetDataResponse.decode(frame, start=HEADER)
-    return answer.data, answer.stat
+_read_data: Callable[[bytes], tuple[bytes | None, Stat]] = ReplyFields(GetDataResponse, "data", "stat").read
 
 
 def get(server_path: str, path: str, watch: bool = False) -> Request[tuple[bytes | None, Stat]]:
     return Request(GET, GetDataRequest(path=server_path, watch=watch).encode(), _read_data, path)
 
 
-def _read_exists(frame: bytes) -> Stat | None:
-    return ExistsResponse.decode(frame, start=HEADER).stat
+_read_exists: Callable[[bytes], Stat | None] = ReplyFields(ExistsResponse, "stat").read
 
 
 def exists(server_path: str, path: str, watch: bool = False) -> Request[Stat | None]:
@@ -187,8 +192,7 @@ def _as_bytes(data: Any) -> bytes:
         raise ValueUnsupported(f"a node's data is bytes or None, not {type(data).__name__}") from None
 
 
-def _read_path(frame: bytes) -> str:
-    return _CreateResponse.decode(frame, start=HEADER).path
+_read_path: Callable[[bytes], str] = ReplyFields(_CreateResponse, "path").read
 
 
 def _read_path_stat(frame: bytes) -> str:
@@ -219,11 +223,22 @@ def delete(server_path: str, path: str, version: int = -1) -> Request[None]:
     return Request(DELETE, DeleteRequest(path=server_path, version=version).encode(), nothing, path, repeats=False)
 
 
-def set_data(server_path: str, path: str, data: bytes | None, version: int = -1) -> Request[Stat]:
-    if data is not None and not isinstance(data, bytes):
-        data = _as_bytes(data)  # type: ignore[unreachable]
-    body = SetDataRequest(path=server_path, data=data, version=version).encode()
-    return Request(SET, body, lambda frame: SetDataResponse.decode(frame, start=HEADER).stat, path, repeats=False)
+_read_set: Callable[[bytes], Stat] = ReplyFields(SetDataResponse, "stat").read
+
+
+def written(server_path: str, path: str) -> bytes:
+    """What stands first in every request to write a node: its path, as the wire has it."""
+    return SetDataRequest(path=server_path, data=b"", version=-1).encode()[:-8]
+
+
+def set_data(node: bytes, path: str, data: bytes | None, version: int = -1) -> Request[Stat]:
+    """A write of the node that `written` made the bytes of: [path][int32 length, or -1 for null][data][int32 version]."""
+    if type(data) is not bytes and data is not None:
+        data = _as_bytes(data)
+    if version != -1 and not (isinstance(version, int) and -0x80000000 <= version <= 0x7FFFFFFF):
+        raise ValueUnsupported(f"version {version!r} is no int32")
+    body = node + _INT(-1) + _INT(version) if data is None else b"".join((node, _INT(len(data)), data, _INT(version)))
+    return Request(SET, body, _read_set, path, False)
 
 
 def set_acl(server_path: str, path: str, acl: Sequence[ACL], version: int = -1) -> Request[Stat]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import enum
 
+from .._codec import ReplyHeads
 from ..errors import Malformed
 from .codes import error
 from .messages import ConnectRequest, ConnectResponse, ReplyHeader
@@ -38,7 +39,7 @@ class State(enum.Enum):
 
 
 class Session:
-    """One session. Not thread-safe: the link's lock guards it, but for `saw`.
+    """One session. Not thread-safe: the link's lock guards it, but for `heads` and `saw`.
 
     Args:
         timeout: wanted time-out in seconds; servers clamp it to 2 … 20 of their ticks.
@@ -50,7 +51,7 @@ class Session:
         session_id, password: what another process needs to go on with it.
         timeout: what the server granted, in seconds (what was wanted, before).
         read_only: whether the server of now has no quorum.
-        zxid: last transaction that this client has seen.
+        heads: reads the replies' headers, and so knows the last transaction that this client has seen (`zxid`).
     """
 
     def __init__(self, timeout: float, *, read_only: bool = False, session_id: int = 0, password: bytes = NO_PASSWORD) -> None:
@@ -61,7 +62,7 @@ class Session:
         self.password = password
         self.timeout = timeout
         self.read_only = False
-        self.zxid = 0
+        self.heads = ReplyHeads()
 
     def connect_request(self) -> bytes:
         """The first frame of a connection."""
@@ -112,9 +113,12 @@ class Session:
             self.state = State.NEW
 
     def saw(self, zxid: int) -> None:
-        """A reply or event carried this transaction."""
-        if zxid > self.zxid:
-            self.zxid = zxid
+        """An event carried this transaction. Replies' own go through `heads`."""
+        self.heads.saw(zxid)
+
+    @property
+    def zxid(self) -> int:
+        return self.heads.zxid
 
     @property
     def dead_after(self) -> float:

@@ -11,8 +11,8 @@ illegal path or a frame beyond the servers' limit; `ConnectionLoss` when a write
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
+from time import monotonic
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -22,14 +22,14 @@ from . import operations as op
 from .codes import AddWatchMode, NoAuth, NodeExists, NoNode, NotEmpty, NoWatcher, WatcherType
 from .link import CHILD, DATA, IF_EXISTS, ConnectionLoss, Link, Watching
 from .messages import ACL, AddWatchRequest, CheckWatchesRequest, ClientInfo, ReconfigRequest, RemoveWatchesRequest, Stat, WhoAmIResponse
-from .paths import join
+from .paths import Chroot, join
 from .paths import parents as parents_of
 from .session import State
 from .watch import EXIST, PERSISTENT, RECURSIVE, Callback, Watch
 
 T = TypeVar("T")
 REMEMBERED, REMEMBERED_LENGTH = 512, 200
-"""Requests that a tree keeps of one kind, and characters of a path that it keeps one for."""
+"""Paths that a tree keeps something of, by kind, and characters of a path that it keeps one for."""
 
 
 class Call(Generic[T]):
@@ -61,11 +61,11 @@ class Call(Generic[T]):
 
     def wait(self, timeout: float = 30.0) -> bool:
         """Wait without taking the answer; whether it is there."""
-        return self._sent.wait(time.monotonic() + timeout)
+        return self._sent.wait(monotonic() + timeout)
 
     def result(self, timeout: float = 30.0) -> T:
         """Wait for the answer; returns what the waiting form of the call does, or raises what it raises."""
-        deadline = time.monotonic() + timeout
+        deadline = monotonic() + timeout
         try:
             value = self._link.read(self._request, self._sent.result(deadline), self._sent.conn)
         except Disconnected as why:
@@ -75,6 +75,29 @@ class Call(Generic[T]):
         return value if self._finish is None else self._finish(value)
 
 
+class Known(dict[str, T]):
+    """What is made of a path once, its check and encoding, for nodes that are used again and again. At most `REMEMBERED` of them.
+
+    Args:
+        make: server's path and caller's to what is kept.
+        root: the chroot.
+    """
+
+    __slots__ = ("_make", "_root")
+
+    def __init__(self, make: Callable[[str, str], T], root: Chroot) -> None:
+        self._make = make
+        self._root = root
+
+    def __missing__(self, path: str) -> T:
+        made = self._make(self._root.out(path), path)
+        if len(path) <= REMEMBERED_LENGTH:
+            if len(self) >= REMEMBERED:
+                self.clear()
+            self[path] = made
+        return made
+
+
 class Tree:
     """The tree of nodes. Made by ``client.tree()``; closing it does nothing, the client holds the session."""
 
@@ -82,41 +105,42 @@ class Tree:
         self._link = link
         self._loop = loop
         self._root = link.root
-        self._gets: dict[str, op.Request[tuple[bytes | None, Stat]]] = {}
-        self._looks: dict[str, op.Request[Stat | None]] = {}
+        self._gets = Known(op.get, link.root)
+        self._looks = Known(op.exists, link.root)
+        self._writes = Known(op.written, link.root)
 
     # -- reads ------------------------------------------------------------------------------------------------------------
 
     def get(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> tuple[bytes | None, Stat]:
         """A node's data (None where it has null) and stat. `watch` is called when it is written or deleted."""
         if watch is None:
-            return self._link.call(self._known(self._gets, op.get, path), time.monotonic() + timeout)
+            return self._link.call(self._gets[path], monotonic() + timeout)
         watching = self._watching(DATA, path, watch)
-        return self._link.call(op.get(self._root.out(path), path, watch is not None), time.monotonic() + timeout, watching)
+        return self._link.call(op.get(self._root.out(path), path, watch is not None), monotonic() + timeout, watching)
 
     def get_async(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> Call[tuple[bytes | None, Stat]]:
         if watch is None:
-            return Call(self._link, self._known(self._gets, op.get, path), time.monotonic() + timeout, None, None)
+            return Call(self._link, self._gets[path], monotonic() + timeout, None, None)
         watching = self._watching(DATA, path, watch)
         return self._send(op.get(self._root.out(path), path, watch is not None), timeout, watching=watching)
 
     def exists(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> Stat | None:
         """A node's stat, or None when there is no such node. `watch` is called when it is created, written or deleted."""
         if watch is None:
-            return self._link.call(self._known(self._looks, op.exists, path), time.monotonic() + timeout)
+            return self._link.call(self._looks[path], monotonic() + timeout)
         watching = self._watching(IF_EXISTS, path, watch)
-        return self._link.call(op.exists(self._root.out(path), path, watch is not None), time.monotonic() + timeout, watching)
+        return self._link.call(op.exists(self._root.out(path), path, watch is not None), monotonic() + timeout, watching)
 
     def exists_async(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> Call[Stat | None]:
         if watch is None:
-            return Call(self._link, self._known(self._looks, op.exists, path), time.monotonic() + timeout, None, None)
+            return Call(self._link, self._looks[path], monotonic() + timeout, None, None)
         watching = self._watching(IF_EXISTS, path, watch)
         return self._send(op.exists(self._root.out(path), path, watch is not None), timeout, watching=watching)
 
     def children(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> tuple[list[str], Stat]:
         """Names of a node's children, in no order, and its stat. `watch` is called when one comes or goes, or the node is deleted."""
         watching = self._watching(CHILD, path, watch)
-        return self._link.call(op.children(self._root.out(path), path, watch is not None), time.monotonic() + timeout, watching)
+        return self._link.call(op.children(self._root.out(path), path, watch is not None), monotonic() + timeout, watching)
 
     def children_async(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> Call[tuple[list[str], Stat]]:
         watching = self._watching(CHILD, path, watch)
@@ -124,31 +148,20 @@ class Tree:
 
     def get_acl(self, path: str, *, timeout: float = 30.0) -> tuple[tuple[ACL, ...], Stat]:
         """A node's access list and stat; `stat.aversion` is the list's version."""
-        return self._link.call(op.get_acl(self._root.out(path), path), time.monotonic() + timeout)
+        return self._link.call(op.get_acl(self._root.out(path), path), monotonic() + timeout)
 
     def sync(self, path: str = "/", *, timeout: float = 30.0) -> str:
         """Let the server catch up with the leader: reads after this see everything written before it. Returns the path."""
-        return self._root.back(self._link.call(op.sync(self._root.out(path), path), time.monotonic() + timeout))
+        return self._root.back(self._link.call(op.sync(self._root.out(path), path), monotonic() + timeout))
 
     def ephemerals(self, prefix: str = "/", *, timeout: float = 30.0) -> list[str]:
         """Paths of this session's ephemeral nodes that begin with `prefix` (servers from 3.6)."""
-        found = self._link.call(op.ephemerals(self._root.out(prefix), prefix), time.monotonic() + timeout)
+        found = self._link.call(op.ephemerals(self._root.out(prefix), prefix), monotonic() + timeout)
         return [self._root.back(path) for path in found]
 
     def count(self, path: str = "/", *, timeout: float = 30.0) -> int:
         """How many nodes lie below a path, at any depth (servers from 3.6)."""
-        return self._link.call(op.count(self._root.out(path), path), time.monotonic() + timeout)
-
-    def _known(self, known: dict[str, op.Request[T]], make: Callable[[str, str], op.Request[T]], path: str) -> op.Request[T]:
-        """The request of a path, checked and encoded once for nodes that are read again and again."""
-        if type(path) is str and (found := known.get(path)) is not None:
-            return found
-        request = make(self._root.out(path), path)
-        if len(path) <= REMEMBERED_LENGTH:
-            if len(known) >= REMEMBERED:
-                known.clear()
-            known[path] = request
-        return request
+        return self._link.call(op.count(self._root.out(path), path), monotonic() + timeout)
 
     # -- writes -----------------------------------------------------------------------------------------------------------
 
@@ -178,7 +191,7 @@ class Tree:
         Raises:
             NodeExists, NoNode (no parent), NoChildrenForEphemerals.
         """
-        deadline = time.monotonic() + timeout
+        deadline = monotonic() + timeout
         kind: dict[str, Any] = {"ephemeral": ephemeral, "sequence": sequence, "container": container, "ttl": ttl, "acl": acl}
         request = op.create(self._root.out(path, sequence=sequence), path, data, **kind)
         try:
@@ -198,23 +211,23 @@ class Tree:
     def create2(self, path: str, data: bytes | None = b"", *, timeout: float = 30.0, **kind: Any) -> tuple[str, Stat]:
         """As `create`, without `parents`; returns the new node's stat too (servers from 3.5)."""
         request = op.create2(self._root.out(path, sequence=bool(kind.get("sequence"))), path, data, **kind)
-        made, stat = self._link.call(request, time.monotonic() + timeout)
+        made, stat = self._link.call(request, monotonic() + timeout)
         return self._root.back(made), stat
 
     def ensure(self, path: str, *, acl: Sequence[ACL] | None = None, timeout: float = 30.0) -> bool:
         """See that a node and those above it exist; whether it had to be created."""
-        return self._ensure(path, acl, time.monotonic() + timeout)
+        return self._ensure(path, acl, monotonic() + timeout)
 
     def set(self, path: str, data: bytes | None, *, version: int = -1, timeout: float = 30.0) -> Stat:
         """Write a node's data; `version` demands that it has this data version (-1: any). Returns the new stat."""
-        return self._link.call(op.set_data(self._root.out(path), path, data, version), time.monotonic() + timeout)
+        return self._link.call(op.set_data(self._writes[path], path, data, version), monotonic() + timeout)
 
     def set_async(self, path: str, data: bytes | None, *, version: int = -1, timeout: float = 30.0) -> Call[Stat]:
-        return self._send(op.set_data(self._root.out(path), path, data, version), timeout)
+        return Call(self._link, op.set_data(self._writes[path], path, data, version), monotonic() + timeout, None, None)
 
     def delete(self, path: str, *, version: int = -1, recursive: bool = False, timeout: float = 30.0) -> None:
         """Delete a node; `recursive` deletes what is below it first. Raises NoNode, NotEmpty, BadVersion."""
-        deadline = time.monotonic() + timeout
+        deadline = monotonic() + timeout
         request = op.delete(self._root.out(path), path, version)
         if not recursive:
             self._link.call(request, deadline)
@@ -239,7 +252,7 @@ class Tree:
 
     def set_acl(self, path: str, acl: Sequence[ACL], *, version: int = -1, timeout: float = 30.0) -> Stat:
         """Replace a node's access list; `version` demands that the list has this version (`stat.aversion`)."""
-        return self._link.call(op.set_acl(self._root.out(path), path, acl, version), time.monotonic() + timeout)
+        return self._link.call(op.set_acl(self._root.out(path), path, acl, version), monotonic() + timeout)
 
     def multi(self, operations: Sequence[multi_module.Operation], *, timeout: float = 30.0) -> list[Any]:
         """Do all of the operations or none: `Create`, `Delete`, `Set`, `Check` of ``wireproto.zookeeper.multi``; or read several
@@ -250,7 +263,7 @@ class Tree:
         Raises:
             the error of the write that failed, with its place as `index`; nothing was done.
         """
-        return self._link.call(multi_module.request(operations, self._root), time.monotonic() + timeout)
+        return self._link.call(multi_module.request(operations, self._root), monotonic() + timeout)
 
     def multi_async(self, operations: Sequence[multi_module.Operation], *, timeout: float = 30.0) -> Call[list[Any]]:
         return self._send(multi_module.request(operations, self._root), timeout)
@@ -270,7 +283,7 @@ class Tree:
         mode = AddWatchMode.PERSISTENT_RECURSIVE if recursive else AddWatchMode.PERSISTENT
         body = AddWatchRequest(path=self._root.out(path), mode=int(mode)).encode()
         request = op.Request(106, body, op.nothing, path)
-        self._link.call(request, time.monotonic() + timeout, self._watching(RECURSIVE if recursive else PERSISTENT, path, callback))
+        self._link.call(request, monotonic() + timeout, self._watching(RECURSIVE if recursive else PERSISTENT, path, callback))
 
     def remove_watch(self, path: str, callback: Callback | None = None, *, timeout: float = 30.0) -> None:
         """Take back one callback of a path, or all. Raises NoWatcher when there is none."""
@@ -284,7 +297,7 @@ class Tree:
             return  # somebody else's callback needs the server's watch
         body = RemoveWatchesRequest(path=self._root.out(path), type=int(WatcherType.ANY)).encode()
         try:
-            self._link.call(op.Request(18, body, op.nothing, path), time.monotonic() + timeout)
+            self._link.call(op.Request(18, body, op.nothing, path), monotonic() + timeout)
         except NoWatcher:
             return  # it has fired meanwhile, or the server knows it by another connection
 
@@ -292,7 +305,7 @@ class Tree:
         """Whether the server has a watch of this type of ours on a path (servers from 3.5)."""
         body = CheckWatchesRequest(path=self._root.out(path), type=int(type)).encode()
         try:
-            self._link.call(op.Request(17, body, op.nothing, path), time.monotonic() + timeout)
+            self._link.call(op.Request(17, body, op.nothing, path), monotonic() + timeout)
         except NoWatcher:
             return False
         return True
@@ -328,7 +341,7 @@ class Tree:
         secret = credential.encode() if isinstance(credential, str) else bytes(credential)
         if not secret:
             raise ValueUnsupported("an empty credential")
-        self._link.identify(scheme, secret, time.monotonic() + timeout)
+        self._link.identify(scheme, secret, monotonic() + timeout)
 
     def whoami(self, *, timeout: float = 30.0) -> tuple[ClientInfo, ...]:
         """The identities that the server has for this connection (servers from 3.7)."""
@@ -336,7 +349,7 @@ class Tree:
         def read(frame: bytes) -> tuple[ClientInfo, ...]:
             return tuple(WhoAmIResponse.decode(frame, start=op.HEADER).client_info or ())
 
-        return self._link.call(op.Request(107, b"", read), time.monotonic() + timeout)
+        return self._link.call(op.Request(107, b"", read), monotonic() + timeout)
 
     def config(self, *, watch: Callback | None = None, timeout: float = 30.0) -> tuple[bytes | None, Stat]:
         """The ensemble's configuration (``server.1=…`` lines and its version) and the stat of its node, whatever the chroot."""
@@ -353,7 +366,7 @@ class Tree:
     ) -> tuple[bytes | None, Stat]:
         """Change the ensemble (``server.4=host:2888:3888;2181``, …); returns the new configuration and its stat."""
         body = ReconfigRequest(joining_servers=joining, leaving_servers=leaving, new_members=members, cur_config_id=config).encode()
-        return self._link.call(op.Request(16, body, op._read_data, "/zookeeper/config", repeats=False), time.monotonic() + timeout)
+        return self._link.call(op.Request(16, body, op._read_data, "/zookeeper/config", repeats=False), monotonic() + timeout)
 
     def close(self, timeout: float = 30.0) -> None:
         """Nothing: the session belongs to the client."""
@@ -373,7 +386,7 @@ class Tree:
         finish: Callable[[Any], T] | None = None,
         watching: Watching | None = None,
     ) -> Call[T]:
-        return Call(self._link, request, time.monotonic() + timeout, finish, watching)
+        return Call(self._link, request, monotonic() + timeout, finish, watching)
 
     def _watching(self, kind: str, path: str, callback: Callback | None) -> Watching | None:
         if callback is None:
@@ -418,11 +431,11 @@ class Tree:
                 continue
             below += (join(node, name) for name in names)
         calls: list[Call[None]] = [
-            self._send(op.delete(self._root.out(node), node), deadline - time.monotonic()) for node in reversed(below[1:])
+            self._send(op.delete(self._root.out(node), node), deadline - monotonic()) for node in reversed(below[1:])
         ]
         for node, call in zip(reversed(below[1:]), calls, strict=True):
             try:
-                call.result(deadline - time.monotonic())
+                call.result(deadline - monotonic())
             except (NoNode, ConnectionLoss):
                 continue
             except NotEmpty:
