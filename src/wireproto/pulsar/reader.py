@@ -146,7 +146,6 @@ class PulsarReader(OneThread):
             for cursor in self._cursors.values():
                 if cursor.error is not None:
                     raise cursor.error
-            waiting = any(cursor.bounded_by_end and not cursor.done for cursor in self._cursors.values())
             until = min(deadline, self._checked + IDLE_CHECK)
             got = self._feed.next(until)
             now = time.monotonic()
@@ -156,7 +155,7 @@ class PulsarReader(OneThread):
                         self._retire(part)  # the topic is terminated: there will never be more
                 if now >= self._checked + IDLE_CHECK:
                     self._acknowledge()
-                    if waiting:
+                    if any(cursor.bounded_by_end and not cursor.done for cursor in self._cursors.values()):
                         self._check_ends(max(deadline, now + 1.0))
                     self._checked = time.monotonic()
                 if time.monotonic() >= deadline:
@@ -179,8 +178,9 @@ class PulsarReader(OneThread):
             before=cursor.before,
             columns=self._options.columns,
         )
-        part.handed(sum(fact.permits for fact in facts), sum(map(len, frames)))
+        part.handed(sum([fact.permits for fact in facts]), sum(map(len, frames)))
         kept = len(columns)
+        passed = None
         for fact in facts:
             if fact.error is not None and self._options.on_corrupt == "raise":
                 place = MessageId(self.topic, part.partition, fact.ledger, fact.entry)
@@ -189,13 +189,18 @@ class PulsarReader(OneThread):
                 break
             if cursor.until is not None and fact.publish_time >= cursor.until:
                 kept = fact.start
+                if passed is not None:
+                    cursor.handed(passed.ledger, passed.entry)
+                    passed = None
                 cursor.stop_at(MessageId(self.topic, part.partition, fact.ledger, fact.entry))
                 cursor.done = True
                 break
-            cursor.handed(fact.ledger, fact.entry)
+            passed = fact
             if cursor.reached(fact.ledger, fact.entry):
                 cursor.done = True
                 break
+        if passed is not None:
+            cursor.handed(passed.ledger, passed.entry)
         if cursor.done:
             self._retire(part)
         if kept != len(columns):
