@@ -107,7 +107,20 @@ class TestRoute:
     def test_queues_added_to_a_broker_in_the_middle_do_not_shift_others(self) -> None:
         first = Route.build("t", route_data(("a", 2, 2, 6), ("b", 2, 2, 6)))
         grown = Route.build("t", route_data(("a", 4, 4, 6), ("b", 4, 4, 6)), first)
-        assert [(q.broker, q.queue_id) for q in grown.queues] == [("a", 0), ("a", 1), ("b", 0), ("b", 1), ("b", 2), ("b", 3)]
+        places = [("a", 0), ("a", 1), ("b", 0), ("b", 1), ("a", 2), ("a", 3), ("b", 2), ("b", 3)]
+        assert [(q.broker, q.queue_id) for q in grown.queues] == places
+        assert [q.partition for q in grown.queues] == list(range(8))
+        assert grown.brokers == {"a": 4, "b": 4}
+        assert Route.build("t", route_data(("a", 2, 2, 6), ("b", 3, 3, 6)), grown).writable() == (*grown.queues[:4], grown.queues[6])
+
+    def test_keys_go_where_a_client_that_never_saw_fewer_queues_sends_them(self) -> None:
+        now = route_data(("a", 4, 4, 6), ("b", 4, 4, 6), ("c", 1, 1, 6))
+        fresh = Route.build("t", now)
+        for before in (route_data(("a", 2, 2, 6), ("b", 2, 2, 6)), route_data(("c", 1, 1, 6), ("b", 3, 3, 6))):
+            grown = Route.build("t", now, Route.build("t", before))
+            for number in range(50):
+                ours, theirs = (route.queues[route.by_hash(number)] for route in (grown, fresh))
+                assert (ours.broker, ours.queue_id) == (theirs.broker, theirs.queue_id)
 
     def test_key_goes_where_java_hash_says(self) -> None:
         route = Route.build("t", route_data(("a", 4, 4, 6)))

@@ -79,7 +79,7 @@ class RocketAdmin:
             )
             for queue in route.queues
         )
-        return TopicInfo(topic, partitions, {"brokers": dict(route.brokers)})
+        return TopicInfo(topic, partitions, {"brokers": route.brokers})
 
     def create_topic(
         self, topic: str, *, partitions: int = 1, config: Mapping[str, str] | None = None, timeout: float = 30.0

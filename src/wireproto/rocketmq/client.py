@@ -8,6 +8,7 @@ consumer, since a broker tells the members of a group apart by connection.
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import threading
@@ -43,6 +44,13 @@ if TYPE_CHECKING:
     from .requests import Body
 
 R = TypeVar("R")
+
+
+@functools.lru_cache(1024)
+def _parsed(address: str) -> Address:
+    """Which of a program's few addresses it is, found once."""
+    return parse_address(address, 0)
+
 
 @dataclass(frozen=True, slots=True)
 class Reply:
@@ -143,7 +151,7 @@ class RocketClient(ClientBase[RocketOptions]):
 
     def peek(self, address: str, purpose: str = "main") -> Connection | None:
         """The open connection, or None; never dials."""
-        return self.pool.peek(parse_address(address, 0), purpose)
+        return self.pool.peek(_parsed(address), purpose)
 
     def submit(
         self,

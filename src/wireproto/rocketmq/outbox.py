@@ -131,7 +131,7 @@ class Pending:
             BrokerError, TransportError: it was refused, or every retry failed.
         """
         producer = self.lane.producer
-        if not self.settled:
+        if self.offset < 0 and self.error is None:
             producer.wait(self, time.monotonic() + (producer.options.delivery_timeout if timeout is None else timeout))
         if self.error is not None:
             raise self.error

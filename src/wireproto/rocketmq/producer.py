@@ -10,6 +10,8 @@ overtakes it in its queue.
 Delivery: acknowledged means stored by the broker (see `RocketReceipt.warning`). A command whose reply was lost is repeated and may then be
 stored twice: RocketMQ has no sequence numbers to tell.
 Partition: the one named; by key, Java's ``hashCode``; else in turn over the queues whose brokers answer.
+Queues that a topic gets later are found within `route_age`, as by Java's client. Which queue a key goes to changes with their number: a
+producer lets what is on its way arrive before it sends by the new number, so that its records of a key stay in order of their sending.
 Thread-safe. `_lock` is held for moments only, never while waiting. Nobody's thread is needed: callers that send, wait or flush take the
 replies, and while none does, a timer in the keeper.
 """
@@ -21,6 +23,7 @@ import itertools
 import random
 import threading
 import time
+import weakref
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -29,9 +32,7 @@ from wireproto._codec import (
     Columns,
     RocketSendHeader,
     check_rocket_columns,
-    java_hashes,
     rocket_plain_properties,
-    split_columns,
 )
 from wireproto._net import Event, Mailbox
 from wireproto.compression import compress
@@ -39,7 +40,7 @@ from wireproto.errors import BufferFull, Closed, OptionError, TimedOut, Transpor
 from wireproto.net.retry import Policy
 
 from . import codes, record
-from .outbox import OVERHEAD, Lane, Pending, RocketReceipt
+from .outbox import OVERHEAD, SINGLE, Lane, Pending, RocketReceipt
 from .remoting import SEND_WARNINGS
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
     from .client import RocketClient
     from .options import RocketOptions
+    from .route import Route
 
 COMPRESSED = {"zlib": 0x301, "lz4": 0x101, "zstd": 0x201}
 """sysFlag of a compressed body: bit 0 and the codec's number."""
@@ -58,6 +60,8 @@ GLANCE = 0.0002
 """Seconds between a sender's looks at the socket while its records wait for replies."""
 TICK = 0.005
 """Seconds between the keeper's looks at the replies while something waits for them and no caller does."""
+MOVE = 5.0
+"""Seconds that keys wait, before they go to queues that are new, for what is on its way; then they stay where they were for a while."""
 
 
 class RocketProducer:
@@ -84,7 +88,9 @@ class RocketProducer:
         self._lanes = [Lane(queue, self) for queue in self._route.queues]
         if not self._lanes:
             raise codes.NoPermission("the topic has no queue", topic=topic)
+        self._larger: Route | None = None  # a route with more queues, which keys do not follow yet
         client.watch(self)
+        self._refresh_later()
         deadline = client.deadline(min(options.timeout, options.connect_timeout))
         for address in self._route.masters:
             with contextlib.suppress(TransportError):  # one that is down is left to the retries
@@ -109,7 +115,7 @@ class RocketProducer:
             BufferFull, Closed.
         """
         now_ms = int(time.time() * 1000)
-        body = self._checked(value)
+        body = value if type(value) is bytes and len(value) <= self.options.max_message_size else self._checked(value)
         properties = None if headers else rocket_plain_properties(key, self._ids, now_ms)
         if properties is None:
             properties = record.properties(key, headers, self._ids.next(now_ms)).encode()
@@ -121,6 +127,8 @@ class RocketProducer:
             if len(packed) < len(body):
                 body, sys_flag = packed, COMPRESSED[self.options.compression]
         self._admit(len(body) + len(properties) + OVERHEAD, timeout)
+        if self._larger is not None:
+            self._move_keys(timeout)
         with self._lock:
             lane, free = self._choose(partition, key)
             return self._take(lane, free, body, properties, timestamp, now_ms, sys_flag)
@@ -130,8 +138,10 @@ class RocketProducer:
         deadline = time.monotonic() + timeout
         table = columns if isinstance(columns, Columns) else Columns.from_arrow(columns)
         check_rocket_columns(table, self.options.max_message_size)
+        if self._larger is not None:
+            self._move_keys(timeout)
         last: dict[int, RocketReceipt] = {}
-        for number, rows in self._shares(table, partition):
+        for number, rows in self._route.shares(table, partition, len(self._lanes)):
             start = 0
             while start < len(rows):
                 share = min(rows[start:].nbytes, self.options.batch_size) + OVERHEAD
@@ -142,23 +152,6 @@ class RocketProducer:
                 start += taken
                 last[receipt.sequence] = receipt
         return list(last.values())
-
-    def _shares(self, table: Columns, partition: int | None) -> list[tuple[int | None, Columns]]:
-        """The rows by partition, in their order within each; None: where the turn is when they are taken."""
-        places: Sequence[int | None] | None = table.partitions() if partition is None else None
-        if partition is not None:
-            return [(partition, table)]
-        lanes = len(self._lanes)
-        if places is None:
-            by_hash, hashes = self._route.by_hash, java_hashes(table)
-            if all(code is None for code in hashes):
-                return [(None, table)]
-            places = [None if code is None else by_hash(code) for code in hashes]
-        for place in places:
-            if place is not None and not 0 <= place < lanes:
-                raise OptionError(f"{self.topic} has no partition {place}: it has {lanes}", topic=self.topic)
-        split = split_columns(table, [lanes if place is None else place for place in places], lanes + 1)
-        return [(number if number < lanes else None, rows) for number, rows in split]
 
     def _take_rows(self, lane: Lane, free: bool, rows: Columns, start: int) -> tuple[int, RocketReceipt]:
         """Queue neighbours that fit one command: how many, and the receipt of the last. Under the lock."""
@@ -220,6 +213,11 @@ class RocketProducer:
         size = len(body) + len(properties) + OVERHEAD
         if lane.flying:
             self._sweep(lane)
+        if body and not lane.flying and not lane.waiting:
+            alone = self._send_alone(lane, free, body, properties, timestamp, now_ms, sys_flag)
+            if alone is not None:
+                self._held += size
+                return alone
         pending = None if sys_flag else lane.joinable(timestamp, size, self.options.batch_size)
         if pending is None:
             pending = self._new_pending(lane, timestamp, now_ms)
@@ -229,6 +227,29 @@ class RocketProducer:
         self._held += size
         self._set_off(lane, pending)
         return RocketReceipt(pending, index)
+
+    def _send_alone(
+        self, lane: Lane, free: bool, body: bytes, properties: bytes, timestamp: int | None, now_ms: int, sys_flag: int
+    ) -> RocketReceipt | None:
+        """The short way of a record whose lane is idle and in order; None: it must go the long one. Under the lock."""
+        options, queue = self.options, lane.queue
+        born = now_ms if timestamp is None else timestamp
+        if self._header is None or born < 0 or options.linger or lane.reviving or lane.retry_at or queue.address is None:
+            return None
+        conn = self._client.peek(queue.address)
+        if conn is None:
+            return None
+        token, now = conn.next_token(), time.monotonic()
+        head = self._header.encode(SINGLE, token, queue.queue_id, sys_flag, born, properties)
+        try:
+            call = conn.submit(token, [head, body], None, now + min(options.delivery_timeout, options.request_timeout))
+        except (TransportError, BufferFull):
+            return None
+        pending = Pending(lane, next(self._sequence), born, timestamp is not None, now + options.delivery_timeout)
+        pending.add(body, properties, free)
+        pending.sys_flag, pending.sealed, pending.call = sys_flag, True, call
+        lane.flying.append(pending)
+        return RocketReceipt(pending, 0)
 
     def _take_large(self, lane: Lane, free: bool, row: Columns, timestamp: int | None, now_ms: int) -> RocketReceipt:
         """A row that fills a command: alone it may be as large as brokers take."""
@@ -330,11 +351,7 @@ class RocketProducer:
         problem: WireprotoError | None = None
         try:
             deadline = self._client.deadline(self.options.connect_timeout)
-            route = self._client.route(self.topic, deadline)
-            if lane.queue.partition < len(route.queues):
-                with self._lock:
-                    self._route = route
-                    lane.queue = route.queues[lane.queue.partition]
+            self._learn(self._client.route(self.topic, deadline))
             if lane.queue.address is None:
                 self._client.routes.stale(self.topic)
                 raise codes.BrokerNotExist(f"broker {lane.queue.broker} has no master now", topic=self.topic)
@@ -352,6 +369,47 @@ class RocketProducer:
                     self._revive_later(lane, time.monotonic())
             self._expire(lane)
             self._pump(lane)
+
+    def _refresh_later(self) -> None:
+        """Ask for the route again when it is old, while somebody holds this producer."""
+        self._loop.call_at(time.monotonic() + self.options.route_age + 0.01, _refresh, weakref.ref(self))
+
+    def _refresh(self) -> None:
+        """In the client's worker: take in what the name servers say now."""
+        with contextlib.suppress(WireprotoError):  # what is known goes on to be used; senders find out what does not work
+            self._learn(self._client.route(self.topic, self._client.deadline(self.options.connect_timeout)))
+        if not self._closed and not self._loop.closed:
+            self._refresh_later()
+
+    def _learn(self, route: Route) -> None:
+        """Where the queues are now, and lanes for new ones. Keys follow at once, unless that could overtake what is on its way."""
+        with self._lock:
+            for lane, queue in zip(self._lanes, route.queues, strict=False):
+                lane.queue = queue
+            self._lanes += [Lane(queue, self) for queue in route.queues[len(self._lanes) :]]
+            if set(route.keyed) > set(self._route.keyed) and self._open():
+                self._larger = route
+            else:
+                self._route, self._larger = route, None
+
+    def _move_keys(self, timeout: float) -> None:
+        """Wait for everything that is on its way, then let keys go by the larger route. Every sender passes here until that is done."""
+        deadline = time.monotonic() + min(timeout, MOVE)
+        while True:
+            with self._lock:
+                unsettled = self._open()
+                if self._larger is None:
+                    return
+                if not unsettled:
+                    self._route, self._larger = self._larger, None
+                    return
+            try:
+                for pending in unsettled:
+                    self.wait(pending, deadline)
+            except TimedOut:
+                with self._lock:
+                    self._larger = None  # until the route is looked at again
+                return
 
     def _stumble(self, lane: Lane, error: WireprotoError) -> None:
         lane.problem = error
@@ -407,6 +465,9 @@ class RocketProducer:
 
     def wait(self, pending: Pending, deadline: float) -> None:
         """Wait until it is settled; TimedOut leaves it on its way."""
+        sent = pending.call
+        if sent is not None and not pending.settled and not sent.wait(deadline):
+            raise self._late(pending)
         while True:
             with self._lock:
                 self.look()
@@ -435,12 +496,11 @@ class RocketProducer:
 
     def _sweep(self, lane: Lane) -> None:
         """Settle what has been answered in a lane, and send what waited for that. Under the lock."""
-        done = [pending for pending in lane.flying if pending.call is not None and pending.call.done]
-        for pending in done:
+        done = [(pending, call) for pending in lane.flying if (call := pending.call) is not None and call.done]
+        for pending, call in done:
             lane.flying.remove(pending)
-            assert pending.call is not None
             try:
-                offset, warning = self._outcome(pending, pending.call)
+                offset, warning = self._outcome(pending, call)
             except WireprotoError as error:
                 self._refused(lane, pending, error)
             else:
@@ -543,3 +603,10 @@ class RocketProducer:
             return
         with contextlib.suppress(WireprotoError):  # the error that ends the block is the one to see
             self.close(min(5.0, self.options.timeout))
+
+
+def _refresh(held: weakref.ref[RocketProducer]) -> None:
+    """In the keeper, when a route is old."""
+    producer = held()
+    if producer is not None and not producer._closed:
+        producer._loop.background(producer._refresh)

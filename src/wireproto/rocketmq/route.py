@@ -6,9 +6,10 @@ What it is: three state objects without sockets.
     RouteCache     routes by topic, with their age
     NameServers    the list of name servers: ask the one that worked last, go on to the next when it fails
 
-Numbering: brokers in order of their names (Java's order), in each the queue ids 0, 1, 2 … up to max(read, write) queues. A broker that
-appears later is numbered after those already known, and one that vanishes (down for long) keeps its numbers: within one client a
-partition never changes its queue. Two clients agree as long as the set of brokers of the topic stays what it is.
+Numbering: brokers in order of their names (Java's order), in each the queue ids 0, 1, 2 … up to max(read, write) queues. Queues that
+appear later, of a new broker or of one that got more, are numbered after those already known, and a broker that vanishes (down for long)
+keeps its numbers: within one client a partition never changes its queue. Two clients agree as long as the topic's queues stay what they
+are; where a key goes they agree on always, since that counts the queues in Java's order.
 
 Only masters are written to and read from. Must not: look at a clock; `now` is an argument.
 """
@@ -17,12 +18,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from wireproto._codec import java_hash
+from wireproto._codec import java_hash, java_hashes, split_columns
 from wireproto.errors import OptionError
 
 from .allocate import java_order
 from .bodies import PERM_READ, PERM_WRITE, TopicRouteData
+
+if TYPE_CHECKING:
+    from wireproto._codec import Columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,50 +51,54 @@ class Route:
 
     Attributes:
         queues: index = partition.
-        brokers: name and known number of queues, in order of numbering (kept for later merges).
+        runs: runs of queues in order of numbering: broker's name, first queue id, number (kept for later merges).
         masters: addresses of all masters of the topic.
-        keyed: partitions that keys are spread over.
+        keyed: partitions that keys are spread over, in Java's order of their queues.
     """
 
     topic: str
     queues: tuple[Queue, ...]
-    brokers: tuple[tuple[str, int], ...]
+    runs: tuple[tuple[str, int, int], ...]
     masters: tuple[str, ...]
     keyed: tuple[int, ...]
 
     @classmethod
     def build(cls, topic: str, data: TopicRouteData, before: Route | None = None) -> Route:
-        """A route from a name server's answer, numbered as `before` where that knows the broker."""
+        """A route from a name server's answer, numbered as `before` where that knows the queue."""
         masters = {broker.broker_name: broker.master for broker in data.broker_datas}
         held = {queue.broker_name: queue for queue in data.queue_datas}
-        known = dict(before.brokers) if before else {}
-        names = [*known, *sorted(held.keys() - known.keys(), key=java_order)]
+        runs = list(before.runs) if before else []
+        known = {name: first + count for name, first, count in runs}
+        for name in sorted(held, key=java_order):
+            had, count = known.get(name, 0), max(held[name].read_queue_nums, held[name].write_queue_nums)
+            if count > had:
+                runs.append((name, had, count - had))
         queues: list[Queue] = []
-        brokers: list[tuple[str, int]] = []
-        for place, name in enumerate(names):
+        for name, first, count in runs:
             found = held.get(name)
-            read, write = (found.read_queue_nums, found.write_queue_nums) if found else (0, 0)
-            perm = found.perm if found else 0
-            count = max(read, write)
-            # queues added to a broker that others follow would shift their numbers: they wait for a new client
-            if name in known:
-                count = known[name] if count < known[name] or place + 1 < len(names) else count
-            brokers.append((name, count))
-            first = len(queues)
+            read, write, perm = (found.read_queue_nums, found.write_queue_nums, found.perm) if found else (0, 0, 0)
+            shift = len(queues) - first
             queues.extend(
                 Queue(
-                    partition=first + queue_id,
+                    partition=shift + queue_id,
                     broker=name,
                     queue_id=queue_id,
                     address=masters.get(name),
                     readable=bool(perm & PERM_READ) and queue_id < read,
                     writable=bool(perm & PERM_WRITE) and queue_id < write,
                 )
-                for queue_id in range(count)
+                for queue_id in range(first, first + count)
             )
+        names = dict.fromkeys([*(run[0] for run in runs), *sorted(held, key=java_order)])
         addresses = tuple(dict.fromkeys(address for name in names if (address := masters.get(name))))
-        keyed = tuple(queue.partition for queue in queues if queue.writable) or tuple(range(len(queues)))
-        return cls(topic, tuple(queues), tuple(brokers), addresses, keyed)
+        in_order = sorted(queues, key=lambda queue: (java_order(queue.broker), queue.queue_id))
+        keyed = tuple(queue.partition for queue in in_order if queue.writable) or tuple(queue.partition for queue in in_order)
+        return cls(topic, tuple(queues), tuple(runs), addresses, keyed)
+
+    @property
+    def brokers(self) -> dict[str, int]:
+        """Known number of queues by broker."""
+        return {name: first + count for name, first, count in self.runs}
 
     def readable(self) -> tuple[Queue, ...]:
         """The queues that may be read."""
@@ -111,12 +120,36 @@ class Route:
 
         Over all of them, also those without a master now: a key must not move to another queue because a broker is down for a while.
         """
-        return self.by_hash(java_hash(key))
+        keyed, code = self.keyed, java_hash(key)
+        return keyed[(0 if code == -(1 << 31) else abs(code)) % len(keyed)]
 
     def by_hash(self, code: int) -> int:
         """The same from the key's hash."""
         magnitude = 0 if code == -(1 << 31) else abs(code)
         return self.keyed[magnitude % len(self.keyed)]
+
+    def shares(self, table: Columns, partition: int | None, count: int) -> list[tuple[int | None, Columns]]:
+        """Rows to be sent by partition, in their order within each; None: to whichever has its turn.
+
+        Args:
+            partition: of all rows; None: as the table's partition column says, else by key.
+            count: of partitions that there are.
+        Raises:
+            OptionError: a row names a partition that there is not.
+        """
+        if partition is not None:
+            return [(partition, table)]
+        places: Sequence[int | None] | None = table.partitions()
+        if places is None:
+            hashes = java_hashes(table)
+            if all(code is None for code in hashes):
+                return [(None, table)]
+            places = [None if code is None else self.by_hash(code) for code in hashes]
+        for place in places:
+            if place is not None and not 0 <= place < count:
+                raise OptionError(f"{self.topic} has no partition {place}: it has {count}", topic=self.topic)
+        split = split_columns(table, [count if place is None else place for place in places], count + 1)
+        return [(number if number < count else None, rows) for number, rows in split]
 
 
 class RouteCache:
