@@ -40,6 +40,7 @@ include "_codec_parts/pulsar_singles.pyx"  # those laid out as usual, in one pas
 include "_codec_parts/receipt.pyx"       # BatchReceipt: a record's share in a batch on its way
 include "_codec_parts/pulsar_rows.pyx"   # records into the body of a Pulsar batch
 include "_codec_parts/pulsar_build.pyx"  # PulsarBatchBuilder
+include "_codec_parts/rocketmq_properties.pyx"  # the key and the headers of a RocketMQ message
 include "_codec_parts/rocketmq_message.pyx"  # decode_rocketmq
 include "_codec_parts/rocketmq_send.pyx"  # ids, properties, heads of send commands
 include "_codec_parts/rocketmq_build.pyx"  # RocketBatchBuilder

@@ -131,6 +131,57 @@ def test_reserved_names_are_the_adapters() -> None:
     assert decode(stored(1, b"v", props))[0].headers() == [()]
 
 
+def plain_properties(props: bytes) -> tuple[bytes | None, list[tuple[str, bytes]]]:
+    """Key and headers, taken apart by bytes.split."""
+    pairs = [(name, value) for name, _, value in (part.partition(b"\x01") for part in props.split(b"\x02")) if name and value]
+    key = next((value for name, value in pairs if name == b"KEYS"), None)
+    return key, [(name.decode(), value) for name, value in pairs if name.decode() not in RESERVED]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_properties_of_any_shape(seed: int) -> None:
+    rng = random.Random(seed)
+    words = [b"\x01", b"\x02"] * 2 + [b"KEYS", b"UNIQ_KEY", b"WAIT", b"TAGS", b"a", b"origin", "ü".encode(), b"KEY", b"x" * 63, b"_"]
+    for count in range(60):
+        texts = [b"".join(rng.choices(words, k=rng.randrange(1, 2 + count))) for _ in range(5)]
+        messages = [stored(n, b"v" * rng.randrange(70), text) for n, text in enumerate(texts)]
+        wanted = [plain_properties(text) for text in texts]
+        for bodies in (b"".join(messages), messages):
+            columns, following = decode(bodies, facts=False)
+            assert columns.keys() == [k for k, _ in wanted]
+            assert ([list(row) for row in columns.headers()], following) == ([h for _, h in wanted], 5)
+            assert decode(bodies)[0] == columns, "with facts each message is read by itself"
+            pa.record_batch(columns).validate(full=True)
+        assert decode(messages, columns=["key"])[0].keys() == [k for k, _ in wanted]
+        assert [list(row) for row in decode(messages, columns=["headers"])[0].headers()] == [h for _, h in wanted]
+        assert decode(messages, columns=["value", "offset"], start=3)[0].positions() == [3, 4]
+
+
+def test_a_reply_of_usual_and_other_messages() -> None:
+    """What is plain is read in one go up to what is not: packed, in a batch, blank, wrong."""
+    broken = bytearray(stored(7, b"hello"))
+    broken[broken.index(b"hello")] ^= 1
+    blank = struct.pack(">iI", 20, 0xCBD43194) + bytes(12)
+    inner = stored(4, BATCH, "INNER_BASE\x014", flags=0xC0)
+    plain, packed, last = stored(1, b"a"), stored(2, b"b" * 99, packed=0), stored(8, b"e", flags=0x30)
+    parts = [plain, packed, stored(3, b"c"), inner, blank, stored(6, b"d"), broken, last]
+    for facts in (False, True):
+        columns, following = decode(b"".join([*parts, *parts[:1]]), on_corrupt="skip", facts=facts)
+        assert columns.positions() == [1, 2, 3, 4, 5, 6, 8, 1]
+        assert columns.values() == [b"a", b"b" * 99, b"c", b"b1", b"b22", b"d", b"e", b"a"]
+        assert (following, [error.position for error in columns.skipped]) == (9, [7])
+        assert decode(b"".join(parts), on_corrupt="skip", facts=facts, start=5)[0].positions() == [5, 6, 8]
+
+
+def test_a_long_reply_is_read_without_the_interpreter() -> None:
+    body = b"".join(stored(n, bytes([n & 255]) * (n % 300), f"KEYS\x01k{n}\x02n\x01{n}") for n in range(3000))
+    columns, following = decode(body, facts=False)
+    assert columns.values() == [bytes([n & 255]) * (n % 300) for n in range(3000)]
+    assert columns.keys() == [b"k%d" % n for n in range(3000)]
+    assert columns.headers() == [(("n", b"%d" % n),) for n in range(3000)]
+    assert following == 3000
+
+
 def test_a_wrong_crc_or_packing_is_refused_or_skipped() -> None:
     good, bad = stored(1, b"hello"), bytearray(stored(2, b"hello"))
     bad[bad.index(b"hello")] ^= 1

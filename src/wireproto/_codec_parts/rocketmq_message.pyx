@@ -5,11 +5,10 @@
 #                · int64 store time · store host (the same) · int32 reconsume times · int64 prepared offset · int32 size · body
 #                · topic size (v1 int8, v2 int16) · topic · int16 size · properties
 #     sysFlag    1 body packed · 10 born host v6 · 20 store host v6 · 40 and 80 inner batch · 700 packed by: 0, 3 zlib, 1 lz4 frame, 2 zstd (hex)
-#     properties { name 01 value 02 }*, the last 02 perhaps missing (brokers before 5.2); a name without a value means nothing
 #     batch      { int32 size (all) · int32 0 · int32 0 · int32 flag · int32 size · body · int16 size · properties }*
 #     inner batch  one stored message whose body is a batch; its offsets count on from property INNER_BASE
 #
-# KEYS is the key; names that belong to brokers and clients are no headers. May assume: nothing of the bytes. Must not: hand out a part.
+# Properties: rocketmq_properties.pyx. May assume: nothing of the bytes. Must not: hand out a part.
 
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t
 from libc.string cimport memchr, memcmp, memset
@@ -29,68 +28,6 @@ cdef uint32_t ROCKET_MAGIC_V1 = 0xDAA320A7
 cdef uint32_t ROCKET_MAGIC_V2 = 0xDAA320AB
 cdef uint32_t ROCKET_MAGIC_BLANK = 0xCBD43194
 cdef tuple ROCKET_CODECS = ("zlib", "lz4", "zstd", "zlib")
-
-cdef bytes ROCKET_NAMES = (
-    b"KEYS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET MAX_OFFSET BUYER_ID ORIGIN_MESSAGE_ID TRANSFER_FLAG "
-    b"CORRECTION_FLAG MQ2_FLAG RECONSUME_TIME MSG_REGION TRACE_ON UNIQ_KEY EXTEND_UNIQ_INFO MAX_RECONSUME_TIMES CONSUME_START_TIME "
-    b"TRAN_PREPARED_QUEUE_OFFSET TRANSACTION_CHECK_TIMES CHECK_IMMUNITY_TIME_IN_SECONDS TRANSACTION_PREPARED_QUEUE_OFFSET "
-    b"__TRANSACTIONID__ INSTANCE_ID CORRELATION_ID REPLY_TO_CLIENT TTL ARRIVE_TIME PUSH_REPLY_TIME CLUSTER MSG_TYPE POP_CK POP_CK_OFFSET "
-    b"1ST_POP_TIME SHARDING_KEY __SHARDINGKEY INNER_BASE INNER_NUM INNER_MULTI_DISPATCH INNER_MULTI_QUEUE_OFFSET TIMER_DELAY_SEC "
-    b"TIMER_DELIVER_MS TIMER_DELAY_MS TIMER_IN_MS TIMER_OUT_MS TIMER_ENQUEUE_MS TIMER_DEQUEUE_MS TIMER_ROLL_TIMES TIMER_DEL_UNIQKEY "
-    b"TIMER_DELAY_LEVEL TIMER_LOG_ROLL_TIME BORN_HOST BORN_TIMESTAMP DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID CRC32 __CRC32# TRACE_CONTEXT "
-)
-ROCKETMQ_RESERVED = frozenset(ROCKET_NAMES.decode().split())
-
-cdef struct ReservedName:
-    const uint8_t *name
-    Py_ssize_t size
-    int next                     # in its bucket, -1 at the end
-
-cdef ReservedName RESERVED_NAMES[96]
-cdef int RESERVED_BUCKETS[256]
-
-
-cdef inline int name_bucket(const uint8_t *name, Py_ssize_t size) noexcept nogil:
-    return (size * 31 + name[0] * 7 + name[size - 1]) & 255
-
-
-cdef void fill_reserved() noexcept:
-    """Once, at import; only read afterwards."""
-    cdef const uint8_t *p = <const uint8_t *>PyBytes_AS_STRING(ROCKET_NAMES)
-    cdef Py_ssize_t start = 0, at
-    cdef int n, count = 0, bucket
-    for n in range(256):
-        RESERVED_BUCKETS[n] = -1
-    for at in range(PyBytes_GET_SIZE(ROCKET_NAMES)):
-        if p[at] == 32:
-            bucket = name_bucket(p + start, at - start)
-            RESERVED_NAMES[count].name = p + start
-            RESERVED_NAMES[count].size = at - start
-            RESERVED_NAMES[count].next = RESERVED_BUCKETS[bucket]
-            RESERVED_BUCKETS[bucket] = count
-            count += 1
-            start = at + 1
-
-
-fill_reserved()
-
-
-cdef bint is_reserved(const uint8_t *name, Py_ssize_t size) noexcept nogil:
-    cdef int n
-    if size == 0:
-        return False
-    n = RESERVED_BUCKETS[name_bucket(name, size)]
-    while n >= 0:
-        if RESERVED_NAMES[n].size == size and memcmp(RESERVED_NAMES[n].name, name, size) == 0:
-            return True
-        n = RESERVED_NAMES[n].next
-    return False
-
-
-cdef struct Text:
-    const uint8_t *data          # NULL: not there
-    Py_ssize_t size
-
 
 cdef struct Stored:
     int64_t size
@@ -171,62 +108,33 @@ cdef bint read_stored(Stored *m, const uint8_t *p, const uint8_t *end) noexcept 
     return m.offset >= 0
 
 
-cdef bint next_property(const uint8_t **p, const uint8_t *end, Text *name, Text *value) noexcept nogil:
-    """The next name that has a value."""
-    cdef const uint8_t *stop
-    cdef const uint8_t *split
-    while p[0] < end:
-        stop = <const uint8_t *>memchr(p[0], 2, end - p[0])
-        if stop == NULL:
-            stop = end
-        split = <const uint8_t *>memchr(p[0], 1, stop - p[0])
-        if split != NULL and split > p[0] and split + 1 < stop:
-            name.data, name.size = p[0], split - p[0]
-            value.data, value.size = split + 1, stop - split - 1
-            p[0] = stop + 1
-            return True
-        p[0] = stop + 1
-    return False
-
-
-cdef Text property_of(const uint8_t *p, Py_ssize_t size, const char *wanted, Py_ssize_t wanted_size) noexcept nogil:
-    cdef Text name, value, none
-    cdef const uint8_t *end = p + size
-    none.data = NULL
-    none.size = 0
-    while next_property(&p, end, &name, &value):
-        if name.size == wanted_size and memcmp(name.data, wanted, wanted_size) == 0:
-            return value
-    return none
-
-
-cdef int push_rocket(Table *t, int64_t offset, int64_t born, const uint8_t *body, int64_t body_size,
+cdef int push_rocket(Table *t, Source *s, int64_t offset, int64_t born, const uint8_t *body, int64_t body_size, int64_t slack,
                      const uint8_t *properties, Py_ssize_t size) noexcept nogil:
-    """One row: body, key and headers out of the properties."""
-    cdef Text name, value
-    cdef Text key = property_of(properties, size, "KEYS", 4)
-    cdef const uint8_t *end = properties + size
+    """One row: body, key and headers out of the properties. `slack` may be read from the body on, which lies elsewhere when unpacked."""
+    cdef Text key
+    cdef Py_ssize_t row = t.rows
     cdef int code = TABLE_OK
-    if t.rows >= t.row_room:
-        code = table_reserve(t, MESSAGE_ROWS)
-    if code == TABLE_OK:
-        code = bytes_reserve(&t.key, key.size)
-    if code == TABLE_OK:
-        code = bytes_reserve(&t.value, body_size)
-    if code != TABLE_OK:
-        return code
-    put_position(t, t.rows, offset, 0, 0)
-    code = put_timestamp(t, t.rows, born, born > 0 or t.kind != POSITION_NONE)
-    code |= bytes_push(&t.key, t.rows, t.row_room, key.data, key.size if key.data != NULL else -1, 0)
-    code |= bytes_push(&t.value, t.rows, t.row_room, body, body_size, 0)
-    if code != TABLE_OK:
-        return TABLE_MEMORY
-    while next_property(&properties, end, &name, &value):
-        if is_reserved(name.data, name.size):
-            continue
-        code = push_named(t, name.data, name.size, value.data, value.size)
+    key.data, key.size = NULL, -1
+    if unlikely(row >= t.row_room):                      # about as many are expected behind as fit
+        code = table_reserve(t, MESSAGE_ROWS + (s.end - properties) // s.size)
         if code != TABLE_OK:
             return code
+    if t.wanted & (WANT_KEY | WANT_HEADERS):
+        code = take_properties(t, s, properties, size, &key)
+        if unlikely(code != TABLE_OK):
+            return code
+    if key.size > 0 and t.key.used + key.size + COPY_SLACK > t.key.room and not t.key.off:
+        code = room_for(&t.key, key.size, 256 * key.size // s.size, s.end - key.data)
+    if code == TABLE_OK and t.value.used + body_size + COPY_SLACK > t.value.room and not t.value.off:
+        code = room_for(&t.value, body_size, 256 * body_size // s.size, slack)
+    if unlikely(code != TABLE_OK):
+        return code
+    put_position(t, row, offset, 0, 0)
+    code = put_timestamp(t, row, born, born > 0 or t.kind != POSITION_NONE)
+    code |= bytes_push(&t.key, row, t.row_room, key.data, key.size, s.end - key.data)
+    code |= bytes_push(&t.value, row, t.row_room, body, body_size, slack)
+    if unlikely(code != TABLE_OK):
+        return TABLE_MEMORY
     end_row(t)
     return TABLE_OK
 
@@ -236,6 +144,8 @@ cdef int walk_batch_body(Table *t, const uint8_t *p, const uint8_t *end, int64_t
     cdef int64_t size, body_size
     cdef const uint8_t *body
     cdef int code
+    cdef Source source
+    source.end = end
     while p < end:
         if end - p < ROCKET_BATCH_LEAST:
             return BATCH_BAD
@@ -247,7 +157,9 @@ cdef int walk_batch_body(Table *t, const uint8_t *p, const uint8_t *end, int64_t
         if get_u16(body + body_size) != size - ROCKET_BATCH_LEAST - body_size:
             return BATCH_BAD
         if offset >= start:
-            code = push_rocket(t, offset, born, body, body_size, body + body_size + 2, size - ROCKET_BATCH_LEAST - body_size)
+            source.size = size
+            code = push_rocket(t, &source, offset, born, body, body_size, end - body, body + body_size + 2,
+                               size - ROCKET_BATCH_LEAST - body_size)
             if code != TABLE_OK:
                 return code
             last[0] = offset
@@ -328,8 +240,18 @@ cdef int64_t read_reply(
     cdef const uint8_t *end = p + size
     cdef Stored m
     cdef Py_ssize_t rows, headers
+    cdef int code = TABLE_OK
     memset(&m, 0, sizeof(m))
     while p < end:
+        if noted is None:
+            if end - p < RELEASE_GIL_FROM:
+                p = walk_plain(t, p, end, start, check_crc, &following, &code)
+            else:
+                with nogil:
+                    p = walk_plain(t, p, end, start, check_crc, &following, &code)
+            check(code)
+            if p >= end:
+                break
         if not read_stored(&m, p, end):
             kind = Truncated if end - p < 8 or get_i32(p) > end - p else Malformed
             raise kind(m.why.decode(), message="stored message", topic=topic, partition=partition,
@@ -337,7 +259,7 @@ cdef int64_t read_reply(
         if not m.blank:
             rows, headers = t.rows, t.headers
             try:
-                following = max(following, read_body(t, &m, start, limit - t.value.used, check_crc) + 1)
+                following = max(following, read_body(t, &m, end, start, limit - t.value.used, check_crc) + 1)
                 if noted is not None and t.rows > rows:
                     note_facts(noted, &m, t.rows - rows)
             except (ChecksumMismatch, DecompressionError, Malformed) as why:
@@ -351,13 +273,41 @@ cdef int64_t read_reply(
     return following
 
 
-cdef int64_t read_body(Table *t, Stored *m, int64_t start, int64_t limit, bint check_crc) except -1:
+cdef const uint8_t *walk_plain(
+    Table *t, const uint8_t *p, const uint8_t *end, int64_t start, bint check_crc, int64_t *following, int *code
+) noexcept nogil:
+    """The rows of stored messages that are as most are: sound, not packed, no inner batch. Returns where it met another, or the end."""
+    cdef Stored m
+    cdef Source source
+    cdef int64_t last = following[0] - 1
+    source.end = end
+    while p < end:
+        if not read_stored(&m, p, end) or m.blank or m.flags & (ROCKET_PACKED | ROCKET_INNER):
+            break
+        if check_crc and m.body_size and (crc32_update(0, m.body, m.body_size) ^ m.crc) & 0x7FFFFFFF:
+            break
+        if m.offset >= start:
+            source.size = m.size
+            code[0] = push_rocket(t, &source, m.offset, m.born, m.body, m.body_size, end - m.body, m.properties, m.properties_size)
+            if unlikely(code[0] != TABLE_OK):
+                break
+        if m.offset > last:
+            last = m.offset
+        p += m.size
+    following[0] = last + 1
+    return p
+
+
+cdef int64_t read_body(Table *t, Stored *m, const uint8_t *end, int64_t start, int64_t limit, bint check_crc) except -1:
     """The rows of one stored message; returns its last queue offset."""
     cdef const uint8_t *body = m.body
     cdef int64_t size = m.body_size, offset = m.offset
     cdef int64_t last = offset
+    cdef int64_t slack = end - body
     cdef int code, codec
     cdef Text base
+    cdef Source source
+    source.end, source.size = end, m.size
     if check_crc and size and crc32_update(0, body, size) & 0x7FFFFFFF != m.crc & 0x7FFFFFFF:
         raise ChecksumMismatch("the CRC of a body is wrong")
     if offset < start and m.flags & ROCKET_INNER != ROCKET_INNER:
@@ -369,8 +319,9 @@ cdef int64_t read_body(Table *t, Stored *m, int64_t start, int64_t limit, bint c
         plain = unpacker()(ROCKET_CODECS[codec], PyMemoryView_FromMemory(<char *>body, size, PyBUF_READ), limit if limit > 0 else 0)
         body = <const uint8_t *>PyBytes_AS_STRING(plain)
         size = PyBytes_GET_SIZE(plain)
+        slack = 0
     if m.flags & ROCKET_INNER != ROCKET_INNER:
-        check(push_rocket(t, offset, m.born, body, size, m.properties, m.properties_size))
+        check(push_rocket(t, &source, offset, m.born, body, size, slack, m.properties, m.properties_size))
         return offset
     base = property_of(m.properties, m.properties_size, "INNER_BASE", 10)
     if base.data != NULL:
