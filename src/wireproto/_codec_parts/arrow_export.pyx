@@ -1,7 +1,8 @@
 # Columns to Arrow, by hand and without pyarrow: schema, array and stream capsules.
 #
 # May assume: tables do not change. Must not: hold the interpreter's objects, so that a consumer may give arrays back on any thread.
-# Every array (and each child, which a consumer may move away) holds one reference to the table. Rows are a struct:
+# All that one export makes lies in one sheaf. Every array and schema (and each child, which a consumer may move away) holds a reference to
+# its sheaf, and a sheaf of arrays one to the table. Rows are a struct:
 #
 #     field                       Arrow type                            format      nullable
 #     offset | ledger, entry,     int64 (index int32)                   l, i        no
@@ -16,7 +17,7 @@
 # Columns that were not decoded are not there. A view is given as it lies when asked for; binary is made of it then, anew each time.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset, strcmp
 
 cdef enum:
@@ -36,8 +37,13 @@ cdef struct Wishes:
 cdef const char **EXTRA_FORMATS = ["i", "l", "i", "i", "b", "i"]
 cdef const char **EXTRA_FIELDS = ["leader_epoch", "producer_id", "producer_epoch", "sequence", "transactional", "timestamp_type"]
 
-cdef struct Held:                # an array's private data: its table, and what was made for this array alone
-    Table *table
+cdef struct Sheaf:               # the nodes of one export, in one piece of memory behind this head
+    int64_t references           # nodes that were not released yet
+    Table *table                 # NULL: schemas
+    uint8_t *at                  # where the next node goes
+
+cdef struct Held:                # an array's private data: its sheaf, and what was made for this array alone
+    Sheaf *sheaf
     const void *buffers[4]
     const void **more            # instead of buffers: those of views into several kept buffers, their sizes behind them
     int64_t view_sizes[1]
@@ -52,41 +58,63 @@ cdef struct Streaming:
     bint done
 
 
+# --- sheaves ------------------------------------------------------------------------------------------------------------------------
+
+cdef Sheaf *sheaf_new(Table *t, int fields, int64_t node) noexcept nogil:
+    """Room for the nodes of that size of a table with so many fields: itself, the fields, and what is below the headers."""
+    cdef int64_t size = sizeof(Sheaf) + (fields + 4) * (node + sizeof(void *))
+    cdef Sheaf *s = <Sheaf *>mem_take(size)
+    if s != NULL:
+        memset(s, 0, size)
+        s.at = <uint8_t *>(s + 1)
+        s.table = t
+        if t != NULL:
+            table_share(t)
+    return s
+
+
+cdef inline void *sheaf_take(Sheaf *s, int64_t size) noexcept nogil:
+    """The next bytes, which are zero."""
+    cdef void *taken = s.at
+    s.at += size
+    return taken
+
+
+cdef void sheaf_release(Sheaf *s) noexcept nogil:
+    """Give one reference back; the last one frees."""
+    if atomic_add(&s.references, -1) == 0:
+        table_release(s.table)
+        mem_give(s)
+
+
 # --- schema -------------------------------------------------------------------------------------------------------------------------
 
 cdef void schema_release(ArrowSchema *schema) noexcept nogil:
     cdef int64_t n
     for n in range(schema.n_children):
-        if schema.children[n] != NULL:
-            if schema.children[n].release != NULL:
-                schema.children[n].release(schema.children[n])
-            free(schema.children[n])
-    free(schema.children)
+        if schema.children[n].release != NULL:
+            schema.children[n].release(schema.children[n])
     schema.release = NULL
+    sheaf_release(<Sheaf *>schema.private_data)
 
 
-cdef bint schema_fill(ArrowSchema *schema, const char *format, const char *name, bint nullable, int children) noexcept nogil:
-    """Fill one level (all texts are static) and allocate its children."""
+cdef void schema_fill(Sheaf *s, ArrowSchema *schema, const char *format, const char *name, bint nullable, int children) noexcept nogil:
+    """Fill one level (all texts are static) and make its children."""
     cdef int n
     schema.format = format
     schema.name = name
     schema.metadata = NULL
     schema.flags = ARROW_NULLABLE if nullable else 0
-    schema.n_children = 0
+    schema.n_children = children
     schema.children = NULL
     schema.dictionary = NULL
-    schema.private_data = NULL
+    schema.private_data = s
     schema.release = schema_release
+    s.references += 1
     if children:
-        schema.children = <ArrowSchema **>calloc(children, sizeof(ArrowSchema *))
-        if schema.children == NULL:
-            return False
-        schema.n_children = children
+        schema.children = <ArrowSchema **>sheaf_take(s, children * sizeof(ArrowSchema *))
         for n in range(children):
-            schema.children[n] = <ArrowSchema *>calloc(1, sizeof(ArrowSchema))
-            if schema.children[n] == NULL:
-                return False
-    return True
+            schema.children[n] = <ArrowSchema *>sheaf_take(s, sizeof(ArrowSchema))
 
 
 cdef int position_fields(Table *t) noexcept nogil:
@@ -101,51 +129,49 @@ cdef int field_count(Table *t) noexcept nogil:
 
 
 cdef bint table_schema(Table *t, Wishes *wishes, ArrowSchema *out) noexcept nogil:
-    """The whole schema; on False `out` must be released."""
-    cdef int n = position_fields(t), extra
+    """The whole schema; on False there is none: no memory."""
+    cdef int n = position_fields(t), extra, count = field_count(t)
     cdef ArrowSchema **fields
-    if not schema_fill(out, "+s", "", False, field_count(t)):
+    cdef Sheaf *s = sheaf_new(NULL, count, sizeof(ArrowSchema))
+    if s == NULL:
         return False
+    schema_fill(s, out, "+s", "", False, count)
     fields = out.children
     if n == 3:
-        schema_fill(fields[0], "l", "ledger", False, 0)
-        schema_fill(fields[1], "l", "entry", False, 0)
-        schema_fill(fields[2], "i", "index", False, 0)
+        schema_fill(s, fields[0], "l", "ledger", False, 0)
+        schema_fill(s, fields[1], "l", "entry", False, 0)
+        schema_fill(s, fields[2], "i", "index", False, 0)
     elif n == 1:
-        schema_fill(fields[0], "l", "offset" if t.kind == POSITION_OFFSET else "sequence", False, 0)
+        schema_fill(s, fields[0], "l", "offset" if t.kind == POSITION_OFFSET else "sequence", False, 0)
     if t.partition != NULL:
-        schema_fill(fields[n], "i", "partition", False, 0)
+        schema_fill(s, fields[n], "i", "partition", False, 0)
         n += 1
     if t.wanted & WANT_TIMESTAMP:
-        schema_fill(fields[n], "tsm:UTC", "timestamp", True, 0)
+        schema_fill(s, fields[n], "tsm:UTC", "timestamp", True, 0)
         n += 1
     if t.wanted & WANT_KEY:
-        schema_fill(fields[n], WANT_FORMATS[wishes.key], "key", True, 0)
+        schema_fill(s, fields[n], WANT_FORMATS[wishes.key], "key", True, 0)
         n += 1
     if t.wanted & WANT_VALUE:
-        schema_fill(fields[n], WANT_FORMATS[wishes.value], "value", True, 0)
+        schema_fill(s, fields[n], WANT_FORMATS[wishes.value], "value", True, 0)
         n += 1
     if t.wanted & WANT_HEADERS:
-        if not headers_schema(fields[n]):
-            return False
+        headers_schema(s, fields[n])
         n += 1
     for extra in range(EXTRAS):
         if t.wanted & (WANT_EXTRA << extra):
-            schema_fill(fields[n], EXTRA_FORMATS[extra], EXTRA_FIELDS[extra], False, 0)
+            schema_fill(s, fields[n], EXTRA_FORMATS[extra], EXTRA_FIELDS[extra], False, 0)
             n += 1
     return True
 
 
-cdef bint headers_schema(ArrowSchema *field) noexcept nogil:
+cdef void headers_schema(Sheaf *s, ArrowSchema *field) noexcept nogil:
     cdef ArrowSchema *item
-    if not schema_fill(field, "+l", "headers", False, 1):
-        return False
+    schema_fill(s, field, "+l", "headers", False, 1)
     item = field.children[0]
-    if not schema_fill(item, "+s", "item", False, 2):
-        return False
-    schema_fill(item.children[0], "u", "name", False, 0)
-    schema_fill(item.children[1], "z", "value", True, 0)
-    return True
+    schema_fill(s, item, "+s", "item", False, 2)
+    schema_fill(s, item.children[0], "u", "name", False, 0)
+    schema_fill(s, item.children[1], "z", "value", True, 0)
 
 
 # --- arrays -------------------------------------------------------------------------------------------------------------------------
@@ -154,67 +180,49 @@ cdef void array_release(ArrowArray *array) noexcept nogil:
     cdef int64_t n
     cdef Held *held = <Held *>array.private_data
     for n in range(array.n_children):
-        if array.children[n] != NULL:
-            if array.children[n].release != NULL:
-                array.children[n].release(array.children[n])
-            free(array.children[n])
-    free(array.children)
-    if held != NULL:
-        table_release(held.table)
-        mem_give(held.made)
-        mem_give(held.made_data)
-        free(held.more)
-        free(held)
+        if array.children[n].release != NULL:
+            array.children[n].release(array.children[n])
     array.release = NULL
+    mem_give(held.made)
+    mem_give(held.made_data)
+    free(held.more)
+    sheaf_release(held.sheaf)
 
 
-cdef Held *array_fill(
-    ArrowArray *array, Table *t, int64_t offset, int64_t length, int64_t nulls, int buffers, int children
-) noexcept nogil:
-    """Fill one level and allocate its children; NULL without memory (then `array` must still be released)."""
-    cdef Held *held = <Held *>calloc(1, sizeof(Held))
+cdef Held *array_fill(Sheaf *s, ArrowArray *array, int64_t offset, int64_t length, int64_t nulls, int buffers, int children) noexcept nogil:
+    """Fill one level and make its children."""
+    cdef Held *held = <Held *>sheaf_take(s, sizeof(Held))
     cdef int n
     array.length = length
     array.null_count = nulls
     array.offset = offset
     array.n_buffers = buffers
-    array.n_children = 0
-    array.buffers = NULL
+    array.n_children = children
+    array.buffers = held.buffers
     array.children = NULL
     array.dictionary = NULL
     array.release = array_release
     array.private_data = held
-    if held == NULL:
-        return NULL
-    held.table = table_share(t)
-    array.buffers = held.buffers
+    held.sheaf = s
+    s.references += 1
     if children:
-        array.children = <ArrowArray **>calloc(children, sizeof(ArrowArray *))
-        if array.children == NULL:
-            return NULL
-        array.n_children = children
+        array.children = <ArrowArray **>sheaf_take(s, children * sizeof(ArrowArray *))
         for n in range(children):
-            array.children[n] = <ArrowArray *>calloc(1, sizeof(ArrowArray))
-            if array.children[n] == NULL:
-                return NULL
+            array.children[n] = <ArrowArray *>sheaf_take(s, sizeof(ArrowArray))
     return held
 
 
-cdef bint fixed_array(ArrowArray *array, Table *t, int64_t start, int64_t length, const void *data, const uint8_t *valid) noexcept nogil:
-    cdef Held *held = array_fill(array, t, start, length, 0 if valid == NULL else -1, 2, 0)
-    if held == NULL:
-        return False
+cdef void fixed_array(Sheaf *s, ArrowArray *array, int64_t start, int64_t length, const void *data, const uint8_t *valid) noexcept nogil:
+    cdef Held *held = array_fill(s, array, start, length, 0 if valid == NULL else -1, 2, 0)
     held.buffers[0] = valid
     held.buffers[1] = data if data != NULL else EMPTY_BYTES
-    return True
 
 
-cdef bint bytes_array(ArrowArray *array, Table *t, Bytes *c, int64_t start, int64_t length, int wish) noexcept nogil:
+cdef bint bytes_array(Sheaf *s, ArrowArray *array, Bytes *c, int64_t start, int64_t length, int wish) noexcept nogil:
     """Key, value or a part of headers, in the layout wished for."""
-    cdef Held *held = array_fill(array, t, start, length, 0 if c.valid == NULL else -1, 4 if wish == WANT_VIEW else 3, 0)
+    cdef Held *held = array_fill(s, array, start, length, 0 if c.valid == NULL else -1, 4 if wish == WANT_VIEW else 3, 0)
+    cdef Table *t = s.table
     cdef int64_t before
-    if held == NULL:
-        return False
     held.buffers[0] = c.valid
     if c.viewed and wish == WANT_VIEW:
         return views_given(array, t, c, held)
@@ -316,12 +324,11 @@ cdef bint views_of(Bytes *c, int64_t start, int64_t stop, Held *held) noexcept n
     return True
 
 
-cdef bint headers_array(ArrowArray *array, Table *t, int64_t start, int64_t length) noexcept nogil:
+cdef bint headers_array(Sheaf *s, ArrowArray *array, int64_t start, int64_t length) noexcept nogil:
     """list<struct<name, value>>: the list is sliced by its offset, what lies below is given whole."""
-    cdef Held *held = array_fill(array, t, start if t.header_at != NULL else 0, length, 0, 2, 1)
+    cdef Table *t = s.table
+    cdef Held *held = array_fill(s, array, start if t.header_at != NULL else 0, length, 0, 2, 1)
     cdef ArrowArray *item
-    if held == NULL:
-        return False
     if t.header_at != NULL:
         held.buffers[1] = t.header_at
     else:
@@ -331,57 +338,58 @@ cdef bint headers_array(ArrowArray *array, Table *t, int64_t start, int64_t leng
         memset(held.made, 0, (length + 1) * 4)
         held.buffers[1] = held.made
     item = array.children[0]
-    return (array_fill(item, t, 0, t.headers, 0, 1, 2) != NULL
-            and bytes_array(item.children[0], t, &t.name, 0, t.headers, WANT_BINARY)
-            and bytes_array(item.children[1], t, &t.header_value, 0, t.headers, WANT_BINARY))
+    array_fill(s, item, 0, t.headers, 0, 1, 2)
+    return (bytes_array(s, item.children[0], &t.name, 0, t.headers, WANT_BINARY)
+            and bytes_array(s, item.children[1], &t.header_value, 0, t.headers, WANT_BINARY))
 
 
 cdef bint table_array(Table *t, Py_ssize_t start, Py_ssize_t stop, Wishes *wishes, ArrowArray *out) noexcept nogil:
-    """The rows as a struct array; on False `out` must be released."""
+    """The rows as a struct array; on False `out` must be released if it has a release."""
     cdef int64_t length = stop - start
-    cdef int n = position_fields(t), extra
+    cdef int n = position_fields(t), extra, count = field_count(t)
     cdef bint good = True
     cdef ArrowArray **fields
-    if array_fill(out, t, 0, length, 0, 1, field_count(t)) == NULL:
+    cdef Sheaf *s = sheaf_new(t, count, sizeof(ArrowArray) + sizeof(Held))
+    out.release = NULL
+    if s == NULL:
         return False
+    array_fill(s, out, 0, length, 0, 1, count)
     fields = out.children
     if n:
-        good = fixed_array(fields[0], t, start, length, t.p0, NULL)
+        fixed_array(s, fields[0], start, length, t.p0, NULL)
     if n == 3:
-        good = good and fixed_array(fields[1], t, start, length, t.p1, NULL) and fixed_array(fields[2], t, start, length, t.p2, NULL)
-    if good and t.partition != NULL:
-        good = fixed_array(fields[n], t, start, length, t.partition, NULL)
+        fixed_array(s, fields[1], start, length, t.p1, NULL)
+        fixed_array(s, fields[2], start, length, t.p2, NULL)
+    if t.partition != NULL:
+        fixed_array(s, fields[n], start, length, t.partition, NULL)
         n += 1
-    if good and t.wanted & WANT_TIMESTAMP:
-        good = fixed_array(fields[n], t, start, length, t.timestamp, t.timestamp_valid)
+    if t.wanted & WANT_TIMESTAMP:
+        fixed_array(s, fields[n], start, length, t.timestamp, t.timestamp_valid)
         n += 1
-    if good and t.wanted & WANT_KEY:
-        good = bytes_array(fields[n], t, &t.key, start, length, wishes.key)
+    if t.wanted & WANT_KEY:
+        good = bytes_array(s, fields[n], &t.key, start, length, wishes.key)
         n += 1
     if good and t.wanted & WANT_VALUE:
-        good = bytes_array(fields[n], t, &t.value, start, length, wishes.value)
+        good = bytes_array(s, fields[n], &t.value, start, length, wishes.value)
         n += 1
     if good and t.wanted & WANT_HEADERS:
-        good = headers_array(fields[n], t, start, length)
+        good = headers_array(s, fields[n], start, length)
         n += 1
     for extra in range(EXTRAS):
         if good and t.wanted & (WANT_EXTRA << extra):
             if extra == EXTRA_TRANSACTIONAL:
-                good = bits_array(fields[n], t, start, length, <uint8_t *>t.extra[extra])
+                good = bits_array(s, fields[n], start, length, <uint8_t *>t.extra[extra])
             else:
-                good = fixed_array(fields[n], t, start, length, t.extra[extra], NULL)
+                fixed_array(s, fields[n], start, length, t.extra[extra], NULL)
             n += 1
     return good
 
 
-cdef bint bits_array(ArrowArray *array, Table *t, int64_t start, int64_t length, const uint8_t *flags) noexcept nogil:
+cdef bint bits_array(Sheaf *s, ArrowArray *array, int64_t start, int64_t length, const uint8_t *flags) noexcept nogil:
     """A bool array: a bit a row, made of a byte a row."""
-    cdef Held *held = array_fill(array, t, 0, length, 0, 2, 0)
+    cdef Held *held = array_fill(s, array, 0, length, 0, 2, 0)
     cdef int64_t row
-    cdef uint8_t *bits
-    if held == NULL:
-        return False
-    bits = <uint8_t *>mem_take((length >> 3) + 1)
+    cdef uint8_t *bits = <uint8_t *>mem_take((length >> 3) + 1)
     held.made = bits
     held.buffers[1] = bits
     if bits == NULL:
@@ -396,10 +404,7 @@ cdef bint bits_array(ArrowArray *array, Table *t, int64_t start, int64_t length,
 
 cdef int stream_schema(ArrowArrayStream *stream, ArrowSchema *out) noexcept nogil:
     cdef Streaming *s = <Streaming *>stream.private_data
-    if table_schema(s.table, &s.wishes, out):
-        return 0
-    schema_release(out)
-    return OUT_OF_MEMORY
+    return 0 if table_schema(s.table, &s.wishes, out) else OUT_OF_MEMORY
 
 
 cdef int stream_next(ArrowArrayStream *stream, ArrowArray *out) noexcept nogil:
@@ -408,7 +413,8 @@ cdef int stream_next(ArrowArrayStream *stream, ArrowArray *out) noexcept nogil:
     if s.done:
         return 0
     if not table_array(s.table, s.start, s.stop, &s.wishes, out):
-        array_release(out)
+        if out.release != NULL:
+            array_release(out)
         return OUT_OF_MEMORY
     s.done = True
     return 0
@@ -476,11 +482,10 @@ cdef int possible(int wish, Columns columns, Bytes *c) noexcept:
 
 
 cdef object schema_capsule(Table *t, Wishes *wishes):
-    cdef ArrowSchema *schema = <ArrowSchema *>calloc(1, sizeof(ArrowSchema))
+    cdef ArrowSchema *schema = <ArrowSchema *>malloc(sizeof(ArrowSchema))
     if schema == NULL:
         raise MemoryError
     if not table_schema(t, wishes, schema):
-        schema_release(schema)
         free(schema)
         raise MemoryError
     return PyCapsule_New(schema, "arrow_schema", capsule_schema_free)
@@ -496,11 +501,12 @@ cdef object export_array(Columns columns, object requested):
     cdef Wishes wishes = read_wishes(columns, requested)
     cdef ArrowArray *array
     schema = schema_capsule(columns.table, &wishes)
-    array = <ArrowArray *>calloc(1, sizeof(ArrowArray))
+    array = <ArrowArray *>malloc(sizeof(ArrowArray))
     if array == NULL:
         raise MemoryError
     if not table_array(columns.table, columns.start, columns.stop, &wishes, array):
-        array_release(array)
+        if array.release != NULL:
+            array_release(array)
         free(array)
         raise MemoryError
     return schema, PyCapsule_New(array, "arrow_array", capsule_array_free)

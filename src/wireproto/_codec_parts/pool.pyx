@@ -1,11 +1,12 @@
 # The pool: memory of columns and batches that is used again instead of being given back, so that steady reading touches no fresh pages.
 #
-# A fresh page costs more than filling it. So blocks from 16 KiB to 64 MiB are kept, by class of size, when nobody uses them any more:
-# at most a limit of bytes in the whole process (`memory_pool`); then blocks of the class that was not asked for the longest go back to
-# the allocator. So do larger blocks.
+# A fresh page costs more than filling it, and an aligned small block more than a few rows. So blocks from 64 B to 64 MiB are kept, by class
+# of size, when nobody uses them any more: those from 16 KiB on within a limit of bytes in the whole process (`memory_pool`); then blocks
+# of the class that was not asked for the longest go back to the allocator. So do larger blocks. Smaller ones, half a MiB at most in all
+# their slots, are not counted; a limit of 0 keeps none of them either.
 #
 #     block     64 bytes of head (its class, its room), then the room; the pointer that is handed out is behind the head, aligned to 64
-#     class     two per octave: 16 Ki, 24 Ki, 32 Ki, 48 Ki … 64 Mi; -1: not kept
+#     class     small: 64, 128, 256 … 8 Ki, by powers of two; then two per octave: 16 Ki, 24 Ki, 32 Ki, 48 Ki … 64 Mi; -1: not kept
 #     slots     POOL_SLOTS pointers a class, each exchanged whole and atomically: no lock, so none that a fork could leave taken, and
 #               blocks are given back on any thread, with or without an interpreter
 #
@@ -24,9 +25,11 @@ cdef extern from * nogil:
     #define WP_POOL_CLASSES 25
     #define WP_POOL_SLOTS 16
     #define WP_POOL_HEAD 64
+    #define WP_POOL_SMALL 8
     typedef struct { int64_t room; int64_t size_class; } wp_block;
     static void *wp_pool_slots[WP_POOL_CLASSES][WP_POOL_SLOTS];
     static int64_t wp_pool_ticks[WP_POOL_CLASSES], wp_pool_tick;
+    static void *wp_small_slots[WP_POOL_SMALL][WP_POOL_SLOTS];
     static int64_t wp_pool_held, wp_pool_limit = (int64_t)64 << 20, wp_pool_fresh, wp_pool_again;
 
     static inline int64_t wp_class_room(int c) {
@@ -39,10 +42,42 @@ cdef extern from * nogil:
         for (c = 0; c < WP_POOL_CLASSES; c++) if (size <= wp_class_room(c)) return c;
         return -1;
     }
+    /* The first slot that has a block, or is free, changes hands; both are told of the class by number. */
+    static inline void *wp_small_take(int c) {
+        void *block;
+        int n;
+        for (n = 0; n < WP_POOL_SLOTS; n++) {
+            if (!__atomic_load_n(&wp_small_slots[c][n], __ATOMIC_RELAXED)) continue;
+            block = __atomic_exchange_n(&wp_small_slots[c][n], NULL, __ATOMIC_ACQUIRE);
+            if (block) return block;
+        }
+        return NULL;
+    }
+    static inline int wp_small_give(int c, void *block) {
+        void *none;
+        int n;
+        if (__atomic_load_n(&wp_pool_limit, __ATOMIC_RELAXED) == 0) return 0;
+        for (n = 0; n < WP_POOL_SLOTS; n++) {
+            if (__atomic_load_n(&wp_small_slots[c][n], __ATOMIC_RELAXED)) continue;
+            none = NULL;
+            if (__atomic_compare_exchange_n(&wp_small_slots[c][n], &none, block, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) return 1;
+        }
+        return 0;
+    }
     static void *wp_mem_take(int64_t size) {
-        int n, c = wp_class_of(size);
-        int64_t room = c < 0 ? (size < 64 ? 64 : (size + 63) & ~(int64_t)63) : wp_class_room(c);
+        int n, c;
+        int64_t room;
         uint8_t *block = NULL;
+        if (size <= ((int64_t)64 << (WP_POOL_SMALL - 1))) {
+            c = size <= 64 ? 0 : 58 - __builtin_clzll((uint64_t)size - 1);
+            block = (uint8_t *)wp_small_take(c);
+            if (block) return block + WP_POOL_HEAD;
+            room = (int64_t)64 << c;
+            c = -2 - c;
+        } else {
+            c = wp_class_of(size);
+            room = c < 0 ? (size + 63) & ~(int64_t)63 : wp_class_room(c);
+        }
         if (c >= 0) {
             __atomic_store_n(&wp_pool_ticks[c], __atomic_add_fetch(&wp_pool_tick, 1, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
             for (n = 0; n < WP_POOL_SLOTS; n++) {
@@ -86,6 +121,7 @@ cdef extern from * nogil:
         block = (uint8_t *)p - WP_POOL_HEAD;
         c = ((wp_block *)block)->size_class;
         room = ((wp_block *)block)->room;
+        if (c <= -2 && wp_small_give(-2 - c, block)) return;
         if (c >= 0) {
             int64_t limit = __atomic_load_n(&wp_pool_limit, __ATOMIC_RELAXED);
             int tries = 0;
@@ -103,11 +139,13 @@ cdef extern from * nogil:
     }
     static inline int64_t wp_mem_room(void *p) { return p ? ((wp_block *)((uint8_t *)p - WP_POOL_HEAD))->room : 0; }
     static void wp_pool_empty(void) {
+        void *block;
         int c, n;
         for (c = 0; c < WP_POOL_CLASSES; c++) for (n = 0; n < WP_POOL_SLOTS; n++) {
-            void *block = __atomic_exchange_n(&wp_pool_slots[c][n], NULL, __ATOMIC_ACQUIRE);
+            block = __atomic_exchange_n(&wp_pool_slots[c][n], NULL, __ATOMIC_ACQUIRE);
             if (block) { __atomic_sub_fetch(&wp_pool_held, wp_class_room(c), __ATOMIC_RELAXED); free(block); }
         }
+        for (c = 0; c < WP_POOL_SMALL; c++) while ((block = wp_small_take(c))) free(block);
     }
     static int64_t wp_pool_number(int which) {
         return __atomic_load_n(which == 0 ? &wp_pool_held : which == 1 ? &wp_pool_limit : which == 2 ? &wp_pool_fresh : &wp_pool_again,
@@ -115,7 +153,7 @@ cdef extern from * nogil:
     }
     static void wp_pool_bound(int64_t limit) {
         __atomic_store_n(&wp_pool_limit, limit, __ATOMIC_RELAXED);
-        if (wp_pool_number(0) > limit) wp_pool_empty();
+        if (!limit || wp_pool_number(0) > limit) wp_pool_empty();
     }
     #endif
     """
