@@ -289,6 +289,16 @@ def check_stored(label: Label, data: bytes) -> None:
     columns, _ = decode_rocketmq(data, topic="T", partition=0, check_crc=False, limit=LIMIT, on_corrupt="skip")
     hold(columns)
     decode_rocketmq([data[: len(data) // 2], data[len(data) // 2 :]], topic="T", partition=0, limit=LIMIT, on_corrupt="skip")
+    for start in (0, 6):  # what is plain is read in one go; with facts, each message by itself: it must come to the same
+        outcomes: list[object] = []
+        for facts in (False, True):
+            try:
+                decoded = decode_rocketmq(data, topic="T", partition=0, check_crc=start == 0, limit=LIMIT, start=start, facts=facts)
+                hold(decoded[0])
+                outcomes.append(decoded)
+            except WireprotoError as error:
+                outcomes.append((type(error), str(error)))
+        assert outcomes[0] == outcomes[1], outcomes
     columns, _ = decode_rocketmq(data, topic="T", partition=0, check_crc=False, limit=LIMIT, start=6, facts=False)
     hold(columns)
 
