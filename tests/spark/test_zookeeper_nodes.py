@@ -124,11 +124,60 @@ def test_nodes_are_created_and_set(spark: SparkSession, broker: ZooKeeper, their
     write("set", 10, "b")
     write("upsert", 1205, "c")
     assert there() == {f"{root}/{n}": (b"c%d" % n, 2 if n < 10 else 1 if n < 1200 else 0) for n in range(1205)}
-    assert theirs.get_children(f"{root}-markers") == [], "a write that failed may leave its marker: a task may still run when it is cleared"
     with pytest.raises(Exception, match="exists already: use operation set or upsert"):
         write("create", 3, "d")
     with pytest.raises(Exception, match="use operation upsert"):
         write("set", 1300, "d")
+    write("set", 0, "e")
+    assert theirs.get_children(f"{root}-markers") == []
+
+
+def test_a_task_that_outlives_its_write_changes_nothing(spark: SparkSession, broker: ZooKeeper, theirs: Any, root: str) -> None:
+    """Its driver has given up and cleared away; the task is run here as a worker runs it."""
+    import pyarrow as pa
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    from wireproto.spark.write import Task, checked
+    from wireproto.spark.zookeeper import ZooKeeperWire
+
+    theirs.ensure_path(root)
+    columns = StructType([StructField(name, StringType()) for name in ("path", "data")])
+    sink = ZooKeeperWire({"hosts": broker.addresses[0], "markerRoot": f"{root}-markers"}).sink(columns)
+    checked(sink, stream=False)
+    with sink.open() as client:
+        session = sink.begin(client, Task(0, 0))
+        assert session is not None
+        session.send(pa.RecordBatch.from_pylist([{"path": f"{root}/{n}", "data": "x"} for n in range(600)]))  # one transaction is in
+        sink.abort([None], None)
+        with pytest.raises(Exception, match="the write was given up meanwhile"):
+            session.finish()
+    assert len(theirs.get_children(root)) == 500
+    assert theirs.get_children(f"{root}-markers") == []
+
+
+def test_a_marker_of_other_rows_does_not_stand_for_these(
+    spark: SparkSession, broker: ZooKeeper, theirs: Any, root: str, tmp_path: Path
+) -> None:
+    """A micro-batch fails at its second transaction; what it reads is mended, in the first one's rows, too, before it runs again."""
+    theirs.ensure_path(root)
+    folder = tmp_path / "in"
+    folder.mkdir()
+
+    def go(word: str, bad: str) -> None:
+        paths = [f"{root}/{bad if n == 600 else ''}{n}" for n in range(700)]
+        (folder / "one.csv").write_text("\n".join(f"{path},{word}" for path in paths))
+        table = spark.readStream.schema("path string, data string").csv(str(folder))
+        run(table, tmp_path, FORM, hosts=broker.addresses[0], markerRoot=f"{root}-markers")
+
+    with pytest.raises(Exception, match="set createParents to true"):
+        go("old", "nowhere/")
+    assert {data for path, (data, _) in seen(theirs, root).items() if path != root} == {b"old"}
+    go("new", "")
+    found = seen(theirs, root)
+    assert {path: data for path, (data, _) in found.items() if path != root} == {f"{root}/{n}": b"new" for n in range(700)}
+    forget_last(tmp_path)
+    go("new", "")
+    assert seen(theirs, root) == found
 
 
 def test_a_micro_batch_run_again_changes_nothing(

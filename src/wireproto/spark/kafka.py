@@ -12,13 +12,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, cast
 
 from ..errors import BrokerError, OptionError
-from ..kafka import offsets, positions, wire
+from ..kafka import offsets, positions
 from ..kafka.client import KafkaClient
+from ..kafka.cluster import NO_ID
 from ..kafka.fetcher import Fetcher
 from ..kafka.messages import DescribeLogDirsRequest, FetchRequest, ListOffsetsRequest
 from ..position import Earliest, Latest, LogOffset, Position, TopicPartition
 from .kafka_columns import FORM
 from .kafka_options import READERS, read_options
+from .kafka_versions import Offered
 from .log import Log, Positions, Span, number, numbers, places
 from .options import Options, ReadSettings
 from .source import LogSource
@@ -33,8 +35,16 @@ if TYPE_CHECKING:
 _EARLIEST, _LATEST = -2, -1
 _OUT_OF_RANGE = 1
 _UNKNOWN_TOPIC = 3
+_UNKNOWN_ID = 100
+_GONE = (_UNKNOWN_TOPIC, _UNKNOWN_ID)
 _SLICE = 5.0
 _PURPOSE = "spark"
+
+
+def identity(client: KafkaClient, topic: str) -> bytes:
+    """A topic's id as last told; NO_ID where brokers have none, or the topic is not known."""
+    entry = client.cluster.topics.get(topic)
+    return NO_ID if entry is None else entry.id
 
 
 class KafkaLog(Log):
@@ -45,22 +55,26 @@ class KafkaLog(Log):
     subject = "subscribe"
     record_times = True
 
+    def __init__(self, settings: ReadSettings) -> None:
+        super().__init__(settings)
+        self._ids: dict[str, bytes] = {}
+
     @property
     def committed(self) -> bool:
         return self.settings.client.get("isolation") == "committed"
 
     def check(self, client: Client) -> None:
         """Refuse a broker too old for what the options ask."""
-        found = cast(KafkaClient, client)
-        deadline = found.deadline()
-        conn = found.retried(lambda: found.to_any(deadline), deadline)
-        agreed: wire.Agreed = conn.context
-        versions = agreed.versions
-        timed = {"startingTimestamp", "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp"} & self.settings.given
-        if timed and (versions.newest(ListOffsetsRequest) or 0) < 1:
-            raise OptionError(f"option {sorted(timed)[0]} needs a broker of Kafka 0.10.1 or newer; give offsets", peer=conn.peer)
-        if self.committed and (versions.newest(FetchRequest) or 0) < 4:
-            raise OptionError("kafka.isolation.level read_committed needs a broker of Kafka 0.11 or newer; leave it out", peer=conn.peer)
+        offered, settings = Offered(client), self.settings
+        timed = sorted({"startingTimestamp", "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp"} & settings.given)
+        if timed:
+            offered.need(f"option {timed[0]}", "0.10.1", "give offsets", ListOffsetsRequest, 1)
+        if self.committed:
+            offered.need("kafka.isolation.level read_committed", "0.11", "leave it out", FetchRequest, 4)
+        if settings.max_bytes is not None:
+            offered.need("option maxBytesPerTrigger", "1.0", "use maxOffsetsPerTrigger", DescribeLogDirsRequest)
+        if settings.headers:
+            offered.need("option includeHeaders", "0.11", "leave it out", FetchRequest, 4)
 
     def partitions(self, client: Client) -> list[TopicPartition]:
         found = cast(KafkaClient, client)
@@ -69,6 +83,7 @@ class KafkaLog(Log):
             strange = sorted(set(self.settings.assigned) - known)
             if strange:
                 raise OptionError(f"option assign names {strange[0][0]}-{strange[0][1]}, which the cluster does not have")
+            self._made_again(found, {name for name, _ in known})
             return sorted(self.settings.assigned)
         names: Iterable[str] = self.settings.topics
         if self.settings.pattern is not None:
@@ -77,7 +92,16 @@ class KafkaLog(Log):
         else:
             deadline = found.deadline()
             found.retried(lambda: found.refresh(names, deadline), deadline)
-        return sorted(key for name in names for key in self._of(found, name))
+        keys = sorted(key for name in names for key in self._of(found, name))
+        self._made_again(found, {name for name, _ in keys})
+        return keys
+
+    def _made_again(self, client: KafkaClient, names: Iterable[str]) -> None:
+        """Offsets of a topic mean nothing in another one of its name: notice by the topic's id, where brokers have one (2.8)."""
+        before, self._ids = self._ids, {name: identity(client, name) for name in names}
+        for name, now in self._ids.items():
+            if before.get(name, now) != now and NO_ID not in (before[name], now):
+                self.lost(f"the topic {name} was deleted and made again while the query ran")
 
     def _of(self, client: KafkaClient, topic: str) -> list[TopicPartition]:
         """A topic's partitions, from the metadata just asked for, or asked for with patience where it is not there."""
@@ -131,13 +155,38 @@ class KafkaLog(Log):
         """Store the ends for the group of commitOffsetsToGroup; it must have no members of its own."""
         found, group = cast(KafkaClient, client), self.settings.group
         if group:
-            offsets.commit(found, group, numbers(ends), found.deadline(), to=found.to_coordinator(group))
+            offsets.commit(found, group, numbers(ends), found.deadline(), to=found.to_coordinator(group), ours=_GONE)
+
+    def cut(self, client: Client, spans: list[Span]) -> list[Span]:
+        found = super().cut(client, spans)
+        for span in found:
+            span.identity = identity(cast(KafkaClient, client), span.topic)
+        return found
 
     def read(self, client: Client, span: Span, columns: tuple[str, ...]) -> Iterator[Batch]:
         found = cast(KafkaClient, client)
+        try:
+            if span.topic not in found.cluster.topics or not self._same(found, span):
+                found.topic_entry(span.topic, found.deadline())
+            if self._same(found, span):
+                yield from self._fetched(found, span, columns)
+        except BrokerError as why:
+            if why.code not in _GONE:
+                raise
+            self.lost(f"{span.topic}-{span.partition} was to be read up to {span.stop} and is not there any more")
+            return
+        if not self._same(found, span):
+            self.lost(f"{span.topic}-{span.partition} was to be read up to {span.stop}, and its topic was deleted and made again")
+
+    def _same(self, client: KafkaClient, span: Span) -> bool:
+        """Whether the topic is the one that the driver saw, as far as this client knows."""
+        now = identity(client, span.topic)
+        return span.identity == now or NO_ID in (span.identity, now) or not span.identity
+
+    def _fetched(self, found: KafkaClient, span: Span, columns: tuple[str, ...]) -> Iterator[Batch]:
+        """Batches of the span from its leader."""
+        client = cast("Client", found)
         options = found.options.replace(columns=self.form.core(columns))
-        if span.topic not in found.cluster.topics:
-            found.topic_entry(span.topic, found.deadline())
         fetcher = Fetcher(found, options, _PURPOSE)
         cursor = fetcher.plan.add(*span.key, number(span.start), number(span.stop))
         patience = time.monotonic() + self.settings.poll_timeout

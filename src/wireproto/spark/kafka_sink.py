@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import BrokerError
+from ..kafka.messages import InitProducerIdRequest, ProduceRequest
 from .kafka_options import OWN, bootstrap, client_config
+from .kafka_versions import Offered
 from .sink import TopicSink, WriteSettings
 
 if TYPE_CHECKING:
@@ -28,8 +30,15 @@ def write_options(options: Options) -> WriteSettings:
 class KafkaSink(TopicSink):
     """Rows to Kafka."""
 
-    def check(self, client: Client) -> None:
-        """Whether the topic is there; topics of rows show in the tasks."""
+    def check(self, client: Client, *, stream: bool) -> None:
+        """Whether brokers are new enough and the topic is there; topics of rows show in the tasks."""
+        offered = Offered(client)
+        if "headers" in self.columns:
+            offered.need("the column headers", "0.11", "drop it", ProduceRequest, 3)
+        if self.options.get("idempotence", True) not in (False, "false") and self.options.get("acks", "all") == "all":
+            offered.need("an idempotent producer", "0.11", "set kafka.enable.idempotence=false", InitProducerIdRequest)
+        if self.options.get("compression") == "zstd":
+            offered.need("kafka.compression.type zstd", "2.1", "use lz4, snappy or gzip", ProduceRequest, 7)
         if self.settings.topic is not None and self.options.get("auto_create") not in (True, "true"):
             try:
                 client.admin().describe_topic(self.settings.topic)

@@ -39,7 +39,9 @@ REMEDY_FAIL = "; to go on without what is gone set failOnDataLoss to false"
 
 
 class Span(InputPartition):
-    """One task: a partition from `start` up to, not including, `stop`."""
+    """One task: a partition from `start` up to, not including, `stop`; `identity` tells its topic from another one of that name."""
+
+    identity = b""
 
     def __init__(self, topic: str, partition: int, start: Position, stop: Position) -> None:
         super().__init__((topic, partition, start.text(), stop.text()))

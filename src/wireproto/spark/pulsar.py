@@ -48,6 +48,9 @@ FORM = LogFormat(
 )
 
 
+LAST_ID = 12  # the protocol's version since which there is GET_LAST_MESSAGE_ID
+
+
 class PulsarLog(Log):
     """Pulsar's topics; positions are message ids, which cannot be counted."""
 
@@ -64,6 +67,15 @@ class PulsarLog(Log):
         return {"settings": self.settings, "_counter": pulsar_count.Counter(), "_hold": None}
 
     # --- on the driver ---
+
+    def check(self, client: Client) -> None:
+        """Refuse a broker that cannot tell where a topic ends."""
+        info = cast(PulsarClient, client).broker_info()
+        if info.protocol_version < LAST_ID:
+            raise OptionError(
+                f"pulsar-wire needs a broker that tells a topic's last message id (protocol version {LAST_ID}); the one at "
+                f"{self.settings.url} is {info.server_version!r} with protocol version {info.protocol_version}: upgrade it"
+            )
 
     def partitions(self, client: Client) -> list[TopicPartition]:
         try:

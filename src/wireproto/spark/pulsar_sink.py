@@ -87,10 +87,12 @@ class PulsarSink(TopicSink):
         super().__init__(settings, schema)
         self.job = uuid.uuid4().hex
 
-    def check(self, client: Client) -> None:
-        """Whether the topic is there; topics of rows show in the tasks."""
+    def check(self, client: Client, *, stream: bool) -> None:
+        """Whether the topic is there, and its broker de-duplicates where that is needed; topics of rows show in the tasks."""
         if self.settings.topic is not None:
             must_exist(client, self.settings.topic)
+            if stream and not self.settings.at_least_once:
+                must_deduplicate(cast(PulsarClient, client), self.settings.topic)
 
     def begin(self, client: Client, task: Task) -> Session | None:
         return PulsarSession(self, client, task)

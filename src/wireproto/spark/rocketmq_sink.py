@@ -66,7 +66,7 @@ class RocketMQSink(TopicSink):
         if settings.ids and "headers" not in self.columns:
             self.columns.append("headers")
 
-    def check(self, client: Client) -> None:
+    def check(self, client: Client, *, stream: bool) -> None:
         """Whether the topic is there; topics of rows show in the tasks."""
         if self.settings.topic is not None:
             try:

@@ -16,7 +16,7 @@ from ..errors import OptionError
 from .batch import LogReader
 from .options import Options
 from .stream import LogStream
-from .write import LogStreamWriter, LogWriter, Sink
+from .write import LogStreamWriter, LogWriter, Sink, checked
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -33,6 +33,12 @@ class LogSource(DataSource):
     """
 
     log: ClassVar[type[Log]]
+    _pickled = False
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Spark makes a source anew to plan a micro-batch's tasks, and pickles one to end it, when it is too late for a check."""
+        self.__dict__.update(state)
+        self._pickled = True
 
     @classmethod
     def name(cls) -> str:
@@ -76,7 +82,8 @@ class LogSource(DataSource):
         return LogWriter(self.writes(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> LogStreamWriter:  # noqa: N802
-        return LogStreamWriter(self.writes(schema))
+        sink = self.writes(schema)
+        return LogStreamWriter(sink if self._pickled else checked(sink, stream=True))
 
 
 def client_options(options: Options, prefix: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 What it is: Spark's two writer classes over a `Sink`, one subclass a protocol. A sink's work is laid out so that a transaction per task,
 ended by the driver, fits:
 
-    driver    Sink.check(client)                  topic, columns and broker fit, before any task starts
+    driver    Sink.check(client, stream=…)        topic, columns and broker fit, before any task starts
     task      Sink.begin(client, task) → Session  producers are opened here; later a transaction (None: this task's part is in already)
               Session.send(batch) …               Arrow in, nothing waits for the broker
               Session.finish() → Written          all acknowledged; what the driver must know to end it (producer id, epoch …)
@@ -96,8 +96,8 @@ class Sink(ABC):
         """A client of the driver's own."""
         return connect(self.url, **self.options)
 
-    def check(self, client: Client) -> None:  # noqa: B027
-        """On the driver, before a task starts: refuse what cannot work."""
+    def check(self, client: Client, *, stream: bool) -> None:  # noqa: B027
+        """On the driver, before a task of a write or of a stream's micro-batch starts: refuse what cannot work."""
 
     @abstractmethod
     def begin(self, client: Client, task: Task) -> Session | None:
@@ -150,10 +150,10 @@ def this_task() -> Task:
     )
 
 
-def checked(sink: Sink) -> Sink:
+def checked(sink: Sink, *, stream: bool) -> Sink:
     """The sink, after its check on the cluster."""
     with sink.open() as client:
-        sink.check(client)
+        sink.check(client, stream=stream)
     return sink
 
 
@@ -161,7 +161,7 @@ class LogWriter(DataSourceArrowWriter):
     """`df.write`. Made on the driver and pickled to the workers."""
 
     def __init__(self, sink: Sink) -> None:
-        self.sink = checked(sink)
+        self.sink = checked(sink, stream=False)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         return self.sink.write(iterator)
@@ -174,7 +174,7 @@ class LogWriter(DataSourceArrowWriter):
 
 
 class LogStreamWriter(DataSourceStreamArrowWriter):
-    """`df.writeStream`. Spark makes one for each micro-batch and another one for its end, so it asks the cluster nothing itself."""
+    """`df.writeStream`. Spark makes one for each micro-batch and another one for its end; the source checks the first of them alone."""
 
     def __init__(self, sink: Sink) -> None:
         self.sink = sink

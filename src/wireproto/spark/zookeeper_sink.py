@@ -6,14 +6,17 @@
     createParents     make missing nodes above (false)            markerRoot    where marker nodes are (/wireproto-spark)
 
 What it does: rows are cut into transactions (`multi`) by their number and size alone. Each also creates its marker,
-``<markerRoot>/<query>/<micro-batch>-<task>-<number>``; where that is there already, the transaction has happened and is passed over: so a
-micro-batch that Spark runs again, or a transaction whose answer was lost, changes nothing a second time. Markers of earlier micro-batches
-go when a later one is committed, those of a batch write at its end.
+``<markerRoot>/<query>/<micro-batch>-<task>-<number>``, with a digest of its rows; where that is there already, the transaction has happened
+and is passed over: so a micro-batch that Spark runs again, or a transaction whose answer was lost, changes nothing a second time. A marker
+with another digest is of an attempt that failed with other rows: then these are written, and the marker with them. Markers of earlier
+micro-batches go when a later one is committed, those of a batch write at its end, be it good or bad: the driver makes the node above them
+and deletes it, so a task that is late finds none and writes nothing.
 A transaction is atomic, a micro-batch of several is not. Must not: write a node without its marker.
 """
 
 from __future__ import annotations
 
+import hashlib
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -86,9 +89,15 @@ class TreeSink(Sink):
     def begin(self, client: Client, task: Task) -> Session | None:
         return TreeSession(self, cast("Tree", client.tree()), task)
 
+    def check(self, client: Client, *, stream: bool) -> None:
+        """The node above a batch write's markers."""
+        if not stream:
+            cast("Tree", client.tree()).ensure(f"{self.settings.markers}/{self.job}")
+
     def commit(self, messages: list[Written | None], batch: int | None) -> None:
         """Delete the markers that nobody will ask for again."""
-        self.clear(next((message.facts["owner"] for message in messages if message is not None and message.rows), None), batch)
+        query = next((message.facts["owner"] for message in messages if message is not None and message.rows), None)
+        self.clear(self.job if batch is None else query, batch)
 
     def abort(self, messages: list[Written | None], batch: int | None) -> None:
         """A batch write has failed and will not come back under this name."""
@@ -126,7 +135,8 @@ class TreeSession(Session):
         self.done = 0
         self.held: list[Row] = []
         self.size = 0
-        tree.ensure(self.home)
+        if task.query is not None:
+            tree.ensure(self.home)
 
     def send(self, batch: pa.RecordBatch) -> None:
         for row in rows_of(batch):
@@ -162,10 +172,29 @@ def rows_of(batch: pa.RecordBatch) -> Iterator[Row]:
         yield path, value
 
 
+def digest(rows: list[Row]) -> bytes:
+    """What tells these rows from others."""
+    found = hashlib.blake2b(digest_size=16)
+    for path, data in rows:
+        found.update(repr((path, None if data is None else len(data))).encode())
+        found.update(data or b"")
+    return found.digest()
+
+
+def marked(tree: Tree, marker: str) -> bytes | None:
+    """What a marker holds, None where there is none."""
+    try:
+        return tree.get(marker)[0] or b""
+    except NoNode:
+        return None
+
+
 def transact(tree: Tree, settings: TreeWriteSettings, marker: str, rows: list[Row]) -> None:
-    """Write these rows and the marker, unless the marker is there; again after a lost answer, or where upsert guessed wrongly."""
+    """Write these rows and the marker, unless it is there for them; again after a lost answer, or where upsert guessed wrongly."""
     deadline = time.monotonic() + settings.timeout
-    if tree.exists(marker) is not None:
+    ours = digest(rows)
+    before = marked(tree, marker)
+    if before == ours:
         return
     if settings.parents:
         for parent in sorted({path.rpartition("/")[0] for path, _ in rows} - {""}):
@@ -175,9 +204,10 @@ def transact(tree: Tree, settings: TreeWriteSettings, marker: str, rows: list[Ro
         calls = [tree.exists_async(path) for path, _ in rows]
         there = [call.result() is not None for call in calls]
     while True:
+        mark = Create(marker, ours) if before is None else Set(marker, ours)
         writes = [Set(path, data) if old else Create(path, data) for (path, data), old in zip(rows, there, strict=True)]
         try:
-            tree.multi([Create(marker), *writes], timeout=max(0.1, deadline - time.monotonic()))
+            tree.multi([mark, *writes], timeout=max(0.1, deadline - time.monotonic()))
         except ConnectionLoss:
             if time.monotonic() >= deadline:
                 raise
@@ -185,20 +215,26 @@ def transact(tree: Tree, settings: TreeWriteSettings, marker: str, rows: list[Ro
             index = getattr(why, "index", None)
             if index is None:
                 raise
-            if index == 0 and isinstance(why, NodeExists):
-                return
-            if not guessed_wrongly(settings, why, index, there):
+            if index == 0:
+                given_up, before = before is None and isinstance(why, NoNode), marked(tree, marker)
+                if before == ours:
+                    return
+                if given_up:
+                    why.text = f"the node above {marker} is gone: the write was given up meanwhile, or somebody deleted it"
+                    raise
+            elif guessed_wrongly(settings, why, index, there):
+                there[index - 1] = not there[index - 1]
+            else:
                 raise refused(settings, why, rows[index - 1][0]) from why
-            there[index - 1] = not there[index - 1]
             if time.monotonic() >= deadline:
-                raise TimedOut(f"others create and delete {rows[index - 1][0]} all the time") from why
+                raise TimedOut(f"others create and delete {rows[index - 1][0] if index else marker} all the time") from why
         else:
             return
 
 
 def guessed_wrongly(settings: TreeWriteSettings, why: BrokerError, index: int, there: list[bool]) -> bool:
     """Whether upsert took a node for missing that is there, or the other way."""
-    if settings.operation != "upsert" or index == 0:
+    if settings.operation != "upsert":
         return False
     return isinstance(why, NoNode) if there[index - 1] else isinstance(why, NodeExists)
 

@@ -10,7 +10,7 @@ Requests of one connection are served strictly in order.
 from __future__ import annotations
 
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Truncated, UnsupportedVersion
@@ -56,6 +56,7 @@ class KafkaSide(Side):
     Attributes:
         default_partitions: how many such a topic gets.
         groups: by name.
+        offered: what ApiVersions tells and what is answered, as `OFFERED`.
     """
 
     protocol = "kafka"
@@ -63,6 +64,7 @@ class KafkaSide(Side):
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         self.default_partitions = 1
+        self.offered = dict(OFFERED)
         self.topics = Topics(self)
         self.groups: dict[str, groups.Group] = {
             name: groups.Group.restored(name, kept) for name, kept in self.store.facts.get("groups", {}).items()
@@ -81,9 +83,9 @@ class KafkaSide(Side):
             api_key, version, correlation = struct.unpack_from(">hhi", frame)
             if api_key == API_VERSIONS:
                 fault = await connection.fault("ApiVersions")
-                connection.send(*api_versions(version, correlation), fault=fault)
+                connection.send(*api_versions(version, correlation, self.offered), fault=fault)
                 continue
-            offered = OFFERED.get(api_key)
+            offered = self.offered.get(api_key)
             if offered is None or not offered[1] <= version <= offered[2]:
                 raise UnsupportedVersion("the dev broker does not offer this", message=f"api {api_key}", version=version)
             name, _, _, handler = offered
@@ -98,6 +100,15 @@ class KafkaSide(Side):
                 connection.send(head, *response.encode_parts(version), fault=fault)
                 await connection.drain()
 
+    def offer(self, name: str, newest: int | None = None) -> None:
+        """Be an older broker: offer a request up to this version, or not at all (None)."""
+        (key,) = (key for key, (found, *_) in OFFERED.items() if found == name)
+        found, low, _, handler = OFFERED[key]
+        if newest is None:
+            self.offered.pop(key, None)
+        else:
+            self.offered[key] = (found, min(low, newest), newest, handler)
+
     async def stopped(self) -> None:
         """Write the committed offsets down; sessions stand still until the broker is back."""
         self.store.facts["groups"] = {name: group.kept() for name, group in self.groups.items()}
@@ -106,9 +117,9 @@ class KafkaSide(Side):
         self.store.save()
 
 
-def api_versions(version: int, correlation: int) -> list[bytes]:
+def api_versions(version: int, correlation: int, offered: Mapping[int, tuple[str, int, int, Handler]] = OFFERED) -> list[bytes]:
     """Every version offered; an unknown version of this very request gets error 35 in version 0."""
-    keys = {**{key: (low, high) for key, (_, low, high, _) in OFFERED.items()}, API_VERSIONS: (0, 3)}
+    keys = {**{key: (low, high) for key, (_, low, high, _) in offered.items()}, API_VERSIONS: (0, 3)}
     known = version <= 3
     response = m.ApiVersionsResponse(
         error_code=0 if known else UNSUPPORTED_VERSION,

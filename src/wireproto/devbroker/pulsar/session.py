@@ -142,7 +142,7 @@ class Session:
         flags = api.FeatureFlags(supports_auth_refresh=True, supports_broker_entry_metadata=True, supports_topic_watchers=False)
         return api.CommandConnected(
             server_version="wireproto dev broker",
-            protocol_version=min(command.protocol_version, PROTOCOL_VERSION),
+            protocol_version=min(command.protocol_version, self.side.protocol_version),
             max_message_size=MAX_MESSAGE,
             feature_flags=flags,
         )

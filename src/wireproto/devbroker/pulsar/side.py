@@ -9,7 +9,7 @@ from ...errors import OptionError
 from ...pulsar.topics import TopicName, parse_topic, without_partition
 from ..side import Side
 from .admin import AdminHttp
-from .session import Session
+from .session import PROTOCOL_VERSION, Session
 from .subscription import Subscription
 from .topic import Topic
 
@@ -26,6 +26,7 @@ class PulsarSide(Side):
         entry_metadata: whether MESSAGE carries broker entry metadata (0x0e02) to clients that can read it.
         topics: those in use or kept, by full name.
         deduplicates: what was said of a namespace: whether repeated messages are dropped there. Not said means no.
+        protocol_version: the newest that CONNECTED tells.
     """
 
     protocol = "pulsar"
@@ -34,6 +35,7 @@ class PulsarSide(Side):
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         self.entry_metadata = False
+        self.protocol_version = PROTOCOL_VERSION
         self.topics: dict[str, Topic] = {}
         self._names = itertools.count()
         facts = self.store.facts
@@ -45,6 +47,10 @@ class PulsarSide(Side):
         for name, subscriptions in facts.get("subscriptions", {}).items():
             for sub in subscriptions if name in self.topics else ():
                 self._restore(self.topics[name], sub)
+
+    def offer(self, protocol_version: int) -> None:
+        """Be an older broker: tell this version of the protocol."""
+        self.protocol_version = protocol_version
 
     async def start(self) -> None:
         await self.listen("main")
