@@ -6,14 +6,15 @@ import itertools
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from brokers import Kafka, maven, plugin
 from brokers.errors import Unavailable
+from spark.streams import make, put
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,3 +84,16 @@ def kafka(request: pytest.FixtureRequest) -> Kafka:
 def fresh() -> Callable[[str], str]:
     """Names of topics that no other test has."""
     return lambda stem: f"{stem}-{next(_numbers)}"
+
+
+@pytest.fixture
+def filled(kafka: Kafka, fresh: Callable[[str], str]) -> Callable[..., str]:
+    """Makes a Kafka topic of its own name, with these rows (see `streams.put`) in it; further settings as `streams.make` has them."""
+
+    def made(stem: str, rows: Sequence[Any] = (), *, partitions: int = 1, **config: str) -> str:
+        topic = fresh(stem)
+        make(kafka, topic, partitions, **config)
+        put(kafka, topic, list(rows))
+        return topic
+
+    return made

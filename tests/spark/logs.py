@@ -1,4 +1,4 @@
-"""What the tests of pulsar-wire and rocketmq-wire share: runs of a stream to what is there, a sink that is run again."""
+"""What the tests of the formats share: runs of a stream to what is there, a sink that is run again, a stream driven without Spark."""
 
 from __future__ import annotations
 
@@ -51,3 +51,59 @@ def ends(folder: Path) -> list[Any]:
     """Ends of the micro-batches, as the checkpoint has them."""
     files = sorted((path for path in (folder / "checkpoint" / "offsets").iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
     return [json.loads(path.read_text().splitlines()[2]) for path in files]
+
+
+def watched(table: DataFrame, sign: Path) -> DataFrame:
+    """The table, whose tasks leave a sign when they begin."""
+    path = str(sign)
+
+    def passed(batches: Any) -> Any:
+        from pathlib import Path
+
+        Path(path).touch()
+        yield from batches
+
+    return table.mapInArrow(passed, table.schema)
+
+
+def lags(reports: list[Any], topic: str) -> list[tuple[Any, Any]]:
+    """(end of the micro-batch, end of the log) as each progress report with rows tells them."""
+    sources = [report["sources"][0] for report in reports if report["numInputRows"]]
+    return [(json.loads(one["endOffset"])[topic], json.loads(one["latestOffset"])[topic]) for one in sources]
+
+
+def foreign(folder: Path, offsets: str) -> None:
+    """Put another source's offsets into the place of the checkpoint's."""
+    for path in (folder / "checkpoint" / "offsets").iterdir():
+        if path.name.isdigit():
+            lines = path.read_text().splitlines()
+            path.write_text("\n".join([*lines[:2], offsets]))
+        else:
+            path.unlink()
+
+
+class Driven:
+    """A stream of values, driven in this process as Spark drives it: micro-batch by micro-batch, its tasks one after the other."""
+
+    def __init__(self, source: Any, at: Any = None) -> None:
+        """`at`: where a former query stood, whose checkpoint this one goes on from."""
+        from pyspark.sql.types import BinaryType, StructField, StructType
+
+        self.stream = source.streamReader(StructType([StructField("value", BinaryType())]))
+        self.at = at or self.stream.initialOffset()
+
+    def step(self) -> list[int]:
+        """The values of the next micro-batch, sorted."""
+        end = json.loads(json.dumps(self.stream.latestOffset(self.at, self.stream.getDefaultReadLimit())))
+        parts = self.stream.partitions(self.at, end)
+        found = [int(value) for part in parts for batch in self.stream.read(part) for value in batch.column(0).to_pylist()]
+        if end != self.at:
+            self.stream.commit(end)
+        self.at = end
+        return sorted(found)
+
+    def __enter__(self) -> Driven:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stream.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import wireproto
-from spark.streams import WIRE, drain, expire, frame, grow, kept, make, offsets, put, stream, transaction
+from spark.logs import Driven, lags, run, watched
+from spark.streams import WIRE, drain, expire, frame, grow, kept, offsets, put, stream, transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,6 +24,7 @@ pytestmark = [
     pytest.mark.broker("kafka-4.3.1"),
 ]
 Fresh = Callable[[str], str]
+Filled = Callable[..., str]
 WHEN = 1_700_000_000_000
 OFF = {"failOnDataLoss": "false"}
 
@@ -34,10 +37,8 @@ def values(rows: Any) -> list[int]:
     return sorted(int(row.value) for row in rows.select("value").collect())
 
 
-def test_nulls_headers_and_times_are_as_written(spark: SparkSession, kafka: Kafka, fresh: Fresh) -> None:
-    topic = fresh("facts")
-    make(kafka, topic)
-    put(kafka, topic, [(None, None, 0, WHEN), (b"", b"", 0, WHEN + 1, [("a", b"1"), ("a", None), ("é", b"")])])
+def test_nulls_headers_and_times_are_as_written(spark: SparkSession, kafka: Kafka, filled: Filled) -> None:
+    topic = filled("facts", [(None, None, 0, WHEN), (b"", b"", 0, WHEN + 1, [("a", b"1"), ("a", None), ("é", b"")])])
     rows = frame(spark, kafka, subscribe=topic, includeHeaders="true").orderBy("offset").collect()
     assert [(row.key, row.value, row.headers) for row in rows] == [
         (None, None, None),
@@ -47,18 +48,15 @@ def test_nulls_headers_and_times_are_as_written(spark: SparkSession, kafka: Kafk
     assert [row.timestampType for row in rows] == [0, 0]
 
 
-def test_a_broker_s_own_time_is_told(spark: SparkSession, kafka: Kafka, fresh: Fresh) -> None:
-    topic = fresh("append-time")
-    make(kafka, topic, message_timestamp_type="LogAppendTime")
-    put(kafka, topic, numbers(range(3)))
+def test_a_broker_s_own_time_is_told(spark: SparkSession, kafka: Kafka, filled: Filled) -> None:
+    topic = filled("append-time", numbers(range(3)), message_timestamp_type="LogAppendTime")
     rows = frame(spark, kafka, subscribe=topic).collect()
     assert {row.timestampType for row in rows} == {1}
     assert all(row.timestamp.timestamp() * 1000 > WHEN + 10**6 for row in rows)
 
 
-def test_facts_of_batches_come_on_request(spark: SparkSession, kafka: Kafka, fresh: Fresh) -> None:
-    topic = fresh("batches")
-    make(kafka, topic)
+def test_facts_of_batches_come_on_request(spark: SparkSession, kafka: Kafka, filled: Filled) -> None:
+    topic = filled("batches")
     put(kafka, topic, numbers(range(5)), **{"enable.idempotence": True})
     with transaction(kafka, topic, commit=True) as producer:
         producer.produce(topic, b"5")
@@ -74,9 +72,8 @@ def test_facts_of_batches_come_on_request(spark: SparkSession, kafka: Kafka, fre
         frame(spark, kafka, subscribe=topic, extraColumns="colour")
 
 
-def test_empty_partitions_and_topics_give_nothing(spark: SparkSession, kafka: Kafka, fresh: Fresh) -> None:
-    topic = fresh("hollow")
-    make(kafka, topic, 3)
+def test_empty_partitions_and_topics_give_nothing(spark: SparkSession, kafka: Kafka, filled: Filled) -> None:
+    topic = filled("hollow", partitions=3)
     assert frame(spark, kafka, subscribe=topic).count() == 0
     put(kafka, topic, numbers(range(4), partition=1))
     assert values(frame(spark, kafka, subscribe=topic)) == [0, 1, 2, 3]
@@ -85,12 +82,10 @@ def test_empty_partitions_and_topics_give_nothing(spark: SparkSession, kafka: Ka
 
 
 def test_a_partition_ends_though_its_last_records_were_aborted(
-    spark: SparkSession, kafka: Kafka, fresh: Fresh, tmp_path: Path
+    spark: SparkSession, kafka: Kafka, filled: Filled, tmp_path: Path
 ) -> None:
     """Aborted and control records at the end, none of them to be handed out: reading ends where the log does."""
-    topic = fresh("gaps")
-    make(kafka, topic)
-    put(kafka, topic, numbers(range(3)))
+    topic = filled("gaps", numbers(range(3)))
     for name in ("one", "two"):
         with transaction(kafka, topic + name, commit=False) as producer:
             for n in range(10, 15):
@@ -104,10 +99,8 @@ def test_a_partition_ends_though_its_last_records_were_aborted(
     assert offsets(tmp_path)[-1] == {topic: {"0": 15}}
 
 
-def test_an_open_transaction_holds_a_reader_of_committed_records_back(spark: SparkSession, kafka: Kafka, fresh: Fresh) -> None:
-    topic = fresh("open")
-    make(kafka, topic)
-    put(kafka, topic, numbers(range(3)))
+def test_an_open_transaction_holds_a_reader_of_committed_records_back(spark: SparkSession, kafka: Kafka, filled: Filled) -> None:
+    topic = filled("open", numbers(range(3)))
     with transaction(kafka, topic, commit=True) as producer:
         producer.produce(topic, b"3")
         producer.flush(30)
@@ -118,11 +111,9 @@ def test_an_open_transaction_holds_a_reader_of_committed_records_back(spark: Spa
 
 
 def test_a_query_that_turns_to_committed_records_waits_for_the_open_transaction(
-    spark: SparkSession, kafka: Kafka, fresh: Fresh, tmp_path: Path
+    spark: SparkSession, kafka: Kafka, filled: Filled, tmp_path: Path
 ) -> None:
-    topic = fresh("turned")
-    make(kafka, topic)
-    put(kafka, topic, numbers(range(3)))
+    topic = filled("turned", numbers(range(3)))
     with transaction(kafka, topic, commit=True) as producer:
         producer.produce(topic, b"3")
         producer.flush(30)
@@ -134,10 +125,10 @@ def test_a_query_that_turns_to_committed_records_waits_for_the_open_transaction(
     assert values(kept(spark, tmp_path)) == [0, 1, 2, 3, 4, 5]
 
 
-def test_partitions_added_meanwhile_are_read_from_their_beginning(spark: SparkSession, kafka: Kafka, fresh: Fresh, tmp_path: Path) -> None:
-    topic = fresh("growing")
-    make(kafka, topic)
-    put(kafka, topic, numbers(range(5)))
+def test_partitions_added_meanwhile_are_read_from_their_beginning(
+    spark: SparkSession, kafka: Kafka, filled: Filled, tmp_path: Path
+) -> None:
+    topic = filled("growing", numbers(range(5)))
     query = (
         stream(spark, kafka, subscribe=topic, startingOffsets="earliest")
         .writeStream.format("memory")
@@ -156,10 +147,8 @@ def test_partitions_added_meanwhile_are_read_from_their_beginning(spark: SparkSe
         query.stop()
 
 
-def test_a_partition_added_between_runs_is_read_too(spark: SparkSession, kafka: Kafka, fresh: Fresh, tmp_path: Path) -> None:
-    topic = fresh("grown")
-    make(kafka, topic)
-    put(kafka, topic, numbers(range(5)))
+def test_a_partition_added_between_runs_is_read_too(spark: SparkSession, kafka: Kafka, filled: Filled, tmp_path: Path) -> None:
+    topic = filled("grown", numbers(range(5)))
     drain(stream(spark, kafka, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="3"), tmp_path)
     grow(kafka, topic, 2)
     put(kafka, topic, numbers(range(5, 9), partition=1))
@@ -168,11 +157,9 @@ def test_a_partition_added_between_runs_is_read_too(spark: SparkSession, kafka: 
 
 
 def test_expired_records_fail_the_query_or_are_passed_over_as_asked(
-    spark: SparkSession, kafka: Kafka, fresh: Fresh, tmp_path: Path
+    spark: SparkSession, kafka: Kafka, filled: Filled, tmp_path: Path
 ) -> None:
-    topic = fresh("expired")
-    make(kafka, topic)
-    put(kafka, topic, numbers(range(10)))
+    topic = filled("expired", numbers(range(10)))
     drain(stream(spark, kafka, subscribe=topic, startingOffsets="earliest"), tmp_path)
     put(kafka, topic, numbers(range(10, 20)))
     expire(kafka, topic, 0, 15)
@@ -186,36 +173,16 @@ def test_expired_records_fail_the_query_or_are_passed_over_as_asked(
     assert values(frame(spark, kafka, subscribe=topic, startingOffsets=start, **OFF)) == [*range(15, 20)]
 
 
-def test_an_end_that_is_not_there_is_told_on_the_driver(spark: SparkSession, kafka: Kafka, fresh: Fresh) -> None:
-    topic = fresh("beyond")
-    make(kafka, topic)
-    put(kafka, topic, numbers(range(5)))
+def test_an_end_that_is_not_there_is_told_on_the_driver(spark: SparkSession, kafka: Kafka, filled: Filled) -> None:
+    topic = filled("beyond", numbers(range(5)))
     end = json.dumps({topic: {"0": 9}})
     with pytest.raises(Exception, match=rf"endingOffsets asks for {topic}-0 up to 9, and the log ends at 5.*failOnDataLoss"):
         frame(spark, kafka, subscribe=topic, endingOffsets=end).count()
     assert values(frame(spark, kafka, subscribe=topic, endingOffsets=end, **OFF)) == [0, 1, 2, 3, 4]
 
 
-def test_a_topic_made_again_fails_the_query_or_starts_over_as_asked(
-    spark: SparkSession, kafka: Kafka, fresh: Fresh, tmp_path: Path
-) -> None:
-    topic = fresh("again")
-    make(kafka, topic)
-    put(kafka, topic, numbers(range(10)))
-    options = {"subscribePattern": topic, "startingOffsets": "earliest", "fetchOffset.retryIntervalMs": "10"}
-    drain(stream(spark, kafka, **options), tmp_path)
-    with wireproto.connect(kafka.url) as client:
-        client.admin().delete_topic(topic)
-    make(kafka, topic)
-    put(kafka, topic, numbers(range(10, 13)))
-    with pytest.raises(Exception, match=f"{topic}-0 went back from 10 to 3.*failOnDataLoss"):
-        drain(stream(spark, kafka, **options), tmp_path)
-
-
-def test_options_may_change_between_runs(spark: SparkSession, kafka: Kafka, fresh: Fresh, tmp_path: Path) -> None:
-    topic = fresh("changed")
-    make(kafka, topic, 2)
-    put(kafka, topic, numbers(range(10)) + numbers(range(10, 20), partition=1))
+def test_options_may_change_between_runs(spark: SparkSession, kafka: Kafka, filled: Filled, tmp_path: Path) -> None:
+    topic = filled("changed", numbers(range(10)) + numbers(range(10, 20), partition=1), partitions=2)
     drain(stream(spark, kafka, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="5"), tmp_path)
     put(kafka, topic, numbers(range(20, 30)))
     more = {"subscribePattern": topic, "startingOffsets": "latest", "minPartitions": "4", "kafka.isolation.level": "read_committed"}
@@ -226,12 +193,10 @@ def test_options_may_change_between_runs(spark: SparkSession, kafka: Kafka, fres
 
 
 def test_a_stream_from_the_end_loses_nothing_when_its_first_batch_is_run_again(
-    spark: SparkSession, kafka: Kafka, fresh: Fresh, tmp_path: Path
+    spark: SparkSession, kafka: Kafka, filled: Filled, tmp_path: Path
 ) -> None:
     """Spark asks for the initial offset again then, and the end has moved."""
-    topic = fresh("late")
-    make(kafka, topic)
-    put(kafka, topic, numbers(range(5)))
+    topic = filled("late", numbers(range(5)))
     drain(stream(spark, kafka, subscribe=topic), tmp_path)
     for name in ("0", ".0.crc"):
         (tmp_path / "checkpoint" / "commits" / name).unlink()
@@ -240,10 +205,8 @@ def test_a_stream_from_the_end_loses_nothing_when_its_first_batch_is_run_again(
     assert values(kept(spark, tmp_path)) == [5, 6, 7, 8, 9]
 
 
-def test_a_checkpoint_of_another_source_is_refused(spark: SparkSession, kafka: Kafka, fresh: Fresh, tmp_path: Path) -> None:
-    topic = fresh("foreign")
-    make(kafka, topic)
-    put(kafka, topic, numbers(range(5)))
+def test_a_checkpoint_of_another_source_is_refused(spark: SparkSession, kafka: Kafka, filled: Filled, tmp_path: Path) -> None:
+    topic = filled("foreign", numbers(range(5)))
     rates = spark.readStream.format("rate").option("rowsPerSecond", "100").load()
     query = rates.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     while not any((tmp_path / "checkpoint" / "commits").glob("[0-9]*")):
@@ -253,46 +216,50 @@ def test_a_checkpoint_of_another_source_is_refused(spark: SparkSession, kafka: K
         drain(stream(spark, kafka, subscribe=topic), tmp_path)
 
 
-def test_few_new_records_wait_for_more(spark: SparkSession, kafka: Kafka, fresh: Fresh, tmp_path: Path) -> None:
-    topic = fresh("patient")
-    make(kafka, topic)
-    put(kafka, topic, numbers(range(5)))
-    options = {"subscribe": topic, "startingOffsets": "earliest", "minOffsetsPerTrigger": "5", "maxTriggerDelay": "1h"}
-    query = (
-        stream(spark, kafka, **options)
-        .writeStream.format("memory")
-        .queryName("patient")
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .start()
-    )
-    try:
-        query.processAllAvailable()
+def test_a_stream_into_a_missing_topic_is_refused_before_a_task_begins(
+    spark: SparkSession, kafka: Kafka, filled: Filled, tmp_path: Path
+) -> None:
+    sign = tmp_path / "sign"
+    table = watched(stream(spark, kafka, subscribe=filled("source", numbers(range(4))), startingOffsets="earliest").select("value"), sign)
+    with pytest.raises(Exception, match=r"no topic 'nowhere': create it, correct the option topic, or set kafka\.auto\.create"):
+        run(table, tmp_path, WIRE, topic="nowhere", **{"kafka.bootstrap.servers": kafka.bootstrap})
+    assert not sign.exists()
+
+
+def test_few_new_records_wait_for_more_or_for_their_time(kafka: Kafka, filled: Filled) -> None:
+    from wireproto.spark.kafka import KafkaWire
+
+    topic = filled("patient", numbers(range(5)))
+    options = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": topic, "startingOffsets": "earliest", "minOffsetsPerTrigger": "5"}
+    patient, hasty = (KafkaWire({**options, "maxTriggerDelay": delay}) for delay in ("1h", "300ms"))
+    with Driven(patient) as many, Driven(hasty) as soon:
+        assert many.step() == soon.step() == list(range(5))
+        began = time.monotonic()
         put(kafka, topic, numbers(range(5, 8)))
-        query.processAllAvailable()
-        assert values(spark.table("patient")) == list(range(5))
+        assert many.step() == []
+        while not (late := soon.step()):
+            pass
+        assert late == [5, 6, 7]
+        assert time.monotonic() - began >= 0.25
         put(kafka, topic, numbers(range(8, 10)))
-        while len(values(spark.table("patient"))) < 10:
-            assert query.exception() is None
-    finally:
-        query.stop()
+        assert many.step() == list(range(5, 10))
 
 
-def test_what_was_processed_is_committed_to_a_group(spark: SparkSession, kafka: Kafka, fresh: Fresh, tmp_path: Path) -> None:
-    topic, group = fresh("lag"), fresh("lag-tools")
-    make(kafka, topic)
-    put(kafka, topic, numbers(range(5)))
+def test_lag_is_told_by_progress_and_what_was_processed_is_committed_to_a_group(
+    spark: SparkSession, kafka: Kafka, filled: Filled, fresh: Fresh, tmp_path: Path
+) -> None:
+    topic, group = filled("lag", numbers(range(5))), fresh("lag-tools")
     options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "2", "commitOffsetsToGroup": group}
-    drain(stream(spark, kafka, **options), tmp_path)
+    reports = drain(stream(spark, kafka, **options), tmp_path)
+    assert lags(reports, topic) == [({"0": end}, {"0": 5}) for end in (2, 4, 5)]
     with wireproto.connect(kafka.url) as client:
         found = {key: place.text() for key, place in client.admin().group_positions(group, topic).items()}
     assert found in ({(topic, 0): "4"}, {(topic, 0): "5"})  # Spark commits a batch when it plans the next one
 
 
-def test_a_stream_writes_all_of_its_rows_and_keeps_their_order(spark: SparkSession, kafka: Kafka, fresh: Fresh, tmp_path: Path) -> None:
-    topic, target = fresh("from"), fresh("to")
-    make(kafka, topic, 2)
-    make(kafka, target, 3)
-    put(kafka, topic, [(b"%d" % (n % 7), b"%d" % n) for n in range(2000)])
+def test_a_stream_writes_all_of_its_rows_and_keeps_their_order(spark: SparkSession, kafka: Kafka, filled: Filled, tmp_path: Path) -> None:
+    topic = filled("from", [(b"%d" % (n % 7), b"%d" % n) for n in range(2000)], partitions=2)
+    target = filled("to", partitions=3)
     rows = stream(spark, kafka, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="900", includeHeaders="true")
     query = (
         rows.select("key", "value", "headers")
