@@ -12,7 +12,7 @@ import pytest
 
 import pulsar
 from brokers import Pulsar, plugin
-from spark.logs import counts, ends, forget_last, kept, run, values
+from spark.logs import Driven, counts, ends, foreign, forget_last, kept, lags, run, values, watched
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -63,7 +63,7 @@ def put(theirs: Any, topic: str, numbers: range, *, batch: int = 10, partition: 
     producer = theirs.create_producer(
         name,
         batching_enabled=batch > 1,
-        batching_max_messages=batch,
+        batching_max_messages=max(2, batch),
         batching_max_publish_delay_ms=10_000,
         message_routing_mode=pulsar.PartitionsRoutingMode.RoundRobinDistribution,
     )
@@ -97,6 +97,14 @@ def marks(broker: Pulsar, topic: str, subscription: str) -> list[str]:
     """Up to where each partition is acknowledged, as the broker has it."""
     paths = [f"/admin/v2/{topic.replace('://', '/')}-partition-{part}/internalStats" for part in range(2)]
     return [json.loads(broker.call("GET", path))["cursors"][subscription]["markDeletePosition"] for path in paths]
+
+
+def nobody_attached(broker: Pulsar, topic: str) -> None:
+    """Wait until the broker has no producer and no subscription on the topic's two partitions."""
+    paths = [f"/admin/v2/{topic.replace('://', '/')}-partition-{part}/stats" for part in range(2)]
+    deadline = time.monotonic() + 10
+    while any(stats["publishers"] or stats["subscriptions"] for stats in (json.loads(broker.call("GET", path)) for path in paths)):
+        assert time.monotonic() < deadline, f"somebody is still attached to {topic}"
 
 
 # --- batch ---
@@ -173,6 +181,8 @@ def test_a_stream_goes_on_where_it_stood(spark: SparkSession, broker: Pulsar, th
     put(theirs, name, range(40))
     table = stream(spark, broker, name, **EARLIEST)
     run(table, tmp_path)
+    assert len(frame(spark, broker, name).limit(1).collect()) == 1
+    nobody_attached(broker, name)
     put(theirs, name, range(40, 70))
     run(stream(spark, broker, name, **EARLIEST), tmp_path)
     forget_last(tmp_path)
@@ -184,7 +194,12 @@ def test_a_stream_goes_on_where_it_stood(spark: SparkSession, broker: Pulsar, th
 def test_rows_and_bytes_bound_a_micro_batch(spark: SparkSession, broker: Pulsar, theirs: Any, topic: Make, tmp_path: Path) -> None:
     name = topic(2)
     put(theirs, name, range(100), batch=5)
-    found = counts(run(stream(spark, broker, name, maxOffsetsPerTrigger=30, **EARLIEST), tmp_path / "rows"))
+    reports = run(stream(spark, broker, name, maxOffsetsPerTrigger=30, **EARLIEST), tmp_path / "rows")
+    last = json.loads(reports[-1]["sources"][0]["endOffset"])[name]
+    told = lags(reports, name)
+    assert [ends for _, ends in told] == [last] * len(told)
+    assert told[0][0] != last
+    found = counts(reports)
     assert sum(found) == 100
     assert max(found) <= 30
     assert len(found) <= 5
@@ -230,6 +245,65 @@ def test_a_start_that_is_gone_is_told(spark: SparkSession, broker: Pulsar, their
     assert rows == list(range(40, 60))
     with pytest.raises(Exception, match=r"failOnDataLoss"):
         frame(spark, broker, name, **start).count()
+
+
+def driven(broker: Pulsar, topic: str, at: Any = None, **options: str) -> Driven:
+    from wireproto.spark.pulsar import PulsarWire
+
+    return Driven(PulsarWire({"topic": topic, "service.url": broker.service, **EARLIEST, **options}), at)
+
+
+def test_few_records_wait_for_more_or_for_their_time(broker: Pulsar, theirs: Any, topic: Make) -> None:
+    name = topic(2)
+    put(theirs, name, range(10))
+    with (
+        driven(broker, name, minOffsetsPerTrigger="5", maxTriggerDelay="1h") as many,
+        driven(broker, name, minOffsetsPerTrigger="5", maxTriggerDelay="300ms") as soon,
+    ):
+        assert many.step() == soon.step() == list(range(10))
+        began = time.monotonic()
+        put(theirs, name, range(10, 13), batch=1)
+        assert many.step() == []
+        while not (late := soon.step()):
+            pass
+        assert late == [10, 11, 12]
+        assert time.monotonic() - began >= 0.25
+        put(theirs, name, range(13, 15), batch=1)
+        assert many.step() == list(range(10, 15))
+
+
+def test_partitions_added_to_a_running_query_are_read_from_their_beginning(broker: Pulsar, theirs: Any, topic: Make) -> None:
+    name = topic(1)
+    put(theirs, name, range(5))
+    with driven(broker, name) as query:
+        assert query.step() == list(range(5))
+        broker.call("POST", f"/admin/v2/{name.replace('://', '/')}/partitions", 3)
+        for part in range(3):
+            put(theirs, name, range(5 + part * 5, 10 + part * 5), partition=part)
+        assert query.step() == list(range(5, 20))
+        assert set(query.at[name]) == {"0", "1", "2"}
+        assert query.step() == []
+
+
+@pytest.mark.parametrize("partitions", [0, 1])
+def test_a_topic_made_again_fails_a_stream_or_is_passed_over_as_asked(
+    broker: Pulsar, theirs: Any, topic: Make, partitions: int
+) -> None:
+    name = topic(partitions)
+    put(theirs, name, range(5))
+    with driven(broker, name) as before:
+        assert before.step() == list(range(5))
+        path = "/admin/v2/" + name.replace("://", "/")
+        rest = "/partitions" if partitions else ""
+        broker.call("DELETE", f"{path}{rest}?force=true")
+        with driven(broker, name, before.at) as orphan, pytest.raises(Exception, match=f"no topic '{name}': create it"):
+            orphan.step()
+        broker.call("PUT", path + rest, partitions or None)
+        put(theirs, name, range(10, 13))
+        with driven(broker, name, before.at) as strict, driven(broker, name, before.at, failOnDataLoss="false") as lenient:
+            with pytest.raises(Exception, match=r"spark.* was to be read from .* and now begins at .*failOnDataLoss"):
+                strict.step()
+            assert lenient.step() == [10, 11, 12]
 
 
 # --- write ---
@@ -300,6 +374,7 @@ def test_half_a_micro_batch_run_again_is_completed(
 
     with pytest.raises(Exception, match="dies here"):
         run(table(), tmp_path, FORM, **options)
+    nobody_attached(broker, target)
     some = len(take(theirs, target))
     switch.unlink()
     run(table(), tmp_path, FORM, **options)
@@ -314,15 +389,19 @@ def test_a_broker_that_repeats_is_refused_unless_asked_for(
     source, target = topic(1), topic(1)
     put(theirs, source, range(10))
     options = {"service.url": broker.service, "topic": target}
-    table = stream(spark, broker, source, **EARLIEST).select("value")
+    sign = tmp_path / "sign"
+    table = watched(stream(spark, broker, source, **EARLIEST).select("value"), sign)
     with pytest.raises(Exception, match=r"admin\.url.*atLeastOnce=true"):
         run(table, tmp_path / "a", FORM, **options)
     with pytest.raises(Exception, match=r"not de-duplicated.*atLeastOnce=true"):
-        run(table, tmp_path / "b", FORM, **options, **{"admin.url": broker.admin})
+        run(table, tmp_path / "a", FORM, **options, **{"admin.url": broker.admin})
+    with pytest.raises(Exception, match=r"there is no topic '.*nowhere': create it"):
+        run(table, tmp_path / "a", FORM, **{**options, "topic": "persistent://public/default/nowhere"})
+    assert not sign.exists(), "a task began"
     assert take(theirs, target) == []
     for _ in range(2):
-        run(table, tmp_path / "c", FORM, atLeastOnce="true", **options)
-        forget_last(tmp_path / "c")
+        run(table, tmp_path / "a", FORM, atLeastOnce="true", **options)
+        forget_last(tmp_path / "a")
     assert sorted(int(value) for value in take(theirs, target)) == sorted([*range(10)] * 2)
 
 
@@ -374,12 +453,7 @@ def test_a_checkpoint_of_another_source_is_refused(spark: SparkSession, broker: 
     name = topic(1)
     put(theirs, name, range(10))
     run(stream(spark, broker, name, **EARLIEST), tmp_path)
-    for path in (tmp_path / "checkpoint" / "offsets").iterdir():
-        if path.name.isdigit():
-            lines = path.read_text().splitlines()
-            path.write_text("\n".join([*lines[:2], '{"orders":{"0":23}}']))
-        else:
-            path.unlink()
+    foreign(tmp_path, '{"orders":{"0":23}}')
     put(theirs, name, range(10, 20))
     with pytest.raises(Exception, match=r"(?s)offsets of another source.*checkpointLocation of its own"):
         run(stream(spark, broker, name, **EARLIEST), tmp_path)

@@ -36,6 +36,8 @@ def read_options(options: Options) -> ReadSettings:
         raise OptionError("option topic is missing: the topics to read, separated by commas")
     poll = options.seconds("pollTimeout", 120.0)
     group = options.text("subscription")
+    if options.text("commitOffsetsToGroup") is not None:
+        raise OptionError("option commitOffsetsToGroup is Kafka's and RocketMQ's: Pulsar's lag tools see the option subscription")
     found = read_settings(options, url=url, client=client, topics=topics, poll_timeout=poll, group=group or None)
     if found.max_records is not None:
         raise OptionError("maxRecordsPerPartition: Pulsar's message ids do not tell how many records lie between them; use minPartitions")
