@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +81,15 @@ def foreign(folder: Path, offsets: str) -> None:
             path.write_text("\n".join([*lines[:2], offsets]))
         else:
             path.unlink()
+
+
+def planned(source: Any) -> Callable[[], list[int]]:
+    """Plans a batch of values on the driver; what it gives back reads it as the tasks would, later."""
+    from pyspark.sql.types import BinaryType, StructField, StructType
+
+    reader = source.reader(StructType([StructField("value", BinaryType())]))
+    parts = reader.partitions()
+    return lambda: sorted(int(value) for part in parts for batch in reader.read(part) for value in batch.column(0).to_pylist())
 
 
 class Driven:

@@ -13,7 +13,7 @@ import confluent_kafka.admin
 import pytest
 
 import wireproto
-from spark.logs import Driven
+from spark.logs import Driven, planned
 from spark.streams import JVM, SECONDS, WIRE, admin, drain, frame, kept, make, offsets, put, stream
 from wireproto.errors import DataLoss
 
@@ -150,6 +150,15 @@ def test_a_deleted_partition_fails_a_stream_or_is_passed_over_as_asked(kafka: Ka
         assert lenient.at == {stays: {"0": 10}}
 
 
+def test_a_checkpoint_of_other_topics_is_told_with_its_remedy(kafka: Kafka, filled: Filled) -> None:
+    topic = filled("mine", numbers(0, 1))
+    with (
+        Driven(source(kafka, subscribe=topic), {"yours": {"0": 1}}) as query,
+        pytest.raises(DataLoss, match=r"yours-0 have been deleted; or the checkpoint is another query's: .*checkpointLocation of its own"),
+    ):
+        query.step()
+
+
 def test_a_topic_made_again_between_runs_is_treated_as_the_connector_treats_it(
     jvm: SparkSession, kafka: Kafka, filled: Filled, tmp_path: Path
 ) -> None:
@@ -191,18 +200,9 @@ def test_a_topic_made_again_while_the_query_runs_is_known_by_its_id(kafka: Kafka
         assert lenient.step() == [13, 14, 15, 16, 17]
 
 
-def planned(kafka: Kafka, topic: str, **options: str) -> Callable[[], list[int]]:
-    """Plans a batch on the driver; what it gives back reads it as the tasks would, later."""
-    from pyspark.sql.types import BinaryType, StructField, StructType
-
-    reader = source(kafka, subscribe=topic, **options).reader(StructType([StructField("value", BinaryType())]))
-    parts = reader.partitions()
-    return lambda: [int(value) for part in parts for batch in reader.read(part) for value in batch.column(0).to_pylist()]
-
-
 def test_a_topic_deleted_after_the_plan_fails_its_tasks_or_is_passed_over_as_asked(kafka: Kafka, filled: Filled) -> None:
     topic = filled("vanished", numbers(*range(5)))
-    strict, lenient = planned(kafka, topic), planned(kafka, topic, **OFF)
+    strict, lenient = planned(source(kafka, subscribe=topic)), planned(source(kafka, subscribe=topic, **OFF))
     assert strict() == lenient() == [0, 1, 2, 3, 4]
     delete(kafka, topic)
     with pytest.raises(DataLoss, match=rf"{topic}-0 was to be read up to .* and is not there any more; .*failOnDataLoss"):
@@ -212,11 +212,12 @@ def test_a_topic_deleted_after_the_plan_fails_its_tasks_or_is_passed_over_as_ask
 
 def test_a_topic_made_again_after_the_plan_is_not_read_in_its_place(kafka: Kafka, filled: Filled) -> None:
     topic = filled("replaced", numbers(*range(5)))
-    strict, lenient, warm = planned(kafka, topic), planned(kafka, topic, **OFF), planned(kafka, topic)
+    strict, warm = planned(source(kafka, subscribe=topic)), planned(source(kafka, subscribe=topic))
+    lenient = planned(source(kafka, subscribe=topic, **OFF))
     assert warm() == [0, 1, 2, 3, 4]
     again(kafka, topic, numbers(*range(10, 20)))
     for _ in range(2):  # the client knows the old topic, then the new one
         with pytest.raises(DataLoss, match=rf"{topic}-0 was to be read .*deleted and made again; .*failOnDataLoss to false"):
             strict()
     assert lenient() == []
-    assert planned(kafka, topic)() == list(range(10, 20))
+    assert planned(source(kafka, subscribe=topic))() == list(range(10, 20))

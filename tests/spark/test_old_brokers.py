@@ -33,7 +33,6 @@ def topic(broker: DevBroker, protocol: str = "kafka") -> None:
     [
         ("ListOffsets", 0, {"startingTimestamp": "1"}, r"option startingTimestamp needs a broker of Kafka 0\.10\.1 or newer: give offsets"),
         ("Fetch", 3, {"kafka.isolation.level": "read_committed"}, r"read_committed needs a broker of Kafka 0\.11 or newer: leave it out"),
-        ("Fetch", 3, {"includeHeaders": "true"}, r"option includeHeaders needs a broker of Kafka 0\.11 or newer: leave it out"),
     ],
 )
 def test_an_old_broker_is_told_to_readers(

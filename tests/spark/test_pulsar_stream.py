@@ -12,7 +12,8 @@ import pytest
 
 import pulsar
 from brokers import Pulsar, plugin
-from spark.logs import Driven, counts, ends, foreign, forget_last, kept, lags, run, values, watched
+from spark.logs import Driven, counts, ends, foreign, forget_last, kept, lags, planned, run, values, watched
+from wireproto.errors import DataLoss
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -247,10 +248,14 @@ def test_a_start_that_is_gone_is_told(spark: SparkSession, broker: Pulsar, their
         frame(spark, broker, name, **start).count()
 
 
-def driven(broker: Pulsar, topic: str, at: Any = None, **options: str) -> Driven:
+def source(broker: Pulsar, topic: str, **options: str) -> Any:
     from wireproto.spark.pulsar import PulsarWire
 
-    return Driven(PulsarWire({"topic": topic, "service.url": broker.service, **EARLIEST, **options}), at)
+    return PulsarWire({"topic": topic, "service.url": broker.service, **EARLIEST, **options})
+
+
+def driven(broker: Pulsar, topic: str, at: Any = None, **options: str) -> Driven:
+    return Driven(source(broker, topic, **options), at)
 
 
 def test_few_records_wait_for_more_or_for_their_time(broker: Pulsar, theirs: Any, topic: Make) -> None:
@@ -285,6 +290,22 @@ def test_partitions_added_to_a_running_query_are_read_from_their_beginning(broke
         assert query.step() == []
 
 
+def test_a_ledger_that_goes_between_plan_and_task_is_told(broker: Pulsar, theirs: Any, topic: Make) -> None:
+    name = topic(1)
+    put(theirs, name, range(10))
+    path = f"/admin/v2/{name.replace('://', '/')}-partition-0"
+    broker.call("PUT", path + "/unload")  # the next record goes to another ledger
+    put(theirs, name, range(10, 15))
+    task, lenient = planned(source(broker, name)), planned(source(broker, name, failOnDataLoss="false"))
+    assert task() == lenient() == list(range(15))
+    broker.call("PUT", path + "/unload")
+    put(theirs, name, range(15, 16))
+    broker.call("DELETE", path + "/truncate")
+    with pytest.raises(DataLoss, match=r"was to be read from .* and now begins at .*failOnDataLoss to false"):
+        task()
+    assert lenient() == []
+
+
 @pytest.mark.parametrize("partitions", [0, 1])
 def test_a_topic_made_again_fails_a_stream_or_is_passed_over_as_asked(
     broker: Pulsar, theirs: Any, topic: Make, partitions: int
@@ -293,13 +314,20 @@ def test_a_topic_made_again_fails_a_stream_or_is_passed_over_as_asked(
     put(theirs, name, range(5))
     with driven(broker, name) as before:
         assert before.step() == list(range(5))
+        task, lenient_task = planned(source(broker, name)), planned(source(broker, name, failOnDataLoss="false"))
         path = "/admin/v2/" + name.replace("://", "/")
         rest = "/partitions" if partitions else ""
         broker.call("DELETE", f"{path}{rest}?force=true")
         with driven(broker, name, before.at) as orphan, pytest.raises(Exception, match=f"no topic '{name}': create it"):
             orphan.step()
+        with pytest.raises(DataLoss, match=r"was to be read up to .* and is not there any more.*failOnDataLoss to false"):
+            task()
+        assert lenient_task() == []
         broker.call("PUT", path + rest, partitions or None)
         put(theirs, name, range(10, 13))
+        with pytest.raises(DataLoss, match=r"was to be read from .* and now begins at .*failOnDataLoss to false"):
+            task()
+        assert lenient_task() == []
         with driven(broker, name, before.at) as strict, driven(broker, name, before.at, failOnDataLoss="false") as lenient:
             with pytest.raises(Exception, match=r"spark.* was to be read from .* and now begins at .*failOnDataLoss"):
                 strict.step()

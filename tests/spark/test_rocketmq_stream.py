@@ -13,7 +13,8 @@ import pytest
 
 import wireproto
 from brokers import RocketMQ, plugin
-from spark.logs import counts, ends, forget_last, kept, run, values
+from spark.logs import Driven, counts, ends, foreign, forget_last, kept, lags, planned, run, values, watched
+from wireproto.errors import DataLoss, OptionError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -84,8 +85,13 @@ def test_offsets_and_times_bound_a_batch(spark: SparkSession, broker: RocketMQ, 
 def test_a_stream_has_its_limit_and_goes_on_where_it_stood(spark: SparkSession, broker: RocketMQ, topic: Make, tmp_path: Path) -> None:
     name = topic()
     put(broker, name, range(40))
-    found = counts(run(stream(spark, broker, name, maxOffsetsPerTrigger=16, **EARLIEST), tmp_path))
-    assert found == [16, 16, 8]
+    group = f"GID-{name}"
+    reports = run(stream(spark, broker, name, maxOffsetsPerTrigger=16, commitOffsetsToGroup=group, **EARLIEST), tmp_path)
+    assert counts(reports) == [16, 16, 8]
+    assert lags(reports, name) == [({"0": end, "1": end}, {"0": 20, "1": 20}) for end in (8, 16, 20)]
+    with wireproto.connect(broker.url) as client:
+        found = {key: place.text() for key, place in client.admin().group_positions(group, name).items()}
+    assert found in [{(name, 0): text, (name, 1): text} for text in ("16", "20")]  # Spark commits a batch when it plans the next one
     put(broker, name, range(40, 60))
     run(stream(spark, broker, name, **EARLIEST), tmp_path)
     forget_last(tmp_path)
@@ -111,6 +117,105 @@ def test_offsets_that_are_not_there_are_told(spark: SparkSession, broker: Rocket
     with pytest.raises(Exception, match="failOnDataLoss"):
         frame(spark, broker, name, **bounds).count()
     assert values(frame(spark, broker, name, failOnDataLoss="false", **bounds)) == list(range(10))
+
+
+def widen(broker: RocketMQ, topic: str, queues: int) -> None:
+    """Give the topic more queues, as its administrators do: it is made once more."""
+    with wireproto.connect(broker.url) as client:
+        admin = client.admin()
+        (master,) = client.masters(time.monotonic() + 30)
+        admin._create(master, topic, queues, {}, time.monotonic() + 30)
+        while len(admin.describe_topic(topic).partitions) < queues:
+            pass
+
+
+def source(broker: RocketMQ, topic: str, **options: str) -> Any:
+    from wireproto.spark.rocketmq import RocketMQWire
+
+    return RocketMQWire({"topic": topic, **servers(broker), **EARLIEST, **options})
+
+
+def driven(broker: RocketMQ, topic: str, at: Any = None, **options: str) -> Driven:
+    return Driven(source(broker, topic, **options), at)
+
+
+def test_few_records_wait_for_more_or_for_their_time(broker: RocketMQ, topic: Make) -> None:
+    name = topic()
+    put(broker, name, range(10))
+    with (
+        driven(broker, name, minOffsetsPerTrigger="5", maxTriggerDelay="1h") as many,
+        driven(broker, name, minOffsetsPerTrigger="5", maxTriggerDelay="300ms") as soon,
+    ):
+        assert many.step() == soon.step() == list(range(10))
+        began = time.monotonic()
+        put(broker, name, range(10, 13))
+        assert many.step() == []
+        while not (late := soon.step()):
+            pass
+        assert late == [10, 11, 12]
+        assert time.monotonic() - began >= 0.25
+        put(broker, name, range(13, 15))
+        assert many.step() == list(range(10, 15))
+
+
+def test_queues_added_to_a_running_query_are_read_from_their_beginning(broker: RocketMQ, topic: Make) -> None:
+    name = topic(1)
+    put(broker, name, range(5), queues=1)
+    with driven(broker, name) as query:
+        assert query.step() == list(range(5))
+        widen(broker, name, 3)
+        put(broker, name, range(5, 15), queues=3)
+        assert query.step() == list(range(5, 15))
+        assert set(query.at[name]) == {"0", "1", "2"}
+        assert query.step() == []
+
+
+def test_a_topic_made_again_fails_a_stream_or_is_passed_over_as_asked(broker: RocketMQ, topic: Make) -> None:
+    name = topic(1)
+    put(broker, name, range(10), queues=1)
+    with driven(broker, name) as before:
+        assert before.step() == list(range(10))
+    soon = {"rocketmq.timeout": "1"}  # it asks so long whether the topic comes again
+    task, lenient_task = (planned(source(broker, name, **soon, failOnDataLoss=text)) for text in ("true", "false"))
+    with wireproto.connect(broker.url) as client:
+        client.admin().delete_topic(name)
+        with pytest.raises(DataLoss, match=rf"{name}-0 was to be read up to .* and is not there any more.*failOnDataLoss to false"):
+            task()
+        assert lenient_task() == []
+        with driven(broker, name, before.at) as orphan, pytest.raises(Exception, match=f"no topic '{name}': create it"):
+            orphan.step()
+        client.admin().create_topic(name)
+    put(broker, name, range(10, 13), queues=1)
+    with driven(broker, name, before.at) as strict, driven(broker, name, before.at, failOnDataLoss="false") as lenient:
+        with pytest.raises(Exception, match=f"{name}-0 went back from 10 to 3.*failOnDataLoss"):
+            strict.step()
+        assert lenient.step() == []
+        put(broker, name, range(13, 15), queues=1)
+        assert lenient.step() == [13, 14]
+
+
+def test_a_checkpoint_of_another_source_is_refused(spark: SparkSession, broker: RocketMQ, topic: Make, tmp_path: Path) -> None:
+    name = topic(1)
+    put(broker, name, range(4), queues=1)
+    for offsets in ({"orders": {"0": "12:3:-1"}}, {"rate": 5}, {name: {"0": -1}}):
+        with pytest.raises(OptionError, match=r"offsets of another source.*rocketmq-wire.*checkpointLocation of its own"):
+            driven(broker, name).stream.latestOffset(offsets)
+    run(stream(spark, broker, name, **EARLIEST), tmp_path)
+    foreign(tmp_path, "7")
+    put(broker, name, range(4, 8), queues=1)
+    with pytest.raises(Exception, match=r"(?s)offsets of another source.*rocketmq-wire.*checkpointLocation of its own"):
+        run(stream(spark, broker, name, **EARLIEST), tmp_path)
+
+
+def test_a_stream_into_a_missing_topic_is_refused_before_a_task_begins(
+    spark: SparkSession, broker: RocketMQ, topic: Make, tmp_path: Path
+) -> None:
+    name, sign = topic(1), tmp_path / "sign"
+    put(broker, name, range(4), queues=1)
+    table = watched(stream(spark, broker, name, **EARLIEST).select("value"), sign)
+    with pytest.raises(Exception, match="no topic 'nowhere': create it"):
+        run(table, tmp_path, FORM, topic="nowhere", **servers(broker))
+    assert not sign.exists()
 
 
 def ids(broker: RocketMQ, topic: str) -> Counter[tuple[int, bytes | None]]:

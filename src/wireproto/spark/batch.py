@@ -87,7 +87,10 @@ def read(log: Log, maker: Maker, partition: InputPartition) -> Iterator[pa.Recor
         return
     client = worker.client(log.settings.url, log.settings.client)
     try:
-        yield from maker.stream(log.read(client, partition, maker.names))
+        try:
+            yield from maker.stream(log.read(client, partition, maker.names))
+        except log.gone:
+            log.lost(f"{partition.topic}-{partition.partition} was to be read up to {partition.stop} and is not there any more")
     except WireprotoError:
         worker.forget(log.settings.url, log.settings.client)
         raise

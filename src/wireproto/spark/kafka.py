@@ -73,8 +73,6 @@ class KafkaLog(Log):
             offered.need("kafka.isolation.level read_committed", "0.11", "leave it out", FetchRequest, 4)
         if settings.max_bytes is not None:
             offered.need("option maxBytesPerTrigger", "1.0", "use maxOffsetsPerTrigger", DescribeLogDirsRequest)
-        if settings.headers:
-            offered.need("option includeHeaders", "0.11", "leave it out", FetchRequest, 4)
 
     def partitions(self, client: Client) -> list[TopicPartition]:
         found = cast(KafkaClient, client)

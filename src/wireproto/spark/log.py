@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from pyspark.sql.datasource import InputPartition
 
 from .. import connect
-from ..errors import BrokerError, DataLoss, OptionError, TimedOut
+from ..errors import BrokerError, DataLoss, OptionError, TimedOut, WireprotoError
 from ..position import EARLIEST, LATEST, AtTime, Earliest, Latest, LogOffset, Position, TopicPartition, parse_position
 from . import plan
 
@@ -58,6 +58,7 @@ class Log(ABC):
     Attributes:
         protocol: scheme of the client's URL. form: its columns. subject: the option that names topics, for error texts.
         record_times: whether `at_times` goes by the column timestamp, so that filters on it may bound a read.
+        gone: errors which say that a topic is not there.
         settings: the options.
     """
 
@@ -65,6 +66,7 @@ class Log(ABC):
     form: ClassVar[LogFormat]
     subject: ClassVar[str] = "topic"
     record_times: ClassVar[bool] = False
+    gone: ClassVar[tuple[type[WireprotoError], ...]] = ()
 
     def __init__(self, settings: ReadSettings) -> None:
         self.settings = settings

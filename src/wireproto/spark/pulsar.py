@@ -56,6 +56,7 @@ class PulsarLog(Log):
 
     protocol = "pulsar"
     form = FORM
+    gone = (TopicNotFound,)
 
     def __init__(self, settings: ReadSettings) -> None:
         super().__init__(settings)
@@ -155,7 +156,9 @@ class PulsarLog(Log):
     # --- in workers ---
 
     def read(self, client: Client, span: Span, columns: tuple[str, ...]) -> Iterator[Batch]:
-        return self.drained(client, span, columns=self.form.core(columns), create_topic=False)
+        yield from self.drained(client, span, columns=self.form.core(columns), create_topic=False)
+        if self.settings.fail_on_data_loss:
+            self.still_there(client, [span])  # what begins there now has been there all the time: ledgers go from the oldest on
 
 
 class PulsarWire(LogSource):

@@ -4,19 +4,24 @@ What it is: RocketMQ's `Log` and its source; both lines of brokers. A partition 
 topic's route; offsets JSON and checkpoints are ``{"topic": {"0": 23}}``. The writer is in `rocketmq_sink.py`.
 
     nameServer    host:port, separated by commas, or rocketmq://…      topic   names, separated by commas
-    rocketmq.*    options of the client and its roles                  the rest: see `options.py`
+    rocketmq.*    options of the client and its roles                  commitOffsetsToGroup   a group to commit to, for lag tools
+    the rest: see `options.py`
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ..errors import OptionError
 from ..position import EARLIEST, LATEST, TopicPartition
-from ..rocketmq.codes import PullOffsetMoved, TopicNotExist
+from ..rocketmq.client import RocketClient
+from ..rocketmq.codes import PullOffsetMoved, SubscriptionGroupNotExist, TopicNotExist
+from ..rocketmq.groups import GroupOffsets
+from ..rocketmq.messages import UpdateAndCreateSubscriptionGroupRequest
 from .columns import COMMON, NOTHING, LogFormat, plain
-from .log import Log, Span, number
+from .log import Log, Positions, Span, number
 from .options import Options, ReadSettings, address, read_settings
 from .source import LogSource, client_options
 
@@ -39,6 +44,7 @@ class RocketMQLog(Log):
 
     protocol = "rocketmq"
     form = FORM
+    gone = (TopicNotExist,)
 
     def partitions(self, client: Client) -> list[TopicPartition]:
         try:
@@ -65,7 +71,32 @@ class RocketMQLog(Log):
                 found.append(Span(*span.key, start, stop))
         return found
 
+    def commit(self, client: Client, ends: Positions) -> None:
+        """Store the ends for the group of commitOffsetsToGroup; it must have no members of its own. Brokers of 5.x want it made before."""
+        group = self.settings.group
+        if group:
+            found = cast(RocketClient, client)
+            try:
+                self._store(found, group, ends)
+            except SubscriptionGroupNotExist:
+                body = json.dumps({"groupName": group}).encode()  # the brokers' defaults for the rest
+                deadline = found.deadline()
+                for address in found.masters(deadline):
+                    found.invoke(address, UpdateAndCreateSubscriptionGroupRequest(), body, deadline=deadline)
+                self._store(found, group, ends)
+
+    def _store(self, client: RocketClient, group: str, ends: Positions) -> None:
+        deadline = client.deadline()
+        offsets = GroupOffsets(client, group)
+        for topic in sorted({topic for topic, _ in ends}):
+            for queue in client.route(topic, deadline).readable():
+                if (topic, queue.partition) in ends:
+                    offsets.commit(topic, queue, number(ends[topic, queue.partition]), deadline)
+
     def read(self, client: Client, span: Span, columns: tuple[str, ...]) -> Iterator[Batch]:
+        found = cast(RocketClient, client)
+        if span.partition >= len(found.route(span.topic, found.deadline()).queues):
+            found.route(span.topic, found.deadline(), fresh=True)  # this worker's route is older than the queue
         moved = "error" if self.settings.fail_on_data_loss else "earliest"
         try:
             yield from self.drained(client, span, columns=self.form.core(columns), on_moved=moved)
@@ -85,7 +116,8 @@ class RocketMQWire(LogSource):
         if not topics:
             raise OptionError("option topic is missing: the topics to read, separated by commas")
         client = client_options(options, "rocketmq.")
-        return read_settings(options, url=url, client=client, topics=topics, poll_timeout=options.seconds("pollTimeout", 120.0))
+        more = {"poll_timeout": options.seconds("pollTimeout", 120.0), "group": options.text("commitOffsetsToGroup") or None}
+        return read_settings(options, url=url, client=client, topics=topics, **more)
 
     def sink(self, options: Options, schema: StructType) -> Sink:
         from .rocketmq_sink import RocketMQSink, write_options

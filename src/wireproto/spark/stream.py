@@ -171,10 +171,11 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         log, client = self.log, self.client()
         begin, stop = log.from_json(start), log.from_json(end)
         replayed = self._drifting if begin == self._initial else set()
-        begin = self.with_new(begin, stop)
         gone = begin.keys() - stop.keys()
         if gone:
-            log.lost(f"partitions {named(gone)} have been deleted")
+            other = "; or the checkpoint is another query's: give this one a checkpointLocation of its own" if gone == begin.keys() else ""
+            log.lost(f"partitions {named(gone)} have been deleted{other}")
+        begin = self.with_new(begin, stop)
         self._last = stop
         spans: list[Span] = []
         for key in sorted(stop.keys() & begin.keys()):
