@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import mmap
 import random
 import struct
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from peers import kafka_record
-from wireproto._codec import Columns, KafkaBatchBuilder, decode_kafka, kafka_batches, kafka_partition
+from wireproto._codec import Columns, KafkaBatchBuilder, decode_kafka, kafka_batches, kafka_partition, memory_pool
 from wireproto.errors import OptionError, ValueUnsupported
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -290,3 +291,27 @@ def test_partitions_are_javas() -> None:
     assert struct.unpack(">i", struct.pack(">I", murmur2(b"21")))[0] == -973932308  # Java's own UtilsTest
     with pytest.raises(ValueError):
         kafka_partition(b"k", 0)
+
+
+def test_the_collector_gives_a_sealed_batchs_memory_back_once() -> None:
+    """A failed producer's batches are found in a cycle: the collector takes their members away before it frees them."""
+    limit = memory_pool()["limit"]
+    memory_pool(0)
+    memory_pool(limit)
+
+    def sealed_in_a_cycle(size: int) -> None:
+        builder = KafkaBatchBuilder(limit=1)
+        assert builder.append(bytes(size))
+        builder.seal()
+        keeper: list[object] = [builder]
+        keeper.append(keeper)
+
+    for size in (20_000, 200_000):
+        held = memory_pool()["held"]
+        gc.disable()
+        try:
+            sealed_in_a_cycle(size)
+            gc.collect()
+        finally:
+            gc.enable()
+        assert size <= memory_pool()["held"] - held < 2 * size

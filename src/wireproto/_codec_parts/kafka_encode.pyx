@@ -88,6 +88,7 @@ cdef class KafkaBatchBuilder:
     cdef int64_t sealed_id
     cdef int sealed_epoch, sealed_sequence
     cdef bint sealed_transactional
+    cdef bint lent               # the body's memory is the sealed batch's (`sealed` does not tell: the collector clears it first)
 
     def __cinit__(self, *, int magic=2, str compression="none", int64_t limit=16384, level=None):
         if not 0 <= magic <= 2:
@@ -104,7 +105,7 @@ cdef class KafkaBatchBuilder:
         check(no_headers(&self.b))
 
     def __dealloc__(self):
-        if self.sealed is None:
+        if not self.lent:
             mem_give(self.b.body.data)
         mem_give(self.b.headers.data)
 
@@ -337,10 +338,16 @@ cdef class KafkaBatchBuilder:
             put_u32(p + 17, crc32c_update(0, p + 21, size - 21))
         block = Block.__new__(Block)
         block.data, block.size = p, size
+        try:
+            sealed = Slice(block)
+        except BaseException:
+            block.data = NULL
+            raise
+        self.lent = True
         self.sealed_id, self.sealed_epoch, self.sealed_sequence, self.sealed_transactional = producer_id, producer_epoch, base_sequence, transactional
         self.b.limit = 0                                 # nothing is written any more: the memory is the block's
-        self.sealed = Slice(block)
-        return self.sealed
+        self.sealed = sealed
+        return sealed
 
     cdef bytes pack(self, str name):
         from wireproto.compression import compress
