@@ -26,6 +26,7 @@ from .tls import TlsOptions
 SIZES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+_hints: dict[type[Any], Mapping[str, Any]] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,10 +124,13 @@ class CommonOptions:
         )
 
 
-def hints(cls: type[Any]) -> dict[str, Any]:
-    """Field names and types of an options class."""
-    found = typing.get_type_hints(cls)
-    return {field.name: found[field.name] for field in dataclasses.fields(cls) if field.init}
+def hints(cls: type[Any]) -> Mapping[str, Any]:
+    """Field names and types of an options class: every role asks, and finding out takes longer than what many a role does."""
+    known = _hints.get(cls)
+    if known is None:
+        found = typing.get_type_hints(cls)
+        known = _hints[cls] = {field.name: found[field.name] for field in dataclasses.fields(cls) if field.init}
+    return known
 
 
 def convert(name: str, value: Any, kind: Any) -> Any:

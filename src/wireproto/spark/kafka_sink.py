@@ -1,20 +1,31 @@
-"""Kafka's sink: the columns of `sink.py`, an idempotent producer with acks=all unless kafka.* says otherwise."""
+"""Kafka's sink: the columns of `sink.py`, an idempotent producer with acks=all unless kafka.* says otherwise.
+
+A worker keeps its producers for the tasks that follow, as the JVM connector does: metadata and producer id are asked for once, and
+the first batch of a task need not wait alone for an answer. A task ends with everything acknowledged, so nothing of it is left in a
+producer; one whose task failed is closed and not kept.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from ..errors import BrokerError
 from ..kafka.messages import InitProducerIdRequest, ProduceRequest
 from .kafka_options import OWN, bootstrap, client_config
 from .kafka_versions import Offered
-from .sink import TopicSink, WriteSettings
+from .sink import TopicSession, TopicSink, WriteSettings
+from .write import Written
 
 if TYPE_CHECKING:
-    from ..roles import Client
+    from ..roles import Client, Producer
     from .options import Options
+    from .write import Session, Task
 
 _UNKNOWN_TOPIC = 3
+_KEPT = 16  # producers of a client; a task that writes to more topics closes the others
+
+_producers: WeakKeyDictionary[Client, dict[str, Producer]] = WeakKeyDictionary()
 
 
 def write_options(options: Options) -> WriteSettings:
@@ -47,3 +58,30 @@ class KafkaSink(TopicSink):
                     remedy = "create it, correct the option topic, or set kafka.auto.create=true"
                     why.text = f"there is no topic {self.settings.topic!r}: {remedy}"
                 raise
+
+    def begin(self, client: Client, task: Task) -> Session | None:
+        return KafkaSession(self, client)
+
+
+class KafkaSession(TopicSession):
+    """One task, with the producers of the tasks before it."""
+
+    def __init__(self, sink: TopicSink, client: Client) -> None:
+        super().__init__(sink, client)
+        self.kept = _producers.setdefault(client, {})
+
+    def producer(self, topic: str) -> Producer:
+        found = self.producers.get(topic)
+        if found is None:
+            found = self.producers[topic] = self.kept.pop(topic) if topic in self.kept else self.client.producer(topic)
+        return found
+
+    def finish(self) -> Written:
+        timeout = self.sink.settings.timeout
+        for producer in self.producers.values():
+            producer.flush(timeout)
+        room = _KEPT - len(self.kept)
+        for producer in list(self.producers.values())[room:]:
+            producer.close(timeout)
+        self.kept.update(list(self.producers.items())[:room])
+        return Written(self.rows)

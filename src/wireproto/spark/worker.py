@@ -29,6 +29,16 @@ _learnt: set[tuple[int, object]] = set()
 
 def client(url: str, options: Mapping[str, Any]) -> Client:
     """This process's client for a cluster, opened on first use."""
+    settle()
+    key = (os.getpid(), url, tuple(sorted(options.items())))
+    found = _clients.get(key)
+    if found is None:
+        found = _clients[key] = connect(url, **options)
+    return found
+
+
+def settle() -> None:
+    """Once a worker: nothing old for the collector to walk after every task, no trace of an ordinary end, nothing left open."""
     pid = os.getpid()
     if pid not in _frozen:
         _frozen.add(pid)
@@ -36,11 +46,6 @@ def client(url: str, options: Mapping[str, Any]) -> Client:
         gc.freeze()
         sys.stderr = QuietEnd(sys.stderr)
         atexit.register(close_all)
-    key = (pid, url, tuple(sorted(options.items())))
-    found = _clients.get(key)
-    if found is None:
-        found = _clients[key] = connect(url, **options)
-    return found
 
 
 def known(fact: object) -> bool:
