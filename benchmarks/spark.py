@@ -1,31 +1,38 @@
-"""kafka-wire against the JVM's own Kafka connector: one Spark, one broker, the same records, in turns.
+"""kafka-wire against the JVM's own Kafka connector, reads of Pulsar and RocketMQ against a plain socket: one Spark, one broker, the
+same records, in turns.
 
-Equal terms: `local[2]`, CRC checked by both, defaults unless the task says otherwise. CPU is that of Spark's whole process tree (JVM,
-Python daemon, workers, planners), not the broker's.
-The bars are of rate (wall time); the connector's best setting counts, so the sum over one partition is also run with minPartitions=2.
+Equal terms: `local[2]`, CRC checked by both, acks=all and idempotence for both, defaults unless the task says otherwise. CPU is that of
+Spark's whole process tree (JVM, Python daemon, workers, planners) and of this program, not the broker's.
+The bars are of rate (wall time) and, for reads of all columns, of CPU; the connector's best setting counts, so the sum over one
+partition is also run with minPartitions=2. Beside each stands what Spark takes for the same rows by itself (`spark_floors.py`).
 Needs PySpark 4.2.0 and, once, Maven.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 import wireproto
-from brokers import Kafka, maven
+from brokers import Kafka, Pulsar, RocketMQ, maven
+from wireproto import EARLIEST, LATEST
 
 from .harness import Bench, Job, Stretch
 
 TICKS = os.sysconf("SC_CLK_TCK")
-WIRE, JVM = "wireproto", "JVM connector"
+WIRE, JVM, FLOOR, RAW, DRAIN = "wireproto", "JVM connector", "floor: pre-built", "floor: raw socket", "floor: rows drained"
 FORMATS = {WIRE: "kafka-wire", JVM: "kafka"}
-SOURCE = Path(__file__).resolve().parents[1] / "src"
+CLONE = Path(__file__).resolve().parents[1]
+KEYS, VALUE = [b"key-%08d" % number for number in range(10_000)], os.urandom(100)
+FAILS = 0.85  # of a bar: the best of three attempts counts
 
 
 def suite(bench: Bench) -> None:
@@ -39,17 +46,25 @@ def suite(bench: Bench) -> None:
             reads(bench, spark, broker, count, rounds)
             writes(bench, spark, broker, client, count // 2, rounds)
             streams(bench, spark, broker, count, rounds)
+        with Pulsar(fast=bench.quick) as pulsar, wireproto.connect(pulsar.url) as client:
+            bench.brokers["pulsar"] = f"Pulsar {pulsar.version} standalone"
+            pulsar_reads(bench, spark, pulsar, client, count // 2, rounds)
+        with RocketMQ("5.5.0", fast=bench.quick) as rocketmq, wireproto.connect(rocketmq.url) as client:
+            bench.brokers["rocketmq"] = f"RocketMQ {rocketmq.version}"
+            rocketmq_reads(bench, spark, rocketmq, client, count // 5, rounds)
     finally:
         spark.stop()
 
 
 def session() -> Any:
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])])
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(CLONE / "src"), str(CLONE), *filter(None, [os.environ.get("PYTHONPATH")])])
     from pyspark.sql import SparkSession
 
+    from . import spark_floors
+
     jars = maven.classpath("spark-kafka-4.2.0")
-    return (
+    spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
@@ -64,6 +79,9 @@ def session() -> Any:
         .config("spark.driver.extraClassPath", jars)
         .getOrCreate()
     )
+    for source in spark_floors.SOURCES:
+        spark.dataSource.register(source)
+    return spark
 
 
 def fill(client: Any, count: int) -> None:
@@ -78,7 +96,9 @@ def fill(client: Any, count: int) -> None:
 
 
 def tree_cpu() -> float:
-    """CPU seconds of this process and everything below it, those that have ended included."""
+    """CPU seconds of this process, and of Spark's JVM and everything below it, those that have ended included."""
+    from pyspark import SparkContext
+
     parents: dict[int, list[int]] = {}
     used: dict[int, float] = {}
     for folder in Path("/proc").glob("[0-9]*"):
@@ -88,7 +108,8 @@ def tree_cpu() -> float:
             continue
         parents.setdefault(int(facts[1]), []).append(int(folder.name))
         used[int(folder.name)] = sum(int(ticks) for ticks in facts[11:15]) / TICKS
-    below, total = [os.getpid()], 0.0
+    gateway: Any = SparkContext._gateway
+    below, total = [gateway.proc.pid], time.process_time()
     while below:
         pid = below.pop()
         total += used.get(pid, 0.0)
@@ -118,6 +139,27 @@ def timed(action: Any) -> Job:
     return job
 
 
+def floor_rows(spark: Any, form: str, rows: dict[int, int], size: int, source: str = "floor-rows", **options: str) -> Any:
+    """A batch read of pre-built columns."""
+    settings = {"format": form, "rows": json.dumps(rows), "size": str(size), **options}
+    return spark.read.format(source).options(**settings).load()
+
+
+def even(rows: int, partitions: int) -> dict[int, int]:
+    """So many rows in each partition."""
+    return dict.fromkeys(range(partitions), rows // partitions)
+
+
+def total(table: Any) -> None:
+    """All columns to the JVM, one of them used."""
+    table.selectExpr("sum(length(value))").collect()
+
+
+def noop(table: Any) -> None:
+    """All columns to the JVM, all of them copied into rows."""
+    table.write.format("noop").mode("overwrite").save()
+
+
 def frame(spark: Any, broker: Kafka, form: str, topic: str, **options: str) -> Any:
     """A batch read."""
     reader = spark.read.format(FORMATS[form]).option("kafka.bootstrap.servers", broker.bootstrap)
@@ -125,26 +167,28 @@ def frame(spark: Any, broker: Kafka, form: str, topic: str, **options: str) -> A
 
 
 def reads(bench: Bench, spark: Any, broker: Kafka, count: int, rounds: int) -> None:
-    def total(form: str, topic: str, **options: str) -> Job:
-        return timed(lambda: frame(spark, broker, form, topic, **options).selectExpr("sum(length(value))").collect())
+    def job(use: Any, form: str, topic: str, **options: str) -> Job:
+        return timed(lambda: use(frame(spark, broker, form, topic, **options)))
 
-    def noop(form: str, topic: str, **options: str) -> Job:
-        return timed(lambda: frame(spark, broker, form, topic, **options).write.format("noop").mode("overwrite").save())
+    def floor(use: Any, partitions: int, size: int = 100) -> Job:
+        rows = even(count if size == 100 else count // 4, partitions)
+        return timed(lambda: use(floor_rows(spark, "kafka", rows, size)))
 
     split = {"minPartitions": "2"}
-    for topic, words in (("one", "1 partition"), ("four", "4 partitions")):
-        more: dict[str, Job] = {}
-        extra = {}
-        if topic == "one":
-            more = {"JVM, minPartitions=2": total(JVM, topic, **split), "wireproto, minPartitions=2": total(WIRE, topic, **split)}
-            extra = {"JVM, minPartitions=2": 1.5}
-        jobs = {WIRE: total(WIRE, topic), JVM: total(JVM, topic), **more}
-        ours = "wireproto, minPartitions=2" if more else WIRE
-        bench.compare(f"read, {words}, sum(length(value))", count, jobs, rounds=rounds, ours=ours, rates={JVM: 1.5, **extra}, gate=False)
-        jobs = {WIRE: noop(WIRE, topic), JVM: noop(JVM, topic)}
-        bench.compare(f"read, {words}, noop of all columns", count, jobs, rounds=rounds, rates={JVM: 1.5}, bars={JVM: 1.0}, gate=False)
-    jobs = {WIRE: total(WIRE, "large"), JVM: total(JVM, "large")}
-    bench.compare("read, 1 KiB values, 4 partitions, sum", count // 4, jobs, rounds=rounds, rates={JVM: 1.5}, gate=False)
+    ours, theirs = f"{WIRE}, minPartitions=2", "JVM, minPartitions=2"
+    more = {theirs: job(total, JVM, "one", **split), ours: job(total, WIRE, "one", **split)}
+    jobs = {WIRE: job(total, WIRE, "one"), JVM: job(total, JVM, "one"), **more, FLOOR: floor(total, 2)}
+    bars = {"rates": {JVM: 1.5, theirs: 1.5}, "bars": {JVM: 1.25, theirs: 1.25}}
+    bench.compare("read, 1 partition, sum(length(value))", count, jobs, rounds=rounds, ours=ours, fails_below=FAILS, **bars)
+    jobs = {WIRE: job(total, WIRE, "four"), JVM: job(total, JVM, "four"), FLOOR: floor(total, 4)}
+    bars = {"rates": {JVM: 1.5}, "bars": {JVM: 1.25}}
+    bench.compare("read, 4 partitions, sum(length(value))", count, jobs, rounds=rounds, fails_below=FAILS, **bars)
+    bars = {"rates": {JVM: 1.5}, "bars": {JVM: 1.0}}
+    for topic, words, partitions in (("one", "1 partition", 1), ("four", "4 partitions", 4)):
+        jobs = {WIRE: job(noop, WIRE, topic), JVM: job(noop, JVM, topic), FLOOR: floor(noop, partitions)}
+        bench.compare(f"read, {words}, noop of all columns", count, jobs, rounds=rounds, fails_below=FAILS, **bars)
+    jobs = {WIRE: job(total, WIRE, "large"), JVM: job(total, JVM, "large"), FLOOR: floor(total, 4, 1024)}
+    bench.compare("read, 1 KiB values, 4 partitions, sum", count // 4, jobs, rounds=rounds, rates={JVM: 1.5}, fails_below=FAILS)
 
 
 def writes(bench: Bench, spark: Any, broker: Kafka, client: Any, count: int, rounds: int) -> None:
@@ -160,49 +204,106 @@ def writes(bench: Bench, spark: Any, broker: Kafka, client: Any, count: int, rou
         return timed(lambda: table.write.format(FORMATS[form]).options(**settings).mode("append").save())
 
     tuned = {"kafka.linger.ms": "20", "kafka.batch.size": "262144"}
-    jobs = {WIRE: save(WIRE), JVM: save(JVM)}
-    bench.compare("write, 4 partitions, defaults", count, jobs, rounds=rounds, rates={JVM: 1.2}, gate=False)
-    jobs = {WIRE: save(WIRE, **tuned), JVM: save(JVM, **tuned)}
-    bench.compare("write, 4 partitions, linger 20 ms, batches of 256 KiB", count, jobs, rounds=rounds, rates={JVM: 0.8}, gate=False)
+    drained = {DRAIN: timed(lambda: table.write.format("floor-drain").mode("append").save())}
+    jobs = {WIRE: save(WIRE), JVM: save(JVM), **drained}
+    bench.compare("write, 4 partitions, defaults", count, jobs, rounds=rounds, rates={JVM: 1.2}, fails_below=FAILS)
+    jobs = {WIRE: save(WIRE, **tuned), JVM: save(JVM, **tuned), **drained}
+    task = "write, 4 partitions, linger 20 ms, batches of 256 KiB"
+    bench.compare(task, count, jobs, rounds=rounds, rates={JVM: 0.8}, fails_below=FAILS)
     table.unpersist()
 
 
 def streams(bench: Bench, spark: Any, broker: Kafka, count: int, rounds: int) -> None:
-    def run(form: str, topic: str, **options: str) -> Any:
+    def follow(form: str, topic: str, **options: str) -> Any:
         reader = spark.readStream.format(FORMATS[form]).option("kafka.bootstrap.servers", broker.bootstrap)
-        table = reader.option("subscribe", topic).option("startingOffsets", "earliest").options(**options).load()
+        return reader.option("subscribe", topic).option("startingOffsets", "earliest").options(**options).load()
+
+    def floor(rows: dict[int, int], batches: int) -> Any:
+        settings = {"format": "kafka", "rows": json.dumps(rows), "size": "100", "batches": str(batches)}
+        return spark.readStream.format("floor-rows").options(**settings).load()
+
+    def run(table: Any) -> Any:
         with tempfile.TemporaryDirectory() as folder:
             query = table.writeStream.format("noop").option("checkpointLocation", folder).trigger(availableNow=True).start()
             query.awaitTermination()
             return [report for report in query.recentProgress if report["numInputRows"]]
 
-    def add_batch(form: str, topic: str, **options: str) -> Job:
+    def added(make: Any) -> Job:
         """The time of addBatch of all micro-batches."""
 
         def job() -> Stretch:
             with Tree() as stretch:
-                found = run(form, topic, **options)
+                found = run(make())
             stretch.wall = sum(report["durationMs"]["addBatch"] for report in found) / 1000
             return stretch
 
         return job
 
-    size = {"maxOffsetsPerTrigger": str(count // 2)}
-    jobs = {WIRE: add_batch(WIRE, "four", **size), JVM: add_batch(JVM, "four", **size)}
-    bench.compare(f"stream, {count // 2} rows a micro-batch (addBatch)", count, jobs, rounds=rounds, rates={JVM: 1.0}, gate=False)
-
-    def floor(form: str) -> Job:
+    def median(make: Any) -> Job:
         """The median micro-batch of two rows."""
 
         def job() -> Stretch:
-            start = f'{{"one":{{"0":{count - 24}}}}}'
             with Tree() as stretch:
-                found = run(form, "one", maxOffsetsPerTrigger="2", startingOffsets=start)
+                found = run(make())
             times = sorted(report["durationMs"]["triggerExecution"] for report in found)
             stretch.wall = times[len(times) // 2] / 1000
             return stretch
 
         return job
 
-    jobs = {WIRE: floor(WIRE), JVM: floor(JVM)}
-    bench.compare("stream, 2 rows a micro-batch: whole trigger", 1, jobs, unit="trigger", rounds=2, rates={JVM: 1 / 1.3}, gate=False)
+    half = count // 2
+    size = {"maxOffsetsPerTrigger": str(half)}
+    jobs = {form: added(lambda form=form: follow(form, "four", **size)) for form in FORMATS}
+    jobs[FLOOR] = added(lambda: floor(even(half, 4), 2))
+    bench.compare(f"stream, {half} rows a micro-batch (addBatch)", count, jobs, rounds=rounds, rates={JVM: 1.0}, fails_below=FAILS)
+    few = {"maxOffsetsPerTrigger": "2", "startingOffsets": f'{{"one":{{"0":{count - 24}}}}}'}
+    jobs = {form: median(lambda form=form: follow(form, "one", **few)) for form in FORMATS}
+    jobs[FLOOR] = median(lambda: floor({0: 2}, 12))
+    task = "stream, 2 rows a micro-batch: whole trigger (CPU of a query of 12)"
+    bench.compare(task, 1, jobs, unit="trigger", rounds=2, rates={JVM: 1 / 1.3}, fails_below=FAILS)
+
+
+def stored(client: Any, topic: str, count: int) -> None:
+    """Records of 100 B (12 B keys) in four partitions."""
+    client.admin().create_topic(topic, partitions=4)
+    with client.producer(topic, linger=0.05) as out:
+        part = pa.record_batch({"key": KEYS, "value": [VALUE] * len(KEYS)})
+        for number in range(count // len(KEYS)):
+            out.send_batch(part, partition=number % 4)
+
+
+def pulsar_reads(bench: Bench, spark: Any, broker: Pulsar, client: Any, count: int, rounds: int) -> None:
+    stored(client, "four", count)
+    rows: Counter[int] = Counter()
+    places: set[tuple[int, int, int]] = set()
+    with client.reader("four", start=EARLIEST, stop=LATEST, columns=("ledger", "entry")) as reader:
+        for batch in reader:
+            rows[batch.partition] += len(batch)
+            found = pa.record_batch(batch)
+            ledgers, numbers = (found[name].to_pylist() for name in ("ledger", "entry"))
+            places.update(zip([batch.partition] * len(batch), ledgers, numbers, strict=True))
+    entries = Counter(partition for partition, _, _ in places)
+    where = {"host": "127.0.0.1", "port": str(broker.binary_port), "topic": "four", "entries": json.dumps(entries)}
+    theirs = lambda: floor_rows(spark, "pulsar", rows, 100, "floor-pulsar", **where)  # noqa: E731
+    ours = lambda: spark.read.format("pulsar-wire").option("service.url", broker.url).option("topic", "four").load()  # noqa: E731
+    beside_raw(bench, "Pulsar", count, ours, theirs, rounds)
+
+
+def rocketmq_reads(bench: Bench, spark: Any, broker: RocketMQ, client: Any, count: int, rounds: int) -> None:
+    stored(client, "four", count)
+    rows = {key[1]: place.offset for key, place in client.admin().positions("four", LATEST).items()}
+    where = {"host": "127.0.0.1", "port": str(broker.broker_ports[0]), "topic": "four"}
+    theirs = lambda: floor_rows(spark, "rocketmq", rows, 100, "floor-rocketmq", **where)  # noqa: E731
+    names = broker.url.partition("://")[2]
+    ours = lambda: spark.read.format("rocketmq-wire").option("nameServer", names).option("topic", "four").load()  # noqa: E731
+    beside_raw(bench, "RocketMQ", count, ours, theirs, rounds)
+
+
+def beside_raw(bench: Bench, name: str, count: int, ours: Any, theirs: Any, rounds: int) -> None:
+    """Reads against a socket that decodes nothing. What they give is counted once."""
+    for table in (ours(), theirs()):
+        if table.count() != count:
+            raise AssertionError(f"{name}: {table.count()} rows instead of {count}")
+    for words, use in (("sum(length(value))", total), ("noop of all columns", noop)):
+        jobs = {WIRE: timed(lambda use=use: use(ours())), RAW: timed(lambda use=use: use(theirs()))}
+        bench.compare(f"read {name}, 4 partitions, {words}", count, jobs, rounds=rounds, rates={RAW: 0.7}, fails_below=FAILS)
