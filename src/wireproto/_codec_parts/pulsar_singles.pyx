@@ -27,7 +27,7 @@ cdef extern from * nogil:
         for (at = 16; __builtin_expect(at < size, 0); at += 16) memcpy(to + at, from + at, 16);
     }
     /* Bytes of the varint that these eight begin with, little endian; 0 when it is longer. */
-    static inline int wp_varint_size16(uint64_t word) {
+    static inline int wp_varint_bytes(uint64_t word) {
         uint64_t last = ~word & 0x8080808080808080u;
         return last ? (__builtin_ctzll(last) >> 3) + 1 : 0;
     }
@@ -48,7 +48,7 @@ cdef extern from * nogil:
     #endif
     """
     void copy_text "wp_copy_text"(uint8_t *to, const uint8_t *source, size_t size) noexcept
-    int varint_size16 "wp_varint_size16"(uint64_t word) noexcept
+    int varint_bytes "wp_varint_bytes"(uint64_t word) noexcept
     uint64_t short_value "wp_short_value"(uint64_t word, int size) noexcept
     bint is_ascii "wp_is_ascii"(const uint8_t *p, size_t size) noexcept
 
@@ -169,7 +169,7 @@ cdef int64_t take_usual(
         time = published
         if q[0] == 0x28:
             word = get_u64le(q + 1)
-            bytes_of = varint_size16(word)
+            bytes_of = varint_bytes(word)
             if bytes_of == 0:
                 break
             time = <int64_t>short_value(word, bytes_of)
@@ -179,7 +179,7 @@ cdef int64_t take_usual(
         if q[0] == 0x30 and q[1] == 0:
             q += 2
         if q[0] == 0x40:
-            bytes_of = varint_size16(get_u64le(q + 1))
+            bytes_of = varint_bytes(get_u64le(q + 1))
             q += 1 + bytes_of if bytes_of else SINGLE_SLACK
         if q != stop or payload > end - stop or time == 0:
             break
