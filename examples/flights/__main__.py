@@ -1,4 +1,4 @@
-"""``python -m flights [--brokers dev|real] [--out FOLDER]``: load, prove, report. Ends with 0 only when all proofs hold.
+"""``python -m flights [--brokers dev|real] [--out FOLDER]``: load, prove, report, stream. Ends with 0 only when all proofs hold.
 
 Ctrl-C at any point leaves no process behind: brokers and Spark are stopped on the way out.
 """
@@ -44,7 +44,7 @@ def run(
     urls: dict[str, str], records: list[dataset.Flight], nodes: list[tuple[str, bytes]], expected: tuple[int, int], out: Path
 ) -> bool:
     """Load, then the Spark job; prints every step's rate. True when all proofs hold."""
-    from . import load, picture, report
+    from . import load, picture, report, stream
 
     steps = [(f"load {protocol}", len(records), load.load_log(urls[protocol], records)) for protocol in LOGS]
     steps.append(("load zookeeper", len(nodes), load.load_tree(urls["zookeeper"], nodes)))
@@ -75,6 +75,9 @@ def run(
         begin = time.perf_counter()
         rows = report.write(report.delays(report.log(spark, "kafka", servers["kafka"]), tree), out)
         steps.append(("spark joins and writes", len(records), time.perf_counter() - begin))
+        equal, more = stream.whole(spark, urls, stream.expected(records), out)
+        good = good and equal
+        steps += more
     finally:
         report.close(spark)
     picture.draw(rows, out / "delay-by-hour")

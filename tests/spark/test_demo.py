@@ -47,13 +47,13 @@ def test_it_proves_the_logs_equal_and_writes_its_report(tmp_path: Path) -> None:
     process = start(tmp_path, mark)
     said, _ = process.communicate(timeout=300)
     assert process.returncode == 0, said[-3000:]
-    assert said.count(": equal") == 4
+    assert said.count(": equal") == 5
     assert (tmp_path / "delay-by-hour.svg").stat().st_size > 10_000
     assert list((tmp_path / "delays.parquet").glob("*.parquet"))
     wait_until_alone(mark)
 
 
-@pytest.mark.parametrize("point", ["data set:", "load pulsar", "proof kafka"])
+@pytest.mark.parametrize("point", ["data set:", "load pulsar", "streaming"])
 def test_ctrl_c_leaves_no_process_behind(tmp_path: Path, point: str) -> None:
     mark = uuid.uuid4().hex
     process = start(tmp_path, mark)
