@@ -1,32 +1,98 @@
-"""The guide's examples run as they stand."""
+"""The guide's examples run as they stand, on real brokers. (By its name this runs when most of those are up for other tests.)"""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from kazoo.client import KazooClient
 
+import pulsar
+import wireproto
+from brokers import Kafka, Pulsar, RocketMQ, ZooKeeper, plugin
 from spark.streams import frame, make, put
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from brokers import Kafka
-
 GUIDE = Path(__file__).parents[2] / "docs" / "spark.md"
+SHOUTED = {b"ORDER %d" % n for n in range(20)}
+pytestmark = pytest.mark.filterwarnings("ignore")  # pandas, py4j and PySpark deprecations are not ours to mend
 
 
-@pytest.mark.filterwarnings("ignore")
+def run(headings: str, many: int, **names: Any) -> None:
+    """The examples below the headings that this pattern matches, as many as there must be."""
+    sections = re.split(r"^##+ ", GUIDE.read_text(), flags=re.MULTILINE)
+    examples = [text for part in sections if re.match(headings, part) for text in re.findall(r"```python\n(.*?)```", part, re.DOTALL)]
+    assert len(examples) == many
+    for text in examples:
+        exec(compile(text, str(GUIDE), "exec"), names)
+
+
 @pytest.mark.broker("kafka-4.3.1")
-def test_its_examples_run(spark: SparkSession, kafka: Kafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_kafka(spark: SparkSession, kafka: Kafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make(kafka, "orders", 2)
     make(kafka, "shouted")
     put(kafka, "orders", [(b"%d" % n, b"order %d" % n, n % 2) for n in range(20)])
-    examples = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
-    assert len(examples) == 2
-    for text in examples:
-        exec(compile(text, str(GUIDE), "exec"), {"spark": spark, "servers": kafka.bootstrap, "checkpoint": str(tmp_path)})
+    run("From the JVM|Platforms without", 2, spark=spark, servers=kafka.bootstrap, checkpoint=str(tmp_path))
     assert capsys.readouterr().out == "10\n"
-    assert {bytes(row.value) for row in frame(spark, kafka, subscribe="shouted").collect()} == {b"ORDER %d" % n for n in range(20)}
+    assert {bytes(row.value) for row in frame(spark, kafka, subscribe="shouted").collect()} == SHOUTED
+
+
+@pytest.mark.broker("pulsar-4.2.4")
+def test_pulsar(spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    broker = plugin.start(request.config, "pulsar-4.2.4")
+    assert isinstance(broker, Pulsar)
+    source, target = "persistent://public/default/orders", "persistent://public/once/shouted"
+    with wireproto.connect(broker.url) as ours:
+        if "public/once" not in broker.call("GET", "/admin/v2/namespaces/public"):
+            broker.call("PUT", "/admin/v2/namespaces/public/once")
+        admin: Any = ours.admin()
+        admin.set_deduplication("public/once", True)
+        for topic in (source, target):
+            admin.create_topic(topic, partitions=2)
+    client = pulsar.Client(broker.service, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    producer = client.create_producer(source)
+    for n in range(20):
+        producer.send(b"order %d" % n)
+    run("Pulsar", 1, spark=spark, service=broker.service, admin=broker.admin, checkpoint=str(tmp_path))
+    reader = client.create_reader(target, pulsar.MessageId.earliest)
+    found = []
+    while reader.has_message_available():
+        found.append(reader.read_next(5000).data())
+    client.close()
+    assert sorted(found) == sorted(SHOUTED)
+
+
+@pytest.mark.broker("rocketmq-5.5.0")
+def test_rocketmq(spark: SparkSession, request: pytest.FixtureRequest) -> None:
+    broker = plugin.start(request.config, "rocketmq-5.5.0")
+    assert isinstance(broker, RocketMQ)
+    with wireproto.connect(broker.url) as client:
+        for topic in ("orders", "shouted"):
+            client.admin().create_topic(topic, partitions=2)
+        with client.producer("orders") as out:
+            for n in range(20):
+                out.send(b"order %d" % n, key=b"%d" % n, headers={"n": b"%d" % n})
+        run("RocketMQ", 1, spark=spark, name_server=broker.name_server)
+        records = [record for batch in client.reader("shouted", stop=wireproto.LATEST) for record in batch]
+    assert {(record.key, record.value) for record in records} == {(b"%d" % n, b"ORDER %d" % n) for n in range(20)}
+    assert len(records) == 20
+
+
+@pytest.mark.broker("zookeeper-3.9.5")
+def test_zookeeper(spark: SparkSession, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> None:
+    broker = plugin.start(request.config, "zookeeper-3.9.5")
+    assert isinstance(broker, ZooKeeper)
+    client = KazooClient(hosts=broker.addresses[0])
+    client.start()
+    for n in range(5):
+        client.create(f"/orders/{n}", b"order %d" % n, makepath=True)
+    run("ZooKeeper", 1, spark=spark, hosts=broker.addresses[0])
+    copies = {name: client.get(f"/copies/orders/{name}")[0] for name in client.get_children("/copies/orders")}
+    client.stop()
+    client.close()
+    assert capsys.readouterr().out == "5\n"
+    assert copies == {str(n): b"order %d" % n for n in range(5)}
