@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 SOURCES := $(shell find src/wireproto -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi' -o -name 'crc.[ch]') setup.py
 
-.PHONY: all demo test table unit wire conformance bench fuzz soak gen lint wheel clean
+.PHONY: all demo test table unit wire conformance bench fuzz soak spark-versions gen lint wheel clean
 all: $(VENV)/ready
 
 # Dependencies: anew when pyproject.toml changes.
@@ -54,6 +54,10 @@ fuzz: $(VENV)/ready
 # Streaming jobs on Spark, their driver, workers and brokers killed 20 times each over a million records; make soak ARGS="--seed 7".
 soak: $(VENV)/ready
 	@PYTHONPATH=src:tests $(BIN)/python -m spark.kills $(ARGS)
+
+# The Spark formats on PySpark 4.0 and 4.1, each in an environment of its own, and on a Spark Connect session of ours.
+spark-versions: $(VENV)/ready
+	@PYTHONPATH=src:tests $(BIN)/python -m spark.versions $(ARGS)
 
 # A wheel and a source archive, tested in empty environments, in empty folders, on every CPython that is here.
 wheel: $(VENV)/ready

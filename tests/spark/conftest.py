@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from brokers import Kafka, maven, plugin
+from brokers import Kafka, maven, plugin, ports
 from brokers.errors import Unavailable
 from spark.streams import make, put
 
@@ -55,6 +55,9 @@ def spark(connector: str | None) -> Iterator[SparkSession]:
             .config("spark.sql.streaming.numRecentProgressUpdates", "50")
             .config("spark.python.unix.domain.socket.enabled", "true")
             .config("spark.sql.python.filterPushdown.enabled", "true")
+            .config("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")
+            .config("spark.connect.grpc.binding.address", "127.0.0.1")
+            .config("spark.connect.grpc.binding.port", str(ports.take()))
             .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         )
         if connector:
