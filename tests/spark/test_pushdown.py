@@ -60,7 +60,7 @@ def test_rows_are_the_same_with_and_without(spark: SparkSession, kafka: Kafka, t
     for on in ("true", "false"):
         spark.conf.set(PUSH, on)
         try:
-            rows = frame(spark, kafka, subscribe=topics).where(condition)
+            rows = frame(spark, kafka, subscribe=topics, pushDownPredicate="true").where(condition)
             found[on] = sorted((row.topic, row.partition, row.offset) for row in rows.collect())
         finally:
             spark.conf.set(PUSH, "true")
@@ -70,9 +70,16 @@ def test_rows_are_the_same_with_and_without(spark: SparkSession, kafka: Kafka, t
 
 
 def test_what_is_pushed_is_not_planned(spark: SparkSession, kafka: Kafka, topics: str) -> None:
-    rows = frame(spark, kafka, subscribe=topics)
+    rows = frame(spark, kafka, subscribe=topics, pushDownPredicate="true")
     assert rows.where("topic = 'push-a' and partition = 1").rdd.getNumPartitions() == 1
     assert rows.where("offset >= 1000").where("topic = 'push-a'").rdd.getNumPartitions() == 1
     assert rows.where(f"timestamp >= timestamp_millis({WHEN + 10**9})").count() == 0
     plan = rows.where("topic = 'push-a' and offset < 5")._jdf.queryExecution().executedPlan().toString()
     assert " Filter " not in plan  # Spark does not look again
+
+
+def test_a_frame_that_did_not_ask_for_it_may_be_used_again(spark: SparkSession, kafka: Kafka, topics: str) -> None:
+    rows = frame(spark, kafka, subscribe=topics)
+    assert rows.where("topic = 'push-a' and partition = 1 and offset < 10").count() == 10
+    assert rows.count() == 200
+    assert rows.where("partition = 0").union(rows.where("partition = 1")).count() == 200

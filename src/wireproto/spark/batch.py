@@ -47,6 +47,8 @@ class LogReader(DataSourceReader):
     def pushFilters(self) -> Pushing:  # noqa: N802
         """See `pushdown.py`: a method of its own would be refused while push-down is off."""
         log = self.log
+        if not log.settings.push_down:
+            return Pushing(list)
         return Pushing(lambda filters: self.pushed.take(filters, offsets="offset" in log.form.columns, times=log.record_times))
 
     def partitions(self) -> list[InputPartition]:

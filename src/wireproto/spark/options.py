@@ -48,6 +48,7 @@ SHARED = (
     "maxTriggerDelay",
     "maxBytesPerTrigger",
     "includeHeaders",
+    "pushDownPredicate",
     "extraColumns",
 )
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -132,6 +133,7 @@ class ReadSettings:
         poll_timeout: seconds that a task waits for a record that must be there.
         tries, pause: how often offsets are asked for, seconds between.
         headers: hand headers out. extra: further columns by name.
+        push_down: let filters decide what is read (see `pushdown.py` for what that asks of the program).
         group: commit what was processed to this group. given: names of bounds and limits that were set, for checks of batch and stream.
     """
 
@@ -156,6 +158,7 @@ class ReadSettings:
     headers: bool = False
     extra: tuple[str, ...] = ()
     group: str | None = None
+    push_down: bool = False
     given: frozenset[str] = field(default_factory=frozenset)
 
 
@@ -181,6 +184,7 @@ def read_settings(options: Options, *, url: str, client: Mapping[str, Any], topi
         max_delay=options.seconds("maxTriggerDelay", 900.0),
         headers=options.flag("includeHeaders"),
         extra=options.names("extraColumns"),
+        push_down=options.flag("pushDownPredicate"),
         given=given,
         **more,
     )

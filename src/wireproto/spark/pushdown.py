@@ -7,6 +7,10 @@ What it is: `Pushed`, filled on the driver before the ranges are planned. Spark 
     on timestamp            >, >=, = begin reading at the first record that late; not claimed, since later records may be older
     all else                left to Spark
 
+Only where the option pushDownPredicate asks for it. PySpark 4.1 and 4.2 keep the tasks that a filter left with the loaded table, not with
+the query: whatever reads the same DataFrame next, without that filter, gets those tasks again and misses the other rows without a word.
+So a frame that filters prune must be used for one query alone, which only its program can know.
+
 Filters come joined by AND; a comparison with null is left to Spark. Spark asks for a method `pushFilters` only under
 ``spark.sql.python.filterPushdown.enabled``, and refuses a reader that has one while that is off: `Pushing` shows the base class's method
 as its own, so that a reader works under both.
