@@ -134,7 +134,7 @@ def waiting(conn: Connection, verb: int, payload: bytes) -> tuple[threading.Thre
 
     thread = threading.Thread(target=wait)
     thread.start()
-    while not conn.pending:
+    while not (conn.pending or outcome):
         time.sleep(0.001)
     return thread, outcome
 
