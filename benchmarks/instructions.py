@@ -23,7 +23,7 @@ from typing import Any
 
 from .harness import Bench, Contender, Job, Row
 
-CALLS = 2
+CALLS = 1
 Counts = dict[str, dict[str, float]]  # by task and contender, instructions a call
 
 
