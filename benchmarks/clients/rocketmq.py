@@ -2,7 +2,7 @@
 
 Peers: PyPI's `rocketmq` (ctypes over the vendor's C++ client), where it runs, and the vendor's Java client (``tests/brokers/java/
 RocketBench.java``), which measures its own process after a warm-up. Their consumers are pushed to; ours pulls. The clock runs from the
-start of the consumer (or the first send) to the last message (or the last answer).
+start of the consumer (or the first send) to the last message (or the last answer). A full run does it on both lines of brokers.
 """
 
 from __future__ import annotations
@@ -31,18 +31,25 @@ _numbers = itertools.count()
 
 
 def suite(bench: Bench) -> None:
+    for version in ("5.5.0",) if bench.quick else ("5.5.0", "4.9.7"):
+        on(bench, version)
+
+
+def on(bench: Bench, version: str) -> None:
+    """All tasks on a broker of that version; those of the older line say so."""
     count, rounds = (20_000, 3) if bench.quick else (100_000, 5)
-    with RocketMQ("5.5.0", fast=bench.quick) as broker, wireproto.connect(broker.url) as client:
-        bench.brokers["rocketmq"] = f"RocketMQ {broker.version}"
+    line = "" if version == "5.5.0" else f", {version}"
+    with RocketMQ(version, fast=bench.quick) as broker, wireproto.connect(broker.url) as client:
+        bench.brokers["rocketmq" + line] = f"RocketMQ {broker.version}"
         for topic in (FULL, FILLED):
             client.admin().create_topic(topic, partitions=QUEUES)
         names = broker.url.partition("://")[2]
         ours_send_batch(client, FULL, pa.record_batch({"key": [KEY] * 1000, "value": values(1000)}), count)
-        send(bench, client, names, count, rounds)
-        read(bench, client, names, count, rounds)
+        send(bench, client, names, count, rounds, line)
+        read(bench, client, names, count, rounds, line)
 
 
-def send(bench: Bench, client: Any, names: str, count: int, rounds: int) -> None:
+def send(bench: Bench, client: Any, names: str, count: int, rounds: int, line: str) -> None:
     few, some = count // 20, count // 4
     batch = pa.record_batch({"key": [KEY] * 1000, "value": values(1000)})
     tasks: list[tuple[str, str, int, Job, Job, float, float]] = [
@@ -62,10 +69,10 @@ def send(bench: Bench, client: Any, names: str, count: int, rounds: int) -> None
     ]
     for task, how, units, ours, theirs, bar, java_bar in tasks:
         jobs = {"wireproto": ours, PEER: theirs, JAVA: lambda how=how, units=units: vendors(how, names, FILLED, units)}
-        bench.compare(task, units, jobs, rounds=rounds, few={PEER: 3, JAVA: 2}, bars={PEER: bar, JAVA: java_bar})
+        bench.compare(task + line, units, jobs, rounds=rounds, few={PEER: 3, JAVA: 2}, bars={PEER: bar, JAVA: java_bar})
 
 
-def read(bench: Bench, client: Any, names: str, count: int, rounds: int) -> None:
+def read(bench: Bench, client: Any, names: str, count: int, rounds: int, line: str) -> None:
     uses: dict[str, tuple[Callable[[Any], Any], float, float]] = {
         "pull to Arrow": (lambda batch: pa.record_batch(batch), 10, 4),
         "pull, record objects": (lambda batch: [record.value for record in batch], 6, 2.5),
@@ -76,7 +83,7 @@ def read(bench: Bench, client: Any, names: str, count: int, rounds: int) -> None
             PEER: lambda: peer_push(names, count),
             JAVA: lambda: vendors("push", names, FULL, count),
         }
-        bench.compare(task, count, jobs, rounds=rounds, few={PEER: 2, JAVA: 2}, bars={PEER: bar, JAVA: java_bar})
+        bench.compare(task + line, count, jobs, rounds=rounds, few={PEER: 2, JAVA: 2}, bars={PEER: bar, JAVA: java_bar})
 
 
 def vendors(how: str, names: str, topic: str, units: int) -> Stretch:
