@@ -3,36 +3,42 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from brokers import plugin
+from brokers import Kafka, plugin
 from brokers.errors import Unavailable
 from spark.kills import jobs
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(480)]
-EACH = 3
+SIZE = jobs.Size(total=100_000, each=3, batch=5_000, seed=int(time.time()) // 86_400)  # other points each day; the output names the seed
 
 
-def killed(name: str, folder: Path) -> None:
-    """Run the job; its points change from day to day, and the output names the seed."""
-    size = jobs.Size(total=100_000, each=EACH, batch=5_000, seed=int(time.time()) // 86_400)
-    wrong = jobs.JOBS[name](size, folder, print)
-    assert not wrong, "\n".join(wrong)
-
-
-@pytest.mark.broker("kafka-4.3.1")
-def test_kafka_to_kafka_loses_nothing_and_keeps_each_key_s_order(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[Kafka]:
+    """The broker with the input of both jobs."""
     try:
-        killed("kafka", tmp_path)
+        with jobs.filled(SIZE) as found:
+            yield found
     except Unavailable as why:
         plugin.missing("kafka-4.3.1", str(why))
 
 
+def killed(name: str, folder: Path, kafka: Kafka) -> None:
+    wrong = jobs.JOBS[name](SIZE, folder, print, kafka)
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.broker("kafka-4.3.1")
+def test_kafka_to_kafka_loses_nothing_and_keeps_each_key_s_order(kafka: Kafka, tmp_path: Path) -> None:
+    killed("kafka", tmp_path, kafka)
+
+
 @pytest.mark.broker("kafka-4.3.1", "pulsar-4.2.4")
-def test_kafka_to_pulsar_stores_each_record_once_and_keeps_each_key_s_order(tmp_path: Path) -> None:
+def test_kafka_to_pulsar_stores_each_record_once_and_keeps_each_key_s_order(kafka: Kafka, tmp_path: Path) -> None:
     try:
-        killed("pulsar", tmp_path)
+        killed("pulsar", tmp_path, kafka)
     except Unavailable as why:
         plugin.missing("pulsar-4.2.4", str(why))

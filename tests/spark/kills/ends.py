@@ -5,6 +5,7 @@ An end is read twice: while the job runs, to see how far it is, and once more fr
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,15 @@ from .records import Judge
 
 PARTITIONS = 4
 SECONDS = 60.0
+
+
+def attached(broker: Kafka | Pulsar, topic: str) -> int:
+    """Producers and subscriptions that a Pulsar broker has on the topic's partitions; Kafka's brokers know of none."""
+    if isinstance(broker, Kafka):
+        return 0
+    paths = [f"/admin/v2/persistent/public/default/{topic}-partition-{number}/stats" for number in range(PARTITIONS)]
+    stats = [json.loads(broker.call("GET", path)) for path in paths]
+    return sum(len(one["publishers"]) + len(one["subscriptions"]) for one in stats)
 
 
 class Sight(Protocol):

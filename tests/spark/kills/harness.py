@@ -9,7 +9,8 @@ the steps of a micro-batch which write little are hit too:
 
 A worker is killed while it works, and that counts when a task was lost by it; until then another one is killed. A driver's death and a
 query's own failure, as when a broker was away for long, are followed by a new start from the checkpoint at once, while what the old
-driver left behind may still live.
+driver left behind may still live: for LEFT seconds, after which a process of an earlier driver is a fault, as is any process of the job
+once all is through.
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ from brokers import Kafka, Pulsar
 from brokers.process import spawn
 
 from . import processes
-from .ends import Sight, sight
+from .ends import Sight, attached, sight
 from .records import Judge
 
 ROOT = Path(__file__).parents[3]
 MOMENTS = ("writing", "writing", "planned", "committed")
 LOST_TASK = re.compile(r"Lost task .*Python worker exited unexpectedly")
 PATIENCE = 240.0
+LEFT = 60.0
 PACE = 0.01
 TOO_LARGE = "all was through before the last kill; the micro-batches are too large for so many"
 
@@ -101,6 +103,7 @@ class Run:
         self._began = self._moved = time.monotonic()
         self._through = False
         self._read_to = 0
+        self._orphans: list[tuple[float, processes.Watch]] = []
 
     def all_of_it(self, kills: Sequence[Kill]) -> None:
         """Run until all input is through.
@@ -118,6 +121,7 @@ class Run:
                     self.wait_for(target, kill.moment)
                     self.strike(target, kill)
                 self.until(target, lambda: self._through)
+            self.nothing_left()
         finally:
             self.end()
 
@@ -145,9 +149,16 @@ class Run:
         if self._child is not None:
             self._child.wait()
 
-    def left_behind(self) -> list[processes.Process]:
-        """What still lives of the job."""
-        return processes.marked(self._mark)
+    def nothing_left(self) -> None:
+        """Wait for everything that the job ever started to end by itself, and for the target's broker to have nobody attached."""
+        deadline = time.monotonic() + LEFT
+        for process in processes.marked(self._mark):
+            over = processes.Watch(process).ended(deadline - time.monotonic())
+            assert over, f"still there {LEFT:.0f} s after the job's end: {process}"
+        assert not processes.marked(self._mark)
+        broker, topic = self.target
+        while found := attached(broker, topic):
+            assert time.monotonic() < deadline, f"{found} producers and readers of the job are still attached to {topic}"
 
     def check(self) -> None:
         """Notice the driver's end: all is through, or it starts again."""
@@ -217,8 +228,11 @@ class Run:
         what = f"kill {len(self.kills)}: {kill.whom} at {kill.point:,} ({kill.moment}, micro-batch {batch})"
         if kill.whom == "driver":
             self.note(what)
-            for process in processes.driver(processes.marked(self._mark)):
+            family = processes.marked(self._mark)
+            killed = processes.driver(family)
+            for process in killed:
                 process.kill()
+            self._orphans += [(time.monotonic() + LEFT, processes.Watch(process)) for process in family if process not in killed]
             if self._child is not None:
                 self._child.wait()
             self.start()
@@ -231,6 +245,9 @@ class Run:
             broker.kill()
             broker.start()
             self.note(f"{kill.whom} is back after {broker.boot_seconds:.1f} s")
+        self._orphans = [(deadline, watch) for deadline, watch in self._orphans if not watch.ended()]
+        late = [watch.process for deadline, watch in self._orphans if deadline < time.monotonic()]
+        assert not late, f"their driver was killed {LEFT:.0f} s ago, and they are still there: {late}"
 
     def kill_a_worker(self, target: Sight, seed: int) -> int:
         """Kill workers, one for each micro-batch, until a task is lost; how many it took.
@@ -263,4 +280,3 @@ def latest(folder: Path) -> int:
         return max((int(name) for name in os.listdir(folder) if name.isdigit()), default=-1)  # noqa: PTH208
     except FileNotFoundError:
         return -1
-

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,28 +25,34 @@ class Size:
     seed: int
 
 
-def kafka_to_kafka(size: Size, folder: Path, say: Say) -> list[str]:
+def kafka_to_kafka(size: Size, folder: Path, say: Say, kafka: Kafka | None = None) -> list[str]:
     """Kafka → transform → Kafka: at least once, each key in order. What is wrong with the target, nothing when all is right."""
     with ExitStack() as stack:
-        kafka = stack.enter_context(Kafka("4.3.1"))
-        ends.fill(kafka, "in", size.total)
+        kafka = kafka or stack.enter_context(filled(size))
         ends.make(kafka, "out")
         job = harness.Job(source(kafka, size), "kafka-wire", {"kafka.bootstrap.servers": kafka.bootstrap, "topic": "out"}, size.batch)
         run = harness.Run(job, (kafka, "out"), {"kafka": kafka}, Judge(size.total), folder, say)
         return through(run, size, once=False)
 
 
-def kafka_to_pulsar(size: Size, folder: Path, say: Say) -> list[str]:
+def kafka_to_pulsar(size: Size, folder: Path, say: Say, kafka: Kafka | None = None) -> list[str]:
     """Kafka → transform → Pulsar, which de-duplicates: exactly once, each key in order. What is wrong with the target."""
     with ExitStack() as stack:
-        kafka = stack.enter_context(Kafka("4.3.1"))
+        kafka = kafka or stack.enter_context(filled(size))
         pulsar = stack.enter_context(Pulsar("4.2.4", settings={"brokerDeduplicationEnabled": "true"}))
-        ends.fill(kafka, "in", size.total)
         ends.make_pulsar(pulsar, "out")
         sink = {"service.url": pulsar.service, "admin.url": pulsar.admin, "topic": "out", "batchRows": "100"}
         job = harness.Job(source(kafka, size), "pulsar-wire", sink, size.batch)
         run = harness.Run(job, (pulsar, "out"), {"kafka": kafka, "pulsar": pulsar}, Judge(size.total), folder, say)
         return through(run, size, once=True)
+
+
+@contextmanager
+def filled(size: Size) -> Iterator[Kafka]:
+    """A broker with the input, for a job or several."""
+    with Kafka("4.3.1") as kafka:
+        ends.fill(kafka, "in", size.total)
+        yield kafka
 
 
 def source(kafka: Kafka, size: Size) -> dict[str, str]:
@@ -72,4 +78,4 @@ def through(run: harness.Run, size: Size, *, once: bool) -> list[str]:
     return found
 
 
-JOBS: dict[str, Callable[[Size, Path, Say], list[str]]] = {"kafka": kafka_to_kafka, "pulsar": kafka_to_pulsar}
+JOBS: dict[str, Callable[..., list[str]]] = {"kafka": kafka_to_kafka, "pulsar": kafka_to_pulsar}

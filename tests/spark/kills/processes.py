@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,6 +30,28 @@ class Process:
     def kill(self) -> None:
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
+
+
+class Watch:
+    """Waits for a process's end; holds on to that very process, whoever gets its number next."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        try:
+            self._handle = os.pidfd_open(process.pid)
+        except ProcessLookupError:
+            self._handle = -1
+
+    def ended(self, timeout: float = 0.0) -> bool:
+        """Whether it has ended, waiting so many seconds for it; that it has needs to be told once only."""
+        if self._handle >= 0:
+            poller = select.poll()
+            poller.register(self._handle, select.POLLIN)
+            if not poller.poll(max(0.0, timeout) * 1000):
+                return False
+            os.close(self._handle)
+            self._handle = -1
+        return True
 
 
 def marked(mark: str) -> list[Process]:
