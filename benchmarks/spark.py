@@ -10,6 +10,7 @@ Needs PySpark 4.2.0 and, once, Maven.
 
 from __future__ import annotations
 
+import compileall
 import json
 import os
 import sys
@@ -63,6 +64,8 @@ def session() -> Any:
 
     from . import spark_floors
 
+    for folder in (CLONE / "src", CLONE / "benchmarks"):
+        compileall.compile_dir(folder, quiet=1)  # as an installed package is: Spark starts many a Python process
     jars = maven.classpath("spark-kafka-4.2.0")
     spark = (
         SparkSession.builder.master("local[2]")
