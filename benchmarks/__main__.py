@@ -51,6 +51,15 @@ def counted(suite: str) -> instructions.Counts:
         return {}
 
 
+def write(out: Path, bench: Bench, command: str) -> None:
+    """Results so far, after each suite: a run of half an hour that is interrupted leaves what it measured."""
+    facts = report.document(bench, command)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "results.json").write_text(json.dumps(facts, indent=1) + "\n")
+    (out / "results.txt").write_text(report.heading(facts) + "\n\n" + "\n\n".join(report.table(row) for row in bench.rows) + "\n")
+    (out / "results.svg").write_text(picture.draw(facts))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("suites", nargs="*", help="which; all without one")
@@ -76,11 +85,7 @@ def main() -> int:
             traceback.print_exc()
             broken.append(f"{name}: {type(why).__name__}: {why}")
         print(f"--- {name}: {time.monotonic() - began:.0f} s", flush=True)
-    facts = report.document(bench, command)
-    given.out.mkdir(parents=True, exist_ok=True)
-    (given.out / "results.json").write_text(json.dumps(facts, indent=1) + "\n")
-    (given.out / "results.txt").write_text(report.heading(facts) + "\n\n" + "\n\n".join(report.table(row) for row in bench.rows) + "\n")
-    (given.out / "results.svg").write_text(picture.draw(facts))
+        write(given.out, bench, command)
     failed = [line for row in bench.rows for line in row.failures()]
     for line in [line for row in bench.rows for line in row.misses()]:
         print(f"bar missed{' (FAILS)' if line in failed else ''}: {line}")
