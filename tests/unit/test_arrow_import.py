@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -165,3 +166,21 @@ def test_a_stream_that_fails_is_an_error() -> None:
     reader = pa.RecordBatchReader.from_batches(pa.schema([pa.field("value", pa.binary())]), batches())
     with pytest.raises(Malformed, match="gone"):
         Columns.from_arrow(reader)
+
+
+HEADED = pa.schema(
+    [("key", pa.binary()), ("value", pa.null()), ("headers", pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())])))]
+)
+
+
+@pytest.mark.parametrize("form", [lambda batch: batch, lambda batch: pa.table(batch), lambda batch: batch.to_struct_array()])
+def test_a_column_of_the_null_type_is_nulls(form: Any) -> None:
+    """What pyarrow makes of an empty list, and of a list of nulls."""
+    for rows in (0, 3):
+        columns = Columns.from_arrow(form(pa.record_batch({"key": [None] * rows, "value": [None] * rows})))
+        assert (columns.keys(), columns.values()) == ([None] * rows, [None] * rows)
+    rows_with_headers = {"key": [b"a", b"b"], "value": [None, None], "headers": [[], [("n", b"v")]]}
+    keyed = Columns.from_arrow(form(pa.record_batch(rows_with_headers, schema=HEADED)))
+    assert (keyed.keys(), keyed.values(), keyed.headers()) == ([b"a", b"b"], [None, None], [(), (("n", b"v"),)])
+    with pytest.raises(ValueUnsupported, match="no column 'value'"):
+        Columns.from_arrow(form(pa.record_batch({"key": [b"a"]})))

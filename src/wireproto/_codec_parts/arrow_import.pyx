@@ -2,7 +2,7 @@
 #
 # Accepted: a struct array (a record batch, table, data frame) with these fields in any order (another name is refused: it would be lost),
 #
-#     value        binary, large_binary, binary_view, string, large_string, string_view (null: a null value)      required
+#     value        binary, large_binary, binary_view, string, large_string, string_view, null (null: a null value)   required
 #     key          the same                                                                                       optional
 #     headers      list or map of struct<name: string, value: binary …>                                           optional
 #     timestamp    timestamp of any unit, or int64 milliseconds                                                   optional
@@ -93,6 +93,7 @@ cdef struct Field:               # one field of the struct: where it lies and ho
 
 cdef struct Incoming:
     Field value
+    bint valued               # whether there is a column of values, be it one of nulls alone
     Field key
     Field timestamp
     Field partition
@@ -244,7 +245,9 @@ cdef int take_row(Incoming *in_, ArrowArray *rows, Table *t, int64_t row) noexce
         code = bytes_push(&t.key, t.rows, t.row_room, data, size, 0)
     if code != TABLE_OK:
         return code
-    if not arrow_bytes(in_.value.array, in_.value.kind, at, &data, &size):
+    if in_.value.array == NULL:
+        size = -1
+    elif not arrow_bytes(in_.value.array, in_.value.kind, at, &data, &size):
         return contradiction(in_, "value", "starts or views contradict the format")
     code = bytes_reserve(&t.value, size if size > 0 else 0)
     if code == TABLE_OK:
@@ -377,7 +380,7 @@ cdef void take_batch(ArrowSchema *schema, ArrowArray *array, Table *t, bint only
             if array.children[n].length < array.offset + array.length:
                 raise Malformed("a column is shorter than its batch")
             take_field(&in_, schema.children[n], array.children[n])
-        if in_.value.array == NULL:
+        if not in_.valued:
             raise ValueUnsupported("there is no column 'value'")
     whole_rows = array.null_count == 0 or array.n_buffers < 1 or array.buffers[0] == NULL
     if only and t.rows == 0 and in_.headers == NULL and array.length > 0 and whole_rows and lendable(&in_.key) and lendable(&in_.value):
@@ -415,9 +418,11 @@ cdef void take_batch(ArrowSchema *schema, ArrowArray *array, Table *t, bint only
 cdef void take_field(Incoming *in_, ArrowSchema *schema, ArrowArray *array) except *:
     name = (<bytes>schema.name).decode("utf-8", "replace") if schema.name != NULL else ""
     if name == "value":
-        as_bytes(&in_.value, schema, array, name)
+        in_.valued = True
+        if strcmp(schema.format, "n") != 0:              # Arrow's null type: what a list of nulls, or an empty one, becomes
+            as_bytes(&in_.value, schema, array, name)
     elif name == "key":
-        if strcmp(schema.format, "n") != 0:              # a column of Arrow's null type is no keys
+        if strcmp(schema.format, "n") != 0:
             as_bytes(&in_.key, schema, array, name)
     elif name == "timestamp":
         if strcmp(schema.format, "n") != 0:
