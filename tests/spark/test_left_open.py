@@ -42,17 +42,17 @@ def held(port: int) -> Counter[int]:
     return +found
 
 
-def dies(batches: Any) -> Any:
-    yield next(batches)
-    raise RuntimeError("the task dies here")
-
-
 def test_tasks_that_fail_or_are_cut_short_keep_no_connection_but_the_worker_s_own(
     spark: SparkSession, kafka: Kafka, filled: Callable[..., str]
 ) -> None:
     source = filled("left", [(None, b"%d" % n, n % 2) for n in range(4000)], partitions=2)
     target = filled("left", partitions=2)
     port = int(kafka.bootstrap.rpartition(":")[2])
+
+    def dies(batches: Any) -> Any:  # here, so that it travels by its code: workers cannot import this module
+        yield next(batches)
+        raise RuntimeError("the task dies here")
+
     broken = frame(spark, kafka, subscribe=source).select("value").mapInArrow(dies, "value binary")
     into = {"kafka.bootstrap.servers": kafka.bootstrap, "topic": target}
     before = 0
