@@ -48,7 +48,7 @@ def repeat(call: Callable[[], Any], calls: int) -> None:
 
 def suite(bench: Bench) -> None:
     calls, rounds = (2000, 3) if bench.quick else (5000, 5)
-    with ZooKeeper(netty=True, fast=False) as server, wireproto.connect(server.url) as client:
+    with ZooKeeper(netty=True, fast=False, heap="2g") as server, wireproto.connect(server.url) as client:
         bench.brokers["zookeeper"] = f"ZooKeeper {server.version} (Netty)"
         kazoo = KazooClient(server.url.partition("://")[2])
         kazoo.start()
