@@ -8,7 +8,6 @@ producer; one whose task failed is closed and not kept.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from ..errors import BrokerError
 from ..kafka.messages import InitProducerIdRequest, ProduceRequest
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 _UNKNOWN_TOPIC = 3
 _KEPT = 16  # producers of a client; a task that writes to more topics closes the others
 
-_producers: WeakKeyDictionary[Client, dict[str, Producer]] = WeakKeyDictionary()
+_producers: dict[Client, dict[str, Producer]] = {}
 
 
 def write_options(options: Options) -> WriteSettings:
@@ -85,3 +84,8 @@ class KafkaSession(TopicSession):
             producer.close(timeout)
         self.kept.update(list(self.producers.items())[:room])
         return Written(self.rows)
+
+    def abort(self) -> None:
+        """Keep nothing of a client that the worker gives up with the task."""
+        super().abort()
+        _producers.pop(self.client, None)
