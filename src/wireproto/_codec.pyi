@@ -139,6 +139,30 @@ class RemotingCommand:
     def decode(frame: Buffer) -> RemotingCommand: ...
     __hash__: ClassVar[None]  # type: ignore[assignment]
 
+# --- rocketmq_pull.pyx ---
+
+@final
+class RepeatedCommand:
+    """A RocketMQ command that is sent again and again, with other numbers in two of its fields.
+
+    Args:
+        code, ext, serializer: as RemotingCommand has them.
+        first, second: names of the fields that change; what `ext` has for them is left out.
+    """
+    def __init__(self, code: int, ext: dict[str, str], first: str, second: str, serializer: int = 0) -> None: ...
+    def encode(self, opaque: int, first: int, second: int) -> bytes:
+        """The frame, without its length.
+
+        Raises:
+            ValueUnsupported: the header is too long.
+        """
+
+def rocket_pull_reply(frame: bytes) -> tuple[int, int, int, int, Slice] | None:
+    """Code (0, 19, 20, 21), next offset, first offset and end of the queue, and the body of a pull's reply (without its length).
+
+    None: any other reply, a broken one, or one written in an unusual way; see RemotingCommand.decode.
+    """
+
 # --- columns.pyx, record.pyx ---
 
 RowHeaders = Mapping[str, Buffer | None] | Iterable[tuple[str, Buffer | None]] | None

@@ -17,6 +17,7 @@ include "_codec_parts/ext_message.pyx"    # messages whose fields travel as text
 include "_codec_parts/zookeeper_reply.pyx"  # ZooKeeper's reply header, fields of replies
 include "_codec_parts/rocketmq_header.pyx"  # RemotingCommand: RocketMQ's frame, the binary header
 include "_codec_parts/rocketmq_json.pyx"  # its JSON header
+include "_codec_parts/rocketmq_pull.pyx"  # pulls and the heads of their replies
 include "_codec_parts/pool.pyx"          # memory that is used again
 include "_codec_parts/lz4.pyx"           # LZ4 blocks and frames, written
 include "_codec_parts/table.pyx"         # rows of records in C memory

@@ -32,12 +32,14 @@ from wireproto._codec import (
     kafka_next_offset,
     lz4_block,
     lz4_frame,
+    rocket_pull_reply,
 )
 from wireproto._net import _match
 from wireproto.errors import WireprotoError
 from wireproto.explain import explain
 from wireproto.message import to_json
 from wireproto.pulsar import PulsarApi_pb2 as api
+from wireproto.rocketmq.messages import PullMessageResponse
 
 from .samples import proto_messages, schema_messages
 
@@ -154,10 +156,19 @@ def header_corpus() -> Iterator[tuple[Label, bytes]]:
         {"code": 1, "x": [1, {"y": None}], "extFields": {"n": 5, "t": True, "u": "\ud83d\ude00\ud800"}, "opaque": -3}, indent=1
     ).encode()
     yield None, struct.pack(">I", len(spaced)) + spaced
+    ext = {"nextBeginOffset": "64", "minOffset": "7", "maxOffset": "100000", "suggestWhichBrokerId": "0", "offsetDelta": "0", "x": "y"}
+    for serializer in (0, 1):
+        command = RemotingCommand(0, 12, flag=1, remark="FOUND", ext=ext, body=b"stored", language=0, serializer=serializer)
+        yield None, b"".join(bytes(part) for part in command.encode())
 
 
 def check_header(label: Label, data: bytes) -> None:
+    short = rocket_pull_reply(data)
     command = RemotingCommand.decode(data)
+    if short is not None:  # the short way says what the general one does
+        fields = PullMessageResponse.from_ext(command.ext)
+        offsets = fields.next_begin_offset, fields.min_offset, fields.max_offset
+        assert (*short[:4], bytes(short[4])) == (command.code, *offsets, bytes(command.body))
     again = b"".join(bytes(part) for part in command.encode())
     found = RemotingCommand.decode(again)
     assert found.ext == {name: text for name, text in command.ext.items() if text or not command.serializer}

@@ -183,9 +183,14 @@ class RocketClient(ClientBase[RocketOptions]):
         return conn.submit(token, buffers, mailbox, timeout_at, context, secret=self.options.security_token is not None)
 
     @property
+    def writes_bare(self) -> bool:
+        """Whether requests go out unsigned."""
+        return self.options.access_key is None and self.options.security_token is None
+
+    @property
     def writes_bare_json(self) -> bool:
-        """Whether requests go out unsigned, under a JSON header."""
-        return self.serializer == remoting.JSON and self.options.access_key is None and self.options.security_token is None
+        """Whether they do so under a JSON header."""
+        return self.serializer == remoting.JSON and self.writes_bare
 
     def send_one_way(self, conn: Connection, message: ExtMessage, body: bytes = b"") -> None:
         """Send a command that gets no reply."""

@@ -11,9 +11,9 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from wireproto._codec import decode_rocketmq
+from wireproto._codec import RepeatedCommand, Slice, decode_rocketmq, rocket_pull_reply
 from wireproto._net import Call, Mailbox
 from wireproto.errors import TimedOut, TransportError, WireprotoError
 from wireproto.net.retry import Policy
@@ -41,12 +41,18 @@ GRACE = 15.0
 AGAIN = Policy(first=0.05, factor=2.0, ceiling=1.0, jitter=0.2)
 
 Key = tuple[str, int]
+Found: TypeAlias = "tuple[int, int, int, int, Slice]"
+"""A pull's reply: code, next offset, the queue's first offset and its end, stored messages."""
 WAKE = object()
 
 
 @dataclass(slots=True, eq=False)
 class Fetching:
-    """One queue being read."""
+    """One queue being read.
+
+    Attributes:
+        heads: what a pull is written by, without and with "suspend"; None: not made for this queue yet, or commands are signed.
+    """
 
     topic: str
     queue: Queue
@@ -55,10 +61,11 @@ class Fetching:
     failures: int = 0
     retry_at: float = 0.0
     lenient: bool = False
+    heads: tuple[RepeatedCommand, RepeatedCommand] | None = None
+    key: Key = field(init=False)
 
-    @property
-    def key(self) -> Key:
-        return self.topic, self.queue.partition
+    def __post_init__(self) -> None:
+        self.key = self.topic, self.queue.partition
 
 
 @dataclass(slots=True)
@@ -102,7 +109,9 @@ class Fetcher:
 
     def add(self, topic: str, queue: Queue, start: int, stop: int | None = None, *, earliest: bool = False) -> None:
         """Read this queue from `start` up to, not including, `stop`. earliest: if that is gone by now, from what is left."""
-        item = Fetching(topic, queue, QueuePulls(start, stop, self._options.pull_ahead), lenient=earliest)
+        options = self._options
+        pulls = QueuePulls(start, stop, options.pull_ahead, min(options.min_bytes, options.batch_bytes))
+        item = Fetching(topic, queue, pulls, lenient=earliest)
         self._held[item.key] = item
         self._turns.append(item.key)
 
@@ -150,8 +159,10 @@ class Fetcher:
                 return None
             self._send(deadline)
             item = self._box.get(self._until(deadline))
-            if item is WAKE or (item is None and time.monotonic() >= deadline):
+            if item is WAKE:
                 return None
+            if item is None and time.monotonic() >= deadline:
+                return self._take(late=True)
             self._answer(item)
 
     def _until(self, deadline: float) -> float:
@@ -189,7 +200,7 @@ class Fetcher:
         if item.failures or item.queue.address is None:
             route = self._client.route(item.topic, deadline)
             if item.queue.partition < len(route.queues):
-                item.queue = route.queues[item.queue.partition]
+                item.queue, item.heads = route.queues[item.queue.partition], None
         if item.queue.address is None:
             self._client.routes.stale(item.topic)
             raise TransportError(f"broker {item.queue.broker} has no master now")
@@ -198,8 +209,19 @@ class Fetcher:
 
     def _pull(self, conn: Connection, item: Fetching, offset: int, count: int, suspend: bool) -> None:
         options = self._options
-        hold = options.pull_suspend if suspend else 0.0
-        message = PullMessageRequest(
+        timeout_at = time.monotonic() + (options.pull_suspend + GRACE if suspend else options.request_timeout)
+        context = (item, item.pulls.generation, offset)
+        if not self._client.writes_bare:
+            message = self._message(item, offset, count, suspend)
+            self._client.submit(conn, message, timeout_at=timeout_at, mailbox=self._box, context=context)
+            return
+        if item.heads is None:
+            item.heads = self._head(item, False), self._head(item, True)
+        token = conn.next_token()
+        conn.submit(token, item.heads[suspend].encode(token, offset, count), self._box, timeout_at, context)
+
+    def _message(self, item: Fetching, offset: int, count: int, suspend: bool) -> PullMessageRequest:
+        return PullMessageRequest(
             consumer_group=self._group,
             topic=item.topic,
             queue_id=item.queue.queue_id,
@@ -207,14 +229,16 @@ class Fetcher:
             max_msg_nums=count,
             sys_flag=SUBSCRIPTION | (SUSPEND if suspend else 0),
             commit_offset=0,
-            suspend_timeout_millis=int(hold * 1000),
+            suspend_timeout_millis=int(self._options.pull_suspend * 1000) if suspend else 0,
             subscription=EVERYTHING,
             sub_version=0,
             expression_type="TAG",
         )
-        timeout_at = time.monotonic() + (hold + GRACE if suspend else options.request_timeout)
-        context = (item, item.pulls.generation, offset)
-        self._client.submit(conn, message, timeout_at=timeout_at, mailbox=self._box, context=context)
+
+    def _head(self, item: Fetching, suspend: bool) -> RepeatedCommand:
+        """What writes this queue's pulls: they differ in offset and number alone."""
+        ext = self._message(item, 0, 0, suspend).to_ext()
+        return RepeatedCommand(PullMessageRequest.CODE, ext, "queueOffset", "maxMsgNums", self._client.serializer)
 
     def _answer(self, call: Any) -> None:
         """Take in one finished pull."""
@@ -222,32 +246,42 @@ class Fetcher:
             return
         context: tuple[Fetching, int, int] = call.context
         item, generation, offset = context
-        if self._held.get(item.key) is not item or item.pulls.generation != generation:
+        pulls = item.pulls
+        if self._held.get(item.key) is not item or pulls.generation != generation:
             return
-        try:
-            if call.error is not None:
-                raise call.error
-            assert call.frame is not None
-            reply = self._client.read(call.conn, call.frame, PULL_ANSWERS, topic=item.topic, partition=item.queue.partition)
-            fields = PullMessageResponse.from_ext(reply.ext)
-        except WireprotoError as error:
-            item.pulls.failed(offset)
-            self._failed(item, error)
-            return
+        frame = call.frame
+        found = rocket_pull_reply(frame) if frame is not None else None
+        if found is None:
+            try:
+                found = self._look(call, item)
+            except WireprotoError as error:
+                pulls.failed(offset)
+                self._failed(item, error)
+                return
+        code, following, low, high, body = found
         item.failures = 0
         self._health.since = None
-        if reply.code != 21:
+        if code == 0:
             item.lenient = False
-        if reply.code == 0:
-            item.pulls.answered(offset, fields.next_begin_offset, fields.max_offset, memoryview(reply.body))
-        elif reply.code == 21:
-            self._moved(item, offset, fields)
+            pulls.answered(offset, following, high, body)
+        elif code == PullOffsetMoved.code:
+            self._moved(item, offset, following, low, high)
         else:
-            item.pulls.empty(offset, fields.next_begin_offset, fields.max_offset)
+            item.lenient = False
+            pulls.empty(offset, following, high)
 
-    def _moved(self, item: Fetching, offset: int, fields: PullMessageResponse) -> None:
+    def _look(self, call: Call, item: Fetching) -> Found:
+        """A reply that is not as most are, or none; raises what is the matter with it."""
+        if call.error is not None:
+            raise call.error
+        assert call.frame is not None
+        reply = self._client.read(call.conn, call.frame, PULL_ANSWERS, topic=item.topic, partition=item.queue.partition)
+        fields = PullMessageResponse.from_ext(reply.ext)
+        return reply.code, fields.next_begin_offset, fields.min_offset, fields.max_offset, Slice(reply.body)
+
+    def _moved(self, item: Fetching, offset: int, following: int, low: int, high: int) -> None:
         """No such offset. At the very end (5.x says it there too) that is no news; else records are gone, or the group was reset."""
-        low, high, pulls = fields.min_offset, fields.max_offset, item.pulls
+        pulls = item.pulls
         if offset == high:
             pulls.empty(offset, offset, high)
             return
@@ -258,7 +292,7 @@ class Fetcher:
         inside = low <= offset < high
         choice = "earliest" if item.lenient else self._options.on_moved
         if inside:  # the broker was told to set this group back or forth
-            pulls.seek(fields.next_begin_offset)
+            pulls.seek(following)
         elif choice == "error":
             pulls.failed(offset)
             raise PullOffsetMoved(
@@ -283,13 +317,13 @@ class Fetcher:
 
     # handing out -------------------------------------------------------------------------------------------------------------------
 
-    def _take(self) -> Fetched | None:
-        """A batch of the queue whose turn it is."""
+    def _take(self, *, late: bool = False) -> Fetched | None:
+        """A batch of the queue whose turn it is; late: also one that more was to be waited for."""
         for _ in range(len(self._turns)):
             key = self._turns[0]
             self._turns.rotate(-1)
             item = self._held[key]
-            while item.pulls.has_ready and not item.paused:
+            while (item.pulls.ripe or (late and item.pulls.has_ready)) and not item.paused:
                 start = item.pulls.next
                 answers = item.pulls.take(self._options.batch_bytes)
                 self._send(None)
@@ -306,7 +340,7 @@ class Fetcher:
                 return Fetched(batch, item.queue, columns, start, end)
         return None
 
-    def _decode(self, item: Fetching, bodies: list[bytes | memoryview], start: int) -> Columns:
+    def _decode(self, item: Fetching, bodies: list[bytes | Slice], start: int) -> Columns:
         columns, _ = decode_rocketmq(
             bodies,
             topic=item.topic,

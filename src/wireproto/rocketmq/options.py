@@ -35,9 +35,10 @@ class RocketOptions(CommonOptions):
         batch_size: bytes of records that share a command.
         in_flight: commands of one queue on the wire at once; above 1 brokers may store its records out of order.
 
-        pull_ahead: pulls of one queue that may be out or waiting.
+        pull_ahead: pulls of one queue that may be out or waiting; waiting ones count only beyond `min_bytes`.
         pull_suspend: seconds that a broker may hold a pull at the end of a queue.
         batch_bytes: bytes of stored messages that one Batch is made of, at most (and at least one reply).
+        min_bytes: bytes of stored messages that a Batch waits for, while more is known to be stored and `poll` may wait.
         on_moved: what to do when the records that come next are gone (deleted, or lost by the broker): ``error``, ``earliest``, ``latest``.
         check_crc: check each body's CRC.
         on_corrupt: what to do with a record that cannot be read: ``raise``, or ``skip`` (the batch's ``columns.skipped`` tells).
@@ -75,6 +76,7 @@ class RocketOptions(CommonOptions):
     pull_ahead: int = 8
     pull_suspend: float = 15.0
     batch_bytes: int = 1 << 20
+    min_bytes: int = 1
     on_moved: Literal["error", "earliest", "latest"] = "error"
     check_crc: bool = True
     on_corrupt: Literal["raise", "skip"] = "raise"
@@ -98,7 +100,7 @@ class RocketOptions(CommonOptions):
             object.__setattr__(self, "secret_key", self.secret_key or self.password)
         if (self.access_key is None) != (self.secret_key is None):
             raise OptionError("access_key and secret_key belong together")
-        for name in ("pull_ahead", "batch_bytes", "batch_size", "max_unacked", "max_message_size", "in_flight"):
+        for name in ("pull_ahead", "batch_bytes", "min_bytes", "batch_size", "max_unacked", "max_message_size", "in_flight"):
             if getattr(self, name) < 1:
                 raise OptionError(f"{name} must be at least 1")
         for name in ("linger", "auto_commit"):
@@ -119,8 +121,8 @@ class RocketOptions(CommonOptions):
 
 
 _READING: Final = (
-    *("pull_ahead", "pull_suspend", "batch_bytes", "on_moved", "check_crc", "on_corrupt", "decompress_limit", "recovery_timeout"),
-    "timeout",
+    *("pull_ahead", "pull_suspend", "batch_bytes", "min_bytes", "on_moved", "check_crc", "on_corrupt", "decompress_limit"),
+    *("recovery_timeout", "timeout"),
 )
 _MEMBER: Final = ("rebalance_interval", "heartbeat_interval", "max_poll_interval")
 ROLES: Final[dict[str, tuple[str, ...]]] = {

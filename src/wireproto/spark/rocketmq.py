@@ -37,6 +37,8 @@ FORM = LogFormat(
     default=("key", "value", "topic", "partition", "offset", "timestamp", "timestampType"),
     sources=NOTHING,
 )
+GATHERED = {"min_bytes": 1 << 20, "batch_bytes": 2 << 20, "pull_ahead": 16}
+"""Reading towards an end that is there: a reply has 32 messages at most, and each batch its price in Arrow. What the user chose counts."""
 
 
 class RocketMQLog(Log):
@@ -98,8 +100,9 @@ class RocketMQLog(Log):
         if span.partition >= len(found.route(span.topic, found.deadline()).queues):
             found.route(span.topic, found.deadline(), fresh=True)  # this worker's route is older than the queue
         moved = "error" if self.settings.fail_on_data_loss else "earliest"
+        gathered = {name: value for name, value in GATHERED.items() if name not in self.settings.client}
         try:
-            yield from self.drained(client, span, columns=self.form.core(columns), on_moved=moved)
+            yield from self.drained(client, span, columns=self.form.core(columns), on_moved=moved, **gathered)
         except PullOffsetMoved as why:
             self.lost(f"{span.topic}-{span.partition} lost records while it was read up to {span.stop}: {why.text}")
             raise
