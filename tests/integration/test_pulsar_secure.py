@@ -104,7 +104,7 @@ def test_a_token_that_is_not_renewed_ends_the_producer_with_the_reason(broker: P
             producer.send(b"x").position(25)
             time.sleep(0.1)
 
-    with wireproto.connect(broker.urls["plain"], token=broker.token("admin", 2.0)) as client, pytest.raises(AuthError):
+    with wireproto.connect(broker.urls["plain"], token=broker.token("admin", 6.0)) as client, pytest.raises(AuthError):
         send_for(client, 30.0)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from wireproto.errors import AuthError, BrokerError
 from wireproto.pulsar import PulsarApi_pb2 as api
-from wireproto.pulsar.codes import BY_CODE, PulsarError, error_of
+from wireproto.pulsar.codes import BY_CODE, ConsumerNotFound, MetadataError, PulsarError, error_of
 
 
 def test_every_server_error_has_its_exception_by_number_and_name() -> None:
@@ -29,9 +29,16 @@ def test_refused_credentials_are_auth_errors_and_never_retried() -> None:
         assert not error.retriable
 
 
-@pytest.mark.parametrize(("text", "retriable"), [("Topic is temporarily unavailable", True), ("bad thing", False)])
+@pytest.mark.parametrize(
+    ("text", "retriable"), [("Topic is temporarily unavailable", True), ("Failed to fence subscription", True), ("bad thing", False)]
+)
 def test_an_unknown_error_is_retried_only_while_the_topic_moves(text: str, retriable: bool) -> None:
     assert error_of(0, text).retriable is retriable
+
+
+def test_a_consumer_that_the_broker_has_closed_is_told_from_a_failed_store() -> None:
+    assert type(error_of(1, "Consumer not found")) is ConsumerNotFound
+    assert type(error_of(1, "Other")) is MetadataError
 
 
 def test_base_command_has_a_field_for_every_type_under_the_same_number() -> None:

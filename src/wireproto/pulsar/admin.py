@@ -11,23 +11,21 @@ Thread-safe. Must not: use HTTP where the binary protocol serves.
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
 from wireproto.errors import OptionError
-from wireproto.position import LATEST, AtTime, Latest, MessageId, TopicPartition, Where
+from wireproto.position import LATEST, MessageId, TopicPartition, Where
 from wireproto.records import GroupInfo, GroupMember, PartitionInfo, TopicInfo
 
 from . import PulsarApi_pb2 as api
 from .admin_http import AdminHttp
 from .codes import SubscriptionNotFound, TopicNotFound
-from .feed import Feed
 from .frames import signed
-from .partition_consumer import EXCLUSIVE, Subscription
-from .places import FIRST, choose
+from .places import choose, of_start
+from .positions import find
 from .topics import parse_topic, short
 
 if TYPE_CHECKING:
@@ -115,27 +113,7 @@ class PulsarAdmin:
         deadline = time.monotonic() + timeout
         names = dict(self._client.names(topic, deadline, create=False))
         chosen = choose(at, topic, list(names), "at")
-        subscription = Subscription(f"positions-{uuid.uuid4().hex[:12]}", EXCLUSIVE, durable=False, create_topic=False)
-        feed = Feed(self._client, [(topic, number, names[number]) for number in chosen], subscription, window=1 << 16, patience=timeout)
-        found: dict[TopicPartition, MessageId] = {}
-        try:
-            for part in feed.parts:
-                where = chosen[part.partition]
-                if isinstance(where, MessageId):
-                    found[topic, part.partition] = where
-                    continue
-                part.start = FIRST
-                feed.attached(part, deadline, flow=False)
-                if isinstance(where, AtTime):
-                    feed.rewind(part, api.CommandSeek(message_publish_time=where.ms), deadline)
-                (ledger, entry), mark = feed.place(part, deadline)
-                if isinstance(where, Latest) or mark >= (ledger, entry):
-                    found[topic, part.partition] = MessageId(topic, part.partition, ledger, entry, after=True)
-                else:
-                    found[topic, part.partition] = MessageId(topic, part.partition, mark[0], mark[1] + 1)
-        finally:
-            feed.close(min(deadline, time.monotonic() + 5.0))
-        return found
+        return find(self._client, topic, names, {number: of_start(where) for number, where in chosen.items()}, deadline)
 
     # -- subscriptions ------------------------------------------------------------------------------------------
 

@@ -211,9 +211,11 @@ def error_of(code: int, text: str, **context: Any) -> WireprotoError:
             or UnknownError for it, so that the first two are retriable always and the last by its words.
     """
     kind = BY_CODE.get(code)
+    if kind is MetadataError and text == "Consumer not found":
+        kind = ConsumerNotFound  # what SEEK, GET_LAST_MESSAGE_ID and UNSUBSCRIBE say of a consumer that the broker has closed
     if kind is None:
         return PulsarError(text, code=code, name=f"ServerError {code}", **context)
     error = kind(text, **context)
-    if kind is UnknownError and any(word in text for word in ("temporarily", "unloading", "being unloaded", "is closing", "fenced")):
+    if kind is UnknownError and any(word in text for word in ("temporarily", "unloading", "being unloaded", "is closing", "fence")):
         error.retriable = error.refresh = True
     return error

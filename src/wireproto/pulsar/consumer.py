@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -176,18 +177,23 @@ class PulsarConsumer(OneThread):
                 raise OptionError(f"a Pulsar position is ledger:entry:index, not {position!r}")
             part = parts[owner]
             self._feed.attached(part, deadline)
-            self._feed.settle(part, deadline)
-            if not part.active:
+            if not self._feeds(part, deadline):
                 lost.append(owner)
                 continue
             ack = self._acknowledgement(part, position)
-            if ack is not None:
-                self._feed.ask(part, ack, deadline)
+            if ack is not None and self._feed.ask_again(part, ack, deadline, partial(self._feeds, part, deadline)) is None:
+                lost.append(owner)
+                continue
             self._committed[owner] = position
             if self._handed.get(owner) == position:
                 del self._handed[owner]
         if lost:
             raise Revoked("another member is fed from these partitions now", partitions=tuple(lost))
+
+    def _feeds(self, part: PartitionConsumer, deadline: float) -> bool:
+        """Whether this member is fed from an attached partition; of failover, one of the members is."""
+        self._feed.settle(part, deadline)
+        return part.active
 
     def _acknowledgement(self, part: PartitionConsumer, position: MessageId) -> api.CommandAck | None:
         """The cumulative ACK that makes the subscription resume at a position; None when that is its beginning."""
@@ -224,7 +230,7 @@ class PulsarConsumer(OneThread):
             found = {}
             for part in self._feed.parts:
                 owner = (part.topic, part.partition)
-                _, mark = self._feed.place(self._feed.attached(part, deadline), deadline)
+                _, mark = self._feed.place(part, deadline)
                 kept = MessageId(*owner, *mark, after=True)
                 mine = self._committed.get(owner)
                 found[owner] = mine if mine is not None and mine > kept else kept
@@ -236,8 +242,8 @@ class PulsarConsumer(OneThread):
             deadline = time.monotonic() + timeout
             found = {}
             for part in self._feed.parts:
-                command = api.CommandConsumerStats(consumer_id=self._feed.attached(part, deadline).id)
-                found[part.topic, part.partition] = int(self._feed.ask(part, command, deadline).msgBacklog)
+                stats = self._feed.ask_again(part, api.CommandConsumerStats(), deadline)
+                found[part.topic, part.partition] = int(stats.msgBacklog)
             return found
 
     # -- control ------------------------------------------------------------------------------------------------

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf.message import Message
 
 from wireproto._net import Call, Connection, Mailbox, Push
-from wireproto.errors import TimedOut, WireprotoError
+from wireproto.errors import Disconnected, TimedOut, WireprotoError
 
 from . import PulsarApi_pb2 as api
+from .codes import ConsumerNotFound
 from .frames import command_name, decode, reply_body, signed
 from .partition_consumer import Lost, PartitionConsumer, Subscription
 
@@ -54,7 +55,7 @@ class Feed:
     ) -> None:
         self._client = client
         self._box = Mailbox(client.loop, limit=window * 2)
-        self._patience = patience
+        self.patience = patience
         self._prepare = prepare
         self._changed = changed
         purpose = f"consume-{client.next_role()}"
@@ -188,7 +189,7 @@ class Feed:
             try:
                 self.attach(part, deadline)
             except WireprotoError as why:
-                part.failed(why, self._patience)
+                part.failed(why, self.patience)
                 due = min(due, part.retry_at)
         return due
 
@@ -222,7 +223,7 @@ class Feed:
             try:
                 self.attach(part, deadline, flow=flow)
             except WireprotoError as why:
-                part.failed(why, self._patience)
+                part.failed(why, self.patience)
         return part
 
     def ask(self, part: PartitionConsumer, command: Message, deadline: float) -> Any:
@@ -230,13 +231,39 @@ class Feed:
         call = part.submit(command)
         return reply_body(self.wait(call, deadline), call.conn.peer, topic=part.topic, partition=part.partition)
 
+    def ask_again(self, part: PartitionConsumer, command: Any, deadline: float, fit: Callable[[], bool] | None = None) -> Any:
+        """A request that may be repeated, about a partition: made again once the partition is back when its consumer is gone meanwhile.
+
+        The broker answers "not found" then, or nothing at all (ACK), or ends the connection.
+
+        Args:
+            command: a message with a consumer_id, which is set here.
+            fit: asked before each attempt whether it still makes sense; None is returned when not.
+        """
+        while True:
+            self.attached(part, deadline)
+            if fit is not None and not fit():
+                return None
+            command.consumer_id = part.id
+            try:
+                call = part.submit(command)
+                while not call.done and part.conn is call.conn and time.monotonic() < deadline:
+                    call.wait(min(deadline, time.monotonic() + 0.05))
+                    self._drain()
+                if not call.done and part.conn is not call.conn:
+                    call.cancel()
+                    continue
+                return reply_body(call.result(deadline), call.conn.peer, topic=part.topic, partition=part.partition)
+            except (ConsumerNotFound, Disconnected) as why:
+                part.failed(why, self.patience)
+
     def place(self, part: PartitionConsumer, deadline: float) -> tuple[Place, Place]:
         """(place of the last message, place before which all is acknowledged), each (ledger, entry), entry -1 for none."""
-        reply = self.ask(part, api.CommandGetLastMessageId(consumer_id=part.id), deadline)
-        last, mark = reply.last_message_id, reply.consumer_mark_delete_position
-        done = (signed(mark.ledgerId), signed(mark.entryId))
-        end = (signed(last.ledgerId), signed(last.entryId))
-        return (end if end[1] >= 0 else done), done
+        return _place(self.ask_again(part, api.CommandGetLastMessageId(), deadline))
+
+    def here(self, part: PartitionConsumer, deadline: float) -> tuple[Place, Place]:
+        """`place` of the consumer that is attached now; raises what becomes of it."""
+        return _place(self.ask(part, api.CommandGetLastMessageId(consumer_id=part.id), deadline))
 
     def rewind(self, part: PartitionConsumer, target: api.CommandSeek, deadline: float) -> None:
         """SEEK, then subscribe anew: the broker closes the consumer over it. No permits are granted yet."""
@@ -280,3 +307,10 @@ class Feed:
         for conn in self._watched:
             self._client.drop(conn)
         self._watched = set()
+
+
+def _place(reply: api.CommandGetLastMessageIdResponse) -> tuple[Place, Place]:
+    last, mark = reply.last_message_id, reply.consumer_mark_delete_position
+    done = (signed(mark.ledgerId), signed(mark.entryId))
+    end = (signed(last.ledgerId), signed(last.entryId))
+    return (end if end[1] >= 0 else done), done

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from google.protobuf.message import Message
 
@@ -22,7 +22,7 @@ from wireproto.errors import Disconnected, TimedOut, WireprotoError
 from . import PulsarApi_pb2 as api
 from .codes import ConsumerBusy
 from .connection import ask
-from .frames import encode, message_id, reply_body
+from .frames import encode, message_id
 
 if TYPE_CHECKING:
     from .client import PulsarClient
@@ -244,22 +244,6 @@ class PartitionConsumer:
         if self.conn is not None:
             with suppress(Disconnected):
                 self.conn.send(encode(command))
-
-    def reply(self, call: Call, deadline: float) -> Any:
-        """The typed reply of `submit`'s call."""
-        return reply_body(call.result(deadline), call.conn.peer, topic=self.topic, partition=self.partition)
-
-    def last_id(self, deadline: float) -> api.CommandGetLastMessageIdResponse:
-        """GET_LAST_MESSAGE_ID: the last message there is, and how far the subscription is."""
-        reply = self.reply(self.submit(api.CommandGetLastMessageId(consumer_id=self.id)), deadline)
-        assert isinstance(reply, api.CommandGetLastMessageIdResponse)
-        return reply
-
-    def stats(self, deadline: float) -> api.CommandConsumerStatsResponse:
-        """CONSUMER_STATS."""
-        reply = self.reply(self.submit(api.CommandConsumerStats(consumer_id=self.id)), deadline)
-        assert isinstance(reply, api.CommandConsumerStatsResponse)
-        return reply
 
     def close(self, deadline: float) -> None:
         """Tell the broker and forget."""

@@ -188,8 +188,7 @@ class PulsarQueue(OneThread):
         if not wait:
             part.tell(command)
             return
-        command.consumer_id = self._feed.attached(part, deadline).id
-        self._feed.ask(part, command, deadline)
+        self._feed.ask_again(part, command, deadline)
 
     def _release(self, part: PartitionConsumer, key: Key, entry: InHand, index: int, deadline: float) -> None:
         entry.held.discard(index)

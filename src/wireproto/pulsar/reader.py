@@ -3,7 +3,7 @@
 What it is: an exclusive, non-durable subscription per partition; what was handed out is known here, so that after a loss reading goes
 on behind it: nothing is skipped and nothing repeated.
 
-    AtTime as a start    SEEK by publish time, then the place that the broker's cursor took is the start
+    AtTime as a start    the place of the first entry published then or later is found first
     LATEST as a stop     GET_LAST_MESSAGE_ID when the reader opens, inclusive
     the end              the entry at the stop was seen, or the broker has no more before it: the last ones may be gone, or markers;
                          or the topic is terminated and read through
@@ -29,6 +29,7 @@ from .feed import Feed
 from .frames import message_id
 from .partition_consumer import EXCLUSIVE, PartitionConsumer, Subscription
 from .places import FROM_NOW, Cursor, Single, choose, of_start, unread
+from .positions import find
 from .turns import OneThread
 
 if TYPE_CHECKING:
@@ -86,13 +87,14 @@ class PulsarReader(OneThread):
         """Subscribe at the start and fix the stop; permits come last."""
         cursor = self._cursors[part.partition]
         feed = self._feed
+        if isinstance(start, AtTime):
+            names = {part.partition: part.name}
+            start = find(self._client, self.topic, names, {part.partition: start}, deadline)[self.topic, part.partition]
         if isinstance(start, MessageId):
             cursor.start_at(start)
         elif isinstance(start, Latest):
             cursor.begin = FROM_NOW
         feed.attached(part, deadline, flow=False)
-        if isinstance(start, AtTime):
-            feed.rewind(part, api.CommandSeek(message_publish_time=start.ms), deadline)
         end, mark = feed.place(part, deadline)
         if isinstance(start, Latest):
             cursor.start_at(MessageId(self.topic, part.partition, *end, after=True))
@@ -226,8 +228,9 @@ class PulsarReader(OneThread):
             if cursor.moved:
                 ack = api.CommandAck(consumer_id=part.id, ack_type=api.CommandAck.Cumulative)
                 ack.message_id.append(message_id(cursor.begin[0], cursor.begin[1]))
-                self._feed.ask(part, ack, deadline)
-            if part.conn is not None and part.stats(deadline).msgBacklog == 0 and not part.frames:
+                self._feed.ask_again(part, ack, deadline)
+            stats = self._feed.ask_again(part, api.CommandConsumerStats(), deadline)
+            if stats.msgBacklog == 0 and not part.frames:
                 self._retire(part)
 
     def __iter__(self) -> Iterator[Batch]:

@@ -1,0 +1,67 @@
+"""A broker closes a consumer while a request about it is on its way: the request is made again once the consumer is back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import wireproto
+from pulsar_server import Link, PulsarServer
+from wireproto import MessageId
+from wireproto.pulsar import PulsarApi_pb2 as api
+
+TOPIC = "gone"
+PLACE = MessageId(TOPIC, -1, 7, 4, after=True)
+
+
+def not_found(link: Link, ask: Any) -> Any:
+    return api.CommandError(request_id=ask.request_id, error="MetadataError", message="Consumer not found")
+
+
+def closed(link: Link, ask: Any) -> Any:
+    """What a real broker does with an ACK of a consumer that it has closed: no answer."""
+    return api.CommandCloseConsumer(consumer_id=ask.consumer_id, request_id=2**64 - 1)
+
+
+def hung_up(link: Link, ask: Any) -> Any:
+    link.close()
+
+
+def first(trouble: Callable[[Link, Any], Any], then: Callable[[Any], Any]) -> Callable[[Link, Any], Any]:
+    """An answer that is trouble once."""
+    seen: list[Any] = []
+
+    def answer(link: Link, ask: Any) -> Any:
+        seen.append(ask)
+        return trouble(link, ask) if len(seen) == 1 else then(ask)
+
+    return answer
+
+
+def last(ask: Any) -> Any:
+    place = api.MessageIdData(ledgerId=7, entryId=4)
+    return api.CommandGetLastMessageIdResponse(request_id=ask.request_id, last_message_id=place, consumer_mark_delete_position=place)
+
+
+def server(trouble: Callable[[Link, Any], Any]) -> PulsarServer:
+    return PulsarServer(
+        subscribe=lambda link, ask: api.CommandSuccess(request_id=ask.request_id),
+        ack=first(trouble, lambda ask: api.CommandAckResponse(consumer_id=ask.consumer_id, request_id=ask.request_id)),
+        getLastMessageId=first(trouble, last),
+        consumerStats=first(trouble, lambda ask: api.CommandConsumerStatsResponse(request_id=ask.request_id, msgBacklog=3)),
+    )
+
+
+@pytest.mark.parametrize("trouble", [not_found, closed, hung_up])
+def test_questions_and_acknowledgements_are_put_again(trouble: Callable[[Link, Any], Any]) -> None:
+    with server(trouble) as broker, wireproto.connect(broker.url) as client:
+        with client.consumer(TOPIC, "group", mode="exclusive") as consumer:
+            consumer.commit({(TOPIC, -1): PLACE}, timeout=5.0)
+            assert consumer.committed(timeout=5.0) == {(TOPIC, -1): PLACE}
+            assert consumer.lag(timeout=5.0) == {(TOPIC, -1): 3}
+        acks = broker.commands("ack")
+    assert [ack.message_id[0].entryId for ack in acks] == [4, 4]
+    assert acks[0].consumer_id != acks[1].consumer_id
+    assert broker.count("subscribe") == 4
