@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from conformance.helpers import poll_until, receive_until, records, until_readable, values, write
+from conformance.helpers import catch_up, poll_until, receive_until, records, until_readable, values, write
 from conformance.seats import Seat
 from wireproto import LATEST
 from wireproto.errors import TransportError, WireprotoError
@@ -38,6 +38,7 @@ def test_a_producer_goes_on_over_an_outage(seat: Seat, client: Any, topic: str) 
     """Records sent before, during and after; every receipt that gave a position is there."""
     begun: list[bytes] = []
     acknowledged: list[bytes] = []
+    places: list[Any] = []
     failed: list[bytes] = []
     stop = threading.Event()
     with client.producer(topic) as producer:
@@ -49,7 +50,7 @@ def test_a_producer_goes_on_over_an_outage(seat: Seat, client: Any, topic: str) 
                 number += 1
                 begun.append(value)
                 try:
-                    producer.send(value, timeout=60.0).position(60.0)
+                    places.append(producer.send(value, timeout=60.0).position(60.0))
                     acknowledged.append(value)
                 except WireprotoError:
                     failed.append(value)  # unknown outcome: it may be there or not
@@ -70,6 +71,7 @@ def test_a_producer_goes_on_over_an_outage(seat: Seat, client: Any, topic: str) 
         sender.join(90)
         assert not sender.is_alive()
     assert len(acknowledged) >= before + 40, "the producer did not go on"
+    until_readable(client, topic, places)
     got = values(client, topic)
     check(seat, acknowledged, got)
     assert set(got) <= {*acknowledged, *failed}
@@ -170,4 +172,5 @@ def test_a_reset_connection_is_made_again(seat: Seat, dial: Any, client: Any, to
             got += batch.values()
             fault_proxy.cut()
     assert got == SENT
+    catch_up(client, topic)
     assert [record.value for record in records(client, topic)] == SENT

@@ -88,6 +88,7 @@ def test_a_watch_survives_a_new_connection(seat: Seat, dial: Any, tree: Any, roo
     watcher = dial(url, **options).tree()
     fired = threading.Event()
     tree.create(f"{root}/w", b"0")
+    watcher.sync(root)  # its server may be behind ours
     watcher.get(f"{root}/w", watch=lambda _event: fired.set())
     fault_proxy.cut()
     tree.set(f"{root}/w", b"1")

@@ -28,7 +28,7 @@ ROWS: list[tuple[bytes, bytes | None, dict[str, bytes], int]] = [
 @pytest.mark.parametrize("codec", CODECS)
 def test_what_we_write_the_official_client_reads(broker: Pulsar, codec: str, batching: bool) -> None:
     topic = new_topic(broker)
-    with ours(broker) as client, client.producer(topic, compression=codec, batching=batching, linger=0.2) as producer:
+    with ours(broker) as client, client.producer(topic, compression=codec, batching=batching, linger=60.0) as producer:
         receipts = [producer.send(value, key=key, headers=headers, timestamp=when) for value, key, headers, when in ROWS]
         producer.flush()
         places = [receipt.position() for receipt in receipts]
@@ -101,7 +101,7 @@ def test_a_subscription_is_shared_with_the_official_client(broker: Pulsar) -> No
     """What the one commits the other goes on from: whole entries and within a batch."""
     topic = new_topic(broker)
     with ours(broker) as client, theirs(broker) as other:
-        with client.producer(topic, linger=1.0) as producer:
+        with client.producer(topic, linger=60.0) as producer:
             for number in range(10):
                 producer.send(b"%d" % number)
             producer.flush()

@@ -108,6 +108,14 @@ class Scene:
         return {**fields, **self.queue, **more}
 
 
+    def shown(self, place: int, end: int) -> None:
+        """Wait until a queue of the topic shows that many: a broker acknowledges first, and then writes the queue and the index."""
+        deadline = time.monotonic() + 30
+        while self.client.request(messages.GetMaxOffsetRequest(topic=self.topic, queue_id=place)).message.offset < end:
+            assert time.monotonic() < deadline, f"queue {place} does not show {end} messages"
+            self.client.pause(0.02)
+
+
 def values(reply: Reply) -> list[bytes | None]:
     """Bodies of the stored messages in a reply."""
     return decode_rocketmq([reply.body], topic="t", partition=0)[0].values()
@@ -124,8 +132,9 @@ def seed_commands(scene: Scene) -> Iterator[Ask]:
         builder.append(b"b%d" % number, None, (), f"7F00000100000000000000000001{number:04X}")
     batch = m.SendBatchMessageRequest(**scene.send(2, batch=True, properties=""))
     yield Ask(batch, bytes(builder.finish()), check=lambda r: r.message.msg_id.count(",") == 2)
+    scene.shown(1, 7)
     yield Ask(m.PullMessageRequest(**scene.pull()), check=lambda r: values(r) == [b"v1", b"v5", b"v9", b"body"])
-    scene.client.pause(1.5)  # the index is built behind the commit log
+    scene.client.pause(1.5)  # the index is built behind the queue
     search = m.QueryMessageRequest(topic=topic, key="kk", max_num=10, begin_timestamp=0, end_timestamp=now + 10**7)
     yield Ask(search, check=lambda r: b"body" in values(r))
     yield Ask(m.QueryConsumerOffsetRequest(consumer_group=group, **queue), check=lambda r: r.message.offset == 3)
@@ -443,6 +452,7 @@ def test_a_broker_asks_what_became_of_a_transaction(broker: RocketMQ) -> None:
             topic=scene.topic,
         )
         client.request(end, to=scene.address)
+        scene.shown(1, 4)
         with client.reader(scene.topic, start=EARLIEST, stop=LATEST) as reader:
             assert b"half" in [value for batch in reader for value in batch.values()]
         box.close()

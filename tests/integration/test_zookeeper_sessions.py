@@ -12,6 +12,7 @@ import pytest
 
 import wireproto
 from brokers import ZooKeeper
+from patience import LATE
 from wireproto.errors import ConnectError, TimedOut, TlsError, TransportError, ValueUnsupported
 from wireproto.zookeeper import acl as access
 from wireproto.zookeeper.codes import AuthFailed, EventType, KeeperState, NoAuth, NoNode
@@ -155,9 +156,9 @@ def test_watches_that_stay_are_set_again_after_a_cut(cut_off: Any, dial: Any, fa
 
 @ONE
 def test_an_expired_session_says_so_and_a_new_one_is_opened(cut_off: Any, dial: Any, fault_proxy: Any, node: str) -> None:
-    client = cut_off(session_timeout=1.0)
+    client = cut_off(session_timeout=2.0)
     tree, other = client.tree(), dial().tree()
-    assert tree.session_timeout == pytest.approx(1.0)
+    assert tree.session_timeout == pytest.approx(2.0)
     before = tree.session[0]
     tree.create(f"{node}/mine", ephemeral=True)
     gone, told = other.watch(), tree.watch()
@@ -180,12 +181,12 @@ def test_an_expired_session_says_so_and_a_new_one_is_opened(cut_off: Any, dial: 
 
 @ONE
 def test_a_silent_server_is_left_in_time(cut_off: Any, fault_proxy: Any, node: str) -> None:
-    tree = cut_off(session_timeout=3.0).tree()
+    tree = cut_off(session_timeout=9.0).tree()
     _, wait = states(tree)
     begin = time.monotonic()
     fault_proxy.stall()
     assert wait(State.SUSPENDED)
-    assert time.monotonic() - begin < 3.0, "the session would be gone before another server could be reached"
+    assert time.monotonic() - begin < 9.0, "the session would be gone before another server could be reached"
     fault_proxy.heal()
     assert tree.get(node, timeout=SECONDS)[0] == b"0"
 
@@ -198,17 +199,17 @@ def test_a_call_keeps_its_timeout_while_nobody_can_be_reached(cut_off: Any, faul
         begin = time.monotonic()
         with pytest.raises((TimedOut, ConnectionLoss)):
             call()
-        assert time.monotonic() - begin < 1.5
+        assert time.monotonic() - begin < 0.5 + 2 * LATE
 
 
 @ONE
 def test_an_idle_session_lives(dial: Any, node: str) -> None:
-    tree = dial(session_timeout=1.0).tree()
+    tree = dial(session_timeout=3.0).tree()
     before = tree.session
     tree.create(f"{node}/mine", ephemeral=True)
     gone = tree.watch()
     tree.exists(f"{node}/mine", watch=gone)
-    assert gone.wait(3.5) is None
+    assert gone.wait(7.0) is None
     assert tree.session == before
 
 
@@ -375,4 +376,4 @@ def test_a_closed_client_ends_its_session_at_once(dial: Any, broker: ZooKeeper, 
     with closing(wireproto.connect(broker.url, session_timeout=30.0)) as short:
         short.tree().create(f"{node}/mine", ephemeral=True)
         tree.exists(f"{node}/mine", watch=watch)
-    assert watch.wait(3.0) is not None
+    assert watch.wait(15.0) is not None, "the session would have ended by itself after 30 s"

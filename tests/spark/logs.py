@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SECONDS = 60
+SECONDS = 150
 
 
 def run(table: DataFrame, folder: Path, form: str = "parquet", **options: Any) -> list[Any]:

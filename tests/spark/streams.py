@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from brokers import Kafka
 
-SECONDS = 60
+SECONDS = 150
 WIRE, JVM = "kafka-wire", "kafka"
 
 

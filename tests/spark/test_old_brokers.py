@@ -92,6 +92,6 @@ def into(table: Any, folder: Path, form: str, **options: str) -> None:
     """Run a stream until it fails."""
     query = table.writeStream.format(form).options(**options, checkpointLocation=str(folder)).start()
     try:
-        query.awaitTermination(30)
+        query.awaitTermination(150)
     finally:
         query.stop()

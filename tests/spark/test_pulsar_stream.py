@@ -81,7 +81,7 @@ def take(theirs: Any, topic: str) -> list[bytes]:
     reader = theirs.create_reader(topic, pulsar.MessageId.earliest)
     found = []
     while reader.has_message_available():
-        found.append(reader.read_next(5000).data())
+        found.append(reader.read_next(20_000).data())
     reader.close()
     return found
 
@@ -103,7 +103,7 @@ def marks(broker: Pulsar, topic: str, subscription: str) -> list[str]:
 def nobody_attached(broker: Pulsar, topic: str) -> None:
     """Wait until the broker has no producer and no subscription on the topic's two partitions."""
     paths = [f"/admin/v2/{topic.replace('://', '/')}-partition-{part}/stats" for part in range(2)]
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while any(stats["publishers"] or stats["subscriptions"] for stats in (json.loads(broker.call("GET", path)) for path in paths)):
         assert time.monotonic() < deadline, f"somebody is still attached to {topic}"
 
@@ -265,8 +265,9 @@ def test_few_records_wait_for_more_or_for_their_time(broker: Pulsar, theirs: Any
         driven(broker, name, minOffsetsPerTrigger="5", maxTriggerDelay="1h") as many,
         driven(broker, name, minOffsetsPerTrigger="5", maxTriggerDelay="300ms") as soon,
     ):
-        assert many.step() == soon.step() == list(range(10))
-        began = time.monotonic()
+        assert many.step() == list(range(10))
+        began = time.monotonic()  # before the step from whose planning the time counts
+        assert soon.step() == list(range(10))
         put(theirs, name, range(10, 13), batch=1)
         assert many.step() == []
         while not (late := soon.step()):
@@ -349,7 +350,7 @@ def test_a_batch_is_written_with_keys_and_headers(spark: SparkSession, broker: P
     reader = theirs.create_reader(name, pulsar.MessageId.earliest)
     found = []
     while reader.has_message_available():
-        message = reader.read_next(5000)
+        message = reader.read_next(20_000)
         n = int(message.data())
         assert (message.partition_key(), message.properties()) == (f"k{n % 7}", {"h": str(n)})
         found.append(n)

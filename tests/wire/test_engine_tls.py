@@ -38,7 +38,7 @@ def loop() -> Iterator[Loop]:
     loop.close()
 
 
-def soon(seconds: float = 5.0) -> float:
+def soon(seconds: float = 20.0) -> float:
     return time.monotonic() + seconds
 
 

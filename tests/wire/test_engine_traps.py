@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import resource
@@ -45,11 +46,11 @@ def connect(loop: Loop, port: int) -> Connection:
     return loop.open(socket.create_connection(("127.0.0.1", port)), f"127.0.0.1:{port}", "kafka", CAP)
 
 
-def soon(seconds: float = 5.0) -> float:
+def soon(seconds: float = 20.0) -> float:
     return time.monotonic() + seconds
 
 
-def ask(conn: Connection, verb: bytes, payload: bytes = b"", timeout: float = 5.0) -> bytes:
+def ask(conn: Connection, verb: bytes, payload: bytes = b"", timeout: float = 20.0) -> bytes:
     token = conn.next_token()
     return conn.call(token, [struct.pack(">i", token), verb, payload], soon(timeout))[4:]
 
@@ -58,8 +59,11 @@ class Alarm(Exception):
     """Raised by the signal handler."""
 
 
-def storm(conn: Connection, seconds: float) -> tuple[int, list[object], list[int]]:
-    """Call from three threads and from this one while a signal handler raises in it; interrupts, what went wrong, calls a thread."""
+def storm(conn: Connection, seconds: float, rings: int, calls: int) -> list[object]:
+    """Call from three threads and from this one while a signal handler raises in it; what went wrong.
+
+    It lasts for so many seconds, and until there were more than so many interrupts and calls of each thread.
+    """
     wrong: list[object] = []
     counts = [0, 0, 0, 0]
     over = threading.Event()
@@ -84,9 +88,12 @@ def storm(conn: Connection, seconds: float) -> tuple[int, list[object], list[int
             armed[0] = False  # once for each time that we are ready to catch it
             raise Alarm
 
+    def enough() -> bool:
+        return time.monotonic() >= end and ((interrupts > rings and min(counts) > calls) or time.monotonic() >= end + 60)
+
     def call_until_rung() -> None:  # its own function: CPython leaves a loop's jump out of the try block around it
         armed[0] = True
-        while time.monotonic() < end:
+        while not enough():
             check(0)
         armed[0] = False
 
@@ -98,7 +105,7 @@ def storm(conn: Connection, seconds: float) -> tuple[int, list[object], list[int
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, 0.0007, 0.0007)
     try:
-        while time.monotonic() < end:
+        while not enough():
             try:
                 call_until_rung()
             except Alarm:
@@ -110,21 +117,18 @@ def storm(conn: Connection, seconds: float) -> tuple[int, list[object], list[int
         over.set()
     for thread in threads:
         thread.join(10)
-    try:
+    with contextlib.suppress(Alarm):  # one that rang inside OpenSSL during the last call: the next one tells it
         check(0)
-    except Alarm:  # one that rang inside OpenSSL during the last call: the next one tells it
-        interrupts += 1
+    if not (interrupts > rings and min(counts) > calls):
+        wrong.append(f"{interrupts} interrupts; calls of each thread: {counts}")
     if any(thread.is_alive() for thread in threads):
         wrong.append("a thread is stuck")
-    return interrupts, wrong, counts
+    return wrong
 
 
 def test_a_storm_of_signals_loses_nothing(loop: Loop, port: int) -> None:
     conn = connect(loop, port)
-    interrupts, wrong, counts = storm(conn, 3.0)
-    assert wrong == []
-    assert interrupts > 300
-    assert all(count > 100 for count in counts)
+    assert storm(conn, 3.0, rings=300, calls=100) == []
     assert conn.pending == 0
     assert ask(conn, b"e", b"after") == b"after"
 
@@ -134,10 +138,7 @@ def test_a_storm_of_signals_over_tls_loses_nothing(loop: Loop, tmp_path: Path) -
     with running(certs.server, certs.server_key) as port:
         stream = dial(("localhost", port), soon(), tls=TlsOptions(ca_file=certs.ca))
         conn = loop.open(stream, "localhost", "kafka", CAP)
-        interrupts, wrong, counts = storm(conn, 2.0)
-        assert wrong == []
-        assert interrupts > 100
-        assert all(count > 30 for count in counts)
+        assert storm(conn, 2.0, rings=100, calls=30) == []
         assert ask(conn, b"e", b"after") == b"after"
 
 
@@ -307,7 +308,8 @@ def test_time_out_races_leave_nothing_behind(loop: Loop, port: int) -> None:
             for i in range(60):
                 payload = struct.pack(">I", 2) + b"%d.%d" % (seed, i)
                 try:
-                    if ask(conn, b"d", payload, timeout=chance.uniform(0.0, 0.005)) != payload:
+                    patience = 0.005 if i % 4 else 0.1  # enough for some on a loaded machine too
+                    if ask(conn, b"d", payload, timeout=chance.uniform(0.0, patience)) != payload:
                         wrong.append(payload)
                     outcomes[0] += 1
                 except TimedOut:

@@ -43,7 +43,7 @@ def listener() -> Iterator[socket.socket]:
         yield server
 
 
-def soon(seconds: float = 5.0) -> float:
+def soon(seconds: float = 20.0) -> float:
     return time.monotonic() + seconds
 
 
@@ -52,7 +52,7 @@ def unused_port() -> int:
         return int(server.getsockname()[1])
 
 
-def ask(conn: Connection, verb: bytes, payload: bytes = b"", timeout: float = 5.0) -> bytes:
+def ask(conn: Connection, verb: bytes, payload: bytes = b"", timeout: float = 20.0) -> bytes:
     token = conn.next_token()
     return conn.call(token, [struct.pack(">i", token), verb, payload], soon(timeout))[4:]
 
@@ -243,11 +243,11 @@ def test_another_protocols_port_is_named(listener: socket.socket, answer: bytes,
 
 
 def test_a_port_that_never_answers_is_named_in_time(listener: socket.socket) -> None:
-    with Client(CommonOptions(connect_timeout=0.2)) as client:
+    with Client(CommonOptions(connect_timeout=0.5)) as client:
         begin = time.monotonic()
         with pytest.raises(TimedOut, match="not answered in time: is this a kafka port"):
             client.pool.get(listener.getsockname(), "main", soon())
-        assert time.monotonic() - begin < 0.2 + LATE
+        assert time.monotonic() - begin < 0.5 + LATE
 
 
 def test_a_client_retries_reads_meanwhile_and_ends_when_closed(port: int) -> None:

@@ -184,14 +184,14 @@ def test_a_multi_is_all_or_nothing_on_the_embedded_server(tree: Any) -> None:
 
 def test_containers_and_nodes_with_a_time_to_live_are_reaped(tree: Any) -> None:
     tree.create("/c", container=True)
-    tree.create("/t", ttl=0.05)
+    tree.create("/t", ttl=1.0)  # it must live until it is watched
     gone, done = tree.watch(), tree.watch()
     tree.exists("/t", watch=gone)
     tree.create("/c/child")
     tree.exists("/c", watch=done)
     tree.delete("/c/child")
-    assert gone.wait(5.0) is not None
-    assert done.wait(5.0) is not None
+    assert gone.wait(10.0) is not None
+    assert done.wait(10.0) is not None
 
 
 def test_the_tree_is_kept_in_a_folder(tmp_path: Any) -> None:
@@ -238,7 +238,7 @@ def test_a_consumer_closed_with_a_claim_under_way_leaves_none(client: Any, fault
     with client.producer("jobs") as out:
         out.send(b"one")
     queue = client.queue("jobs", "g")
-    faults.delay("create", 0.4)
+    faults.delay("create", 1.0)
     assert queue.receive(0.1) is None
     queue.close()
     assert client.tree().children("/jobs/taken")[0] == []
@@ -274,11 +274,11 @@ def test_a_poll_keeps_its_timeout_when_the_server_falls_silent_within_a_run(clie
         came.append(1)
         return len(came) == 10
 
-    faults.delay("getData", 1.5, when=tenth)
+    faults.delay("getData", 3.0, when=tenth)
     begin = time.monotonic()
-    first = reader.poll(0.2)
+    first = reader.poll(0.5)
     assert first is not None
-    assert time.monotonic() - begin < 0.2 + 1.0
+    assert time.monotonic() - begin < 0.5 + LATE
     assert 0 < len(first.values()) < 50
     values = list(first.values())
     for _ in range(100):
