@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from conformance.helpers import catch_up, poll_until, receive_until, records, until_readable, values, write
+from conformance.helpers import all_shown, catch_up, poll_until, receive_until, records, until_readable, values, write
 from conformance.seats import Seat
 from wireproto import LATEST
 from wireproto.errors import TransportError, WireprotoError
@@ -29,6 +29,7 @@ def test_what_was_written_is_there_after_a_crash(seat: Seat, client: Any, topic:
     write(client, topic, SENT)
     with seat.away():
         pass
+    all_shown(client, topic, len(SENT))
     assert values(client, topic) == SENT
     write(client, topic, [b"after"])
     assert values(client, topic) == [*SENT, b"after"]

@@ -36,7 +36,7 @@ def test_a_redirect_is_followed_with_its_authority() -> None:
             wireproto.connect(first.url) as client,
             client.producer("t") as producer,
         ):
-            producer.send(b"x").position(5)
+            producer.send(b"x").position(20)
         assert [ask.authoritative for ask in first.commands("lookupTopic")] == [False]
         assert [ask.authoritative for ask in owner.commands("lookupTopic")] == [True]
         assert owner.count("send") == 1
@@ -58,7 +58,7 @@ def test_behind_a_proxy_the_broker_is_named_in_connect() -> None:
         wireproto.connect(proxy.url) as client,
         client.producer("t") as producer,
     ):
-        producer.send(b"x").position(5)
+        producer.send(b"x").position(20)
         assert [link.connect.proxy_to_broker_url for link in proxy.links] == ["", "hidden.example:6650"]
 
 
@@ -108,7 +108,7 @@ def test_receipts_are_matched_in_order_and_repeats_ignored() -> None:
         client.producer("t", batching=False) as producer,
     ):
         places = [producer.send(b"%d" % number) for number in range(5)]
-        assert [place.position(5).entry for place in places] == [0, 1, 2, 3, 4]
+        assert [place.position(20).entry for place in places] == [0, 1, 2, 3, 4]
 
 
 def test_a_receipt_for_something_later_drops_the_connection_and_all_is_sent_again() -> None:
@@ -151,7 +151,7 @@ def test_a_producer_that_cannot_go_on_fails_everything(name: str, kind: type[Exc
         one, two = producer.send(b"1"), producer.send(b"2")
         for lost in (one, two):
             with pytest.raises(kind, match="no more"):
-                lost.position(5)
+                lost.position(20)
         with pytest.raises(kind):
             producer.send(b"3")
         with pytest.raises(kind):
