@@ -7,6 +7,8 @@ from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.memoryview cimport PyMemoryView_FromObject
 
 cdef tuple KAFKA_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+cdef enum:
+    LZ4_CODEC = 3
 cdef object unpack_threads = None        # wireproto.compression.ahead, imported at first use
 
 cdef enum:

@@ -347,3 +347,11 @@ cdef uint32_t copy_summed(uint8_t *to, const uint8_t *data, int64_t size, uint32
         data += piece
         size -= piece
     return crc
+
+
+cdef uint32_t body_summed(uint8_t *batch, const uint8_t *body, int64_t size) noexcept nogil:
+    """The CRC of a v2 batch whose head is written, and whose body is copied to it, or is there (NULL)."""
+    cdef uint32_t crc = crc32c_update(0, batch + 21, V2_HEAD - 21)
+    if body == NULL:
+        return crc32c_update(crc, batch + V2_HEAD, size)
+    return copy_summed(batch + V2_HEAD, body, size, crc)

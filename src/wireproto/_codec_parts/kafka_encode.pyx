@@ -83,7 +83,7 @@ cdef class KafkaBatchBuilder:
     cdef str compression
     cdef object level
     cdef int codec
-    cdef bytes packed            # the body as it is sent, once known
+    cdef bytes packed            # what was compressed, once it was: a v2 batch under whichever identity came first; a message set alone
     cdef Slice sealed            # the batch as it was handed out, and as what
     cdef int64_t sealed_id
     cdef int sealed_epoch, sealed_sequence
@@ -286,21 +286,29 @@ cdef class KafkaBatchBuilder:
             raise ValueUnsupported("a batch without records cannot be sent")
         if self.b.magic < 2:
             return self.finish_legacy()
-        if self.codec and self.packed is None:
-            self.packed = self.pack(self.compression)
         cdef const uint8_t *body = self.b.body.data + V2_HEAD
         cdef Py_ssize_t size = self.b.body.used - V2_HEAD
-        if self.codec:
-            body = <const uint8_t *>PyBytes_AS_STRING(self.packed)
-            size = PyBytes_GET_SIZE(self.packed)
-        out = PyBytes_FromStringAndSize(NULL, V2_HEAD + size)
-        cdef uint8_t *p = <uint8_t *>PyBytes_AS_STRING(out)
+        cdef bytes out, packed = None
+        cdef uint8_t *p
+        if self.codec == LZ4_CODEC and self.packed is None:
+            out = packed = lz4_framed(body, size, V2_HEAD, False)    # the batch but for its head
+            body, size = NULL, PyBytes_GET_SIZE(out) - V2_HEAD
+        else:
+            if self.packed is not None:
+                body, size = <const uint8_t *>PyBytes_AS_STRING(self.packed) + V2_HEAD, PyBytes_GET_SIZE(self.packed) - V2_HEAD
+            elif self.codec:
+                packed = self.pack(self.compression)
+                body, size = <const uint8_t *>PyBytes_AS_STRING(packed), PyBytes_GET_SIZE(packed)
+            out = PyBytes_FromStringAndSize(NULL, V2_HEAD + size)
+        p = <uint8_t *>PyBytes_AS_STRING(out)
         self.put_head(p, size, producer_id, producer_epoch, base_sequence, transactional)
         if size >= RELEASE_GIL_FROM:
             with nogil:
-                put_u32(p + 17, copy_summed(p + V2_HEAD, body, size, crc32c_update(0, p + 21, V2_HEAD - 21)))
+                put_u32(p + 17, body_summed(p, body, size))
         else:
-            put_u32(p + 17, copy_summed(p + V2_HEAD, body, size, crc32c_update(0, p + 21, V2_HEAD - 21)))
+            put_u32(p + 17, body_summed(p, body, size))
+        if packed is not None:
+            self.packed = out
         return out
 
     cdef void put_head(self, uint8_t *p, int64_t size, int64_t producer_id, int epoch, int sequence, bint transactional) noexcept:

@@ -5,12 +5,17 @@
  * most. Writes stay within the room: each sequence asks for what it takes, and COPY bytes more, before it is written. */
 #include "lz4.h"
 #include <string.h>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 enum {
     LEAST = 4,                                       /* a match's least length */
     TAIL = 16,                                       /* no match begins so near to the end (the format asks for 12) */
     LAST = 5,                                        /* bytes that end a block as literals */
     COPY = 16,                                       /* literals are copied in pieces of this size */
+    NEAR = 3,                                        /* words that are compared before a match is taken for a long one */
+    WIDE = 64,
     FAR = 65535,                                     /* the largest distance */
     BITS = 12,
     PATIENCE = 6                                     /* 2^6 misses, then every second place, … */
@@ -18,6 +23,10 @@ enum {
 
 static inline uint32_t get32(const uint8_t *p) { uint32_t v; memcpy(&v, p, 4); return v; }
 static inline uint64_t get64(const uint8_t *p) { uint64_t v; memcpy(&v, p, 8); return v; }
+
+#if defined(__SSE2__)
+static inline __m128i get128(const uint8_t *p) { return _mm_loadu_si128((const __m128i *)p); }
+#endif
 
 static inline uint32_t hash(const uint8_t *p, int bits)
 {
@@ -28,20 +37,52 @@ static inline uint32_t hash(const uint8_t *p, int bits)
 #endif
 }
 
-/* How many bytes are alike at p and q, p not beyond `end`. */
-static inline size_t alike(const uint8_t *p, const uint8_t *q, const uint8_t *end)
+/* Which of the 8 bytes differ first, given their exclusive or. */
+static inline size_t first_in(uint64_t differ)
+{
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    return (size_t)(__builtin_clzll(differ) >> 3);
+#else
+    return (size_t)(__builtin_ctzll(differ) >> 3);
+#endif
+}
+
+/* Whether WIDE bytes are alike at p and q. */
+static inline int alike_wide(const uint8_t *p, const uint8_t *q)
+{
+#if defined(__SSE2__)
+    __m128i same = _mm_cmpeq_epi8(get128(p), get128(q));
+    for (int at = 16; at < WIDE; at += 16) same = _mm_and_si128(same, _mm_cmpeq_epi8(get128(p + at), get128(q + at)));
+    return _mm_movemask_epi8(same) == 0xFFFF;
+#else
+    uint64_t differ = 0;
+    for (int at = 0; at < WIDE; at += 8) differ |= get64(p + at) ^ get64(q + at);
+    return differ == 0;
+#endif
+}
+
+/* How many bytes are alike at p and q, p not beyond `end`, when it may be many. */
+static __attribute__((noinline)) size_t alike_long(const uint8_t *p, const uint8_t *q, const uint8_t *end)
 {
     const uint8_t *start = p;
+    while (end - p >= WIDE && alike_wide(p, q)) { p += WIDE; q += WIDE; }
     for (; end - p >= 8; p += 8, q += 8) {
         uint64_t differ = get64(p) ^ get64(q);
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-        if (differ) return (size_t)(p - start) + (size_t)(__builtin_clzll(differ) >> 3);
-#else
-        if (differ) return (size_t)(p - start) + (size_t)(__builtin_ctzll(differ) >> 3);
-#endif
+        if (differ) return (size_t)(p - start) + first_in(differ);
     }
     while (p < end && *p == *q) { p++; q++; }
     return (size_t)(p - start);
+}
+
+/* The same, when it is a few as a rule. */
+static inline size_t alike(const uint8_t *p, const uint8_t *q, const uint8_t *end)
+{
+    const uint8_t *start = p;
+    for (int n = 0; n < NEAR && end - p >= 8; n++, p += 8, q += 8) {
+        uint64_t differ = get64(p) ^ get64(q);
+        if (differ) return (size_t)(p - start) + first_in(differ);
+    }
+    return (size_t)(p - start) + alike_long(p, q, end);
 }
 
 /* The rest of a length of which the token said 15. */

@@ -8,7 +8,7 @@
 # May assume: contiguous buffers. Must not: write more than what it reserved: a block that does not shrink is stored as it is.
 
 from cpython.buffer cimport Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
 
@@ -49,6 +49,30 @@ cdef int64_t lz4_write_frame(const uint8_t *data, int64_t size, uint8_t *out, in
     return to + 4 - out
 
 
+cdef bytes lz4_framed(const uint8_t *data, int64_t size, Py_ssize_t before, bint over_magic):
+    """A frame of independent blocks, in new bytes behind `before` others, which are not written."""
+    cdef uint8_t *out
+    cdef int64_t packed
+    cdef int kind = 0
+    cdef bytes result
+    while kind < 3 and size > <int64_t>65536 << 2 * kind:
+        kind += 1
+    out = <uint8_t *>mem_take(LZ4_HEAD + size + 4 * ((size >> (16 + 2 * kind)) + 1) + 4 + LZ4_SLACK)
+    if out == NULL:
+        raise MemoryError("no memory for the LZ4 frame")
+    try:
+        if size < RELEASE_GIL_FROM:
+            packed = lz4_write_frame(data, size, out, kind, over_magic)
+        else:
+            with nogil:
+                packed = lz4_write_frame(data, size, out, kind, over_magic)
+        result = PyBytes_FromStringAndSize(NULL, before + packed)
+        memcpy(PyBytes_AS_STRING(result) + before, out, packed)
+        return result
+    finally:
+        mem_give(out)
+
+
 def lz4_frame(data, bint over_magic=False):
     """A frame of independent blocks, without content size and checksums.
 
@@ -57,25 +81,10 @@ def lz4_frame(data, bint over_magic=False):
         over_magic: the header checksum as Kafka's message sets v0 have it.
     """
     cdef Py_buffer view
-    cdef uint8_t *out = NULL
-    cdef int64_t size
-    cdef int kind = 0
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
-        while kind < 3 and view.len > <int64_t>65536 << 2 * kind:
-            kind += 1
-        size = LZ4_HEAD + view.len + 4 * ((view.len >> (16 + 2 * kind)) + 1) + 4 + LZ4_SLACK
-        out = <uint8_t *>mem_take(size)
-        if out == NULL:
-            raise MemoryError("no memory for the LZ4 frame")
-        if view.len < RELEASE_GIL_FROM:
-            size = lz4_write_frame(<const uint8_t *>view.buf, view.len, out, kind, over_magic)
-        else:
-            with nogil:
-                size = lz4_write_frame(<const uint8_t *>view.buf, view.len, out, kind, over_magic)
-        return PyBytes_FromStringAndSize(<char *>out, size)
+        return lz4_framed(<const uint8_t *>view.buf, view.len, 0, over_magic)
     finally:
-        mem_give(out)
         PyBuffer_Release(&view)
 
 
