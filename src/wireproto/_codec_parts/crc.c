@@ -14,7 +14,8 @@
 struct fold { uint64_t near_, far_; };               /* x^(D+32), x^(D-32) */
 struct poly {
     uint32_t table[8][256];
-    struct fold by128, by256, by512, by1024, by2048;
+    struct fold by128, by256, by384, by512, by1024, by2048;
+    uint64_t by64;                                   /* x^64 */
     uint64_t shift128, shift256, shift1k, shift2k;   /* x^(8n-33): moves a register over n bytes */
 };
 typedef uint32_t kernel(uint32_t c, const uint8_t *p, size_t n);
@@ -46,7 +47,9 @@ static void fill(struct poly *y, uint32_t p)
         for (int k = 1; k < 8; k++) y->table[k][n] = (y->table[k - 1][n] >> 8) ^ y->table[0][y->table[k - 1][n] & 255];
     y->by128 = fold_by(p, 128);
     y->by256 = fold_by(p, 256);
+    y->by384 = fold_by(p, 384);
     y->by512 = fold_by(p, 512);
+    y->by64 = (uint64_t)power(p, 64) << 1;
     y->by1024 = fold_by(p, 1024);
     y->by2048 = fold_by(p, 2048);
     y->shift128 = power(p, 8 * 128 - 33);
@@ -117,45 +120,71 @@ static uint32_t sse42_c(uint32_t c, const uint8_t *p, size_t n)
 #define KEY128(f) _mm_set_epi64x((long long)(f).far_, (long long)(f).near_)
 #define FOLD128(x, k) _mm_xor_si128(_mm_clmulepi64_si128(x, k, 0x00), _mm_clmulepi64_si128(x, k, 0x11))
 
-/* The rest of n bytes behind a folded x: whole 16s, then the short kernel over x itself and what is left. */
+/* Fold x over the n bytes at p, 1 to 15; 16 - n bytes before them are read as well. */
 __attribute__((target("sse4.2,pclmul")))
-static inline uint32_t finish(__m128i x, const uint8_t *p, size_t n, const struct poly *y, kernel *brief)
+static inline __m128i with_rest(__m128i x, const uint8_t *p, size_t n, __m128i k)
 {
-    uint8_t last[16];
+    static const uint8_t places[48] = {
+        128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128,
+        0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
+        128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128,
+    };
+    __m128i up = LOAD128(places + n), down = LOAD128(places + 16 + n);
+    __m128i early = _mm_shuffle_epi8(x, up);         /* the first n bytes, at the end of 16 */
+    __m128i late = _mm_blendv_epi8(LOAD128(p + n - 16), _mm_shuffle_epi8(x, down), up);      /* the others, and the rest behind them */
+    return _mm_xor_si128(FOLD128(early, k), late);
+}
+
+/* The register after the 16 bytes of x, for CRC-32: 128 bits to 96, to 64, then Barrett's reduction. */
+__attribute__((target("sse4.2,pclmul")))
+static inline uint32_t reduced_i(__m128i x)
+{
+    const __m128i low = _mm_cvtsi32_si128(-1), poly = _mm_set_epi64x(0x1f7011641, 0x1db710641);  /* x^64 / P, P; each with its x^32 */
+    __m128i part;
+    x = _mm_xor_si128(_mm_srli_si128(x, 8), _mm_clmulepi64_si128(x, _mm_cvtsi64_si128((long long)poly_i.by128.far_), 0x00));
+    part = _mm_clmulepi64_si128(_mm_and_si128(x, low), _mm_cvtsi64_si128((long long)poly_i.by64), 0x00);
+    x = _mm_xor_si128(_mm_srli_si128(x, 4), part);
+    part = _mm_clmulepi64_si128(_mm_and_si128(x, low), poly, 0x10);
+    part = _mm_clmulepi64_si128(_mm_and_si128(part, low), poly, 0x00);
+    return (uint32_t)_mm_extract_epi32(_mm_xor_si128(x, part), 1);
+}
+
+/* What is left: n bytes behind a folded x, which holds 16 or more that lie before p. */
+__attribute__((target("sse4.2,pclmul")))
+static inline uint32_t finish(__m128i x, const uint8_t *p, size_t n, const struct poly *y)
+{
     __m128i k = KEY128(y->by128);
     for (; n >= 16; p += 16, n -= 16) x = _mm_xor_si128(FOLD128(x, k), LOAD128(p));
-    _mm_storeu_si128((__m128i *)last, x);
-    return brief(brief(0, last, 16), p, n);
+    if (n) x = with_rest(x, p, n, k);
+    if (y == &poly_i) return reduced_i(x);
+    return (uint32_t)_mm_crc32_u64(_mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(x)), (uint64_t)_mm_extract_epi64(x, 1));
 }
 
 __attribute__((target("sse4.2,pclmul")))
-static inline uint32_t fold_xmm(uint32_t c, const uint8_t *p, size_t n, const struct poly *y, kernel *brief)
+static uint32_t xmm_i(uint32_t c, const uint8_t *p, size_t n)
 {
-    if (n < 64) return brief(c, p, n);
-    __m128i a = _mm_xor_si128(LOAD128(p), _mm_cvtsi32_si128((int)c)), b = LOAD128(p + 16), d = LOAD128(p + 32), e = LOAD128(p + 48);
-    __m128i k = KEY128(y->by512);
+    if (n < 16) return table_i(c, p, n);
+    __m128i a = _mm_xor_si128(LOAD128(p), _mm_cvtsi32_si128((int)c));
+    if (n < 64) return finish(a, p + 16, n - 16, &poly_i);
+    __m128i b = LOAD128(p + 16), d = LOAD128(p + 32), e = LOAD128(p + 48), k = KEY128(poly_i.by512);
     for (p += 64, n -= 64; n >= 64; p += 64, n -= 64) {
         a = _mm_xor_si128(FOLD128(a, k), LOAD128(p));
         b = _mm_xor_si128(FOLD128(b, k), LOAD128(p + 16));
         d = _mm_xor_si128(FOLD128(d, k), LOAD128(p + 32));
         e = _mm_xor_si128(FOLD128(e, k), LOAD128(p + 48));
     }
-    k = KEY128(y->by128);
-    b = _mm_xor_si128(FOLD128(a, k), b);
-    d = _mm_xor_si128(FOLD128(b, k), d);
-    e = _mm_xor_si128(FOLD128(d, k), e);
-    return finish(e, p, n, y, brief);
+    a = FOLD128(a, KEY128(poly_i.by384));
+    b = FOLD128(b, KEY128(poly_i.by256));
+    d = FOLD128(d, KEY128(poly_i.by128));
+    return finish(_mm_xor_si128(_mm_xor_si128(a, b), _mm_xor_si128(d, e)), p, n, &poly_i);
 }
-
-__attribute__((target("sse4.2,pclmul")))
-static uint32_t xmm_i(uint32_t c, const uint8_t *p, size_t n) { return fold_xmm(c, p, n, &poly_i, table_i); }
 
 #define LOAD256(q) _mm256_loadu_si256((const __m256i *)(q))
 #define KEY256(f) _mm256_broadcastsi128_si256(KEY128(f))
 #define FOLD256(x, k) _mm256_xor_si256(_mm256_clmulepi64_epi128(x, k, 0x00), _mm256_clmulepi64_epi128(x, k, 0x11))
 
 __attribute__((target("avx2,sse4.2,pclmul,vpclmulqdq")))
-static inline uint32_t fold_ymm(uint32_t c, const uint8_t *p, size_t n, const struct poly *y, kernel *brief)
+static inline uint32_t fold_ymm(uint32_t c, const uint8_t *p, size_t n, const struct poly *y)
 {
     __m256i first = _mm256_inserti128_si256(_mm256_setzero_si256(), _mm_cvtsi32_si128((int)c), 0);
     __m256i a = _mm256_xor_si256(LOAD256(p), first), b = LOAD256(p + 32), d = LOAD256(p + 64), e = LOAD256(p + 96), k = KEY256(y->by1024);
@@ -170,19 +199,19 @@ static inline uint32_t fold_ymm(uint32_t c, const uint8_t *p, size_t n, const st
     d = _mm256_xor_si256(FOLD256(b, k), d);
     e = _mm256_xor_si256(FOLD256(d, k), e);
     __m128i x = _mm_xor_si128(FOLD128(_mm256_castsi256_si128(e), KEY128(y->by128)), _mm256_extracti128_si256(e, 1));
-    return finish(x, p, n, y, brief);
+    return finish(x, p, n, y);
 }
 
 __attribute__((target("avx2,sse4.2,pclmul,vpclmulqdq")))
 static uint32_t ymm_c(uint32_t c, const uint8_t *p, size_t n)
 {
-    return n < 192 ? chain_c(c, p, n) : fold_ymm(c, p, n, &poly_c, chain_c);
+    return n < 192 ? chain_c(c, p, n) : fold_ymm(c, p, n, &poly_c);
 }
 
 __attribute__((target("avx2,sse4.2,pclmul,vpclmulqdq")))
 static uint32_t ymm_i(uint32_t c, const uint8_t *p, size_t n)
 {
-    return n < 128 ? fold_xmm(c, p, n, &poly_i, table_i) : fold_ymm(c, p, n, &poly_i, table_i);
+    return n < 128 ? xmm_i(c, p, n) : fold_ymm(c, p, n, &poly_i);
 }
 
 #define LOAD512(q) _mm512_loadu_si512((const void *)(q))
@@ -192,7 +221,7 @@ static uint32_t ymm_i(uint32_t c, const uint8_t *p, size_t n)
     _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(x, k, 0x00), _mm512_clmulepi64_epi128(x, k, 0x11), more, 0x96)
 
 __attribute__((target("avx512f,avx512vl,avx2,sse4.2,pclmul,vpclmulqdq")))
-static inline uint32_t fold_zmm(uint32_t c, const uint8_t *p, size_t n, const struct poly *y, kernel *brief)
+static inline uint32_t fold_zmm(uint32_t c, const uint8_t *p, size_t n, const struct poly *y)
 {
     __m512i first = _mm512_inserti32x4(_mm512_setzero_si512(), _mm_cvtsi32_si128((int)c), 0);
     __m512i a = _mm512_xor_si512(LOAD512(p), first), b = LOAD512(p + 64), d = LOAD512(p + 128), e = LOAD512(p + 192);
@@ -211,19 +240,19 @@ static inline uint32_t fold_zmm(uint32_t c, const uint8_t *p, size_t n, const st
     x = _mm_xor_si128(FOLD128(x, q), _mm512_extracti32x4_epi32(e, 1));
     x = _mm_xor_si128(FOLD128(x, q), _mm512_extracti32x4_epi32(e, 2));
     x = _mm_xor_si128(FOLD128(x, q), _mm512_extracti32x4_epi32(e, 3));
-    return finish(x, p, n, y, brief);
+    return finish(x, p, n, y);
 }
 
 __attribute__((target("avx512f,avx512vl,avx2,sse4.2,pclmul,vpclmulqdq")))
 static uint32_t zmm_c(uint32_t c, const uint8_t *p, size_t n)
 {
-    return n < 512 ? ymm_c(c, p, n) : fold_zmm(c, p, n, &poly_c, chain_c);
+    return n < 512 ? ymm_c(c, p, n) : fold_zmm(c, p, n, &poly_c);
 }
 
 __attribute__((target("avx512f,avx512vl,avx2,sse4.2,pclmul,vpclmulqdq")))
 static uint32_t zmm_i(uint32_t c, const uint8_t *p, size_t n)
 {
-    return n < 512 ? ymm_i(c, p, n) : fold_zmm(c, p, n, &poly_i, table_i);
+    return n < 512 ? ymm_i(c, p, n) : fold_zmm(c, p, n, &poly_i);
 }
 
 static int choose(const char *name)
