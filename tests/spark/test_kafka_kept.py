@@ -14,7 +14,7 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 import wireproto
 from wireproto import EARLIEST, LATEST
 from wireproto.devbroker import DevBroker
-from wireproto.errors import BrokerError, ValueUnsupported
+from wireproto.errors import BrokerError, Closed, ValueUnsupported
 from wireproto.kafka.codes import InvalidRecord
 from wireproto.spark import kafka_sink, worker
 from wireproto.spark.kafka_sink import KafkaSink
@@ -41,7 +41,7 @@ def client(broker: DevBroker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         return made[-1]
 
     def forget(*_: object) -> None:
-        made.pop().close()
+        worker.quietly(made.pop())
 
     monkeypatch.setattr(worker, "client", current)
     monkeypatch.setattr(worker, "forget", forget)
@@ -120,6 +120,27 @@ def test_no_more_producers_are_kept_than_a_few(broker: DevBroker, client: Any) -
     target = sink(broker, None, StructType([*KEY_VALUE.fields, StructField("topic", StringType())]))
     for chosen in (names, names[30:], names[:5]):
         assert target.write(iter([rows(*(name.encode() for name in chosen), topic=chosen)])).rows == len(chosen)
-        assert len(kafka_sink._producers[client()]) == kafka_sink._KEPT
+        assert len(worker.beside(client())) == kafka_sink._KEPT
     times = Counter([*names, *names[30:], *names[:5]])
     assert {name: len(stored(client, name)) for name in names} == dict(times)
+
+
+def test_a_worker_keeps_the_clients_that_were_used_last(broker: DevBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "settle", lambda: None)
+    monkeypatch.setattr(worker, "_clients", {})
+    most = worker.KEPT_CLIENTS
+    try:
+        made = [worker.client(broker.url("kafka"), {"timeout": 10.0 + number}) for number in range(most)]
+        worker.beside(made[0])["left"] = object()
+        assert worker.client(broker.url("kafka"), {"timeout": 11.0}) is made[1]
+        for number in range(most, most + 3):
+            made.append(worker.client(broker.url("kafka"), {"timeout": 10.0 + number}))
+            assert len(worker._clients) == most
+        for number in (0, 2, 3):
+            with pytest.raises(Closed):
+                made[number].admin().list_topics()
+        assert made[0] not in worker._beside
+        for number in (1, *range(4, most + 3)):
+            assert made[number].admin().list_topics() is not None
+    finally:
+        worker.close_all()

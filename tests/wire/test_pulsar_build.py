@@ -280,3 +280,17 @@ def test_what_pulsar_cannot_carry_is_refused_and_leaves_no_trace() -> None:
         builder.finish(1, 1, 1)
     with pytest.raises(OptionError):
         PulsarBatchBuilder("p", compression="gzip")
+
+
+@pytest.mark.parametrize("key", [None, b"k", b"\xff"])
+def test_a_record_alone_never_exceeds_the_limit_however_large_its_numbers(key: bytes | None) -> None:
+    taken = []
+    for size in range(900, 1000):
+        builder = PulsarBatchBuilder("p", max_size=1000)
+        try:
+            builder.append(b"v" * size, key, (), 2**63 - 1)
+        except ValueUnsupported:
+            continue
+        taken.append(size)
+        assert len(take_apart(b"".join(builder.finish(1, 2**63 - 1, 1)))[2]) <= 1000
+    assert max(taken) > 940

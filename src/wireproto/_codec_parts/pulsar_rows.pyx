@@ -12,7 +12,8 @@ from libc.string cimport memcmp, memcpy
 from wireproto._codec_parts.varint cimport uvarint_size, write_uvarint64
 
 cdef enum:
-    PULSAR_HEAD_MOST = 32        # bytes around a record in a batch that are not counted field by field
+    PULSAR_HEAD_MOST = 32        # bytes around each of several records that are not counted field by field
+    PULSAR_ALONE_MOST = 41       # of one: size 4, key 6, payload size 6, event time 10, flags 4, sequence id 11
     PULSAR_PROPERTIES_HERE = 64  # more properties than this in a record are looked through by Python
     ROW_TOO_LARGE = -11
     ROW_NULL_PROPERTY = -12
@@ -99,7 +100,7 @@ cdef int pulsar_put(
     cdef int64_t text_at = -1
     cdef int64_t payload = value_size if value_size > 0 else 0
     cdef int64_t head = g.used - start + (text_size if text_size > 0 else 0)
-    if head + payload + PULSAR_HEAD_MOST > b.max_size:
+    if head + payload + PULSAR_ALONE_MOST > b.max_size:
         g.used = start
         return NO_ROOM if b.count else ROW_TOO_LARGE
     if b.count and start + head + payload + (b.count + 2) * PULSAR_HEAD_MOST > b.max_size:

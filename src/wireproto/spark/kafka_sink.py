@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import BrokerError
 from ..kafka.messages import InitProducerIdRequest, ProduceRequest
+from . import worker
 from .kafka_options import OWN, bootstrap, client_config
 from .kafka_versions import Offered
 from .sink import TopicSession, TopicSink, WriteSettings
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 _UNKNOWN_TOPIC = 3
 _KEPT = 16  # producers of a client; a task that writes to more topics closes the others
 
-_producers: dict[Client, dict[str, Producer]] = {}
 
 
 def write_options(options: Options) -> WriteSettings:
@@ -67,7 +67,7 @@ class KafkaSession(TopicSession):
 
     def __init__(self, sink: TopicSink, client: Client) -> None:
         super().__init__(sink, client)
-        self.kept = _producers.setdefault(client, {})
+        self.kept: dict[str, Producer] = worker.beside(client)
 
     def producer(self, topic: str) -> Producer:
         found = self.producers.get(topic)
@@ -84,8 +84,3 @@ class KafkaSession(TopicSession):
             producer.close(timeout)
         self.kept.update(list(self.producers.items())[:room])
         return Written(self.rows)
-
-    def abort(self) -> None:
-        """Keep nothing of a client that the worker gives up with the task."""
-        super().abort()
-        _producers.pop(self.client, None)

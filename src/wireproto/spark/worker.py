@@ -1,7 +1,8 @@
 """What a Spark worker keeps between tasks: one client per cluster, and a collector that has nothing old to walk.
 
-What it is: a cache of clients keyed by process, URL and options. Workers are forked from Spark's daemon, so a client is opened after the
-fork and never carried across one. Spark's daemon runs a full collection after every task; freezing what was imported makes that cheap.
+What it is: a cache of clients keyed by process, URL and options, the least lately used let go. Workers are forked from Spark's daemon,
+so a client is opened after the fork and never carried across one. Spark's daemon runs a full collection after every task; freezing what was
+imported makes that cheap.
 """
 
 from __future__ import annotations
@@ -22,7 +23,12 @@ from ..errors import WireprotoError
 if TYPE_CHECKING:
     from ..roles import Client
 
+KEPT_CLIENTS = 8
+"""Most clients that a worker keeps; it runs one task at a time, and a task uses one cluster or two."""
+
 _clients: dict[tuple[int, str, tuple[tuple[str, Any], ...]], Client] = {}
+"""The one that was used last stands last."""
+_beside: dict[Client, dict[str, Any]] = {}
 _frozen: set[int] = set()
 _learnt: set[tuple[int, object]] = set()
 
@@ -31,10 +37,19 @@ def client(url: str, options: Mapping[str, Any]) -> Client:
     """This process's client for a cluster, opened on first use."""
     settle()
     key = (os.getpid(), url, tuple(sorted(options.items())))
-    found = _clients.get(key)
+    found = _clients.pop(key, None)
     if found is None:
-        found = _clients[key] = connect(url, **options)
+        own = [kept for kept in _clients if kept[0] == os.getpid()]
+        for old in own[: max(0, len(own) + 1 - KEPT_CLIENTS)]:
+            quietly(_clients.pop(old))
+        found = connect(url, **options)
+    _clients[key] = found
     return found
+
+
+def beside(client: Client) -> dict[str, Any]:
+    """What a format keeps from task to task together with a client, by name; let go with it."""
+    return _beside.setdefault(client, {})
 
 
 def settle() -> None:
@@ -113,5 +128,6 @@ def close_all() -> None:
 
 def quietly(client: Client) -> None:
     """Close a client that something else is already told about."""
+    _beside.pop(client, None)
     with suppress(WireprotoError):
         client.close(timeout=1.0)
