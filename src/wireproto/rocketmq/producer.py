@@ -10,8 +10,7 @@ overtakes it in its queue.
 Delivery: acknowledged means stored by the broker (see `RocketReceipt.warning`). A command whose reply was lost is repeated and may then be
 stored twice: RocketMQ has no sequence numbers to tell.
 Partition: the one named; by key, Java's ``hashCode``; else in turn over the queues whose brokers answer.
-Queues that a topic gets later are found within `route_age`, as by Java's client. Which queue a key goes to changes with their number: a
-producer lets what is on its way arrive before it sends by the new number, so that its records of a key stay in order of their sending.
+Queues that a topic gets later: see `lanes.py`.
 Thread-safe. `_lock` is held for moments only, never while waiting. Nobody's thread is needed: callers that send, wait or flush take the
 replies, and while none does, a timer in the keeper.
 """
@@ -23,7 +22,6 @@ import itertools
 import random
 import threading
 import time
-import weakref
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -40,7 +38,8 @@ from wireproto.errors import BufferFull, Closed, OptionError, TimedOut, Transpor
 from wireproto.net.retry import Policy
 
 from . import codes, record
-from .outbox import OVERHEAD, SINGLE, Lane, Pending, RocketReceipt
+from .lanes import Lanes
+from .outbox import OVERHEAD, SINGLE, Pending, RocketReceipt
 from .remoting import SEND_WARNINGS
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
 
     from .client import RocketClient
     from .options import RocketOptions
-    from .route import Route
+    from .outbox import Lane
 
 COMPRESSED = {"zlib": 0x301, "lz4": 0x101, "zstd": 0x201}
 """sysFlag of a compressed body: bit 0 and the codec's number."""
@@ -60,8 +59,6 @@ GLANCE = 0.0002
 """Seconds between a sender's looks at the socket while its records wait for replies."""
 TICK = 0.005
 """Seconds between the keeper's looks at the replies while something waits for them and no caller does."""
-MOVE = 5.0
-"""Seconds that keys wait, before they go to queues that are new, for what is on its way; then they stay where they were for a while."""
 
 
 class RocketProducer:
@@ -84,15 +81,14 @@ class RocketProducer:
         self._failure: WireprotoError | None = None
         self._ticking = False
         self._closed = False
-        self._route = client.route(topic, client.deadline(options.timeout))
-        self._lanes = [Lane(queue, self) for queue in self._route.queues]
-        if not self._lanes:
+        route = client.route(topic, client.deadline(options.timeout))
+        if not route.queues:
             raise codes.NoPermission("the topic has no queue", topic=topic)
-        self._larger: Route | None = None  # a route with more queues, which keys do not follow yet
+        self._lanes = Lanes(self, client, route, self._lock)
         client.watch(self)
-        self._refresh_later()
+        self._lanes.refresh_later()
         deadline = client.deadline(min(options.timeout, options.connect_timeout))
-        for address in self._route.masters:
+        for address in route.masters:
             with contextlib.suppress(TransportError):  # one that is down is left to the retries
                 client.connection(address, deadline)
 
@@ -127,8 +123,8 @@ class RocketProducer:
             if len(packed) < len(body):
                 body, sys_flag = packed, COMPRESSED[self.options.compression]
         self._admit(len(body) + len(properties) + OVERHEAD, timeout)
-        if self._larger is not None:
-            self._move_keys(timeout)
+        if self._lanes.larger is not None:
+            self._lanes.move_keys(timeout)
         with self._lock:
             lane, free = self._choose(partition, key)
             return self._take(lane, free, body, properties, timestamp, now_ms, sys_flag)
@@ -138,10 +134,10 @@ class RocketProducer:
         deadline = time.monotonic() + timeout
         table = columns if isinstance(columns, Columns) else Columns.from_arrow(columns)
         check_rocket_columns(table, self.options.max_message_size)
-        if self._larger is not None:
-            self._move_keys(timeout)
+        if self._lanes.larger is not None:
+            self._lanes.move_keys(timeout)
         last: dict[int, RocketReceipt] = {}
-        for number, rows in self._route.shares(table, partition, len(self._lanes)):
+        for number, rows in self._lanes.route.shares(table, partition, len(self._lanes.all)):
             start = 0
             while start < len(rows):
                 share = min(rows[start:].nbytes, self.options.batch_size) + OVERHEAD
@@ -193,13 +189,13 @@ class RocketProducer:
 
     def _choose(self, partition: int | None, key: bytes | None) -> tuple[Lane, bool]:
         """The lane of a record, and whether another one would do as well."""
-        lanes = self._lanes
+        lanes = self._lanes.all
         if partition is not None:
             if not 0 <= partition < len(lanes):
                 raise OptionError(f"{self.topic} has no partition {partition}: it has {len(lanes)}", topic=self.topic)
             return lanes[partition], False
         if key is not None:
-            return lanes[self._route.by_key(key)], False
+            return lanes[self._lanes.route.by_key(key)], False
         now = time.monotonic()
         able = [lane for lane in lanes if lane.queue.writable and lane.healthy(now)] or lanes
         return able[next(self._turn) % len(able)], True
@@ -351,7 +347,7 @@ class RocketProducer:
         problem: WireprotoError | None = None
         try:
             deadline = self._client.deadline(self.options.connect_timeout)
-            self._learn(self._client.route(self.topic, deadline))
+            self._lanes.look_up()
             if lane.queue.address is None:
                 self._client.routes.stale(self.topic)
                 raise codes.BrokerNotExist(f"broker {lane.queue.broker} has no master now", topic=self.topic)
@@ -370,47 +366,6 @@ class RocketProducer:
             self._expire(lane)
             self._pump(lane)
 
-    def _refresh_later(self) -> None:
-        """Ask for the route again when it is old, while somebody holds this producer."""
-        self._loop.call_at(time.monotonic() + self.options.route_age + 0.01, _refresh, weakref.ref(self))
-
-    def _refresh(self) -> None:
-        """In the client's worker: take in what the name servers say now."""
-        with contextlib.suppress(WireprotoError):  # what is known goes on to be used; senders find out what does not work
-            self._learn(self._client.route(self.topic, self._client.deadline(self.options.connect_timeout)))
-        if not self._closed and not self._loop.closed:
-            self._refresh_later()
-
-    def _learn(self, route: Route) -> None:
-        """Where the queues are now, and lanes for new ones. Keys follow at once, unless that could overtake what is on its way."""
-        with self._lock:
-            for lane, queue in zip(self._lanes, route.queues, strict=False):
-                lane.queue = queue
-            self._lanes += [Lane(queue, self) for queue in route.queues[len(self._lanes) :]]
-            if set(route.keyed) > set(self._route.keyed) and self._open():
-                self._larger = route
-            else:
-                self._route, self._larger = route, None
-
-    def _move_keys(self, timeout: float) -> None:
-        """Wait for everything that is on its way, then let keys go by the larger route. Every sender passes here until that is done."""
-        deadline = time.monotonic() + min(timeout, MOVE)
-        while True:
-            with self._lock:
-                unsettled = self._open()
-                if self._larger is None:
-                    return
-                if not unsettled:
-                    self._route, self._larger = self._larger, None
-                    return
-            try:
-                for pending in unsettled:
-                    self.wait(pending, deadline)
-            except TimedOut:
-                with self._lock:
-                    self._larger = None  # until the route is looked at again
-                return
-
     def _stumble(self, lane: Lane, error: WireprotoError) -> None:
         lane.problem = error
         lane.failures += 1
@@ -419,7 +374,7 @@ class RocketProducer:
     def _rehome(self, lane: Lane) -> None:
         """Records that may go anywhere go where a broker answers."""
         now = time.monotonic()
-        healthy = [other for other in self._lanes if other is not lane and other.queue.writable and other.healthy(now)]
+        healthy = [other for other in self._lanes.all if other is not lane and other.queue.writable and other.healthy(now)]
         if lane.failures < 2 or not healthy:
             return
         for pending in [pending for pending in lane.waiting if pending.free]:
@@ -445,7 +400,7 @@ class RocketProducer:
         with self._lock:
             self._ticking = False
             self.look()
-            waiting = any(lane.waiting and lane.flying for lane in self._lanes)
+            waiting = any(lane.waiting and lane.flying for lane in self._lanes.all)
             if waiting and not self._ticking and not self._closed:
                 self._ticking = True
                 self._loop.call_at(time.monotonic() + TICK, self._tick)
@@ -455,7 +410,7 @@ class RocketProducer:
     def look(self) -> None:
         """Take the replies that are there."""
         with self._lock:
-            for lane in self._lanes:
+            for lane in self._lanes.all:
                 if lane.flying:
                     self._sweep(lane)
 
@@ -549,7 +504,7 @@ class RocketProducer:
         deadline = time.monotonic() + timeout
         while self._held and self._held + size > self.options.buffer_memory:
             with self._lock:
-                heads = [(lane.flying or lane.waiting)[0] for lane in self._lanes if lane.flying or lane.waiting]
+                heads = [(lane.flying or lane.waiting)[0] for lane in self._lanes.all if lane.flying or lane.waiting]
                 oldest = min(heads, key=lambda pending: pending.sequence, default=None)
             if oldest is None:
                 return
@@ -558,17 +513,13 @@ class RocketProducer:
             except TimedOut:
                 raise BufferFull(f"{self._held} bytes wait for acknowledgement", topic=self.topic) from None
 
-    def _open(self) -> list[Pending]:
-        """Everything unsettled. Under the lock."""
-        return [pending for lane in self._lanes for pending in (*lane.flying, *lane.waiting)]
-
     # ends ------------------------------------------------------------------------------------------------------------------------
 
     def flush(self, timeout: float = 30.0) -> None:
         """Wait until every record taken so far is acknowledged; raises the first failure, or TimedOut."""
         deadline = time.monotonic() + timeout
         with self._lock:
-            waiting = sorted(self._open(), key=lambda pending: pending.sequence)
+            waiting = sorted(self._lanes.unsettled(), key=lambda pending: pending.sequence)
             for pending in waiting:
                 pending.sealed = True
         for pending in waiting:
@@ -586,10 +537,10 @@ class RocketProducer:
             self.flush(timeout)
         finally:
             with self._lock:
-                self._closed = True
-                for pending in self._open():
+                self._closed = self._lanes.closed = True
+                for pending in self._lanes.unsettled():
                     pending.fail(Closed("the producer was closed", topic=self.topic))
-                for lane in self._lanes:
+                for lane in self._lanes.all:
                     lane.waiting.clear()
                     lane.flying.clear()
             self._client.unwatch(self)
@@ -603,10 +554,3 @@ class RocketProducer:
             return
         with contextlib.suppress(WireprotoError):  # the error that ends the block is the one to see
             self.close(min(5.0, self.options.timeout))
-
-
-def _refresh(held: weakref.ref[RocketProducer]) -> None:
-    """In the keeper, when a route is old."""
-    producer = held()
-    if producer is not None and not producer._closed:
-        producer._loop.background(producer._refresh)
