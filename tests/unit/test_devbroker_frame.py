@@ -112,6 +112,17 @@ def test_it_goes_away_and_comes_back_on_the_same_port(broker: DevBroker) -> None
         assert all_of(sock, 8) == frame(b"back")
 
 
+def test_a_port_is_nobody_elses_while_its_broker_is_away(broker: DevBroker) -> None:
+    """It comes from those that the kernel gives to outgoing connections too."""
+    host, port = broker.address("echo").split(":")
+    broker.pause("echo")
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind((host, int(port)))
+    broker.pause("echo")  # once more does no harm
+    broker.resume("echo")
+    dial(broker).close()
+
+
 def test_an_unknown_protocol_says_which_there_are() -> None:
     with pytest.raises(OptionError, match="zookeeper"):
         DevBroker(["carrier pigeon"])

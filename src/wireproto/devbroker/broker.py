@@ -128,8 +128,8 @@ class DevBroker:
         return self._faults[protocol]
 
     def pause(self, protocol: str, *, abruptly: bool = True) -> None:
-        """The broker goes away: its ports are closed and its connections cut. Its data stays."""
-        self._run(lambda: self._side(protocol).down(abruptly=abruptly))
+        """The broker goes away: its ports refuse connections, and those that are open are cut. Its data stays."""
+        self._run(lambda: self._side(protocol).down(abruptly=abruptly, hold=True))
 
     def resume(self, protocol: str) -> None:
         """It comes back, on the same ports."""

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import socket
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -247,18 +249,26 @@ class Listener:
         self.port = 0
         self._streams = streams
         self._server: asyncio.Server | None = None
+        self._held: socket.socket | None = None
 
     async def open(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
-        """Listen; port 0 takes a free one."""
+        """Listen; port 0 takes a free one. A port that was held is taken up again."""
+        held, self._held = self._held, None
+        where: dict[str, Any] = {"host": host, "port": port} if held is None else {"sock": held}
         if self._streams is not None:
-            self._server = await asyncio.start_server(self._streams, host, port, ssl=tls)
+            self._server = await asyncio.start_server(self._streams, ssl=tls, **where)
         else:
             loop = asyncio.get_running_loop()
-            self._server = await loop.create_server(lambda: Connection(self.side, self.name), host, port, ssl=tls, backlog=256)
+            self._server = await loop.create_server(lambda: Connection(self.side, self.name), ssl=tls, backlog=256, **where)
         self.port = self._server.sockets[0].getsockname()[1]
 
-    async def close(self) -> None:
-        """Stop listening; open connections are the side's."""
+    async def close(self, *, hold: bool = False) -> None:
+        """Stop listening; open connections are the side's.
+
+        Args:
+            hold: keep the port, which refuses connections then. A port that is let go may be given to any outgoing connection of the
+                machine: the broker could not come back, and a client that dials it meanwhile may even be connected to itself.
+        """
         for _ in range(4):  # what was accepted becomes a connection only some turns later; asyncio leaks it if its server is gone by then
             await asyncio.sleep(0)
         if self._server is not None:
@@ -266,4 +276,28 @@ class Listener:
                 asyncio.get_running_loop().remove_reader(sock.fileno())
             await asyncio.sleep(0)  # what was accepted just now gets its transport first: after the close it would stay open for ever
             await asyncio.sleep(0)
+            places = [(sock.family, sock.getsockname()) for sock in self._server.sockets]
             self._server.close()
+            if hold and len(places) == 1:
+                self._held = _bound(*places[0])
+
+    def release(self) -> None:
+        """Let go of a port that is held."""
+        if self._held is not None:
+            self._held.close()
+            self._held = None
+
+
+def _bound(family: int, place: Any) -> socket.socket | None:
+    """A socket that has the place and does not listen; None where it cannot be had."""
+    sock = socket.socket(family)
+    try:
+        if os.name == "posix":
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that were cut may still be ending
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind(place)
+    except OSError:
+        sock.close()
+        return None
+    return sock

@@ -54,6 +54,7 @@ class Side:
         self.host = host
         self.tls = tls
         self.listeners: dict[str, Listener] = {}
+        self._away: dict[str, Listener] = {}  # those of a pause, which hold their ports
         self.connections: set[Connection] = set()
         self._ports = dict(ports)
         self.listening = False
@@ -82,7 +83,7 @@ class Side:
             streams: serves plain asyncio streams instead of frames (HTTP).
             port: ask for this port where the user gave none.
         """
-        listener = Listener(self, name, streams)
+        listener = self._away.pop(name, None) or Listener(self, name, streams)
         await listener.open(self.host, self._ports.get(name, port or 0), self.tls)
         self._ports[name] = listener.port
         self.listeners[name] = listener
@@ -104,13 +105,19 @@ class Side:
             self.listening = True
             await self.start()
 
-    async def down(self, *, abruptly: bool = False) -> None:
-        """Close listeners and connections; state stays in memory."""
+    async def down(self, *, abruptly: bool = False, hold: bool = False) -> None:
+        """Close listeners and connections; state stays in memory. Ports are held for `up` where that is asked for."""
+        if not hold:
+            for listener in self._away.values():
+                listener.release()
+            self._away.clear()
         if not self.listening:
             return
         self.listening = False
-        for listener in self.listeners.values():
-            await listener.close()
+        for name, listener in self.listeners.items():
+            await listener.close(hold=hold)
+            if hold:
+                self._away[name] = listener
         self.listeners.clear()
         waiting = [connection.end(abruptly=abruptly) for connection in list(self.connections)]
         if waiting:
