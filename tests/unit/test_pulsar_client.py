@@ -313,3 +313,16 @@ def test_an_exclusive_subscription_in_use_is_told_at_once() -> None:
         with pytest.raises(ConsumerBusy):
             client.consumer("t", "g", mode="exclusive")
         assert time.monotonic() - begun < 5.0
+
+
+def test_an_exclusive_subscription_is_not_refused_for_an_attempt_of_our_own_that_went_unanswered() -> None:
+    def subscribe(link: Link, ask: Any) -> Any:
+        if link.server.count("subscribe") == 1:
+            return link.close()  # done, and nobody was told
+        if link.server.count("subscribe") == 2:  # the broker has not seen that connection end yet
+            return api.CommandError(request_id=ask.request_id, error="ConsumerBusy", message="Exclusive consumer is already connected")
+        return api.CommandSuccess(request_id=ask.request_id)
+
+    with PulsarServer(subscribe=subscribe) as server, wireproto.connect(server.url) as client:
+        client.consumer("t", "g", mode="exclusive").close()
+        assert server.count("subscribe") == 3

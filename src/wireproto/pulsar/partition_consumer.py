@@ -145,6 +145,8 @@ class PartitionConsumer:
             conn.route(self.channel, None)
             if isinstance(why, TimedOut):
                 self.send_close(conn)
+            if isinstance(why, (TimedOut, Disconnected)):
+                self._known = True  # it may have been done all the same, and stand in the next attempt's way for a while
             raise
         self._retry_in = RETRY_FIRST
         self._failing_since = None
