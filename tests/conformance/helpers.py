@@ -34,13 +34,6 @@ def until_readable(client: Any, topic: str, positions: list[Any], limit: float =
     return positions
 
 
-def all_shown(client: Any, topic: str, count: int, limit: float = 30.0) -> None:
-    """Wait until the queues of a RocketMQ topic show `count` records, all of them acknowledged; see `until_readable`."""
-    if client.protocol == "rocketmq":
-        admin = client.admin()
-        eventually(lambda: sum(end.offset for end in admin.positions(topic).values()) >= count, f"{count} records shown", limit)
-
-
 def catch_up(client: Any, topic: str) -> None:
     """Let a client's ZooKeeper server apply what other sessions, on other servers of the ensemble, have been told is done."""
     if client.protocol == "zookeeper":

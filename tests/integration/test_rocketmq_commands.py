@@ -452,7 +452,6 @@ def test_a_broker_asks_what_became_of_a_transaction(broker: RocketMQ) -> None:
             topic=scene.topic,
         )
         client.request(end, to=scene.address)
-        scene.shown(1, 4)
         with client.reader(scene.topic, start=EARLIEST, stop=LATEST) as reader:
             assert b"half" in [value for batch in reader for value in batch.values()]
         box.close()
