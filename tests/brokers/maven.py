@@ -11,6 +11,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 from .errors import Unavailable
@@ -65,7 +66,8 @@ def _resolve(source: Path, kept: Path) -> str:
     fresh.unlink(missing_ok=True)
     command = [maven, "-q", "-B", "-f", str(source), "dependency:build-classpath", f"-Dmdep.outputFile={fresh}"]
     words = ""
-    for extra in ([], ["-U"]):  # -U: Maven remembers a failed look-up for a day
+    for pause, extra in ((0.0, []), (1.0, ["-U"]), (20.0, ["-U"])):  # -U: Maven remembers a failed look-up for a day
+        time.sleep(pause)  # a repository that was out of reach just now
         try:
             run = subprocess.run(
                 [*command, *extra], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=RESOLVE_TIMEOUT
