@@ -6,6 +6,7 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,7 +14,9 @@ import pytest
 import wireproto
 from conformance.helpers import Stopwatch, poll_until, write
 from conformance.seats import Seat
+from wireproto import EARLIEST
 from wireproto.errors import ConnectError, TimedOut, TransportError, WireprotoError
+from wireproto.records import Batch
 
 SLACK = 4.0  # a loaded machine; a missing timeout costs 30 s and more
 
@@ -78,6 +81,42 @@ def test_poll_returns_none_in_time(led: Any, topic: str, fault_proxy: Any) -> No
     with Stopwatch() as watch, contextlib.suppress(TimedOut):
         reader.close(1.0)
     assert watch.seconds < 1.0 + SLACK
+
+
+def until_it_comes(call: Callable[[], Any]) -> list[bytes]:
+    """What short calls bring, until something does."""
+    begun = time.monotonic()
+    while time.monotonic() < begun + 60.0:
+        found = call()
+        if found is not None:
+            return [record.value for record in found] if isinstance(found, Batch) else [found.value]
+    return []
+
+
+@pytest.mark.parametrize("role", ["reader", "consumer", "queue"])
+def test_calls_shorter_than_a_connection_takes(
+    seat: Seat, led: Any, client: Any, topic: str, group: str, fault_proxy: Any, role: str
+) -> None:
+    if not getattr(seat.features, role, True):
+        pytest.skip(f"has no {role}")
+    fault_proxy.delay(0.05)  # an answer takes 0.1 s, a connection several of them
+    opened = {
+        "reader": lambda: led.reader(topic),
+        "consumer": lambda: led.consumer(topic, group, start=EARLIEST),
+        "queue": lambda: led.queue(topic, group),
+    }[role]()
+    write(client, topic, [b"one"])
+    brief = 0.15 if seat.real is None else 0.3  # what a real broker itself takes comes on top
+    call = partial(opened.receive if role == "queue" else opened.poll, timeout=brief)
+    assert until_it_comes(call) == [b"one"]
+    fault_proxy.cut()
+    write(client, topic, [b"two"])
+    found = [b"one"]
+    while found == [b"one"]:  # a queue's first one was not acknowledged
+        found = until_it_comes(call)
+    assert found[-1:] == [b"two"]
+    fault_proxy.heal()
+    opened.close(10.0)
 
 
 def test_commit(seat: Seat, led: Any, client: Any, topic: str, group: str, fault_proxy: Any) -> None:

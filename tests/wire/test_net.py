@@ -18,6 +18,7 @@ from wireproto.errors import AuthError, Closed, ConnectError, Disconnected, Time
 from wireproto.net import address as address_module
 from wireproto.net import debug
 from wireproto.net.dial import connect, dial
+from wireproto.net.errand import Errand
 from wireproto.net.options import CommonOptions
 from wireproto.net.pool import Pool
 from wireproto.net.runtime import ClientBase
@@ -208,6 +209,94 @@ def test_a_waiter_outlives_the_short_deadline_of_the_dialling_thread(loop: Loop,
     assert not pool.get(("a", 1), "main", soon()).closed
     thread.join(5)
     assert len(failed) == 1
+
+
+def test_a_dialling_with_patience_goes_on_behind_short_calls(loop: Loop, port: int) -> None:
+    begun: list[float] = []
+
+    def handshake(conn: Connection, deadline: float) -> None:
+        begun.append(deadline - time.monotonic())
+        ask(conn, b"d", struct.pack(">I", 150), timeout=deadline - time.monotonic())
+
+    pool = Pool(loop, Dialler(loop, port), handshake)
+    tries = 0
+    while True:
+        tries += 1
+        try:
+            conn = pool.get(("a", 1), "main", soon(0.05), patience=20.0)
+        except TimedOut:
+            assert pool.dialling(("a", 1))
+            continue
+        break
+    assert not conn.closed
+    assert not pool.dialling(("a", 1))
+    assert tries > 1
+    assert len(begun) == 1, "one dialling served them all"
+    assert begun[0] > 10.0
+
+
+def test_a_dialling_that_fails_behind_short_calls_is_told(loop: Loop, port: int) -> None:
+    def handshake(conn: Connection, deadline: float) -> None:
+        ask(conn, b"d", struct.pack(">I", 100), timeout=deadline - time.monotonic())
+        raise AuthError("no", code=58, name="SASL_AUTHENTICATION_FAILED")
+
+    pool = Pool(loop, Dialler(loop, port), handshake)
+    for _ in range(500):
+        try:
+            pool.get(("a", 1), "main", soon(0.03), patience=20.0)
+        except TimedOut:
+            continue
+        except AuthError:
+            break
+    else:
+        pytest.fail("nobody was told")
+    assert loop.connections == []
+
+
+def test_an_errand_brings_an_answer_that_takes_longer_than_each_call(loop: Loop) -> None:
+    errand = Errand(loop, 20.0)
+    asked: list[str] = []
+    answered = threading.Event()
+
+    def slowly(deadline: float) -> str:
+        asked.append(threading.current_thread().name)
+        if deadline - time.monotonic() < 5.0:
+            raise TimedOut("too short")
+        answered.wait(15.0)
+        return "the answer"
+
+    for _ in range(4):
+        with pytest.raises(TimedOut):
+            errand.ask("matter", slowly, soon(0.03))
+    answered.set()
+    assert errand.ask("matter", slowly, soon()) == "the answer"
+    assert asked[0] == threading.current_thread().name, "in the caller's own time first"
+    assert len(asked) == 2
+    assert asked[1] != asked[0]
+
+
+def test_an_errand_tells_what_went_wrong_and_begins_anew_for_another_matter(loop: Loop) -> None:
+    errand = Errand(loop, 20.0)
+    with pytest.raises(AuthError):
+        errand.ask("one", lambda until: _refuse(), soon())
+    assert errand.ask("one", lambda until: 1, soon()) == 1
+
+    def late(deadline: float) -> int:
+        if threading.current_thread() is threading.main_thread():
+            raise TimedOut("too short")
+        raise AuthError("no", code=58, name="SASL_AUTHENTICATION_FAILED")
+
+    with pytest.raises(TimedOut):
+        errand.ask("two", late, soon(0.0))
+    with pytest.raises(AuthError):
+        errand.ask("two", late, soon())
+    with pytest.raises(TimedOut):
+        errand.ask("two", late, soon(0.0))
+    assert errand.ask("three", lambda until: 3, soon()) == 3
+
+
+def _refuse() -> int:
+    raise AuthError("no", code=58, name="SASL_AUTHENTICATION_FAILED")
 
 
 class Client(ClientBase[CommonOptions]):

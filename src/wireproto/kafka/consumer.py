@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from ..errors import Closed, ConcurrentUse, OptionError, Revoked, TimedOut, TransportError
+from ..net.errand import Errand
 from ..position import LogOffset, Position, TopicPartition, Where
 from ..records import Batch
 from . import offsets, positions
@@ -56,6 +57,7 @@ class KafkaConsumer:
             client.topic_entry(topic, deadline)
         self._fetcher = Fetcher(client, options, f"bulk {id(self):x}")
         self._coordinator = Coordinator(client, group, topics, options, self._fetcher.wake)
+        self._errand = Errand(client.loop, options.request_timeout)
         self._settled = -1
         self._counts: dict[str, int] = {}
         self._looked_at = time.monotonic()
@@ -118,10 +120,7 @@ class KafkaConsumer:
         """Begin to fetch what is ours, from where the group resumes."""
         member = self._coordinator.membership
         generation, mine = member.generation, member.assignment
-        client = self._client
-        resume = offsets.fetch(client, self._coordinator.group, mine, deadline, to=self._coordinator.connection) if mine else {}
-        fresh = [key for key in sorted(mine) if key not in resume]
-        begin = positions.find(client, fresh, self._start, deadline, committed=self._committed_only) if fresh else {}
+        resume, begin = self._errand.ask(generation, lambda until: self._resume(mine, until), deadline)
         self._saved = dict(resume)
         for key in sorted(mine):
             self._fetcher.plan.add(*key, resume.get(key, begin.get(key, 0)))
@@ -130,6 +129,13 @@ class KafkaConsumer:
         self._settled = generation
         if self._options.on_assigned is not None:
             self._call_back(self._options.on_assigned, mine)
+
+    def _resume(self, mine: frozenset[TopicPartition], deadline: float) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        """Where the group goes on in our partitions, and where we begin in those for which it has no position."""
+        client = self._client
+        resume = offsets.fetch(client, self._coordinator.group, mine, deadline, to=self._coordinator.connection) if mine else {}
+        fresh = [key for key in sorted(mine) if key not in resume]
+        return resume, positions.find(client, fresh, self._start, deadline, committed=self._committed_only) if fresh else {}
 
     def _call_back(self, function: object, partitions: frozenset[TopicPartition]) -> None:
         """User code may commit, seek or pause from within."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._net import Mailbox
 from ..errors import BrokerError, TimedOut, TransportError, WireprotoError
+from ..net.errand import Errand
 from . import wire
 from .group import LEFT, STABLE, SYNCING, GroupSettings, Membership
 from .messages import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
@@ -53,6 +54,7 @@ class Coordinator:
         self._beats = Mailbox(client.loop, self._beaten)
         self._timer: Timer | None = None
         self._beating: Call | None = None
+        self._errand = Errand(client.loop, options.request_timeout)
         self._failing_since = 0.0
         self._connecting = False
         self.polled_at = time.monotonic()
@@ -73,7 +75,7 @@ class Coordinator:
 
     def connection(self, deadline: float) -> Connection:
         """The coordinator's connection of this member."""
-        return self._client.to_coordinator(self.group, purpose=self._purpose)(deadline)
+        return self._client.to_coordinator(self.group, purpose=self._purpose, patience=self._options.connect_timeout)(deadline)
 
     # --- joining: in the caller's thread ---
 
@@ -110,7 +112,7 @@ class Coordinator:
         return True
 
     def _joining(self, deadline: float) -> Call:
-        conn = self.connection(deadline)
+        conn = self._errand.ask("coordinator", self.connection, deadline)
         version = wire.version_for(conn, JoinGroupRequest)
         timeout_at = time.monotonic() + self._options.max_poll_interval + self._options.request_timeout
         return wire.submit(conn, self.membership.join_request(), timeout_at=timeout_at, version=version)
@@ -119,10 +121,10 @@ class Coordinator:
         counts: dict[str, int] = {}
         if self.membership.leading:
             topics = self.membership.wanted_topics()
-            self._client.refresh(topics, deadline)
+            self._errand.ask("topics", lambda until: self._client.refresh(topics, until), deadline)
             known = self._client.cluster.topics
             counts = {name: len(known[name].partitions) for name in topics if name in known}
-        conn = self.connection(deadline)
+        conn = self._errand.ask("coordinator", self.connection, deadline)
         timeout_at = time.monotonic() + self._options.max_poll_interval + self._options.request_timeout
         return wire.submit(
             conn, self.membership.sync_request(counts), timeout_at=timeout_at, version=wire.version_for(conn, SyncGroupRequest)

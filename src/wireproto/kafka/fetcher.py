@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from .._codec import decode_kafka
 from .._net import Mailbox
 from ..errors import AuthError, ProtocolError, TimedOut, TlsError, TransportError, WireprotoError
+from ..net.errand import Errand
 from ..position import LogOffset
 from ..records import Batch
 from . import wire
@@ -45,6 +46,7 @@ class Fetcher:
         self._options = options
         self._purpose = purpose
         self._box = Mailbox(client.loop)
+        self._errand = Errand(client.loop, options.request_timeout)
         self._calls: dict[int, Call] = {}
         self._down: dict[int, float] = {}
         self._failing_since = 0.0
@@ -153,10 +155,14 @@ class Fetcher:
     def _look_up(self, deadline: float) -> None:
         topics = set(self.plan.stale)
         try:
-            self._client.refresh(topics, min(deadline, time.monotonic() + _LOOK))
-            self.plan.stale -= topics
+            until = min(deadline, time.monotonic() + _LOOK)
+            self.plan.stale -= self._errand.ask("look", lambda late: self._refreshed(topics, late), until)
         except (TransportError, TimedOut) as why:
             self._failed(why)
+
+    def _refreshed(self, topics: set[str], deadline: float) -> set[str]:
+        self._client.refresh(topics, deadline)
+        return topics
 
     def _send(self, node: int, cursors: list[Cursor], deadline: float, *, patient: bool) -> None:
         client = self._client
@@ -166,7 +172,8 @@ class Fetcher:
             if conn is None:
                 if not patient:
                     return
-                conn = client.node_connection(node, self._purpose, min(deadline, time.monotonic() + _LOOK))
+                until = min(deadline, time.monotonic() + _LOOK)
+                conn = client.node_connection(node, self._purpose, until, self._options.connect_timeout)
             topics = client.cluster.topics
             by_id = all(cursor.topic in topics and topics[cursor.topic].id != NO_ID for cursor in cursors)
             version = wire.version_for(conn, FetchRequest, None if by_id else _BY_ID - 1)
@@ -178,6 +185,8 @@ class Fetcher:
                 crowded=len(cursors) < theirs,
             )
         except (TransportError, TimedOut) as why:
+            if isinstance(why, TimedOut) and client.pool.dialling(known.address, self._purpose):
+                return  # it goes on: a later poll finds the connection open
             self._down[node] = time.monotonic() + 0.2
             self.plan.stale.update(cursor.topic for cursor in cursors)
             self._failed(why)

@@ -1,6 +1,8 @@
 """Connections by address and purpose.
 
 What it is: at most one open connection for each (address, purpose); threads that want the same one at the same time share one dialling.
+A caller whose own time is shorter than a dialling takes (a poll of 50 ms, TLS and SASL over a slow way) has it go on in a thread of its
+own: else none of its calls would ever find the connection open.
 A connection that was lost is dialled again at its next use, not before a back-off that grows with each failure of that address.
 May assume: `dialler` and `handshake` keep their deadline. Must not: know a protocol, or retry (that is `net.retry`'s part).
 """
@@ -8,6 +10,7 @@ May assume: `dialler` and `handshake` keep their deadline. Must not: know a prot
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Callable
 
@@ -43,8 +46,11 @@ class Pool:
         self._dialling: dict[Key, Event] = {}
         self._failures: dict[Address, tuple[int, float]] = {}
 
-    def get(self, address: Address, purpose: str = "main", deadline: float = 0.0) -> Connection:
+    def get(self, address: Address, purpose: str = "main", deadline: float = 0.0, *, patience: float = 0.0) -> Connection:
         """The open connection to `address` for `purpose`, dialled when there is none.
+
+        Args:
+            patience: seconds that a dialling begun here may take though `deadline` comes first: see `dialling`.
 
         Raises:
             ConnectError, TlsError, TimedOut, AuthError, whatever the handshake raises; Closed, Forked.
@@ -58,8 +64,15 @@ class Pool:
             mine = Event(self._loop)
             other = self._dialling.setdefault(key, mine)
             if other is mine:
-                return self._dial(key, mine, deadline)
+                until = time.monotonic() + patience
+                if until <= deadline or not patience:
+                    return self._dial_here(key, mine, deadline)
+                threading.Thread(target=self._dial_on, args=(key, mine, until), name="wireproto-dial", daemon=True).start()
             other.wait(deadline)  # then look again: it may have failed for its own, shorter deadline
+
+    def dialling(self, address: Address, purpose: str = "main") -> bool:
+        """Whether somebody is at it: after TimedOut, nothing has failed yet."""
+        return (address, purpose) in self._dialling
 
     def peek(self, address: Address, purpose: str = "main") -> Connection | None:
         """The open connection, or None; never dials."""
@@ -78,7 +91,25 @@ class Pool:
             conn.close("the client was closed")
         self._open.clear()
 
-    def _dial(self, key: Key, mine: Event, deadline: float) -> Connection:
+    def _dial_here(self, key: Key, mine: Event, deadline: float) -> Connection:
+        try:
+            return self._dial(key, deadline)
+        finally:
+            self._dialling.pop(key, None)
+            mine.set()
+
+    def _dial_on(self, key: Key, mine: Event, deadline: float) -> None:
+        """In a thread of its own: who waits is told of a failure."""
+        try:
+            self._dial(key, deadline)
+        except BaseException as error:
+            self._dialling.pop(key, None)
+            mine.fail(error)
+        else:
+            self._dialling.pop(key, None)
+            mine.set()
+
+    def _dial(self, key: Key, deadline: float) -> Connection:
         address = key[0]
         conn: Connection | None = None
         try:
@@ -99,9 +130,6 @@ class Pool:
             self._failures.pop(address, None)
             self._open[key] = conn
             return conn
-        finally:
-            self._dialling.pop(key, None)
-            mine.set()
 
     def _await_back_off(self, address: Address, deadline: float) -> None:
         """Sit the back-off out, but leave half of the caller's time for the attempt itself."""

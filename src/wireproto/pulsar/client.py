@@ -126,15 +126,15 @@ class PulsarClient(ClientBase[PulsarOptions]):
     def handshake(self, conn: Connection, deadline: float) -> None:
         handshake(conn, deadline, self.credentials)
 
-    def connection(self, broker: Broker, deadline: float, purpose: str = "main") -> Connection:
-        """The connection to a broker, through its proxy when it has one, for one purpose: requests, producing, one reading role."""
+    def connection(self, broker: Broker, deadline: float, purpose: str = "main", patience: float = 0.0) -> Connection:
+        """The connection to a broker (`Pool.get`), through its proxy if it has one; one a purpose: requests, producing, a reading role."""
         if broker.proxied is None:
-            return self.pool.get(broker.address, purpose, deadline)
+            return self.pool.get(broker.address, purpose, deadline, patience=patience)
         with self._proxied_lock:
             pool = self._proxied.get(broker.proxied)
             if pool is None:
                 pool = self._proxied[broker.proxied] = Pool(self.loop, self.dial, self._shake_for(broker.proxied))
-        return pool.get(broker.address, purpose, deadline)
+        return pool.get(broker.address, purpose, deadline, patience=patience)
 
     def _shake_for(self, proxied: str) -> Any:
         def shake(conn: Connection, deadline: float) -> None:

@@ -13,8 +13,8 @@ move at any time.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 from wireproto._net import Connection
 from wireproto.errors import Malformed, TransportError
@@ -27,7 +27,11 @@ from .topics import TopicName, parse_topic, without_partition
 
 MAX_REDIRECTS: Final = 20
 
-Connect = Callable[[Broker, float], Connection]
+
+class Connect(Protocol):
+    """Opens or reuses a connection: `PulsarClient.connection`."""
+
+    def __call__(self, broker: Broker, deadline: float, *, patience: float = 0.0) -> Connection: ...
 
 
 class Lookup:
@@ -50,15 +54,15 @@ class Lookup:
         self._listener = listener
         self._connect_timeout = connect_timeout
 
-    def service(self, deadline: float) -> tuple[Address, Connection]:
-        """A connection to a service address: the last that worked, else the next."""
+    def service(self, deadline: float, patience: float = 0.0) -> tuple[Address, Connection]:
+        """A connection to a service address (`Pool.get`): the last that worked, else the next."""
         tries = len(self._service)
         while True:
             address = self._service[0]
             tries -= 1
             until = deadline if tries == 0 else min(deadline, time.monotonic() + self._connect_timeout)
             try:
-                return address, self._connect(Broker(address), until)
+                return address, self._connect(Broker(address), until, patience=patience)
             except TransportError:
                 self._service = [*self._service[1:], address] if self._service[0] == address else self._service
                 if tries == 0 or time.monotonic() >= deadline:
@@ -79,9 +83,9 @@ class Lookup:
             raise ServiceNotReady(reply.message or "no partition metadata", peer=conn.peer, topic=str(topic))
         return int(reply.partitions)
 
-    def broker(self, topic: str, deadline: float) -> Broker:
-        """The broker that serves this topic or partition, by its full name."""
-        address, conn = self.service(deadline)
+    def broker(self, topic: str, deadline: float, patience: float = 0.0) -> Broker:
+        """The broker that serves this topic or partition, by its full name; connections as by `Pool.get`."""
+        address, conn = self.service(deadline, patience)
         authoritative = False
         for _ in range(MAX_REDIRECTS):
             command = api.CommandLookupTopic(topic=topic, authoritative=authoritative)
@@ -94,7 +98,7 @@ class Lookup:
             if reply.response == api.CommandLookupTopicResponse.Connect:
                 return target
             authoritative = reply.authoritative
-            conn = self._connect(target, deadline)
+            conn = self._connect(target, deadline, patience=patience)
         raise ServiceNotReady(f"more than {MAX_REDIRECTS} redirects", peer=conn.peer, topic=topic)
 
     def _target(self, reply: api.CommandLookupTopicResponse, peer: str, service: Address) -> Broker:

@@ -21,7 +21,7 @@ from wireproto.errors import Disconnected, TimedOut, WireprotoError
 
 from . import PulsarApi_pb2 as api
 from .codes import ConsumerBusy
-from .connection import ask
+from .connection import Broker, ask
 from .frames import encode, message_id
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 FIRST_PERMITS = 1000
 MOST_PERMITS = 200_000
 RETRY_FIRST, RETRY_MOST = 0.1, 5.0
+LOOKED_UP = 5.0
+"""Seconds for which a look-up holds good, among attempts to attach that run out of time."""
 
 EXCLUSIVE = api.CommandSubscribe.Exclusive
 SHARED = api.CommandSubscribe.Shared
@@ -113,6 +115,7 @@ class PartitionConsumer:
         self._retry_in = RETRY_FIRST
         self._failing_since: float | None = None
         self._known = False
+        self._where: tuple[Broker, float] | None = None
         self.trouble: WireprotoError | None = None
         """Why the last attempt to attach failed."""
 
@@ -131,8 +134,7 @@ class PartitionConsumer:
         """
         self.id = self._client.next_consumer_id()
         client = self._client
-        broker = client.lookup.broker(self.name, deadline)
-        conn = client.connection(broker, deadline, self._purpose)
+        conn = client.connection(self._broker(deadline), deadline, self._purpose, client.options.connect_timeout)
         conn.route(self.channel, self._box)
         self.frames.clear()
         self.ended = False
@@ -147,13 +149,23 @@ class PartitionConsumer:
                 self.send_close(conn)
             if isinstance(why, (TimedOut, Disconnected)):
                 self._known = True  # it may have been done all the same, and stand in the next attempt's way for a while
+            if not isinstance(why, TimedOut):
+                self._where = None
             raise
+        self._where = None
         self._retry_in = RETRY_FIRST
         self._failing_since = None
         self._known = True
         self._permits = 0
         if flow:
             self.grant()
+
+    def _broker(self, deadline: float) -> Broker:
+        """Who serves the partition. Attempts that ran out of time go on from what the look-up found, for a while."""
+        if self._where is None or time.monotonic() > self._where[1]:
+            found = self._client.lookup.broker(self.name, deadline, self._client.options.connect_timeout)
+            self._where = found, time.monotonic() + LOOKED_UP
+        return self._where[0]
 
     def _subscribe(self) -> api.CommandSubscribe:
         given = self.subscription
@@ -207,7 +219,7 @@ class PartitionConsumer:
         if now - self._failing_since > patience:
             self._failing_since = None
             raise why
-        self.detach(pause=True)
+        self.detach(pause=not isinstance(why, TimedOut))  # the caller's time was over: the next call has all of its own
 
     # -- permits ------------------------------------------------------------------------------------------------
 

@@ -145,9 +145,9 @@ class RocketClient(ClientBase[RocketOptions]):
 
     # commands ------------------------------------------------------------------------------------------------------------------
 
-    def connection(self, address: str, deadline: float, purpose: str = "main") -> Connection:
-        """The open connection to ``host:port``, dialled when there is none."""
-        return self.pool.get(parse_address(address, 0), purpose, deadline)
+    def connection(self, address: str, deadline: float, purpose: str = "main", patience: float = 0.0) -> Connection:
+        """The open connection to ``host:port``, dialled when there is none (`Pool.get`)."""
+        return self.pool.get(parse_address(address, 0), purpose, deadline, patience=patience)
 
     def peek(self, address: str, purpose: str = "main") -> Connection | None:
         """The open connection, or None; never dials."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from wireproto._codec import RepeatedCommand, Slice, decode_rocketmq, rocket_pull_reply
 from wireproto._net import Call, Mailbox
 from wireproto.errors import TimedOut, TransportError, WireprotoError
+from wireproto.net.errand import Errand
 from wireproto.net.retry import Policy
 from wireproto.position import LogOffset
 from wireproto.records import Batch
@@ -101,6 +102,7 @@ class Fetcher:
         self._options = options
         self._group, self._purpose, self._facts = group, purpose, facts
         self._box = Mailbox(client.loop, limit=options.fetch_memory // 2)
+        self._errand = Errand(client.loop, options.request_timeout)
         self._held: dict[Key, Fetching] = {}
         self._turns: deque[Key] = deque()
         self._health = Health()
@@ -193,19 +195,20 @@ class Fetcher:
                     self._pull(conn, item, offset, count, suspend)
                 except WireprotoError as error:
                     item.pulls.failed(offset)
-                    self._failed(item, error)
-                    break
+                    if not isinstance(error, TimedOut) or time.monotonic() < (deadline or now):
+                        self._failed(item, error)
+                    break  # else the caller's time is over: what was begun goes on, and a later poll finds it done
 
     def _connection(self, item: Fetching, deadline: float) -> Connection:
         if item.failures or item.queue.address is None:
-            route = self._client.route(item.topic, deadline)
+            route = self._errand.ask(item.topic, lambda until: self._client.route(item.topic, until), deadline)
             if item.queue.partition < len(route.queues):
                 item.queue, item.heads = route.queues[item.queue.partition], None
         if item.queue.address is None:
             self._client.routes.stale(item.topic)
             raise TransportError(f"broker {item.queue.broker} has no master now")
-        limit = min(deadline, time.monotonic() + self._options.connect_timeout)
-        return self._client.connection(item.queue.address, limit, self._purpose)
+        patience = self._options.connect_timeout
+        return self._client.connection(item.queue.address, min(deadline, time.monotonic() + patience), self._purpose, patience)
 
     def _pull(self, conn: Connection, item: Fetching, offset: int, count: int, suspend: bool) -> None:
         options = self._options

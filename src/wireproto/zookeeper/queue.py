@@ -65,7 +65,7 @@ class QueueWorker:
         self._looked = 0.0
         self._claims: dict[str, Claim] = {}
         self._claiming: tuple[Entry, Call[str], int] | None = None
-        self._made = False
+        self._made: set[str] = set()
         self._closed = False
 
     def receive(self, timeout: float = 1.0) -> Delivery | None:
@@ -116,10 +116,10 @@ class QueueWorker:
 
     def _look(self, deadline: float) -> bool:
         """List the queue, with a watch on both lists; whether there is anything to claim."""
-        if not self._made:
-            self._tree.ensure(self._entries, timeout=deadline - time.monotonic())
-            self._tree.ensure(self._taken, timeout=deadline - time.monotonic())
-            self._made = True
+        for path in (self._entries, self._taken):  # one by one: a call may have time for one of them only
+            if path not in self._made:
+                self._tree.ensure(path, timeout=deadline - time.monotonic())
+                self._made.add(path)
         watch = self._tree.watch()
         entries = self._tree.children_async(self._entries, watch=watch, timeout=deadline - time.monotonic())
         taken = self._tree.children_async(self._taken, watch=watch, timeout=deadline - time.monotonic())
