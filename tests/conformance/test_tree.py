@@ -83,6 +83,17 @@ def test_a_watch_fires_once(tree: Any, root: str) -> None:
     assert len(fired) == 1
 
 
+def test_a_watch_can_be_taken_back_as_soon_as_it_is_set(tree: Any, root: str) -> None:
+    tree.create(f"{root}/w", b"0")
+    for number in range(200):
+        told: list[Any] = []
+        tree.add_watch(f"{root}/w", told.append)
+        tree.remove_watch(f"{root}/w", told.append if number % 2 else None)
+        assert not tree.has_watch(f"{root}/w")
+    with pytest.raises(BrokerError):
+        tree.remove_watch(f"{root}/w")
+
+
 def test_a_watch_survives_a_new_connection(seat: Seat, dial: Any, tree: Any, root: str, fault_proxy: Any) -> None:
     url, options = seat.through(fault_proxy)
     watcher = dial(url, **options).tree()

@@ -97,15 +97,20 @@ def test_the_challenge_is_answered_with_a_fresh_token(broker: Pulsar) -> None:
 def test_a_token_that_is_not_renewed_ends_the_producer_with_the_reason(broker: Pulsar) -> None:
     topic = new_topic(broker)
 
-    def send_for(client: Any, seconds: float) -> None:
-        producer = client.producer(topic, delivery_timeout=20.0)
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            producer.send(b"x").position(25)
-            time.sleep(0.1)
+    stored: list[object] = []
 
-    with wireproto.connect(broker.urls["plain"], token=broker.token("admin", 6.0)) as client, pytest.raises(AuthError):
-        send_for(client, 30.0)
+    def send_on() -> None:
+        """The failed record's error is told by its receipt, and again by the flush of a close that meets it first."""
+        with wireproto.connect(broker.urls["plain"], token=broker.token("admin", 6.0)) as client:
+            producer = client.producer(topic, delivery_timeout=20.0)
+            until = time.monotonic() + 30.0
+            while time.monotonic() < until:
+                stored.append(producer.send(b"x").position(25))
+                time.sleep(0.1)
+
+    with pytest.raises(AuthError):
+        send_on()
+    assert stored
 
 
 def test_tls_checks_certificate_and_host_name(broker: Pulsar) -> None:

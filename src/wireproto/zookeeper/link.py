@@ -457,8 +457,17 @@ class Link:
             log.debug("%s: no ping: %s", conn.peer, why)
         self._loop.call_at(now + self.session.ping_every, self._tick, conn)
 
+    def settle_watches(self, deadline: float) -> None:
+        """Wait until the table of watches knows what the replies so far said: the keeper notes it, maybe behind the caller's back."""
+        noted = Event(self._loop)
+        self._events.put(noted)
+        noted.wait(deadline)
+
     def _deliver(self, item: Any) -> None:
         """Replies that set a watch, and events, in the order of the wire."""
+        if isinstance(item, Event):
+            item.set()
+            return
         if isinstance(item, Call):
             if item.frame is not None and item.context is not None:
                 self._note(item.context, item.frame)

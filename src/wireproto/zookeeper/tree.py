@@ -287,6 +287,8 @@ class Tree:
 
     def remove_watch(self, path: str, callback: Callback | None = None, *, timeout: float = 30.0) -> None:
         """Take back one callback of a path, or all. Raises NoWatcher when there is none."""
+        deadline = monotonic() + timeout
+        self._link.settle_watches(deadline)
         with self._link._lock:
             table = self._link.watches
             kinds = (DATA, EXIST, CHILD, PERSISTENT, RECURSIVE)
@@ -297,7 +299,7 @@ class Tree:
             return  # somebody else's callback needs the server's watch
         body = RemoveWatchesRequest(path=self._root.out(path), type=int(WatcherType.ANY)).encode()
         try:
-            self._link.call(op.Request(18, body, op.nothing, path), monotonic() + timeout)
+            self._link.call(op.Request(18, body, op.nothing, path), deadline)
         except NoWatcher:
             return  # it has fired meanwhile, or the server knows it by another connection
 
