@@ -76,8 +76,8 @@ PARTS = [
     Part("fuzz", [[*FUZZ, "--seed", "1", "--cuts", *words.split()] for words in FUZZED], 15),
     Part("conformance on the dev broker", [pytest("tests/conformance", "--broker", "dev")], 15),
     Part("conformance on real brokers", [pytest("tests/conformance", "--broker", "real", "--durations=12")], 35, needs="tests/conformance"),
-    Part("integration", [pytest("tests/integration")], 20),
-    Part("spark", [pytest("tests/spark", "--durations=5")], 25, needs="tests/spark/test_*.py"),
+    Part("integration", [pytest("tests/integration")], 30),
+    Part("spark", [pytest("tests/spark", "--durations=5")], 35, needs="tests/spark/test_*.py"),
     Part("bench", [tool("python", "-m", "benchmarks", "--quick")], 10, needs="benchmarks/__main__.py"),
 ]
 SHORT = {part.name.split()[0] if part.name != "conformance on real brokers" else "real": part for part in PARTS}
