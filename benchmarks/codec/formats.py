@@ -146,8 +146,8 @@ def pulsar_frame(count: int) -> bytes:
     return len(command).to_bytes(4, "big") + command + b"\x0e\x01" + crc32c_package.crc32c(body).to_bytes(4, "big") + body
 
 
-def protobuf_rows(frame: bytes) -> list[tuple[Any, ...]]:
-    """Message ids, event time, key, payload and properties (built: a pair each) by the protobuf runtime (upb)."""
+def protobuf_head(frame: bytes) -> tuple[Any, int, int]:
+    """Message id, number of messages and where the first begins; the CRC is checked."""
     at = 4 + int.from_bytes(frame[:4], "big")
     place = api.BaseCommand.FromString(frame[4:at]).message.message_id
     if crc32c_package.crc32c(memoryview(frame)[at + 6 :]) != int.from_bytes(frame[at + 2 : at + 6], "big"):
@@ -155,6 +155,12 @@ def protobuf_rows(frame: bytes) -> list[tuple[Any, ...]]:
     size = int.from_bytes(frame[at + 6 : at + 10], "big")
     count = api.MessageMetadata.FromString(frame[at + 10 : at + 10 + size]).num_messages_in_batch
     at += 10 + size
+    return place, count, at
+
+
+def protobuf_rows(frame: bytes) -> list[tuple[Any, ...]]:
+    """Message ids, event time, key, payload and properties (built: a pair each) by the protobuf runtime (upb)."""
+    place, count, at = protobuf_head(frame)
     rows, single = [], api.SingleMessageMetadata()
     for n in range(count):
         size = int.from_bytes(frame[at : at + 4], "big")
@@ -169,13 +175,7 @@ def protobuf_rows(frame: bytes) -> list[tuple[Any, ...]]:
 
 def protobuf_columns(frame: bytes) -> tuple[list[Any], ...]:
     """The same by column: ledger, entry, index, event time, key, payload; ends, names and values of the properties."""
-    at = 4 + int.from_bytes(frame[:4], "big")
-    place = api.BaseCommand.FromString(frame[4:at]).message.message_id
-    if crc32c_package.crc32c(memoryview(frame)[at + 6 :]) != int.from_bytes(frame[at + 2 : at + 6], "big"):
-        raise ValueError("CRC")
-    size = int.from_bytes(frame[at + 6 : at + 10], "big")
-    count = api.MessageMetadata.FromString(frame[at + 10 : at + 10 + size]).num_messages_in_batch
-    at += 10 + size
+    place, count, at = protobuf_head(frame)
     times, keys, values, ends, names, texts = [], [], [], [0], [], []
     single = api.SingleMessageMetadata()
     for _ in range(count):

@@ -197,13 +197,17 @@ class Feed:
 
     def wait(self, call: Call, deadline: float) -> bytes:
         """A reply, taking in what arrives meanwhile, so that the connection stays readable."""
-        while not call.done:
+        self._take_in(call, deadline)
+        return call.result(deadline)
+
+    def _take_in(self, call: Call, deadline: float, part: PartitionConsumer | None = None) -> None:
+        """Until the call is done, or `deadline`; with a partition, no longer than that is attached by the call's connection."""
+        while not call.done and (part is None or part.conn is call.conn):
             now = time.monotonic()
             if now >= deadline:
                 break
             call.wait(min(deadline, now + 0.05))
             self._drain()
-        return call.result(deadline)
 
     def attached(self, part: PartitionConsumer, deadline: float, *, flow: bool = True) -> PartitionConsumer:
         """The partition, attached: waits for that until `deadline`."""
@@ -247,9 +251,7 @@ class Feed:
             command.consumer_id = part.id
             try:
                 call = part.submit(command)
-                while not call.done and part.conn is call.conn and time.monotonic() < deadline:
-                    call.wait(min(deadline, time.monotonic() + 0.05))
-                    self._drain()
+                self._take_in(call, deadline, part)
                 if not call.done and part.conn is not call.conn:
                     call.cancel()
                     continue
