@@ -14,7 +14,7 @@ import pytest
 import wireproto
 from brokers import RocketMQ
 from patience import LATE
-from wireproto.position import EARLIEST, LATEST
+from wireproto.position import EARLIEST, LATEST, LogOffset
 from wireproto.rocketmq.client import RocketClient
 
 pytestmark = pytest.mark.parametrize("broker", ["rocketmq-4.9.7", "rocketmq-5.5.0"], indirect=True)
@@ -30,7 +30,7 @@ def writer(broker: RocketMQ) -> Iterator[RocketClient]:
 
 
 def filled(writer: RocketClient, count: int, fill: bytes = FILL, queues: int = 2) -> str:
-    """A topic with so many numbered records in each queue."""
+    """A topic with so many numbered records in each queue; brokers put there later what they acknowledge, this waits for it."""
     topic = f"reading-{next(_numbers)}"
     writer.admin().create_topic(topic, partitions=queues)
     with writer.producer(topic) as out:
@@ -38,6 +38,8 @@ def filled(writer: RocketClient, count: int, fill: bytes = FILL, queues: int = 2
             for start in range(0, count, 1000):
                 values = [b"%d:%d:" % (queue, number) + fill for number in range(start, min(start + 1000, count))]
                 out.send_batch(pa.record_batch({"key": [b"k"] * len(values), "value": values}), partition=queue)
+    ends = writer.admin().positions(topic)
+    assert ends == {(topic, queue): LogOffset(topic, queue, count) for queue in range(queues)}
     return topic
 
 

@@ -20,7 +20,7 @@ from wireproto.errors import BrokerError, OptionError, TimedOut, Truncated
 from wireproto.position import AtTime, Earliest, Latest, LogOffset, Position, TopicPartition, Where
 
 from .bodies import runtime_info
-from .codes import BrokerNotExist
+from .codes import BrokerNotExist, NoPermission, RequestCodeNotSupported
 from .messages import (
     GetBrokerRuntimeInfoRequest,
     GetMaxOffsetRequest,
@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 
 HEAD = 48
 """Bytes of a stored message before its born host: size, magic, CRC, queue, flag, two offsets, sysFlag at 36, born time."""
+
+
+STARTING = 5.0
+"""Seconds that a broker which fails to tell how far it is may need until it can."""
+AGAIN = 0.1
 
 
 def store_time(stored: bytes) -> int:
@@ -86,13 +91,22 @@ class Offsets:
         return max(0, int(self._ask(queue, message, deadline).message.offset))
 
     def catch_up(self, address: str, deadline: float) -> None:
-        """Wait until the queues of a broker hold everything that its log holds now. A broker that will not tell is taken as it is."""
+        """Wait until the queues of a broker hold everything that its log holds now. A broker that will not tell is taken as it is.
+
+        Trap: in their first second 4.9's brokers answer 28 with SYSTEM_ERROR, for want of samples to tell; others may refuse it for ever.
+        """
         goal, wait = -1, 0.005
+        patience = time.monotonic() + STARTING
         while True:
             try:
                 reply = self._client.invoke(address, GetBrokerRuntimeInfoRequest(), deadline=deadline)
-            except BrokerError:
+            except (NoPermission, RequestCodeNotSupported):
                 return
+            except BrokerError:
+                if time.monotonic() + AGAIN >= min(patience, deadline):
+                    return
+                self._client.pause(AGAIN)
+                continue
             facts = runtime_info(reply.body)
             try:
                 log_end, behind = int(facts["commitLogMaxOffset"]), int(facts["dispatchBehindBytes"])
