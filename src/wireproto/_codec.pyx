@@ -19,6 +19,7 @@ include "_codec_parts/rocketmq_header.pyx"  # RemotingCommand: RocketMQ's frame,
 include "_codec_parts/rocketmq_json.pyx"  # its JSON header
 include "_codec_parts/rocketmq_pull.pyx"  # pulls and the heads of their replies
 include "_codec_parts/pool.pyx"          # memory that is used again
+include "_codec_parts/room.pyx"          # Room: memory to unpack into
 include "_codec_parts/lz4.pyx"           # LZ4 blocks and frames, written
 include "_codec_parts/table.pyx"         # rows of records in C memory
 include "_codec_parts/keeper.pyx"        # Python objects kept from C

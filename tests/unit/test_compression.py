@@ -18,6 +18,7 @@ import snappy as python_snappy
 import zstandard
 
 from peers import kafka_codec as kafka_python
+from wireproto._codec import memory_pool
 from wireproto.compression import NAMES, compress, decompress
 from wireproto.errors import DecompressionError, OptionError
 
@@ -30,6 +31,7 @@ PLAINS = {
 }
 PACKED = tuple(name for name in NAMES if name != "none")
 LIMIT = 8 << 20
+POOL = memory_pool()["limit"]
 
 
 def their_lz4_frame(data: bytes, **options: object) -> bytes:
@@ -242,11 +244,14 @@ def bomb(name: str, size: int) -> bytes:
 @pytest.mark.parametrize("name", PACKED)
 def test_bombs_stop_at_the_limit(name: str) -> None:
     packed = bomb(name, 64 << 20)
+    memory_pool(0)  # empty: what is taken from now on is seen when it is given back
+    memory_pool(POOL)
     tracemalloc.start()
     try:
         with pytest.raises(DecompressionError):
             decompress(name, packed, 1 << 20)
         assert tracemalloc.get_traced_memory()[1] < 4 << 20
+        assert memory_pool()["held"] < 4 << 20
     finally:
         tracemalloc.stop()
 

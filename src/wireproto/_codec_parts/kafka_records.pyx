@@ -11,14 +11,14 @@ from libc.string cimport memset
 
 from wireproto.errors import ChecksumMismatch, DecompressionError, Malformed, ProtocolError
 
-cdef object unpack_block = None          # wireproto.compression.decompress, imported at first use
+cdef object unpack_block = None          # wireproto.compression.unpack, imported at first use
 
 
 cdef object unpacker():
     global unpack_block
     if unpack_block is None:
-        from wireproto.compression import decompress
-        unpack_block = decompress
+        from wireproto.compression import unpack
+        unpack_block = unpack
     return unpack_block
 
 
@@ -192,8 +192,7 @@ cdef int walk_packed(Section *s, int64_t limit, bint views, plain) except? -3:
         raise DecompressionError(f"unknown compression type {codec}")
     if plain is None:
         plain = unpacker()(KAFKA_CODECS[codec], PyMemoryView_FromMemory(<char *>s.packed, s.packed_size, PyBUF_READ), limit)
-    start = <const uint8_t *>PyBytes_AS_STRING(plain)
-    size = PyBytes_GET_SIZE(plain)
+    start = plain_at(plain, &size)
     if views and s.head.magic == 2 and size <= INT32_MAX:
         choose_views(s, size)
     s.in_base, s.in_end = start, start + size

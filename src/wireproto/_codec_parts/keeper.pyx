@@ -71,12 +71,14 @@ cdef object steady_owner(object data):
 
 
 cdef int keep_bytes(Table *t, object owner) except? -9:
-    """Keep exact bytes for as long as the table lives; the number of the kept buffer, or TABLE_MEMORY."""
+    """Keep exact bytes or a Room for as long as the table lives; the number of the kept buffer, or TABLE_MEMORY."""
+    cdef Py_ssize_t size
+    cdef const uint8_t *data = plain_at(owner, &size)
     cdef void *due = keep_object(<PyObject *>owner)
     cdef int number
     if due == NULL:
         return TABLE_MEMORY
-    number = table_keep(t, <const uint8_t *>PyBytes_AS_STRING(owner), PyBytes_GET_SIZE(owner), due, drop_object)
+    number = table_keep(t, data, size, due, drop_object)
     if number < 0:
         drop_object(due)
     return number

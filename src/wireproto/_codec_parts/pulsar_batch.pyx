@@ -451,6 +451,7 @@ cdef PulsarEntry read_entry(PulsarEntryState *e, Table *t, Py_buffer *view, str 
 
 cdef int unpack_entry(PulsarEntryState *e, Table *t, int64_t limit) except? -3:
     cdef const uint8_t *p
+    cdef Py_ssize_t size
     if e.head.encrypted:
         return lost(e, "the entry is encrypted", e.payload)
     if e.head.chunked:
@@ -462,5 +463,5 @@ cdef int unpack_entry(PulsarEntryState *e, Table *t, int64_t limit) except? -3:
     plain = unpacker()(
         PULSAR_CODECS[e.head.compression], PyMemoryView_FromMemory(<char *>e.payload, e.end - e.payload, PyBUF_READ), limit,
         e.head.plain_size)
-    p = <const uint8_t *>PyBytes_AS_STRING(plain)
-    return walk_entry(e, t, p, p + PyBytes_GET_SIZE(plain))
+    p = plain_at(plain, &size)
+    return walk_entry(e, t, p, p + size)

@@ -304,6 +304,7 @@ cdef int64_t read_body(Table *t, Stored *m, const uint8_t *end, int64_t start, i
     cdef int64_t size = m.body_size, offset = m.offset
     cdef int64_t last = offset
     cdef int64_t slack = end - body
+    cdef Py_ssize_t unpacked
     cdef int code, codec
     cdef Text base
     cdef Source source
@@ -317,8 +318,8 @@ cdef int64_t read_body(Table *t, Stored *m, const uint8_t *end, int64_t start, i
         if codec > 3:
             raise DecompressionError(f"unknown compression type {codec}")
         plain = unpacker()(ROCKET_CODECS[codec], PyMemoryView_FromMemory(<char *>body, size, PyBUF_READ), limit if limit > 0 else 0)
-        body = <const uint8_t *>PyBytes_AS_STRING(plain)
-        size = PyBytes_GET_SIZE(plain)
+        body = plain_at(plain, &unpacked)
+        size = unpacked
         slack = 0
     if m.flags & ROCKET_INNER != ROCKET_INNER:
         check(push_rocket(t, &source, offset, m.born, body, size, slack, m.properties, m.properties_size))

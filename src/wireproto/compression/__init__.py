@@ -16,8 +16,8 @@ May assume: whole blocks in memory. Must not: know a protocol beyond the framing
     zstd         one frame                                              any number of frames, with or without content size
 
 The limit holds as follows: gzip and zlib stream and stop there. snappy declares its length, which is checked first, also against what
-so many bytes can hold at most. lz4 frames and zstd are walked block by block without unpacking, which bounds the result; where that
-bound is within the limit they are unpacked freely, otherwise into a buffer of exactly `limit` bytes, which fails when it overflows.
+so many bytes can hold at most. lz4 frames and zstd are walked block by block without unpacking, which bounds the result: they are
+unpacked into a buffer of that bound or of `limit` bytes, whichever is less, which fails when it overflows.
 """
 
 from __future__ import annotations
@@ -26,11 +26,14 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Final, cast
 
+from wireproto._codec import Room
 from wireproto.errors import DecompressionError, OptionError
 
 __all__ = ["DEFAULT_LIMIT", "NAMES", "compress", "decompress"]
 
 Data = bytes | bytearray | memoryview
+Plain = bytes | Room
+"""What a block unpacked to, for who reads it in place."""
 
 DEFAULT_LIMIT: Final = 256 << 20
 """Bytes one block may unpack to when the caller names no limit."""
@@ -49,7 +52,7 @@ NAMES: Final = ("none", *_MODULES)
 """Every name that `compress` and `decompress` know."""
 
 _compressors: dict[str, Callable[[Data, int | None], bytes]] = {}
-_decompressors: dict[str, Callable[[Data, int, int | None], bytes]] = {}
+_decompressors: dict[str, Callable[[Data, int, int | None], Plain]] = {}
 
 
 def _load(name: str) -> None:
@@ -58,7 +61,7 @@ def _load(name: str) -> None:
         raise OptionError(f"unknown compression {name!r}; known are {', '.join(NAMES)}")
     module = import_module(f".{_MODULES[name]}", __name__)
     suffix = name.replace("-", "_")
-    _decompressors[name] = cast("Callable[[Data, int, int | None], bytes]", getattr(module, f"decompress_{suffix}"))
+    _decompressors[name] = cast("Callable[[Data, int, int | None], Plain]", getattr(module, f"decompress_{suffix}"))
     _compressors[name] = cast("Callable[[Data, int | None], bytes]", getattr(module, f"compress_{suffix}"))
 
 
@@ -91,13 +94,18 @@ def decompress(name: str, data: Data, limit: int = DEFAULT_LIMIT, size: int | No
         DecompressionError: broken, truncated, more than `limit` bytes, or not `size` bytes.
         OptionError: unknown name.
     """
+    return bytes(unpack(name, data, limit, size))
+
+
+def unpack(name: str, data: Data, limit: int = DEFAULT_LIMIT, size: int | None = None) -> Plain:
+    """As `decompress`, but the result may lie in memory of the pool, so that nothing is copied."""
     if size is not None:
         if not 0 <= size <= limit:
             raise DecompressionError(f"{name}: declared size {size} is outside 0..{limit}")
         limit = size
     if name == "none":
-        plain = bytes(data) if len(data) <= limit else None
-        if plain is None:
+        plain: Plain = bytes(data) if len(data) <= limit else b""
+        if len(data) > limit:
             raise DecompressionError(f"none: {len(data)} bytes, more than the limit of {limit}")
     else:
         if name not in _decompressors:

@@ -19,10 +19,10 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
-from . import decompress
+from . import Plain, unpack
 
 Blocks = Sequence[tuple[str, memoryview]]
-Plain = list[bytes | None]
+Share = list[Plain | None]
 
 LARGEST: Final = 16 << 20
 DEEP: Final = 4
@@ -64,7 +64,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
 
 
-def _start(blocks: Blocks, limit: int) -> Future[Plain] | None:
+def _start(blocks: Blocks, limit: int) -> Future[Share] | None:
     """Have a share unpacked; None when there are no threads (any more)."""
     global _pool
     try:
@@ -75,13 +75,13 @@ def _start(blocks: Blocks, limit: int) -> Future[Plain] | None:
         return None
 
 
-def _unpacked(blocks: Blocks, limit: int) -> Plain:
+def _unpacked(blocks: Blocks, limit: int) -> Share:
     """A share: None for a block with which there is anything wrong, and for what comes when there is no room."""
-    found: Plain = []
+    found: Share = []
     room = LARGEST
     for name, data in blocks:
         try:
-            plain = decompress(name, data, min(limit, room))
+            plain = unpack(name, data, min(limit, room))
         except Exception:
             found.append(None)
         else:
@@ -119,13 +119,13 @@ class Ahead:
         self._limit = limit
         self._begun = 0
         self._deep = min(DEEP, threads() + 1)
-        self._under_way: dict[int, Future[Plain]] = {}
+        self._under_way: dict[int, Future[Share]] = {}
         self._share = -1
-        self._plain: Plain = []
-        self._helped: dict[int, Plain] = {}
+        self._plain: Share = []
+        self._helped: dict[int, Share] = {}
         self.worth = len(self._shares) > 1 and self._deep > 1
 
-    def take(self, index: int) -> bytes | None:
+    def take(self, index: int) -> Plain | None:
         """A block, once: what it unpacked to, or None when the caller is to do that. What comes before it is dropped."""
         share, at = self._place[index]
         if share != self._share:

@@ -15,7 +15,7 @@ import struct
 
 import cramjam
 
-from wireproto._codec import lz4_block, lz4_frame
+from wireproto._codec import Room, lz4_block, lz4_frame
 from wireproto.errors import DecompressionError
 
 Data = bytes | bytearray | memoryview
@@ -110,7 +110,7 @@ def _walk(view: memoryview) -> tuple[int, int, int, int]:
     return at, bound, checksum_at, right
 
 
-def decompress_lz4(data: Data, limit: int, size: int | None) -> bytes:
+def decompress_lz4(data: Data, limit: int, size: int | None) -> Room:
     """All frames, with either header checksum."""
     view = memoryview(data).cast("B")
     at = bound = 0
@@ -123,11 +123,9 @@ def decompress_lz4(data: Data, limit: int, size: int | None) -> bytes:
         bound += most
         at += end
     packed: Data = view if fixed is None else fixed
+    room = Room(min(bound, limit))
     try:
-        if bound <= limit:
-            return bytes(cramjam.lz4.decompress(packed))
-        out = bytearray(limit)
-        return bytes(memoryview(out)[: cramjam.lz4.decompress_into(packed, out)])
+        return room.filled(cramjam.lz4.decompress_into(packed, room))
     except cramjam.DecompressionError as why:
         raise DecompressionError(f"lz4: {_reason(why, limit)}") from why
 
@@ -135,14 +133,14 @@ def decompress_lz4(data: Data, limit: int, size: int | None) -> bytes:
 decompress_lz4_v0 = decompress_lz4
 
 
-def decompress_lz4_block(data: Data, limit: int, size: int | None) -> bytes:
+def decompress_lz4_block(data: Data, limit: int, size: int | None) -> Room:
     """One raw block. The buffer is no longer than so many bytes can become."""
-    out = bytearray(min(limit, 255 * len(data) + 16))
+    most = min(limit, 255 * len(data) + 16)
+    room = Room(most)
     try:
-        length = cramjam.lz4.decompress_block_into(data, out, output_len=len(out))
+        return room.filled(cramjam.lz4.decompress_block_into(data, room, output_len=most))
     except cramjam.DecompressionError as why:
         raise DecompressionError(f"lz4: {why}") from why
-    return bytes(out) if length == len(out) else bytes(memoryview(out)[:length])
 
 
 def _reason(why: Exception, limit: int) -> str:

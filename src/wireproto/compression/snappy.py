@@ -12,6 +12,7 @@ import struct
 
 import cramjam
 
+from wireproto._codec import Room
 from wireproto.errors import DecompressionError
 
 Data = bytes | bytearray | memoryview
@@ -49,29 +50,36 @@ def _declared(block: memoryview) -> int:
     raise DecompressionError("snappy: the block ends within its length")
 
 
-def _unpack(block: memoryview) -> bytes:
+def _unpack(blocks: list[tuple[memoryview, int]], total: int) -> Room:
+    """Raw blocks, each with the plain length that it declares, one behind the other."""
+    room, at = Room(total), 0
     try:
-        return bytes(cramjam.snappy.decompress_raw(block))
+        with memoryview(room) as view:
+            for block, length in blocks:
+                at += cramjam.snappy.decompress_raw_into(block, view[at : at + length])
     except cramjam.DecompressionError as why:
         raise DecompressionError(f"snappy: {why}") from why
+    if at != total:
+        raise DecompressionError(f"snappy: {at} bytes where {total} were declared")
+    return room.filled(total)
 
 
-def decompress_snappy_raw(data: Data, limit: int, size: int | None) -> bytes:
+def decompress_snappy_raw(data: Data, limit: int, size: int | None) -> Room:
     """One raw block."""
     block = memoryview(data).cast("B")
     length = _declared(block)
     if length > limit:
         raise DecompressionError(f"snappy: declares {length} bytes, more than the limit of {limit}")
-    return _unpack(block)
+    return _unpack([(block, length)], length)
 
 
-def decompress_snappy(data: Data, limit: int, size: int | None) -> bytes:
+def decompress_snappy(data: Data, limit: int, size: int | None) -> Room:
     """Xerial framing when the magic is there, else one raw block (a raw block cannot begin so: the copy behind would reach back
     before its own start)."""
     view = memoryview(data).cast("B")
     if view[:8] != _MAGIC:
         return decompress_snappy_raw(data, limit, size)
-    blocks: list[memoryview] = []
+    blocks: list[tuple[memoryview, int]] = []
     at, total = len(_HEADER), 0
     if len(view) < at:
         raise DecompressionError("snappy: the block ends within the xerial header")
@@ -82,9 +90,11 @@ def decompress_snappy(data: Data, limit: int, size: int | None) -> bytes:
         at += 4
         if not 0 < length <= len(view) - at:
             raise DecompressionError(f"snappy: a block of {length} bytes where {len(view) - at} are left")
-        blocks.append(view[at : at + length])
-        total += _declared(blocks[-1])
+        block = view[at : at + length]
+        plain = _declared(block)
+        blocks.append((block, plain))
+        total += plain
         at += length
         if total > limit:
             raise DecompressionError(f"snappy: declares more than the limit of {limit} bytes")
-    return b"".join(map(_unpack, blocks))
+    return _unpack(blocks, total)

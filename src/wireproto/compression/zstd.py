@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import cramjam
 
+from wireproto._codec import Room
 from wireproto.errors import DecompressionError
 
 Data = bytes | bytearray | memoryview
@@ -56,18 +57,16 @@ def _walk(view: memoryview, at: int) -> tuple[int, int]:
     return at, bound
 
 
-def decompress_zstd(data: Data, limit: int, size: int | None) -> bytes:
+def decompress_zstd(data: Data, limit: int, size: int | None) -> Room:
     """All frames, with or without content size."""
     view = memoryview(data).cast("B")
     at = bound = 0
     while at < len(view) or at == 0:
         at, most = _walk(view, at)
         bound += most
+    room = Room(min(bound, limit))
     try:
-        if bound <= limit:
-            return bytes(cramjam.zstd.decompress(view))
-        out = bytearray(limit)
-        return bytes(memoryview(out)[: cramjam.zstd.decompress_into(view, out)])
+        return room.filled(cramjam.zstd.decompress_into(view, room))
     except cramjam.DecompressionError as why:
         text = f"more than the limit of {limit} bytes" if "whole buffer" in str(why) else str(why)
         raise DecompressionError(f"zstd: {text}") from why
