@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kazoo.client import KazooClient
 
+import wireproto
 from brokers import ZooKeeper, plugin
 from spark.logs import forget_last, run
+from wireproto.devbroker import DevBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -210,6 +212,22 @@ def test_a_micro_batch_run_again_changes_nothing(
     assert seen(theirs, root) == second
     (query,) = theirs.get_children(f"{root}-markers")
     assert {name.partition("-")[0] for name in theirs.get_children(f"{root}-markers/{query}")} == {"1"}
+
+
+def test_a_transaction_over_another_marker_whose_answer_is_lost_is_not_done_again(fresh_dev_broker: DevBroker) -> None:
+    """The marker was there, of other rows: writing it must tell one's own attempt from theirs."""
+    from wireproto.spark.zookeeper_sink import TreeWriteSettings, transact
+
+    url = fresh_dev_broker.url("zookeeper")
+    settings = TreeWriteSettings(url, {}, "create", False, "/markers", 30.0)
+    with wireproto.connect(url) as client:
+        tree = client.tree()
+        tree.create("/markers/query/0-0-0", b"of other rows", parents=True)
+        fresh_dev_broker.faults("zookeeper").lose_reply("multi")
+        transact(tree, settings, "/markers/query/0-0-0", [("/one", b"1")])
+        assert tree.get("/one")[0] == b"1"
+        transact(tree, settings, "/markers/query/0-0-0", [("/one", b"1")])
+        assert tree.get("/one")[1].version == 0
 
 
 @pytest.mark.parametrize(

@@ -75,14 +75,15 @@ class KafkaConsumer:
         """
         with self._entered():
             deadline = time.monotonic() + timeout
-            self._coordinator.polled_at = time.monotonic()
             while True:
+                self._coordinator.polled_at = time.monotonic()
                 if not self._settle(deadline):
                     if time.monotonic() >= deadline:
                         return None
                     continue
                 self._commit_sometimes(deadline)
-                batch = self._fetcher.poll(deadline)
+                # A poll that waits for longer than max_poll_interval is no poll that stays away.
+                batch = self._fetcher.poll(min(deadline, time.monotonic() + self._options.max_poll_interval / 3))
                 if batch is not None or time.monotonic() >= deadline:
                     self._coordinator.polled_at = time.monotonic()
                     return batch

@@ -14,6 +14,7 @@ There is no stream: ZooKeeper keeps no log that a query could go back to.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -197,7 +198,7 @@ class TreeReader(DataSourceReader):
         settings = self.settings
         tree = cast("Tree", worker.client(settings.url, settings.client).tree())
         try:
-            tree.sync(settings.root)  # this session's server may be behind the driver's
+            reach(tree, settings.root, partition.zxid)
             walked = walk(tree, list(partition.tops), partition.zxid, settings.strict)
             yield from gather(self.batch(nodes) for nodes in walked if nodes)
         except Exception:
@@ -219,6 +220,14 @@ class TreeReader(DataSourceReader):
                 scale = 1000 if pa.types.is_timestamp(field.type) else 1
                 arrays.append(pa.array([number * scale for number in numbers], pa.int64()).cast(field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
+
+
+def reach(tree: Tree, root: str, zxid: int) -> None:
+    """Let this session's server come as far as the driver's was: it may be behind, and one that leads answers a sync at once."""
+    tree.sync(root)
+    if tree.zxid < zxid:
+        with suppress(NoNode):  # then there is nothing to walk
+            tree.catch_up(root)
 
 
 def walk(tree: Tree, waiting: list[tuple[str, int]], zxid: int, strict: bool) -> Iterator[list[Node]]:

@@ -181,12 +181,13 @@ def digest(rows: list[Row]) -> bytes:
     return found.digest()
 
 
-def marked(tree: Tree, marker: str) -> bytes | None:
-    """What a marker holds, None where there is none."""
+def marked(tree: Tree, marker: str) -> tuple[bytes, int] | None:
+    """What a marker holds and its version, None where there is none, as this server knows it: it may be behind."""
     try:
-        return tree.get(marker)[0] or b""
+        found, stat = tree.get(marker)
     except NoNode:
         return None
+    return found or b"", stat.version
 
 
 def transact(tree: Tree, settings: TreeWriteSettings, marker: str, rows: list[Row]) -> None:
@@ -194,7 +195,7 @@ def transact(tree: Tree, settings: TreeWriteSettings, marker: str, rows: list[Ro
     deadline = time.monotonic() + settings.timeout
     ours = digest(rows)
     before = marked(tree, marker)
-    if before == ours:
+    if before is not None and before[0] == ours:
         return
     if settings.parents:
         for parent in sorted({path.rpartition("/")[0] for path, _ in rows} - {""}):
@@ -204,7 +205,7 @@ def transact(tree: Tree, settings: TreeWriteSettings, marker: str, rows: list[Ro
         calls = [tree.exists_async(path) for path, _ in rows]
         there = [call.result() is not None for call in calls]
     while True:
-        mark = Create(marker, ours) if before is None else Set(marker, ours)
+        mark = Create(marker, ours) if before is None else Set(marker, ours, before[1])  # in this version: never a second time
         writes = [Set(path, data) if old else Create(path, data) for (path, data), old in zip(rows, there, strict=True)]
         try:
             tree.multi([mark, *writes], timeout=max(0.1, deadline - time.monotonic()))
@@ -217,7 +218,7 @@ def transact(tree: Tree, settings: TreeWriteSettings, marker: str, rows: list[Ro
                 raise
             if index == 0:
                 given_up, before = before is None and isinstance(why, NoNode), marked(tree, marker)
-                if before == ours:
+                if before is not None and before[0] == ours:
                     return
                 if given_up:
                     why.text = f"the node above {marker} is gone: the write was given up meanwhile, or somebody deleted it"

@@ -71,12 +71,19 @@ class QueueAdmin:
         if bare and self._tree.exists(join(path, ENTRIES), timeout=deadline - time.monotonic()) is not None:
             raise NodeExists(path, node=path)
         nodes = [Create(join(path, ENTRIES)), Create(join(path, TAKEN))]
+        uncertain = False
         while True:
             try:
                 self._tree.multi(nodes if bare else [Create(path), *nodes], timeout=deadline - time.monotonic())
-            except ConnectionLoss:  # whether it was made before the connection was lost, only the tree can tell
+            except ConnectionLoss:  # whether it was made before the connection was lost, asking again tells
+                uncertain = True
+                continue
+            except NodeExists:
+                if not uncertain:
+                    raise
+                self._tree.catch_up(path, timeout=deadline - time.monotonic())  # this server may be behind the one that made it
                 if self._tree.exists(join(path, TAKEN), timeout=deadline - time.monotonic()) is None:
-                    continue
+                    raise
             return
 
     def delete_topic(self, topic: str, *, timeout: float = 30.0) -> None:
@@ -87,7 +94,7 @@ class QueueAdmin:
         """Where EARLIEST (the first message that is there), LATEST (the next counter) or AtTime lies."""
         deadline = time.monotonic() + timeout
         entries = join(queue_path(topic), ENTRIES)
-        self._tree.sync(entries, timeout=timeout)
+        self._tree.catch_up(entries, timeout=timeout)
         names, stat = self._tree.children(entries, timeout=deadline - time.monotonic())
         found, end = by_sequence(names), next_sequence(stat)
         where = resolve(at, topic, end)

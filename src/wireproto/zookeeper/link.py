@@ -61,6 +61,7 @@ IF_EXISTS = "exists"
 
 log = logging.getLogger("wireproto.zookeeper")
 _AUTH, _SET_WATCHES, _PING = -4, -8, -2
+_SETTLE = 5.0
 _STATES = {
     State.CONNECTED: KeeperState.SYNC_CONNECTED,
     State.SUSPENDED: KeeperState.DISCONNECTED,
@@ -299,7 +300,7 @@ class Link:
             except WireprotoError as why:
                 log.debug("session not ended at the server: %s", why)
             conn.close("closed by the client")
-        self._end_watches(KeeperState.CLOSED)
+        self._end_watches(KeeperState.CLOSED, deadline)
         self.dispatcher.stop()
 
     # -- handshake --------------------------------------------------------------------------------------------------------
@@ -319,7 +320,7 @@ class Link:
             try:
                 self._join(address, min(deadline, now + min(self._server_timeout, share)))
             except AuthError as why:
-                self._give_up(why)
+                self._give_up(why, deadline)
                 raise
             except (TransportError, ProtocolError, BrokerError) as why:
                 log.info("%s:%d: %s", *address, why)
@@ -337,6 +338,7 @@ class Link:
         """Dial one server, take up the session there, and make its connection the current one."""
         conn = self._dial(address, deadline)
         try:
+            self.settle_watches(deadline)  # what the connection before still told is noted before the table is read
             conn.route(WATCHES, self._events)
             try:
                 with self._lock:
@@ -346,7 +348,7 @@ class Link:
                     raise
                 log.warning("%s", why)
                 conn.close("session expired")
-                self._expired()
+                self._expired(deadline)
                 self._join(address, deadline)
                 return
             for scheme, credential in list(self._identities):
@@ -415,27 +417,29 @@ class Link:
             if self._closing.wait(delay):
                 return
 
-    def _expired(self) -> None:
+    def _expired(self, deadline: float) -> None:
         with self._lock:
             self._set_state(State.EXPIRED)
             self.session.forget()
-        self._end_watches(KeeperState.EXPIRED)
+        self._end_watches(KeeperState.EXPIRED, deadline)
 
-    def _give_up(self, why: WireprotoError) -> None:
+    def _give_up(self, why: WireprotoError, deadline: float) -> None:
         """Nothing will come of this client any more: everyone is told why."""
         with self._lock:
             self._failure = why
             self._set_state(State.AUTH_FAILED)
             ready = self._ready
         ready.fail(why)
-        self._end_watches(KeeperState.AUTH_FAILED)
+        self._end_watches(KeeperState.AUTH_FAILED, deadline)
 
     def _set_state(self, state: State) -> None:
         self.session.state = state
         event = WatchedEvent(EventType.NONE, _STATES[state], "")
         self.dispatcher.call([_tell(listener, state) for listener in self._listeners], event)
 
-    def _end_watches(self, state: KeeperState) -> None:
+    def _end_watches(self, state: KeeperState, deadline: float) -> None:
+        with contextlib.suppress(WireprotoError):  # a watch that was set just now is told too
+            self.settle_watches(min(deadline, time.monotonic() + _SETTLE))
         with self._lock:
             callbacks = self.watches.clear()
         self.dispatcher.call(callbacks, WatchedEvent(EventType.NONE, state, ""))

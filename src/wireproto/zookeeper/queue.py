@@ -205,7 +205,8 @@ class QueueWorker:
         )
 
     def _ours(self, claim: str, deadline: float) -> bool:
-        """Whether a claim whose answer was lost came to be."""
+        """Whether a claim whose answer was lost came to be. The server of now may be behind the one that made it."""
+        self._tree.catch_up(self._taken, timeout=deadline - time.monotonic())
         try:
             data, _ = self._tree.get(claim, timeout=deadline - time.monotonic())
         except NoNode:
@@ -213,9 +214,14 @@ class QueueWorker:
         return data == self._id
 
     def _drop(self, name: str, deadline: float, *, only_ours: bool = False) -> None:
-        try:
-            if only_ours and not self._ours(join(self._taken, name), deadline):
+        session = self._tree.session[0]
+        while session == self._tree.session[0]:  # with its session it goes by itself
+            try:
+                if only_ours and not self._ours(join(self._taken, name), deadline):
+                    return
+                self._tree.delete(join(self._taken, name), timeout=deadline - time.monotonic())
+            except NoNode:
                 return
-            self._tree.delete(join(self._taken, name), timeout=deadline - time.monotonic())
-        except (NoNode, ConnectionLoss):
-            return  # gone, or it goes with the session
+            except ConnectionLoss:
+                continue  # asking again tells: left there, it would hide the message as long as the session lives
+            return

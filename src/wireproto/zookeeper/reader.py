@@ -2,7 +2,7 @@
 
 What it is: the Reader role over the queue's layout. Messages are read in runs of pipelined gets; those that a worker finished meanwhile are
 passed over. What a run's answers bring in time is handed out; the rest of them is listened for by the next `poll`. A stop at LATEST is
-the server's counter when the reader opens, after a sync with the leader. Belongs to one thread at a time.
+the ensemble's counter when the reader opens: every message acknowledged by then lies before it. Belongs to one thread at a time.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class QueueReader:
             raise ConcurrentUse("the reader is in use by another thread", topic=self.topic)
 
     def _resolve(self, where: Where, deadline: float) -> int:
-        self._tree.sync(self._entries, timeout=deadline - time.monotonic())
+        self._tree.catch_up(self._entries, timeout=deadline - time.monotonic())
         names, stat = self._tree.children(self._entries, timeout=deadline - time.monotonic())
         end = next_sequence(stat)
         at = resolve(where, self.topic, end)

@@ -151,8 +151,21 @@ class Tree:
         return self._link.call(op.get_acl(self._root.out(path), path), monotonic() + timeout)
 
     def sync(self, path: str = "/", *, timeout: float = 30.0) -> str:
-        """Let the server catch up with the leader: reads after this see everything written before it. Returns the path."""
+        """Let the server catch up with the leader: reads after this see what the leader itself shows now. Returns the path.
+
+        The leader answers at once, and may show a write a moment after the server that told its writer; see `catch_up`.
+        """
         return self._root.back(self._link.call(op.sync(self._root.out(path), path), monotonic() + timeout))
+
+    def catch_up(self, path: str = "/", *, timeout: float = 30.0) -> None:
+        """Let the server apply every write that anybody was told is done, whichever server told it: reads after this see them.
+
+        It is a transaction that only demands that `path` is there: it changes nothing, and takes its place behind all others.
+        Raises NoNode.
+        """
+        request = multi_module.request([multi_module.Check(path)], self._root)
+        request.repeats = True
+        self._link.call(request, monotonic() + timeout)
 
     def ephemerals(self, prefix: str = "/", *, timeout: float = 30.0) -> list[str]:
         """Paths of this session's ephemeral nodes that begin with `prefix` (servers from 3.6)."""
