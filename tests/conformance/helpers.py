@@ -37,7 +37,7 @@ def until_readable(client: Any, topic: str, positions: list[Any], limit: float =
 def catch_up(client: Any, topic: str) -> None:
     """Let a client's ZooKeeper server apply what other sessions, on other servers of the ensemble, have been told is done."""
     if client.protocol == "zookeeper":
-        client.tree().sync(topic)
+        client.tree().catch_up(topic)
 
 
 def records(client: Any, topic: str, *, start: Any = EARLIEST, stop: Any = LATEST, limit: float = 60.0) -> list[Any]:

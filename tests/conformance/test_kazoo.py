@@ -73,6 +73,13 @@ def together(*works: Callable[[], Any]) -> list[Any]:
     return results
 
 
+def catch_up(client: KazooClient, path: str) -> None:
+    """Let its server apply what others were told is done. A sync is not enough: the server that leads answers it at once."""
+    transaction = client.transaction()
+    transaction.check(path, -1)
+    assert transaction.commit() == [True]
+
+
 # -- its recipes ----------------------------------------------------------------------------------------------------------
 
 
@@ -122,7 +129,7 @@ def test_its_queue_and_locking_queue(kazoo: Any, path: str) -> None:
     queue = one.Queue(f"{path}/q")
     for number in range(5):
         queue.put(b"%d" % number, priority=100 - number)
-    two.sync(path)  # its server may be behind the other's
+    catch_up(two, path)  # its server may be behind the other's
     assert [two.Queue(f"{path}/q").get() for _ in range(5)] == [b"4", b"3", b"2", b"1", b"0"]
     locking = one.LockingQueue(f"{path}/lq")
     locking.put_all([b"a", b"b"])
@@ -141,7 +148,7 @@ def test_its_party_election_barrier_and_semaphore(kazoo: Any, path: str) -> None
     party = one.Party(f"{path}/party", "one")
     party.join()
     two.Party(f"{path}/party", "two").join()
-    one.sync(path)  # its server may be behind the other's
+    catch_up(one, path)  # its server may be behind the other's
     assert sorted(party) == ["one", "two"]
     party.leave()
     assert list(party) == ["two"]
@@ -228,11 +235,11 @@ def test_its_transactions_and_errors(kazoo: Any, path: str) -> None:
 def test_data_crosses(kazoo: Any, client: Any, path: str, data: bytes | None) -> None:
     other, tree = kazoo(), client.tree()
     tree.create(f"{path}/ours", data)
-    other.sync(path)
+    catch_up(other, path)
     assert other.get(f"{path}/ours")[0] == data
     if data is not None:  # kazoo cannot send null
         other.create(f"{path}/theirs", data)
-        tree.sync(path)  # our server may be behind theirs
+        tree.catch_up(path)  # our server may be behind theirs
         assert tree.get(f"{path}/theirs")[0] == data
     ours, theirs = tree.exists(f"{path}/ours"), other.exists(f"{path}/ours")
     assert (ours.czxid, ours.mzxid, ours.ctime, ours.mtime) == (theirs.czxid, theirs.mzxid, theirs.ctime, theirs.mtime)
@@ -243,14 +250,14 @@ def test_names_beyond_ascii_cross(kazoo: Any, client: Any, path: str) -> None:
     other, tree = kazoo(), client.tree()
     made = tree.create(f"{path}/größe-中-\u0416")
     assert made == f"{path}/größe-中-\u0416"
-    other.sync(path)
+    catch_up(other, path)
     assert other.get_children(path) == ["größe-中-\u0416"] == tree.children(path)[0]
 
 
 def test_access_lists_cross(kazoo: Any, client: Any, dial: Any, path: str) -> None:
     other, tree = kazoo(), client.tree()
     tree.create(f"{path}/ours", b"s", acl=[access.digest_acl("ann", "secret")])
-    other.sync(path)  # its server may be behind ours
+    catch_up(other, path)  # its server may be behind ours
     assert access.digest_id("ann", "secret").id == make_digest_acl("ann", "secret", all=True).id.id
     for reader in (lambda: other.get(f"{path}/ours"), lambda: tree.get(f"{path}/ours")):
         with pytest.raises((NoAuthError, NoAuth)):
@@ -258,7 +265,7 @@ def test_access_lists_cross(kazoo: Any, client: Any, dial: Any, path: str) -> No
     other.add_auth("digest", "ann:secret")
     assert other.get(f"{path}/ours")[0] == b"s"
     other.create(f"{path}/theirs", b"t", acl=[make_digest_acl("bob", "pass", read=True, admin=True)])
-    tree.sync(path)
+    tree.catch_up(path)
     with pytest.raises(NoAuth):
         tree.get(f"{path}/theirs")
     tree.add_auth("digest", "bob:pass")
@@ -287,8 +294,8 @@ def test_ephemerals_go_with_their_client(kazoo: Any, client: Any, dial: Any, pat
     short = dial()
     short.tree().create(f"{path}/ours", ephemeral=True)
     assert short.tree().ephemerals(path) == [f"{path}/ours"]
-    other.sync(path)  # the servers of the three may be apart
-    tree.sync(path)
+    catch_up(other, path)  # the servers of the three may be apart
+    tree.catch_up(path)
     assert other.exists(f"{path}/ours").owner_session_id == short.tree().session[0]
     watch = tree.watch()
     tree.exists(f"{path}/ours", watch=watch)
@@ -296,10 +303,10 @@ def test_ephemerals_go_with_their_client(kazoo: Any, client: Any, dial: Any, pat
     event = watch.wait(SECONDS)
     assert event is not None
     assert event.type == EventType.NODE_DELETED
-    other.sync(path)
+    catch_up(other, path)
     assert other.exists(f"{path}/ours") is None
     other.create(f"{path}/theirs", ephemeral=True)
-    tree.sync(path)
+    tree.catch_up(path)
     watch = tree.watch()
     tree.get(f"{path}/theirs", watch=watch)
     other.stop()
@@ -383,7 +390,7 @@ def test_a_locking_queue_is_shared(kazoo: Any, client: Any, path: str) -> None:
         for delivery in rest:
             delivery.ack()
         assert ours.receive(0.3) is None
-        other.sync(path)  # its server may be behind ours
+        catch_up(other, path)  # its server may be behind ours
         assert theirs.get(0.3) is None
     assert len(theirs) == 0
     assert [batch.values() for batch in client.reader(f"{path}/jobs", stop=LATEST)] == []
@@ -398,7 +405,7 @@ def test_every_kind_of_operation_agrees_with_kazoo(kazoo: Any, client: Any, path
     assert tree.create(f"{path}/container", container=True) == f"{path}/container"
     assert tree.create(f"{path}/ttl", ttl=3600.0) == f"{path}/ttl"
     assert tree.create(f"{path}/deep/er/est", b"d", parents=True) == f"{path}/deep/er/est"
-    other.sync(path)  # its server may be behind ours
+    catch_up(other, path)  # its server may be behind ours
     assert other.get(f"{path}/deep/er/est")[0] == b"d"
     assert tree.count(path) == 8
     names, stat = tree.children(path)
@@ -407,12 +414,12 @@ def test_every_kind_of_operation_agrees_with_kazoo(kazoo: Any, client: Any, path
     assert tree.sync(path) == path == other.sync(path)
     results = tree.multi([Create(f"{path}/m"), Set(path, b"m"), Check(path, 1), Delete(f"{path}/ttl")])
     assert results[0] == f"{path}/m"
-    other.sync(path)
+    catch_up(other, path)
     assert other.get(path)[0] == b"m"
     with pytest.raises(NoNode) as failed:
         tree.multi([Delete(f"{path}/m"), Delete(f"{path}/none"), Delete(f"{path}/c2")])
     assert failed.value.index == 1
     assert other.exists(f"{path}/m") is not None
     tree.delete(f"{path}/deep", recursive=True)
-    other.sync(path)
+    catch_up(other, path)
     assert other.exists(f"{path}/deep") is None

@@ -76,24 +76,26 @@ def test_topics_come_and_go(client: Any, fresh: Any) -> None:
 
 
 def assert_one_at_a_time(role: Any) -> None:
-    """One thread stays in `poll` for two seconds; another that keeps asking meanwhile is refused."""
-    outcome: list[Any] = []
+    """One thread stays in `poll`; another that keeps asking meanwhile is refused."""
+    over = threading.Event()
 
     def stay() -> None:
-        while not outcome:
+        while not over.is_set():
             try:
-                outcome.append(role.poll(timeout=2.0))
+                role.poll(timeout=1.0)
             except ConcurrentUse:
                 continue  # the other one was inside just then
 
     inside = threading.Thread(target=stay)
     inside.start()
+    deadline = time.monotonic() + 30
     refused = False
-    while inside.is_alive() and not refused:
+    while time.monotonic() < deadline and not refused:
         try:
             role.poll(timeout=0.0)
         except ConcurrentUse:
             refused = True
+    over.set()
     inside.join(10)
     assert refused
     assert not inside.is_alive()

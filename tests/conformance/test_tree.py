@@ -60,7 +60,7 @@ def test_sequence_numbers_grow(tree: Any, root: str) -> None:
 def test_ephemerals_go_with_their_session(dial: Any, tree: Any, root: str) -> None:
     other = dial()
     other.tree().create(f"{root}/e", b"", ephemeral=True)
-    tree.sync(root)  # our server may be behind the one that took the node
+    tree.catch_up(root)  # our server may be behind the one that took the node
     assert tree.exists(f"{root}/e") is not None
     other.close(10.0)
     eventually(lambda: tree.exists(f"{root}/e") is None, "the ephemeral node is gone", 30)
@@ -99,7 +99,7 @@ def test_a_watch_survives_a_new_connection(seat: Seat, dial: Any, tree: Any, roo
     watcher = dial(url, **options).tree()
     fired = threading.Event()
     tree.create(f"{root}/w", b"0")
-    watcher.sync(root)  # its server may be behind ours
+    watcher.catch_up(root)  # its server may be behind ours
     watcher.get(f"{root}/w", watch=lambda _event: fired.set())
     fault_proxy.cut()
     tree.set(f"{root}/w", b"1")

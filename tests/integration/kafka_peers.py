@@ -57,7 +57,10 @@ def kafka_python_read(bootstrap: str, topic: str, partitions: int, count: int) -
 
 
 def confluent_write(bootstrap: str, topic: str, sent: Sequence[Any], codec: str) -> None:
-    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 20})
+    """In order, whatever has to be sent again."""
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 20, "enable.idempotence": True}
+    )
     for partition, timestamp, key, value, headers in sent:
         producer.produce(topic, value, key, partition, timestamp=timestamp, headers=list(headers))
     assert producer.flush(SECONDS) == 0

@@ -98,7 +98,7 @@ class Questions:
         return {name: self.topic, "topicId": self.topic_id, **more}
 
     def produce(self, version: int) -> dict[str, Any]:
-        return {"acks": -1, "timeoutMs": 9000, "topicData": [self._place(partitionData=[{"index": 0, "records": self.records(version)}])]}
+        return {"acks": -1, "timeoutMs": 30_000, "topicData": [self._place(partitionData=[{"index": 0, "records": self.records(version)}])]}
 
     def fetch(self, version: int) -> dict[str, Any]:
         part = {"partition": 0, "fetchOffset": 0, "partitionMaxBytes": 1 << 20, "currentLeaderEpoch": -1}
@@ -176,10 +176,10 @@ class Questions:
 
     def delete_topics(self, version: int) -> dict[str, Any]:
         name = self.made.pop()
-        return {"topics": [{"name": name}], "topicNames": [name], "timeoutMs": 9000}
+        return {"topics": [{"name": name}], "topicNames": [name], "timeoutMs": 30_000}
 
     def delete_records(self, version: int) -> dict[str, Any]:
-        return {"topics": [{"name": self.topic, "partitions": [{"partitionIndex": 0, "offset": 0}]}], "timeoutMs": 9000}
+        return {"topics": [{"name": self.topic, "partitions": [{"partitionIndex": 0, "offset": 0}]}], "timeoutMs": 30_000}
 
     def init_producer_id(self, version: int) -> dict[str, Any]:
         return {"transactionalId": self.topic, "transactionTimeoutMs": 9000}
@@ -241,7 +241,7 @@ class Questions:
         return {"authBytes": "AGEAYg=="}
 
     def create_partitions(self, version: int) -> dict[str, Any]:
-        return {"topics": [{"name": self.topic, "count": 2, "assignments": None}], "timeoutMs": 9000, "validateOnly": True}
+        return {"topics": [{"name": self.topic, "count": 2, "assignments": None}], "timeoutMs": 30_000, "validateOnly": True}
 
     def create_delegation_token(self, version: int) -> dict[str, Any]:
         return {"renewers": [PRINCIPAL], "maxLifetimeMs": -1}
@@ -259,7 +259,7 @@ class Questions:
         return {"groupsNames": [self.fresh("no-group")]}
 
     def elect_leaders(self, version: int) -> dict[str, Any]:
-        return {"topicPartitions": [{"topic": self.topic, "partitions": [0]}], "timeoutMs": 9000}
+        return {"topicPartitions": [{"topic": self.topic, "partitions": [0]}], "timeoutMs": 30_000}
 
     def alter_partition_reassignments(self, version: int) -> dict[str, Any]:
         return {"topics": [{"name": self.topic, "partitions": [{"partitionIndex": 0, "replicas": None}]}]}

@@ -24,6 +24,7 @@ from wireproto.message import from_json, to_json
 
 BROKERS = ["kafka-3.9.2", "kafka-3.9.2-zookeeper", "kafka-4.3.1"]
 BUSY = {14, 15, 16, 51}  # COORDINATOR_LOAD_IN_PROGRESS, _NOT_AVAILABLE, NOT_COORDINATOR, CONCURRENT_TRANSACTIONS: come again
+LATER = {"ShareFetch": {-1}}  # "server error" until the state of the share group, which its heartbeat asked for, has been made
 ORDER = (22, 24, 25, 28, 26)  # a transaction from its first to its last step, version by version
 
 
@@ -82,7 +83,7 @@ class Asker:
         while True:
             reply = self.client.request(request, version=version)
             said = set(codes(to_json(reply, version)))
-            if not said & BUSY or time.monotonic() > deadline:
+            if not said & (BUSY | LATER.get(name, set())) or time.monotonic() > deadline:
                 break
             time.sleep(0.05)
         special = self.special.get(name, set()) if version == 0 else set()

@@ -134,7 +134,9 @@ def test_leaders_that_move_are_followed(broker: Any) -> None:
             for value in sent[2000:]:
                 producer.send(value, timeout=60.0)
             producer.flush(90.0)
-            assert admin.describe_topic(topic).partitions[0].details["leader"] != leader
+            deadline = time.monotonic() + 60
+            while admin.describe_topic(topic).partitions[0].details["leader"] == leader:  # nodes learn of it one after the other
+                assert time.monotonic() < deadline, "records are acknowledged, and the old leader is still told"
             read(4000)
             broker.start(leader - 1)
     assert got == sent
@@ -168,14 +170,14 @@ def test_a_full_send_buffer_blocks_then_says_so(broker: Broker, topic: str, faul
 def test_delivery_ends_with_a_typed_error_when_nobody_answers(broker: Broker, topic: str, fault_proxy: Any) -> None:
     options = {"address_map": fault_proxy.address_map(broker.addresses), "request_timeout": 1.0, "connect_timeout": 1.0}
     with wireproto.connect(broker.url, **options) as ours:
-        producer = ours.producer(topic, delivery_timeout=3.0)
+        producer = ours.producer(topic, delivery_timeout=8.0)
         producer.send(b"x").position(10.0)
         fault_proxy.stall()
         receipt = producer.send(b"y")
         began = time.monotonic()
         with pytest.raises(TimedOut, match="not acknowledged"):
             receipt.position(30.0)
-        assert time.monotonic() - began < 15.0
+        assert time.monotonic() - began < 20.0
         fault_proxy.heal()
         assert producer.send(b"z").position(30.0).offset >= 0
         with pytest.raises(TimedOut):

@@ -109,7 +109,7 @@ def test_every_version_of_the_questions(client: Any, topic: str, broker: Broker)
         for version in offered(client, request):
             if version >= first:
                 reply = client.request(make(version), version=version)
-                while getattr(reply, "error_code", 0) in (14, 15) and time.monotonic() < deadline:  # the coordinator is loading its log
+                while getattr(reply, "error_code", 0) in (14, 15, 16) and time.monotonic() < deadline:  # the coordinator loads its log
                     reply = client.request(make(version), version=version)
                 assert not getattr(reply, "error_code", 0), (request.NAME, version, reply)
                 asked += 1

@@ -77,7 +77,11 @@ def put(kafka: Kafka, topic: str, rows: list[Any], **options: Any) -> None:
 
 @contextmanager
 def transaction(kafka: Kafka, name: str, *, commit: bool) -> Iterator[Any]:
-    """A producer within a transaction of its own."""
+    """A producer within a transaction of its own. When it is over its end is in the partitions.
+
+    A coordinator answers a commit when it has noted it; the markers, which readers of committed records wait for, follow. It lets
+    nobody else in under the name before they are there.
+    """
     producer = confluent_kafka.Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": name})
     producer.init_transactions(SECONDS)
     producer.begin_transaction()
@@ -87,6 +91,7 @@ def transaction(kafka: Kafka, name: str, *, commit: bool) -> Iterator[Any]:
         producer.commit_transaction(SECONDS)
     else:
         producer.abort_transaction(SECONDS)
+    confluent_kafka.Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": name}).init_transactions(SECONDS)
 
 
 def admin(kafka: Kafka) -> Any:

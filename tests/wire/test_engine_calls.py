@@ -175,15 +175,16 @@ def test_one_loop_reads_all_its_connections(loop: Loop, port: int) -> None:
 def test_a_timeout_is_kept_and_the_late_reply_dropped(conn: Connection) -> None:
     begin = time.monotonic()
     with pytest.raises(TimedOut):
-        ask(conn, b"d", struct.pack(">I", 600), timeout=0.05)
+        ask(conn, b"q", timeout=0.05)
     assert 0.05 <= time.monotonic() - begin < 0.05 + LATE
     assert conn.pending == 0
-    assert ask(conn, b"d", struct.pack(">I", 700))  # the late reply came before this one and did no harm
+    assert ask(conn, b"a", b"asked for") == b"asked for"  # and now the late reply comes
+    assert ask(conn, b"e", b"behind it") == b"behind it"  # it came before this one and did no harm
 
 
 def test_a_followers_timeout_is_kept_too(conn: Connection) -> None:
     token = conn.next_token()
-    slow = conn.submit(token, struct.pack(">i", token) + b"d" + struct.pack(">I", 1500))
+    slow = conn.submit(token, struct.pack(">i", token) + b"q")
     leader = threading.Thread(target=slow.result, args=(soon(),))
     leader.start()
     begin = time.monotonic()
@@ -191,6 +192,7 @@ def test_a_followers_timeout_is_kept_too(conn: Connection) -> None:
         ask(conn, b"n", timeout=0.1)
     assert time.monotonic() - begin >= 0.1
     assert not slow.done, "a follower's time is not the leader's"
+    assert ask(conn, b"a", b"go on") == b"go on"
     leader.join(5)
     assert slow.done
 

@@ -246,7 +246,7 @@ def test_a_consumer_closed_with_a_claim_under_way_leaves_none(client: Any, fault
     with client.producer("jobs") as out:
         out.send(b"one")
     queue = client.queue("jobs", "g")
-    faults.delay("create", 1.0)
+    faults.delay("create", 2.5)
     assert queue.receive(0.1) is None
     queue.close()
     assert client.tree().children("/jobs/taken")[0] == []
