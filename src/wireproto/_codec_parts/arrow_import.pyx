@@ -216,6 +216,16 @@ cdef int lend_rows(Incoming *in_, ArrowArray *rows, Table *t) noexcept nogil:
         memcpy(t.timestamp, <const int64_t *>in_.timestamp.array.buffers[1] + start + in_.timestamp.array.offset, count * 8)
         t.rows = count
         return TABLE_OK
+    if in_.partition.array == NULL and in_.timestamp.array == NULL:
+        t.timestamp_valid = <uint8_t *>mem_take((count + 7) >> 3)
+        if t.timestamp_valid == NULL:
+            return TABLE_MEMORY
+        memset(t.timestamp, 0, count * 8)
+        memset(t.timestamp_valid, 0, (count + 7) >> 3)
+        if count & 7:                                    # bits of rows that are not there: as if nothing were the matter with them
+            t.timestamp_valid[count >> 3] = <uint8_t>(0xFF << (count & 7))
+        t.rows = t.timestamp_nulls = count
+        return TABLE_OK
     for row in range(count):
         known = arrow_time(in_, start + row, &time)
         if known < 0:

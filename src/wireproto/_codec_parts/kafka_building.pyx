@@ -251,6 +251,7 @@ cdef int rows_put_plain(Building *b, Table *t, Py_ssize_t start, Py_ssize_t stop
     cdef int32_t first = b.count, count = b.count
     cdef bint plain = is_plain(&t.key) and is_plain(&t.value)
     cdef bint timed = t.timestamp != NULL and t.timestamp_valid == NULL
+    cdef bint untimed = t.timestamp == NULL or t.timestamp_nulls == t.rows
     cdef const int32_t *key_starts = t.key.starts            # held here: for all that the compiler knows, records are written over the table
     cdef const int32_t *value_starts = t.value.starts
     cdef const uint8_t *keys = t.key.data
@@ -274,7 +275,7 @@ cdef int rows_put_plain(Building *b, Table *t, Py_ssize_t start, Py_ssize_t stop
         else:
             key_size = bytes_get(t, &t.key, row, &key)
             value_size = bytes_get(t, &t.value, row, &value)
-        time = times[row] if likely(timed) else t.timestamp[row] if is_timed(t, row) else now
+        time = times[row] if timed else now if untimed or not is_timed(t, row) else times[row]
         delta = zigzag64(<int64_t>(<uint64_t>time - <uint64_t>base_time))
         if unlikely(count == 0 or key_size + value_size > end - to or not is_short(key_size, value_size, delta, 2 * <uint64_t>count)):
             b.body.used = to - b.body.data
