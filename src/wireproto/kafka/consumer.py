@@ -98,8 +98,11 @@ class KafkaConsumer:
             self._give_up_partitions(deadline)
         if not self._coordinator.step(deadline):
             return False
+        generation, mine = member.generation, member.assignment
+        if generation < 0:  # the keeper has just been told that we are no member any more
+            return False
         try:
-            self._take_partitions(max(deadline, time.monotonic() + _SOON))
+            self._take_partitions(generation, mine, max(deadline, time.monotonic() + _SOON))
         except (TimedOut, TransportError):
             return False
         return True
@@ -117,11 +120,9 @@ class KafkaConsumer:
             self._fetcher.plan.remove(key)
         self._saved.clear()
 
-    def _take_partitions(self, deadline: float) -> None:
+    def _take_partitions(self, generation: int, mine: frozenset[TopicPartition], deadline: float) -> None:
         """Begin to fetch what is ours, from where the group resumes."""
-        member = self._coordinator.membership
-        generation, mine = member.generation, member.assignment
-        resume, begin = self._errand.ask(generation, lambda until: self._resume(mine, until), deadline)
+        resume, begin = self._errand.ask((generation, mine), lambda until: self._resume(mine, until), deadline)
         self._saved = dict(resume)
         for key in sorted(mine):
             self._fetcher.plan.add(*key, resume.get(key, begin.get(key, 0)))

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _BY_ID = 13
 _LOOK = 5.0
+_LOOK_AGAIN = 0.1
 WAKE = "wake"
 """Put into the box by `wake`: the poll returns though nothing came."""
 
@@ -87,14 +88,19 @@ class Fetcher:
             if self.plan.done:
                 return None
             self._send_ahead(deadline, patient=True)
-            until = min(deadline, self.plan.wakeup(time.monotonic()), *self._down.values())
-            item: Any = self._box.get(until)
+            item: Any = self._box.get(min(deadline, self._due()))
             if item is WAKE:
                 return None
             if item is not None:
                 self._take(item)
             elif time.monotonic() >= deadline:
                 return None
+
+    def _due(self) -> float:
+        """When there may be something to send though no answer came: after a pause, and while leaders have to be looked up."""
+        now = time.monotonic()
+        pauses = (until for until in self._down.values() if until > now)
+        return min(self.plan.wakeup(now), now + _LOOK_AGAIN if self.plan.stale else float("inf"), *pauses)
 
     def wake(self) -> None:
         """Make a poll in another thread return now (from the keeper)."""
@@ -166,7 +172,10 @@ class Fetcher:
 
     def _send(self, node: int, cursors: list[Cursor], deadline: float, *, patient: bool) -> None:
         client = self._client
-        known = client.cluster.nodes[node]
+        known = client.cluster.nodes.get(node)
+        if known is None:  # somebody else's metadata came meanwhile
+            self.plan.stale.update(cursor.topic for cursor in cursors)
+            return
         try:
             conn = client.pool.peek(known.address, self._purpose)
             if conn is None:

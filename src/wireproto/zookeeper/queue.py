@@ -206,8 +206,8 @@ class QueueWorker:
 
     def _ours(self, claim: str, deadline: float) -> bool:
         """Whether a claim whose answer was lost came to be. The server of now may be behind the one that made it."""
-        self._tree.catch_up(self._taken, timeout=deadline - time.monotonic())
         try:
+            self._tree.catch_up(self._taken, timeout=deadline - time.monotonic())
             data, _ = self._tree.get(claim, timeout=deadline - time.monotonic())
         except NoNode:
             return False

@@ -1,0 +1,150 @@
+"""Members of a Kafka group, and readers, on the embedded broker, where another thread does something at a bad moment."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import wireproto
+from wireproto import LATEST
+from wireproto.devbroker import DevBroker
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[DevBroker]:
+    with DevBroker(["kafka"]) as made:
+        yield made
+
+
+@pytest.fixture
+def client(broker: DevBroker) -> Iterator[Any]:
+    with wireproto.connect(broker.url("kafka"), timeout=10.0) as made:
+        yield made
+
+
+@pytest.fixture
+def topic(client: Any) -> str:
+    name = f"members-{next(_numbers)}"
+    client.admin().create_topic(name, partitions=2)
+    with client.producer(name) as producer:
+        for number in range(20):
+            producer.send(b"%d" % number, partition=number % 2)
+    return name
+
+
+class Member:
+    """A consumer, and what it was told of its partitions."""
+
+    def __init__(self, client: Any, topic: str, **options: Any) -> None:
+        self.told: list[str] = []
+        self.consumer = client.consumer(
+            topic,
+            f"group-{topic}",
+            on_assigned=lambda parts: self.told.append(f"+{len(parts)}"),
+            on_revoked=lambda parts: self.told.append(f"-{len(parts)}"),
+            **options,
+        )
+
+    def take(self, count: int) -> list[bytes]:
+        """So many records."""
+        found: list[bytes] = []
+        deadline = time.monotonic() + 30.0
+        while len(found) < count:
+            assert time.monotonic() < deadline, found
+            batch = self.consumer.poll(1.0)
+            found += batch.values() if batch is not None else []
+        return found
+
+
+def test_a_poll_longer_than_max_poll_interval_is_no_member_that_stays_away(client: Any, topic: str) -> None:
+    member = Member(client, topic, max_poll_interval=1.0, heartbeat_interval=0.1)
+    with member.consumer as consumer:
+        member.take(20)
+        assert consumer.poll(4.0) is None
+        consumer.commit()
+        assert member.told == ["+2"]
+
+
+def test_a_member_that_is_forgotten_while_it_joins_takes_nothing(client: Any, topic: str) -> None:
+    """The keeper hears of it between the end of the join and the look at what it brought."""
+    member = Member(client, topic, session_timeout=2.0, heartbeat_interval=0.2)
+    with member.consumer as consumer:
+        coordinator, forgotten = consumer._coordinator, []
+        step = coordinator.step
+
+        def and_forget(deadline: float) -> bool:
+            joined: bool = step(deadline)
+            if joined and not forgotten:
+                coordinator.membership.forget()
+                forgotten.append(1)
+            return joined
+
+        coordinator.step = and_forget
+        member.take(20)
+        assert forgotten
+        assert member.told == ["+2"], "once, when it was a member"
+        consumer.commit()
+
+
+def test_a_node_that_goes_from_the_metadata_while_it_is_asked_is_looked_up_again(client: Any, topic: str) -> None:
+    """Another thread's look at the cluster does not list it just then."""
+    with client.reader(topic, stop=LATEST) as reader:
+        plan, gone = reader._fetcher.plan, []
+        due = plan.due
+
+        def and_lose(*arguments: Any) -> Any:
+            found = due(*arguments)
+            if found and not gone:
+                gone.append(dict(client.cluster.nodes))
+                client.cluster.nodes = {}
+            return found
+
+        plan.due = and_lose
+        assert read_all(reader) == 20
+        assert gone
+
+
+def read_all(reader: Any) -> int:
+    """How many records there are up to the stop, by iterating, which waits for as long as it takes."""
+    found: list[int] = []
+    thread = threading.Thread(target=lambda: found.append(sum(len(batch) for batch in reader)), daemon=True)
+    thread.start()
+    thread.join(20.0)
+    assert found, "it hangs"
+    return found[0]
+
+
+def test_a_leader_that_nobody_knows_yet_is_looked_up_until_there_is_one(client: Any, topic: str) -> None:
+    """Between two leaders the metadata name none."""
+    with client.reader(topic, stop=LATEST) as reader:
+        fetcher, asked = reader._fetcher, []
+        leader = fetcher._leader
+
+        def none_at_first(*key: Any) -> int | None:
+            asked.append(key)
+            return leader(*key) if len(asked) > 6 else None
+
+        fetcher._leader = none_at_first
+        assert read_all(reader) == 20
+
+
+def test_a_node_that_stays_away_keeps_no_reader_busy(client: Any, topic: str) -> None:
+    with client.reader(topic, start=LATEST) as reader:
+        fetcher, looks = reader._fetcher, []
+        fetcher._down[99] = time.monotonic()  # it was not reached once, and leads nothing any more
+        send_ahead = fetcher._send_ahead
+
+        def look(*arguments: Any, **more: Any) -> None:
+            looks.append(1)
+            send_ahead(*arguments, **more)
+
+        fetcher._send_ahead = look
+        assert reader.poll(2.0) is None
+        assert len(looks) < 50
