@@ -25,7 +25,7 @@ from wireproto._net import Connection, Event, Mailbox, Push, Timer, producer_cha
 from wireproto.errors import BufferFull, Closed, Disconnected, TimedOut, TransportError, ValueUnsupported, WireprotoError
 
 from . import PulsarApi_pb2 as api
-from .codes import ChecksumError, ProducerBusy, error_of
+from .codes import ChecksumError, ProducerBusy, ServiceNotReady, error_of
 from .connection import FRAME_PADDING, BrokerInfo, ask
 from .frames import command_name, decode, encode, signed
 from .receipts import Entry
@@ -66,6 +66,7 @@ class PartitionProducer:
         self._builder: PulsarBatchBuilder | None = None
         self._conn: Connection | None = None
         self._latest: Connection | None = None
+        self._opening: Connection | None = None
         self._ready = False
         self._failed: WireprotoError | None = None
         self._unreported: WireprotoError | None = None
@@ -91,6 +92,8 @@ class PartitionProducer:
         command.user_provided_producer_name = self._options.producer_name is not None
         if self._producer_name is not None:
             command.producer_name = self._producer_name
+        with self._lock:
+            self._opening = conn
         conn.route(producer_channel(self._id), self._box)
         try:
             reply = ask(conn, command, deadline, topic=self.topic, partition=self.partition)
@@ -103,6 +106,9 @@ class PartitionProducer:
         with self._lock:
             if self._failed is not None:
                 raise copy(self._failed)
+            if self._opening is not conn:
+                raise ServiceNotReady("the broker closed the producer while it was opened", peer=conn.peer)
+            self._opening = None
             self._producer_name = reply.producer_name
             if self._builder is None:
                 # a name that has produced before goes on after its last sequence id
@@ -308,6 +314,9 @@ class PartitionProducer:
         elif name == "send_error":
             self._send_error(conn, base.send_error)
         elif name in ("close_producer", "topicMigrated"):
+            with self._lock:
+                if self._opening is conn:
+                    self._opening = None  # a topic that is unloaded meanwhile: the broker may yet say that it is open
             self._lost(conn, Disconnected("the broker closed the producer", peer=conn.peer))
 
     def _receipt(self, conn: Connection, receipt: api.CommandSendReceipt) -> None:
