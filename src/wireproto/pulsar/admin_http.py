@@ -22,6 +22,8 @@ from urllib.parse import quote, urlsplit
 
 from wireproto.errors import ConnectError, Disconnected, Malformed, OptionError, TimedOut, TlsError, WireprotoError
 from wireproto.net import dial
+from wireproto.net.pool import pause
+from wireproto.net.retry import DEFAULT
 from wireproto.net.tls import TlsOptions
 from wireproto.position import MessageId
 
@@ -64,13 +66,30 @@ class AdminHttp:
     def call(
         self, method: str, path: str, deadline: float, body: Any = None, *, topic: str | None = None, kind: str = "application/json"
     ) -> Any:
-        """One request under ``/admin/v2/``; the parsed JSON, None for an empty answer."""
+        """One request under ``/admin/v2/``; the parsed JSON, None for an empty answer.
+
+        Put again until `deadline` where the broker says 503: it has not done it, because it starts or hands something over.
+        """
         if self._options.admin is None:
             raise OptionError(
                 f"{method} of {path.partition('?')[0]} goes over the admin HTTP interface: give its URL as admin=, like http://host:8080"
             )
         url = f"{self._options.admin.rstrip('/')}/admin/v2/{path}"
         data = None if body is None else json.dumps(body).encode()
+        failures = 0
+        while True:
+            try:
+                return self._call(method, url, deadline, data, topic, kind)
+            except ServiceNotReady:
+                failures += 1
+                again = time.monotonic() + DEFAULT.delay(failures)
+                if again >= deadline:
+                    raise
+            pause(self._loop, again)
+
+    def _call(self, method: str, url: str, deadline: float, data: bytes | None, topic: str | None, kind: str) -> Any:
+        """The request at the broker that has to answer it."""
+        asked = url
         for _ in range(MAX_REDIRECTS + 1):
             status, reason, location, answer = self._once(method, url, data, kind, deadline)
             if status not in (301, 302, 307, 308) or not location:
@@ -84,7 +103,7 @@ class AdminHttp:
         try:
             return json.loads(answer)
         except ValueError as why:
-            raise Malformed(f"the admin interface answered {method} {path} with what is no JSON", peer=peer) from why
+            raise Malformed(f"the admin interface answered {method} {urlsplit(asked).path} with what is no JSON", peer=peer) from why
 
     def create_subscription(self, group: str, topic: TopicName, position: MessageId, deadline: float) -> bool:
         """Create a durable subscription beginning at a position; False when it exists."""
