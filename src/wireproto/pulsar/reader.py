@@ -16,6 +16,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -54,7 +55,7 @@ class PulsarReader(OneThread):
         chosen = [number for number in names if number in starts]
         self._cursors = {number: Cursor(unread(topic, number)) for number in chosen}
         subscription = Subscription(
-            f"reader-{uuid.uuid4().hex[:12]}",
+            "reader",
             EXCLUSIVE,
             durable=False,
             consumer_name=options.consumer_name,
@@ -81,7 +82,13 @@ class PulsarReader(OneThread):
     # -- opening ------------------------------------------------------------------------------------------------
 
     def _prepare(self, part: PartitionConsumer) -> None:
+        """Before each SUBSCRIBE: where it begins, under a name of its own. A broker lets the former one go in a thread of its own.
+
+        Under the same name it would give us what is left of that, which begins where the former one stood, or take the new one's
+        cursor away by its name, and then nothing comes any more (PersistentSubscription.removeConsumer).
+        """
         part.start = self._cursors[part.partition].begin
+        part.subscription = replace(part.subscription, name=f"reader-{uuid.uuid4().hex[:12]}")
 
     def _open(self, part: PartitionConsumer, start: Single, stop: Single | None, deadline: float) -> None:
         """Subscribe at the start and fix the stop; permits come last."""
