@@ -73,16 +73,17 @@ class Feed:
             self.attached(part, deadline)
 
     def attach(self, part: PartitionConsumer, deadline: float, *, flow: bool = True) -> None:
-        """Subscribe on one partition; one attempt."""
-        if self._prepare is not None:
-            self._prepare(part)
-        self._by_channel.pop(part.channel, None)
+        """Subscribe on one partition; one attempt. One that was not answered until `deadline` is gone on with the next time."""
+        if not part.asked:
+            if self._prepare is not None:
+                self._prepare(part)
+            self._by_channel.pop(part.channel, None)
+            conn = part.ask(deadline)
+            self._by_channel[part.channel] = part
+            if conn not in self._watched:
+                self._watched = {known for known in self._watched if not known.closed} | {conn}
+                conn.on_lost(lambda why: self._box.put(Lost(conn, why)))
         part.attach(deadline, flow=flow)
-        self._by_channel[part.channel] = part
-        conn = part.conn
-        if conn is not None and conn not in self._watched:
-            self._watched = {known for known in self._watched if not known.closed} | {conn}
-            conn.on_lost(lambda why: self._box.put(Lost(conn, why)))
 
     # -- what arrives -------------------------------------------------------------------------------------------
 
@@ -138,7 +139,7 @@ class Feed:
         if not isinstance(item, Push):
             return
         found = self._by_channel.get(item.channel)
-        if found is None or found.conn is not item.conn:
+        if found is None or found.link is not item.conn:
             return
         part = found
         frame = item.frame
@@ -290,6 +291,7 @@ class Feed:
 
     def retire(self, part: PartitionConsumer) -> None:
         """No more of this partition: its consumer is closed at the broker without waiting, and never attached again."""
+        part.abandon()
         conn, part.conn = part.conn, None
         part.retired = True
         part.frames.clear()

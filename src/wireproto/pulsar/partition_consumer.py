@@ -18,11 +18,12 @@ from google.protobuf.message import Message
 
 from wireproto._net import Call, Connection, Mailbox, consumer_channel
 from wireproto.errors import Disconnected, TimedOut, WireprotoError
+from wireproto.net.errand import Errand
 
 from . import PulsarApi_pb2 as api
 from .codes import ConsumerBusy
 from .connection import Broker, ask
-from .frames import encode, message_id
+from .frames import encode, message_id, reply_body
 
 if TYPE_CHECKING:
     from .client import PulsarClient
@@ -116,6 +117,8 @@ class PartitionConsumer:
         self._failing_since: float | None = None
         self._known = False
         self._where: tuple[Broker, float] | None = None
+        self._errand = Errand(client.loop, client.options.connect_timeout)
+        self._asked: tuple[Call, float] | None = None
         self.trouble: WireprotoError | None = None
         """Why the last attempt to attach failed."""
 
@@ -126,12 +129,18 @@ class PartitionConsumer:
         """Where the engine routes this consumer's frames."""
         return consumer_channel(self.id)
 
-    def attach(self, deadline: float, *, flow: bool = True) -> None:
-        """Look the partition up and subscribe there; one attempt. Each has a consumer id of its own, so that nothing old is taken for new.
+    @property
+    def link(self) -> Connection | None:
+        """The connection of the consumer that is attached, or asked for."""
+        return self._asked[0].conn if self._asked is not None else self.conn
 
-        Args:
-            flow: grant permits at once.
-        """
+    @property
+    def asked(self) -> bool:
+        """Whether a SUBSCRIBE is on its way: `attach` goes on with it."""
+        return self._asked is not None
+
+    def ask(self, deadline: float) -> Connection:
+        """Look the partition up and send SUBSCRIBE there. Each has a consumer id of its own, so that nothing old is taken for new."""
         self.id = self._client.next_consumer_id()
         client = self._client
         conn = client.connection(self._broker(deadline), deadline, self._purpose, client.options.connect_timeout)
@@ -139,20 +148,39 @@ class PartitionConsumer:
         self.frames.clear()
         self.ended = False
         self.active = self.told = self.subscription.kind != FAILOVER
-        self.conn = conn
+        command = self._subscribe()
+        command.request_id = conn.next_token()
         try:
-            ask(conn, self._subscribe(), deadline, topic=self.topic, partition=self.partition)
+            call = conn.submit(command.request_id, encode(command), timeout_at=deadline)
         except BaseException as why:
-            self.conn = None
             conn.route(self.channel, None)
-            if isinstance(why, TimedOut):
-                self.send_close(conn)
-            if isinstance(why, (TimedOut, Disconnected)):
-                self._known = True  # it may have been done all the same, and stand in the next attempt's way for a while
             if not isinstance(why, TimedOut):
                 self._where = None
             raise
-        self._where = None
+        self._asked = call, time.monotonic() + client.options.operation_timeout
+        return conn
+
+    def attach(self, deadline: float, *, flow: bool = True) -> None:
+        """Have the answer to the SUBSCRIBE that was sent. When it has not come until `deadline`, it is waited for the next time.
+
+        Args:
+            flow: grant permits at once.
+        """
+        assert self._asked is not None
+        call, patience = self._asked
+        if not call.wait(deadline):
+            if time.monotonic() >= patience:
+                self.abandon()
+            raise TimedOut("no answer to SUBSCRIBE in time", peer=call.conn.peer, topic=self.topic, partition=self.partition)
+        self._asked = self._where = None
+        try:
+            reply_body(call.result(deadline), call.conn.peer, topic=self.topic, partition=self.partition)
+        except BaseException as why:
+            call.conn.route(self.channel, None)
+            if isinstance(why, Disconnected):
+                self._known = True  # it may have been done all the same, and stand in the next attempt's way for a while
+            raise
+        self.conn = call.conn
         self._retry_in = RETRY_FIRST
         self._failing_since = None
         self._known = True
@@ -160,12 +188,25 @@ class PartitionConsumer:
         if flow:
             self.grant()
 
+    def abandon(self) -> None:
+        """Wait no more for the answer to a SUBSCRIBE: the broker is told to close what may come of it."""
+        if self._asked is None:
+            return
+        call, self._asked = self._asked[0], None
+        call.cancel()
+        call.conn.route(self.channel, None)
+        self._known = True
+        self.send_close(call.conn)
+
     def _broker(self, deadline: float) -> Broker:
         """Who serves the partition. Attempts that ran out of time go on from what the look-up found, for a while."""
         if self._where is None or time.monotonic() > self._where[1]:
-            found = self._client.lookup.broker(self.name, deadline, self._client.options.connect_timeout)
+            found = self._errand.ask(self.name, self._look_up, deadline)
             self._where = found, time.monotonic() + LOOKED_UP
         return self._where[0]
+
+    def _look_up(self, deadline: float) -> Broker:
+        return self._client.lookup.broker(self.name, deadline, self._client.options.connect_timeout)
 
     def _subscribe(self) -> api.CommandSubscribe:
         given = self.subscription
@@ -196,6 +237,7 @@ class PartitionConsumer:
 
     def detach(self, pause: bool = False) -> None:
         """The consumer is gone at the broker: drop what was not handed over, it comes again; attach at the next turn."""
+        self.abandon()
         if self.conn is not None:
             self.conn.route(self.channel, None)
         self.conn = None
@@ -219,7 +261,8 @@ class PartitionConsumer:
         if now - self._failing_since > patience:
             self._failing_since = None
             raise why
-        self.detach(pause=not isinstance(why, TimedOut))  # the caller's time was over: the next call has all of its own
+        if not self.asked:
+            self.detach(pause=not isinstance(why, TimedOut))  # the caller's time was over: the next call has all of its own
 
     # -- permits ------------------------------------------------------------------------------------------------
 
@@ -261,6 +304,7 @@ class PartitionConsumer:
 
     def close(self, deadline: float) -> None:
         """Tell the broker and forget."""
+        self.abandon()
         conn, self.conn = self.conn, None
         self.frames.clear()
         if conn is None or conn.closed:

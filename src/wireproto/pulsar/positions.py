@@ -87,6 +87,7 @@ def _at(feed: Feed, part: PartitionConsumer, ms: int, deadline: float) -> tuple[
             feed.attach(part, deadline, flow=False)
             end, mark = feed.here(part, deadline)
         except WireprotoError as why:
+            part.abandon()
             part.failed(why, feed.patience)
             continue
         part.close(deadline)

@@ -1,0 +1,171 @@
+"""Coming back: what a broker's threads leave behind, answers that take longer than a poll, and a topic that moves while it is opened."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+
+import wireproto
+from pulsar_server import Link, PulsarServer, receipt
+from wireproto import EARLIEST
+from wireproto._codec import PulsarBatchBuilder
+from wireproto.pulsar import PulsarApi_pb2 as api
+from wireproto.pulsar.codes import ServiceNotReady
+from wireproto.pulsar.frames import encode
+
+VALUES = [b"value 0", b"value 1", b"value 2"]
+
+
+def feed(link: Link, flow: Any) -> None:
+    """Entries 0, 1 and 2, once a consumer."""
+    if sum(one.consumer_id == flow.consumer_id for one in link.server.commands("flow")) > 1:
+        return
+    for number, value in enumerate(VALUES):
+        builder = PulsarBatchBuilder("p", batched=False)
+        builder.append(value)
+        send = b"".join(builder.finish(1, number, 1000 + number))
+        place = api.MessageIdData(ledgerId=7, entryId=number)
+        frame = encode(api.CommandMessage(consumer_id=flow.consumer_id, message_id=place)) + send[4 + int.from_bytes(send[:4], "big") :]
+        link.sock.sendall(len(frame).to_bytes(4, "big") + frame)
+
+
+def success(link: Link, ask: Any) -> Any:
+    return api.CommandSuccess(request_id=ask.request_id)
+
+
+def last(link: Link, ask: Any) -> Any:
+    return api.CommandGetLastMessageIdResponse(
+        request_id=ask.request_id,
+        last_message_id=api.MessageIdData(ledgerId=7, entryId=2),
+        consumer_mark_delete_position=api.MessageIdData(ledgerId=7, entryId=2**64 - 1),
+    )
+
+
+def take(poll: Callable[[float], Any], wanted: int) -> list[bytes | None]:
+    found: list[bytes | None] = []
+    until = time.monotonic() + 20.0
+    while len(found) < wanted and time.monotonic() < until:
+        batch = poll(0.1)
+        found += batch.values() if batch is not None else []
+    return found
+
+
+def test_a_reader_that_comes_back_is_no_heir_of_its_former_subscription() -> None:
+    """The broker feeds no consumer of a subscription that it is about to let go, which it knows by its name."""
+    with PulsarServer(subscribe=success, getLastMessageId=last) as server:
+
+        def fed(link: Link, flow: Any) -> None:
+            asked = server.commands("subscribe")
+            mine = next(one.subscription for one in asked if one.consumer_id == flow.consumer_id)
+            if [one.subscription for one in asked].count(mine) == 1:
+                feed(link, flow)
+
+        server.answers["flow"] = fed
+        with wireproto.connect(server.url) as client, client.reader("t") as reader:
+            assert take(reader.poll, 3) == VALUES
+            reader.seek(EARLIEST)
+            assert take(reader.poll, 3) == VALUES
+            server.links[-1].close()
+            reader.poll(0.1)
+            reader.seek(EARLIEST)
+            assert take(reader.poll, 3) == VALUES
+
+
+@pytest.mark.parametrize("late", ["lookupTopic", "subscribe"])
+@pytest.mark.parametrize("role", ["reader", "consumer", "queue"])
+def test_an_answer_that_takes_longer_than_a_poll_is_waited_for(role: str, late: str) -> None:
+    """After a loss: polls of 20 ms, and an answer that comes after several of them. SUBSCRIBE is sent once, and a look-up once more."""
+    held: list[Callable[[], None]] = []
+    with PulsarServer(subscribe=success, getLastMessageId=last, flow=feed) as server:
+        at_once = server.answers[late]
+
+        def later(link: Link, ask: Any) -> Any:
+            if len(server.commands("subscribe")) <= (late == "subscribe"):
+                return at_once(link, ask)
+            held.append(lambda: link.send(at_once(link, ask)))
+            return None
+
+        server.answers[late] = later
+        with wireproto.connect(server.url) as client:
+            opened: Any = client.reader("t") if role == "reader" else getattr(client, role)("t", "group")
+            brief = opened.receive if role == "queue" else opened.poll
+            asked = server.count(late)
+            server.links[-1].close()
+            until = time.monotonic() + 20.0
+            while not held and time.monotonic() < until:
+                brief(0.02)
+            for _ in range(5):
+                brief(0.02)
+            if role == "consumer":  # failover: the broker may say so before it answers SUBSCRIBE
+                ident = server.commands("subscribe")[-1].consumer_id
+                if late == "subscribe":
+                    server.links[-1].send(api.CommandActiveConsumerChange(consumer_id=ident, is_active=True))
+                    brief(0.02)
+            for answer in held:
+                answer()
+            found = None
+            while found is None and time.monotonic() < until:
+                found = brief(0.02)
+            assert (found.value if role == "queue" else found.values()[0]) == b"value 0"
+            if role == "consumer" and late == "subscribe":
+                assert opened.assignment == {("t", -1)}
+            assert server.count(late) == asked + (1 if late == "subscribe" else 2)
+            assert server.count("close_consumer") == 0
+
+
+def test_a_producer_that_is_closed_while_it_opens_is_opened_again() -> None:
+    """A topic unloaded at that moment: CLOSE_PRODUCER, then PRODUCER_SUCCESS; what is sent to it then nobody ever answers."""
+    stored: list[int] = []
+
+    def producer(link: Link, ask: Any) -> Any:
+        opened = api.CommandProducerSuccess(request_id=ask.request_id, producer_name="p-1")
+        closed = api.CommandCloseProducer(producer_id=ask.producer_id, request_id=2**64 - 1)
+        return [closed, opened] if link.server.count("producer") in (1, 3) else opened
+
+    def send(link: Link, sent: Any) -> Any:
+        if link.server.count("producer") in (1, 3):
+            return None
+        if link.server.count("producer") == 2:
+            return api.CommandCloseProducer(producer_id=sent.producer_id, request_id=2**64 - 1)
+        stored.append(sent.sequence_id)
+        return receipt(sent, sent.sequence_id)
+
+    with (
+        PulsarServer(producer=producer, send=send) as server,
+        wireproto.connect(server.url) as client,
+        client.producer("t", batching=False, delivery_timeout=20.0) as out,
+    ):
+        assert [out.send(b"%d" % number).position(20.0).entry for number in range(3)] == [0, 1, 2]
+        assert stored == [0, 1, 2]
+        assert server.count("producer") == 4
+
+
+@pytest.mark.parametrize("times", [2, 1000])
+def test_an_admin_interface_that_is_not_ready_is_asked_again(times: int) -> None:
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_DELETE(self) -> None:
+            asked.append(self.path)
+            self.send_response(503 if len(asked) <= times else 204)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as web, PulsarServer() as server:
+        threading.Thread(target=web.serve_forever, daemon=True).start()
+        with wireproto.connect(server.url, admin=f"http://127.0.0.1:{web.server_port}") as client:
+            if times == 2:
+                client.admin().delete_topic("t", timeout=20.0)
+                assert asked == ["/admin/v2/persistent/public/default/t?force=true"] * 3
+            else:
+                with pytest.raises(ServiceNotReady):
+                    client.admin().delete_topic("t", timeout=0.5)
+        web.shutdown()
