@@ -12,7 +12,7 @@ import pytest
 
 import wireproto
 from pulsar_server import Link, PulsarServer, receipt
-from wireproto import EARLIEST
+from wireproto import EARLIEST, AtTime
 from wireproto._codec import PulsarBatchBuilder
 from wireproto.pulsar import PulsarApi_pb2 as api
 from wireproto.pulsar.codes import ServiceNotReady
@@ -169,3 +169,20 @@ def test_an_admin_interface_that_is_not_ready_is_asked_again(times: int) -> None
                 with pytest.raises(ServiceNotReady):
                     client.admin().delete_topic("t", timeout=0.5)
         web.shutdown()
+
+
+def test_a_subscription_that_begins_at_a_time_loses_nothing_when_its_broker_is_slow() -> None:
+    """SUBSCRIBE says how many seconds back from when the broker comes to it: each attempt anew, with room for the wait."""
+    moment = int(time.time() * 1000) - 5000
+    begins: list[float] = []
+
+    def subscribe(link: Link, ask: Any) -> Any:
+        begins.append(time.time() + 29.0 - ask.start_message_rollback_duration_sec)  # as a broker that comes to it 29 s later
+        if link.server.count("subscribe") == 1:
+            return api.CommandError(request_id=ask.request_id, error="ServiceNotReady", message="the topic is being loaded")
+        return success(link, ask)
+
+    with PulsarServer(subscribe=subscribe) as server, wireproto.connect(server.url) as client:
+        client.consumer("t", "group", start=AtTime(moment), mode="exclusive", timeout=20.0).close()
+    assert len(begins) == 2
+    assert max(begins) * 1000 <= moment

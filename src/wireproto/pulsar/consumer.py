@@ -12,7 +12,6 @@ Belongs to one thread at a time. Must not: acknowledge what was not handed out, 
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -61,12 +60,12 @@ class PulsarConsumer(OneThread):
         self._committed: dict[TopicPartition, MessageId] = {}
         self._handed: dict[TopicPartition, MessageId] = {}
         self._revoked: set[TopicPartition] = set()
-        initial, rollback = self._initial(start, names, deadline)
+        initial = self._initial(start, names, deadline)
         subscription = Subscription(
             group,
             EXCLUSIVE if options.mode == "exclusive" else FAILOVER,
             initial=initial,
-            rollback=rollback,
+            since=start.ms if isinstance(start, AtTime) else None,
             consumer_name=options.consumer_name,
             priority=options.priority,
             read_compacted=options.read_compacted,
@@ -80,22 +79,19 @@ class PulsarConsumer(OneThread):
             self._feed.close(min(deadline, time.monotonic() + 1.0))
             raise
 
-    def _initial(self, start: Where, names: Sequence[tuple[str, int, str]], deadline: float) -> tuple[int, int]:
+    def _initial(self, start: Where, names: Sequence[tuple[str, int, str]], deadline: float) -> int:
         """How SUBSCRIBE makes a new subscription begin; explicit positions are set by the admin interface beforehand."""
-        if isinstance(start, Earliest):
-            return OLDEST, 0
+        if isinstance(start, (Earliest, AtTime)):
+            return OLDEST
         if isinstance(start, Latest):
-            return NEWEST, 0
-        if isinstance(start, AtTime):
-            # whole seconds, rounded back: a little too much rather than too little
-            return OLDEST, max(1, math.ceil(time.time() - start.ms / 1000))
+            return NEWEST
         admin = self._client.admin()
         for topic in dict.fromkeys(topic for topic, _, _ in names):
             numbers = [number for name, number, _ in names if name == topic]
             for number, where in choose(start, topic, numbers, "start").items():
                 if isinstance(where, MessageId):
                     admin.create_group(self.group, parse_topic(topic).of_partition(number), where, timeout=deadline - time.monotonic())
-        return OLDEST, 0
+        return OLDEST
 
     # -- reading ------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ What it is: the state of one consumer id. Belongs to its role's thread. Must not
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from contextlib import suppress
@@ -49,14 +50,14 @@ class Subscription:
         kind: CommandSubscribe.SubType.
         durable: whether the broker keeps its position.
         initial: CommandSubscribe.InitialPosition of a new durable subscription.
-        rollback: seconds to go back in time for a new durable subscription, 0: not.
+        since: milliseconds at which a new durable subscription begins, None: at `initial`.
     """
 
     name: str
     kind: int
     durable: bool = True
     initial: int = 1
-    rollback: int = 0
+    since: int | None = None
     consumer_name: str | None = None
     priority: int | None = None
     read_compacted: bool = False
@@ -224,8 +225,11 @@ class PartitionConsumer:
             command.consumer_name = given.consumer_name
         if given.priority is not None:
             command.priority_level = given.priority
-        if given.rollback:
-            command.start_message_rollback_duration_sec = given.rollback
+        if given.since is not None:
+            # whole seconds back from when the broker comes to it, which may be as long after this as an answer is waited for: rather too
+            # much than too little
+            late = self._client.options.operation_timeout
+            command.start_message_rollback_duration_sec = max(1, math.ceil(time.time() + late - given.since / 1000))
         for key, value in given.properties:
             command.subscription_properties.add(key=key, value=value)
         if given.kind == KEY_SHARED:
