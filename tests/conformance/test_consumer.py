@@ -157,9 +157,14 @@ def test_commit_of_a_partition_lost_meanwhile_says_so(dial: Any, client: Any, fr
                 held |= batch.next_positions
         assert len(held) == 2
         with dial().consumer(topic, group) as second:
-            eventually(
-                lambda: (first.poll(timeout=0.2), second.poll(timeout=0.2), len(second.assignment) == 1)[2], "one partition moved", 90
-            )
+
+            def moved() -> bool:
+                """For both: a broker tells the one before the other."""
+                first.poll(timeout=0.2)
+                second.poll(timeout=0.2)
+                return len(first.assignment) == len(second.assignment) == 1
+
+            eventually(moved, "one partition moved", 90)
             with pytest.raises(Revoked) as caught:
                 first.commit(held)
             assert set(caught.value.partitions) == set(held) - set(first.assignment)
