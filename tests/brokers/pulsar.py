@@ -155,7 +155,7 @@ class Pulsar(Broker):
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.admin + path, data=data, headers=headers, method=method)
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(request, timeout=10.0) as reply:
+        with opener.open(request, timeout=60.0) as reply:
             return str(reply.read().decode())
 
 

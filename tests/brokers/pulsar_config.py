@@ -117,7 +117,7 @@ def tokens(key: Path, admin_token: str) -> dict[str, str]:
         "authenticationProviders": f"{_AUTH}Token,{_AUTH}Tls",
         "tokenSecretKey": f"file://{key}",
         "superUserRoles": "admin",
-        "authenticationRefreshCheckSeconds": "2",  # a client that has not answered the challenge by the next check is cut off
+        "authenticationRefreshCheckSeconds": "4",  # a client that has not answered the challenge by the next check is cut off
         "brokerClientAuthenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
         "brokerClientAuthenticationParameters": f"token:{admin_token}",
     }

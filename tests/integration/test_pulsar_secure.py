@@ -81,7 +81,7 @@ def test_the_challenge_is_answered_with_a_fresh_token(broker: Pulsar) -> None:
 
     with wireproto.connect(broker.urls["plain"], token=fresh) as client, client.producer(topic) as producer:
         connections = set(client.loop.connections)
-        until = time.monotonic() + 12.0
+        until = time.monotonic() + 14.0
         number = 0
         while time.monotonic() < until:
             producer.send(b"%d" % number).position(10)
