@@ -12,8 +12,9 @@ import pytest
 
 import wireproto
 from pulsar_server import Link, PulsarServer, receipt
-from wireproto import EARLIEST, AtTime
+from wireproto import EARLIEST, AtTime, MessageId
 from wireproto._codec import PulsarBatchBuilder
+from wireproto.errors import Revoked
 from wireproto.pulsar import PulsarApi_pb2 as api
 from wireproto.pulsar.codes import ServiceNotReady
 from wireproto.pulsar.frames import encode
@@ -186,3 +187,28 @@ def test_a_subscription_that_begins_at_a_time_loses_nothing_when_its_broker_is_s
         client.consumer("t", "group", start=AtTime(moment), mode="exclusive", timeout=20.0).close()
     assert len(begins) == 2
     assert max(begins) * 1000 <= moment
+
+
+def test_a_member_that_nobody_told_that_it_lost_a_partition_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow broker has answered SUBSCRIBE and not said yet which of the members it feeds."""
+    monkeypatch.setattr("wireproto.pulsar.feed.TOLD", 0.2)
+    place = MessageId("t", -1, 7, 2, after=True)
+
+    def ack(link: Link, asked: Any) -> Any:
+        return api.CommandAckResponse(consumer_id=asked.consumer_id, request_id=asked.request_id)
+
+    with (
+        PulsarServer(subscribe=success, ack=ack) as server,
+        wireproto.connect(server.url) as client,
+        client.consumer("t", "group") as consumer,
+    ):
+        consumer.commit({("t", -1): place}, timeout=20.0)
+        assert server.commands("ack")[-1].message_id[0].entryId == 2
+        ident = server.commands("subscribe")[-1].consumer_id
+        server.links[-1].send(api.CommandActiveConsumerChange(consumer_id=ident, is_active=True))
+        server.links[-1].send(api.CommandActiveConsumerChange(consumer_id=ident, is_active=False))
+        until = time.monotonic() + 20.0
+        while not consumer._revoked and time.monotonic() < until:
+            consumer.poll(0.02)
+        with pytest.raises(Revoked):
+            consumer.commit({("t", -1): place}, timeout=20.0)

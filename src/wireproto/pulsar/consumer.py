@@ -187,9 +187,12 @@ class PulsarConsumer(OneThread):
             raise Revoked("another member is fed from these partitions now", partitions=tuple(lost))
 
     def _feeds(self, part: PartitionConsumer, deadline: float) -> bool:
-        """Whether this member is fed from an attached partition; of failover, one of the members is."""
+        """Whether this member is fed from an attached partition; of failover, one of the members is.
+
+        One that has not been told yet may be: it commits what it was handed, which a broker takes from any member.
+        """
         self._feed.settle(part, deadline)
-        return part.active
+        return part.active or not part.told
 
     def _acknowledgement(self, part: PartitionConsumer, position: MessageId) -> api.CommandAck | None:
         """The cumulative ACK that makes the subscription resume at a position; None when that is its beginning."""

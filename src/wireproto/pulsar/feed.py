@@ -31,6 +31,8 @@ MESSAGE = 9
 GATHER_FRAMES = 256
 GATHER_BYTES = 1 << 20
 """Most frames and bytes of one partition that are handed out together."""
+TOLD = 5.0
+"""Seconds that a broker may take to tell a failover consumer whether it is fed; it waits a second itself by default."""
 
 
 class Feed:
@@ -283,7 +285,7 @@ class Feed:
     def settle(self, part: PartitionConsumer, deadline: float) -> None:
         """Take in what has arrived; a failover consumer that was just attached waits a moment to learn whether it is fed."""
         self._drain()
-        until = min(deadline, time.monotonic() + 5.0)
+        until = min(deadline, time.monotonic() + TOLD)
         while not part.told and part.conn is not None and time.monotonic() < until:
             item = self._box.get(until)
             if item is not None:
