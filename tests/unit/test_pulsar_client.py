@@ -86,12 +86,12 @@ def test_a_broker_that_never_answers_holds_nobody_beyond_the_timeout() -> None:
         begun = time.monotonic()
         with pytest.raises(TimedOut):
             wireproto.connect(server.url, timeout=0.3)
-        assert time.monotonic() - begun < 2.0
+        assert time.monotonic() - begun < 5.0
     with PulsarServer(producer=lambda link, ask: None) as server, wireproto.connect(server.url) as client:
         begun = time.monotonic()
         with pytest.raises(TimedOut):
             client.producer("t", timeout=0.3)
-        assert time.monotonic() - begun < 2.0
+        assert time.monotonic() - begun < 5.0
         until = time.monotonic() + 5.0
         while not server.count("close_producer"):  # the producer may exist by now
             assert time.monotonic() < until
@@ -161,7 +161,7 @@ def test_a_producer_that_cannot_go_on_fails_everything(name: str, kind: type[Exc
 
 def test_the_send_buffer_is_bounded() -> None:
     with PulsarServer(send=lambda link, send: None) as server, wireproto.connect(server.url, buffer_memory=1 << 16) as client:
-        producer = client.producer("t", delivery_timeout=2.0)
+        producer = client.producer("t", delivery_timeout=3.0)
         producer.send(b"x" * 60_000)
         begun = time.monotonic()
         with pytest.raises(BufferFull):
@@ -220,7 +220,7 @@ def test_another_protocol_behind_the_port_is_told() -> None:
 
         threading.Thread(target=web, daemon=True).start()
         with pytest.raises(ConnectError):
-            wireproto.connect(f"pulsar://127.0.0.1:{listener.getsockname()[1]}", timeout=3.0)
+            wireproto.connect(f"pulsar://127.0.0.1:{listener.getsockname()[1]}", timeout=10.0)
 
 
 def test_any_command_can_be_requested() -> None:
