@@ -11,6 +11,7 @@ import wireproto
 from pulsar_server import Link, PulsarServer
 from wireproto import MessageId
 from wireproto.pulsar import PulsarApi_pb2 as api
+from wireproto.pulsar.codes import MetadataError
 
 TOPIC = "gone"
 PLACE = MessageId(TOPIC, -1, 7, 4, after=True)
@@ -65,3 +66,30 @@ def test_questions_and_acknowledgements_are_put_again(trouble: Callable[[Link, A
     assert [ack.message_id[0].entryId for ack in acks] == [4, 4]
     assert acks[0].consumer_id != acks[1].consumer_id
     assert broker.count("subscribe") == 4
+
+
+def test_a_broker_that_cannot_say_just_now_is_asked_again() -> None:
+    """The consumer stays: nothing is subscribed anew."""
+
+    def unready(link: Link, ask: Any) -> Any:
+        return api.CommandError(request_id=ask.request_id, error="MetadataError", message="Failed to get batch size for entry")
+
+    with server(unready) as broker, wireproto.connect(broker.url) as client:
+        with client.consumer(TOPIC, "group", mode="exclusive") as consumer:
+            consumer.commit({(TOPIC, -1): PLACE}, timeout=20.0)
+            assert consumer.committed(timeout=20.0) == {(TOPIC, -1): PLACE}
+            assert consumer.lag(timeout=20.0) == {(TOPIC, -1): 3}
+        assert [broker.count(name) for name in ("ack", "getLastMessageId", "consumerStats", "subscribe")] == [2, 2, 2, 1]
+
+
+def test_a_refusal_that_lasts_is_told() -> None:
+    def refused(link: Link, ask: Any) -> Any:
+        return api.CommandError(request_id=ask.request_id, error="MetadataError", message="Failed to get batch size for entry")
+
+    with (
+        PulsarServer(subscribe=lambda link, ask: api.CommandSuccess(request_id=ask.request_id), getLastMessageId=refused) as broker,
+        wireproto.connect(broker.url) as client,
+        client.consumer(TOPIC, "group", mode="exclusive") as consumer,
+        pytest.raises(MetadataError),
+    ):
+        consumer.committed(timeout=0.5)

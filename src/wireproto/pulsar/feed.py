@@ -19,9 +19,9 @@ from wireproto._net import Call, Connection, Mailbox, Push
 from wireproto.errors import Disconnected, TimedOut, WireprotoError
 
 from . import PulsarApi_pb2 as api
-from .codes import ConsumerNotFound
+from .codes import ConsumerNotFound, PulsarError
 from .frames import command_name, decode, reply_body, signed
-from .partition_consumer import Lost, PartitionConsumer, Subscription
+from .partition_consumer import RETRY_FIRST, Lost, PartitionConsumer, Subscription
 
 if TYPE_CHECKING:
     from .client import PulsarClient
@@ -261,6 +261,10 @@ class Feed:
                 return reply_body(call.result(deadline), call.conn.peer, topic=part.topic, partition=part.partition)
             except (ConsumerNotFound, Disconnected) as why:
                 part.failed(why, self.patience)
+            except PulsarError as why:  # of a consumer that is there: a topic about to go, an entry that cannot be read just now
+                if not why.retriable or time.monotonic() + RETRY_FIRST >= deadline:
+                    raise
+                self._client.pause(RETRY_FIRST)
 
     def place(self, part: PartitionConsumer, deadline: float) -> tuple[Place, Place]:
         """(place of the last message, place before which all is acknowledged), each (ledger, entry), entry -1 for none."""
