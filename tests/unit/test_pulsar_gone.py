@@ -12,6 +12,7 @@ from pulsar_server import Link, PulsarServer
 from wireproto import MessageId
 from wireproto.pulsar import PulsarApi_pb2 as api
 from wireproto.pulsar.codes import MetadataError
+from wireproto.spark.pulsar_hold import Hold
 
 TOPIC = "gone"
 PLACE = MessageId(TOPIC, -1, 7, 4, after=True)
@@ -66,6 +67,14 @@ def test_questions_and_acknowledgements_are_put_again(trouble: Callable[[Link, A
     assert [ack.message_id[0].entryId for ack in acks] == [4, 4]
     assert acks[0].consumer_id != acks[1].consumer_id
     assert broker.count("subscribe") == 4
+
+
+@pytest.mark.parametrize("trouble", [closed, hung_up])
+def test_a_query_s_subscription_moves_on_though_its_consumer_is_gone(trouble: Callable[[Link, Any], Any]) -> None:
+    with server(trouble) as broker, wireproto.connect(broker.url, timeout=5.0) as client:
+        Hold(client, "group").move({(TOPIC, -1): MessageId(TOPIC, -1, 7, 5)})
+        assert [ack.message_id[0].entryId for ack in broker.commands("ack")] == [4, 4]
+        assert broker.count("flow") == 0
 
 
 def test_a_broker_that_cannot_say_just_now_is_asked_again() -> None:

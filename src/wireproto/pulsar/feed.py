@@ -238,7 +238,9 @@ class Feed:
         call = part.submit(command)
         return reply_body(self.wait(call, deadline), call.conn.peer, topic=part.topic, partition=part.partition)
 
-    def ask_again(self, part: PartitionConsumer, command: Any, deadline: float, fit: Callable[[], bool] | None = None) -> Any:
+    def ask_again(
+        self, part: PartitionConsumer, command: Any, deadline: float, fit: Callable[[], bool] | None = None, *, flow: bool = True
+    ) -> Any:
         """A request that may be repeated, about a partition: made again once the partition is back when its consumer is gone meanwhile.
 
         The broker answers "not found" then, or nothing at all (ACK), or ends the connection.
@@ -246,9 +248,10 @@ class Feed:
         Args:
             command: a message with a consumer_id, which is set here.
             fit: asked before each attempt whether it still makes sense; None is returned when not.
+            flow: grant permits at once when it is attached again.
         """
         while True:
-            self.attached(part, deadline)
+            self.attached(part, deadline, flow=flow)
             if fit is not None and not fit():
                 return None
             command.consumer_id = part.id
@@ -266,9 +269,9 @@ class Feed:
                     raise
                 self._client.pause(RETRY_FIRST)
 
-    def place(self, part: PartitionConsumer, deadline: float) -> tuple[Place, Place]:
+    def place(self, part: PartitionConsumer, deadline: float, *, flow: bool = True) -> tuple[Place, Place]:
         """(place of the last message, place before which all is acknowledged), each (ledger, entry), entry -1 for none."""
-        return _place(self.ask_again(part, api.CommandGetLastMessageId(), deadline))
+        return _place(self.ask_again(part, api.CommandGetLastMessageId(), deadline, flow=flow))
 
     def here(self, part: PartitionConsumer, deadline: float) -> tuple[Place, Place]:
         """`place` of the consumer that is attached now; raises what becomes of it."""

@@ -56,7 +56,7 @@ def find(
             else:
                 part.start = FIRST
                 feed.attached(part, deadline, flow=False)
-                end, mark = feed.place(part, deadline)
+                end, mark = feed.place(part, deadline, flow=False)
             if isinstance(where, Latest) or mark >= end:
                 found[topic, part.partition] = MessageId(topic, part.partition, *end, after=True)
             else:

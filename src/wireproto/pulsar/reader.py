@@ -102,7 +102,7 @@ class PulsarReader(OneThread):
         elif isinstance(start, Latest):
             cursor.begin = FROM_NOW
         feed.attached(part, deadline, flow=False)
-        end, mark = feed.place(part, deadline)
+        end, mark = feed.place(part, deadline, flow=False)
         if isinstance(start, Latest):
             cursor.start_at(MessageId(self.topic, part.partition, *end, after=True))
         elif not isinstance(start, MessageId):

@@ -46,7 +46,7 @@ class Hold:
                 continue  # nothing of this ledger is read; what lies before it was acknowledged by its own ends
             command = api.CommandAck(consumer_id=part.id, ack_type=api.CommandAck.Cumulative)
             command.message_id.append(message_id(place.ledger, place.entry - 1))
-            feed.ask(part, command, deadline)
+            feed.ask_again(part, command, deadline, flow=False)
 
     def _attached(self, key: TopicPartition, deadline: float) -> tuple[Feed, PartitionConsumer]:
         """The partition's consumer, attached again where its connection was lost."""
