@@ -1,8 +1,9 @@
 """Pulsar 4.2.4: broker, bookie and metadata store in one process; tokens and TLS when asked for.
 
-Ready means: CONNECT on the binary port is answered by CONNECTED, and the admin interface lists public/default (its first answers are
-404). Traps kept in mind: with one bookie every quorum must be 1; ``journalMaxGroupWaitMSec`` above 0 adds a millisecond to every send;
-the configuration takes no trailing comments; the bookie is known by its port, so that must stay the same for the data to be kept.
+Ready means: CONNECT on the binary port is answered by CONNECTED, and the admin interface says that the broker is, and lists public/default
+(its first answers are 404). Traps kept in mind: with one bookie every quorum must be 1; ``journalMaxGroupWaitMSec`` above 0 adds a
+millisecond to every send; the configuration takes no trailing comments; the bookie is known by its port, so that must stay the same for the
+data to be kept.
 Booting costs about 9 seconds of CPU: share one among tests.
 """
 
@@ -139,6 +140,7 @@ class Pulsar(Broker):
             (length,) = struct.unpack(">i", read_exactly(sock, 4))
             if read_exactly(sock, length)[4:6] != b"\x08\x03":
                 return False
+        self.get("/admin/v2/brokers/ready")  # raises while it starts: on data that is kept the namespaces are there before the broker is
         return "public/default" in self.get("/admin/v2/namespaces/public") and (
             not self._transactions or "{" in self.get("/admin/v3/transactions/coordinators")
         )
