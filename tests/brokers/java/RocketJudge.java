@@ -11,11 +11,13 @@ import java.util.concurrent.*;
 import org.apache.rocketmq.acl.common.*;
 import org.apache.rocketmq.client.consumer.*;
 import org.apache.rocketmq.client.consumer.listener.*;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.*;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.*;
 import org.apache.rocketmq.remoting.RPCHook;
+import org.apache.rocketmq.remoting.exception.RemotingTimeoutException;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 import com.alibaba.fastjson.*;
 
@@ -64,13 +66,25 @@ public class RocketJudge {
         return m;
     }
 
+    /** The client gives a name server some seconds, which one that has just been started does not always keep. */
+    static <T> T patiently(Callable<T> question) throws Exception {
+        long deadline = System.nanoTime() + 30_000_000_000L;
+        while (true) {
+            try {
+                return question.call();
+            } catch (MQClientException e) {
+                if (!(e.getCause() instanceof RemotingTimeoutException) || System.nanoTime() > deadline) throw e;
+            }
+        }
+    }
+
     static void send(String namesrv, String topic, RPCHook hook, boolean batch) throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer("judge-producer", hook);
         producer.setNamesrvAddr(namesrv);
         producer.setInstanceName(INSTANCE);
         producer.setVipChannelEnabled(false);
         producer.start();
-        List<MessageQueue> queues = producer.fetchPublishMessageQueues(topic);
+        List<MessageQueue> queues = patiently(() -> producer.fetchPublishMessageQueues(topic));
         Collections.sort(queues);
         List<Message> all = new ArrayList<>();
         Scanner in = new Scanner(System.in, StandardCharsets.UTF_8);
@@ -101,7 +115,7 @@ public class RocketJudge {
         consumer.setInstanceName(INSTANCE);
         consumer.setVipChannelEnabled(false);
         consumer.start();
-        List<MessageQueue> queues = new ArrayList<>(consumer.fetchSubscribeMessageQueues(topic));
+        List<MessageQueue> queues = new ArrayList<>(patiently(() -> consumer.fetchSubscribeMessageQueues(topic)));
         Collections.sort(queues);
         for (MessageQueue queue : queues) {
             long at = consumer.minOffset(queue), end = consumer.maxOffset(queue);
