@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from wireproto.errors import OptionError, Revoked, TransportError, WireprotoError
-from wireproto.position import Earliest, LogOffset, Position, TopicPartition, Where
+from wireproto.position import LATEST, AtTime, Earliest, Latest, LogOffset, Position, TopicPartition, Where
 
 from .asked import Standing
 from .fetch import Fetched, Fetcher
@@ -54,6 +54,7 @@ class Sharing:
         self.places = {topic: Offsets(client, topic, group) for topic in self.topics}
         self.queues: dict[TopicPartition, Queue] = {}
         self.set_back: set[TopicPartition] = set()
+        self.uncommitted: dict[TopicPartition, int] = {}  # where an administrator has set queues that we read from there
         deadline = client.deadline(options.timeout)
         for topic in self.topics:
             if topic not in optional:
@@ -90,11 +91,15 @@ class Sharing:
         lost = frozenset(self.queues.keys() - share.keys())
         for key in lost:
             self._drop(key)
-        for key, queue in share.items():
-            if key not in self.queues:
-                offset, earliest = self._begin(key, queue, deadline)
-                self.fetcher.add(key[0], queue, offset, earliest=earliest)
-            self.queues[key] = queue
+        try:
+            for key, queue in share.items():
+                if key not in self.queues:
+                    offset, earliest = self._begin(key, queue, deadline)
+                    self.fetcher.add(key[0], queue, offset, earliest=earliest)
+                self.queues[key] = queue
+        except BaseException:
+            self.member.look_again()  # not all of our queues are read yet
+            raise
         return lost
 
     def _drop(self, key: TopicPartition) -> None:
@@ -119,26 +124,36 @@ class Sharing:
                 return offset, False
             else:
                 raise OptionError(f"{given!r} is no position of RocketMQ", topic=topic)
-        if not isinstance(start, Earliest) and queue.address is not None:
-            self.places[topic].catch_up(queue.address, deadline)
+        if not isinstance(start, Earliest):
+            self.places[topic].all_shown([queue], deadline)
         offset = self.places[topic].of(queue, start, deadline)
         if not isinstance(start, Earliest):
             offsets.commit(topic, queue, offset, deadline)
         return offset, isinstance(start, Earliest)
 
+    def where(self, at: Earliest | Latest | AtTime, deadline: float) -> dict[TopicPartition, int]:
+        """The offsets that `at` means in our queues of the topics asked for."""
+        ours = self.asked_for()
+        if not isinstance(at, Earliest):
+            self.places[self.retry_topic].all_shown(ours.values(), deadline)
+        return {key: self.places[key[0]].of(queue, at, deadline) for key, queue in ours.items()}
+
     def settle(self, deadline: float) -> frozenset[TopicPartition]:
         """Rebalance if it is due; go where an administrator has set the group."""
-        if not self.member.due:
+        if not self.member.due and not self.uncommitted:
             return frozenset()
         deadline = max(deadline, time.monotonic() + LEAST)
-        lost = self.rebalance(deadline)
-        resets = self.member.take_resets()
-        for key, queue in self.queues.items():
-            offset = resets.get((key[0], queue.broker, queue.queue_id))
-            if offset is not None:
-                self.fetcher.seek(key, offset)
-                self.set_back.add(key)
-                self.member.offsets.commit(key[0], queue, offset, deadline)
+        lost = self.rebalance(deadline) if self.member.due else frozenset()
+        for (topic, broker, queue_id), offset in self.member.take_resets().items():
+            for key, queue in self.queues.items():
+                if (key[0], queue.broker, queue.queue_id) == (topic, broker, queue_id):
+                    self.fetcher.seek(key, offset)
+                    self.set_back.add(key)
+                    self.uncommitted[key] = offset
+        for key, offset in list(self.uncommitted.items()):
+            if key in self.queues:
+                self.member.offsets.commit(key[0], self.queues[key], offset, deadline)
+            self.uncommitted.pop(key)
         return lost
 
     def take_set_back(self) -> set[TopicPartition]:
@@ -257,7 +272,7 @@ class RocketConsumer:
         """Records that poll has not handed out yet, by partition that is ours."""
         with self._only:
             deadline = time.monotonic() + timeout
-            ends = {key: self._sharing.places[key[0]].end(queue, deadline) for key, queue in self._sharing.asked_for().items()}
+            ends = self._sharing.where(LATEST, deadline)
             places = self._sharing.fetcher.positions()
             return {key: max(0, end - places[key]) for key, end in ends.items()}
 
@@ -288,7 +303,7 @@ class RocketConsumer:
                     raise OptionError(f"not assigned to this consumer: {sorted(missing)}")
                 found = {key: _offset(key, position) for key, position in where.items()}
             else:
-                found = {key: sharing.places[key[0]].of(queue, where, deadline) for key, queue in sharing.asked_for().items()}
+                found = sharing.where(where, deadline)
             for key, offset in found.items():
                 sharing.fetcher.seek(key, offset)
                 self._handed.pop(key, None)

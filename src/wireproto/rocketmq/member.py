@@ -105,15 +105,19 @@ class Member:
         body = HeartbeatData(self.id, (), {self.group: self.subscriptions()}).encode()
         problem: WireprotoError | None = None
         known = 0
-        for address in self._masters(deadline):
-            try:
-                conn = self._client.connection(address, deadline, self.id)
-                conn.route(REQUESTS, self._box)
-                self._connections[address] = conn
-                self._client.invoke(address, HeartBeatRequest(), body, deadline=deadline, purpose=self.id)
-                known += 1
-            except TransportError as error:
-                problem = error
+        try:
+            for address in self._masters(deadline):
+                try:
+                    conn = self._client.connection(address, deadline, self.id)
+                    conn.route(REQUESTS, self._box)
+                    self._connections[address] = conn
+                    self._client.invoke(address, HeartBeatRequest(), body, deadline=deadline, purpose=self.id)
+                    known += 1
+                except TransportError as error:
+                    problem = error
+        finally:
+            if self.closed:  # meanwhile, by the owner: what the worker has dialled since must not keep us in the group
+                self._hang_up()
         if problem is not None and not known:
             raise problem
 
@@ -160,9 +164,15 @@ class Member:
         self._client.unwatch(self)
         if not self.left:
             self.unregister(deadline)
-        for conn in self._connections.values():
-            self._client.pool.drop(conn, "the consumer was closed")
+        self._hang_up()
         self._box.close()
+
+    def _hang_up(self) -> None:
+        """Close our connections; brokers forget a member with its connection."""
+        for address, known in list(self._connections.items()):
+            for conn in (known, self._client.peek(address, self.id)):
+                if conn is not None:
+                    self._client.pool.drop(conn, "the consumer was closed")
 
     # pushes ------------------------------------------------------------------------------------------------------------------------
 
@@ -215,6 +225,10 @@ class Member:
     def due(self) -> bool:
         """Whether the share must be computed anew."""
         return self._due or self.left or bool(self._resets) or time.monotonic() >= self._next_look
+
+    def look_again(self) -> None:
+        """The owner could not take all of its share: it stays due."""
+        self._due = True
 
     def share(self, deadline: float) -> dict[Key, Queue]:
         """The queues that are ours now.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -120,6 +120,11 @@ class Offsets:
             self._client.pause(wait)
             wait = min(0.2, wait * 2)
 
+    def all_shown(self, queues: Iterable[Queue], deadline: float) -> None:
+        """Wait until these queues hold everything that is acknowledged now."""
+        for address in {queue.address for queue in queues if queue.address}:
+            self._client.retry(partial(self.catch_up, address, deadline), deadline)
+
     def at_time(self, queue: Queue, ms: int, deadline: float) -> int:
         """The first message stored at or after a time; the end when there is none yet."""
         low, high = self.first(queue, deadline), self.end(queue, deadline)
@@ -166,8 +171,7 @@ class Offsets:
             return {key: self._given(route, key, position) for key, position in at.items()}
         queues = route.readable()
         if not isinstance(at, Earliest):
-            for address in {queue.address for queue in queues if queue.address}:
-                self._client.retry(partial(self.catch_up, address, deadline), deadline)
+            self.all_shown(queues, deadline)
         return {(self._topic, queue.partition): self.of(queue, at, deadline) for queue in queues}
 
     def of(self, queue: Queue, at: Earliest | Latest | AtTime, deadline: float) -> int:

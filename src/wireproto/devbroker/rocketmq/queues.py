@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from bisect import bisect_right
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ...rocketmq import fastjson
 from ...rocketmq import messages as m
 from ..log import PartitionLog, wait_for_append
 from . import stored
@@ -28,12 +30,14 @@ class Queues:
 
     Attributes:
         topics: name to {"queues", "perm"}; kept with the store.
+        held: where each queue seems to end while `hold` is in force: real brokers acknowledge before their queues show a message.
     """
 
     def __init__(self, side: RocketMQSide) -> None:
         self._side = side
         self.topics: dict[str, dict[str, Any]] = side.store.facts.setdefault("topics", {})
-        self._commit = 0
+        self._commit = self._shown = 0
+        self.held: dict[tuple[str, int], int] | None = None
         self._places: list[tuple[int, str, int, int]] = []  # commit-log offset, topic, queue, queue offset
         for topic in side.store.topics:
             for queue, log in side.store.partitions(topic).items():
@@ -69,6 +73,23 @@ class Queues:
         offset, place = log.end, self._place(message.topic, queue, log.end, size)
         log.append(stored.encode(message, queue, offset, place, now, self._side.broker_host), timestamp=now)
         return offset, place
+
+    def hold(self) -> None:
+        """From now on queues do not show what is stored, though it is acknowledged, until `show`."""
+        self._shown = self._commit
+        self.held = {(topic, queue): log.end for topic in self.topics for queue, log in self._side.store.partitions(topic).items()}
+
+    def show(self) -> None:
+        """Show everything."""
+        self.held = None
+
+    def end(self, topic: str, queue: int, log: PartitionLog) -> int:
+        """Where a queue ends for those who ask."""
+        return log.end if self.held is None else self.held.get((topic, queue), log.start)
+
+    def progress(self) -> tuple[int, int]:
+        """Bytes of the log, and how many of them the queues do not show yet."""
+        return self._commit, 0 if self.held is None else self._commit - self._shown
 
     def at(self, commit_offset: int) -> bytes | None:
         """The stored message at a place in the commit log."""
@@ -126,21 +147,22 @@ async def pull(request: Request) -> Reply:
         return refuse(1, f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}]")
     if header.sys_flag & 1:
         side.groups.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
-    offset = header.queue_offset
-    if log.start <= offset == log.end and header.sys_flag & 2:
+    offset, end = header.queue_offset, partial(side.queues.end, header.topic, header.queue_id, log)
+    if log.start <= offset == end() and header.sys_flag & 2:
         limit = min(header.suspend_timeout_millis, 60_000) / 1000
-        await wait_for_append([log], lambda: log.end > offset, limit)
+        await wait_for_append([log], lambda: end() > offset, limit)
     code, after, bodies = 0, offset, []
-    if not log.start <= offset <= log.end:
-        code, after = PULL_OFFSET_MOVED, log.start if offset < log.start else log.end
+    if not log.start <= offset <= end():
+        code, after = PULL_OFFSET_MOVED, log.start if offset < log.start else end()
     else:
         entries = log.read(offset, MAX_PULL_BYTES, max_entries=max(min(header.max_msg_nums, MAX_PULL), 1))
+        entries = [entry for entry in entries if entry.end <= end()]
         after = entries[-1].end if entries else offset
         wanted = tags(header.subscription if header.sys_flag & 4 else side.groups.subscription(header.consumer_group, header.topic))
         bodies = [entry.data for entry in entries if wanted is None or tag_of(entry.data) in wanted]
         if not bodies:
             code = PULL_RETRY if entries else PULL_NOT_FOUND
-    ext = m.PullMessageResponse(suggest_which_broker_id=0, next_begin_offset=after, min_offset=log.start, max_offset=log.end).to_ext()
+    ext = m.PullMessageResponse(suggest_which_broker_id=0, next_begin_offset=after, min_offset=log.start, max_offset=end()).to_ext()
     return Reply(code, {0: "FOUND", PULL_NOT_FOUND: "no message"}.get(code, "moved"), ext, b"".join(bodies))
 
 
@@ -158,7 +180,14 @@ def tag_of(data: bytes) -> str | None:
 
 async def max_offset(request: Request) -> Reply:
     """Code 30."""
-    return _offset(request, m.GetMaxOffsetResponse, lambda log: log.end)
+    header = request.header
+    return _offset(request, m.GetMaxOffsetResponse, lambda log: request.side.queues.end(header.topic, header.queue_id, log))
+
+
+async def runtime_info(request: Request) -> Reply:
+    """Code 28: how far the log and the queues are."""
+    end, behind = request.side.queues.progress()
+    return Reply(body=fastjson.dumps({"table": {"commitLogMaxOffset": str(end), "dispatchBehindBytes": str(behind)}}))
 
 
 async def min_offset(request: Request) -> Reply:

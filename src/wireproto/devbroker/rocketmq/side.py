@@ -33,6 +33,7 @@ COMMANDS: dict[int, tuple[str, Handler]] = {
     14: ("QueryConsumerOffset", groups.query_offset),
     15: ("UpdateConsumerOffset", groups.update_offset),
     17: ("UpdateAndCreateTopic", queues.create_topic),
+    28: ("GetBrokerRuntimeInfo", queues.runtime_info),
     29: ("SearchOffsetByTimestamp", queues.search_offset),
     30: ("GetMaxOffset", queues.max_offset),
     31: ("GetMinOffset", queues.min_offset),
@@ -87,6 +88,13 @@ class RocketMQSide(Side):
         """Where the broker listens; part of message ids."""
         host, _, port = self.address("broker").rpartition(":")
         return host, int(port)
+
+    def hold_queues(self) -> None:
+        """Acknowledge what comes, and show none of it in the queues, until `show_queues`."""
+        self.queues.hold()
+
+    def show_queues(self) -> None:
+        self.queues.show()
 
     def pick(self, count: int) -> int:
         """A queue for a send that leaves the choice to the broker."""

@@ -1,0 +1,151 @@
+"""RocketMQ's roles where brokers are late and threads cross: queues that show a record after its receipt, commands without an answer."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import wireproto
+from wireproto.devbroker import DevBroker
+from wireproto.errors import TimedOut
+from wireproto.position import LATEST, LogOffset
+from wireproto.rocketmq.client import RocketClient
+from wireproto.rocketmq.codes import PullOffsetMoved
+from wireproto.rocketmq.consumer import RocketConsumer
+from wireproto.rocketmq.messages import HeartBeatRequest
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[DevBroker]:
+    with DevBroker(["rocketmq"], auto_create=False) as started:
+        yield started
+
+
+@pytest.fixture
+def client(broker: DevBroker) -> Iterator[RocketClient]:
+    """Looks at the members of a group when it is called, and not again within the test."""
+    with wireproto.connect(broker.url("rocketmq"), rebalance_interval=300.0) as opened:
+        yield opened
+        broker.call("rocketmq", "show_queues")
+        broker.faults("rocketmq").clear()
+
+
+@pytest.fixture
+def topic(client: RocketClient) -> str:
+    name = f"races-{next(_numbers)}"
+    client.admin().create_topic(name, partitions=2)
+    return name
+
+
+def put(client: RocketClient, topic: str, count: int, start: int = 0) -> list[LogOffset]:
+    """So many numbered records, queue by turn; their places as acknowledged."""
+    with client.producer(topic) as out:
+        receipts = [out.send(b"%d" % n, partition=n % 2) for n in range(start, start + count)]
+        return [receipt.position(30.0) for receipt in receipts]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize("moved", ["error", "earliest", "latest"])
+def test_a_place_that_is_acknowledged_is_waited_for(broker: DevBroker, client: RocketClient, topic: str, moved: str) -> None:
+    """A broker says "no such offset" of a record that its queue does not show yet: it is neither gone nor to be passed over."""
+    broker.call("rocketmq", "hold_queues")
+    place = put(client, topic, 20)[16]
+    with client.reader(topic, start=place, on_moved=moved) as reader:
+        for seconds in (0.0, 0.05, 0.3):
+            assert reader.poll(seconds) is None
+        broker.call("rocketmq", "show_queues")
+        batch = None
+        deadline = time.monotonic() + 60
+        while batch is None and time.monotonic() < deadline:
+            batch = reader.poll(0.5)
+        assert batch is not None
+        assert batch.values() == [b"16", b"18"]
+
+
+def test_a_place_that_never_was_is_told(client: RocketClient, topic: str) -> None:
+    put(client, topic, 4)
+    with client.reader(topic, start=LogOffset(topic, 0, 1000)) as reader:
+        for _ in range(2):
+            with pytest.raises(PullOffsetMoved, match="holds 0 up to 2"):
+                reader.poll(30.0)
+    with client.reader(topic, start=LogOffset(topic, 0, 1000), on_moved="earliest") as reader:
+        assert reader.poll(30.0).values() == [b"0", b"2"]
+
+
+def test_a_consumer_s_latest_lies_behind_what_is_acknowledged(broker: DevBroker, client: RocketClient, topic: str) -> None:
+    with client.consumer(topic, f"g-{topic}") as consumer:
+        broker.call("rocketmq", "hold_queues")
+        put(client, topic, 4)
+        for ask in (lambda: consumer.seek(LATEST, timeout=0.2), lambda: consumer.lag(timeout=0.2)):
+            with pytest.raises(TimedOut):
+                ask()
+        broker.call("rocketmq", "show_queues")
+        assert sorted(consumer.lag().values()) == [2, 2]
+        consumer.seek(LATEST)
+        assert sorted(consumer.lag().values()) == [0, 0]
+
+
+def drained(consumer: RocketConsumer, count: int) -> list[bytes]:
+    found: list[bytes] = []
+
+    def more() -> bool:
+        batch = consumer.poll(0.3)
+        found.extend(batch.values() if batch is not None else [])
+        return len(found) >= count
+
+    until(more)
+    return sorted(found)
+
+
+def test_all_queues_are_set_back_though_a_commit_is_not_answered(broker: DevBroker, client: RocketClient, topic: str) -> None:
+    put(client, topic, 6)
+    with client.consumer(topic, f"g-{topic}") as consumer:
+        assert len(drained(consumer, 6)) == 6
+        consumer.commit()
+        broker.faults("rocketmq").drop("UpdateConsumerOffset")
+        consumer._sharing.member.reset({(topic, queue.broker, queue.queue_id): 1 for queue in consumer._sharing.asked_for().values()})
+        assert drained(consumer, 4) == [b"2", b"3", b"4", b"5"]
+        assert {place.offset for place in consumer.committed().values()} == {1}
+        consumer.commit()
+        assert {place.offset for place in consumer.committed().values()} == {3}
+
+
+def test_queues_that_come_are_read_though_the_first_look_at_one_failed(broker: DevBroker, client: RocketClient, topic: str) -> None:
+    group = f"g-{topic}"
+    with client.consumer(topic, group) as first:
+        with client.consumer(topic, group) as second:
+            until(lambda: (first.poll(0.1), second.poll(0.1), len(first.assignment) == len(second.assignment) == 1)[2])
+        broker.faults("rocketmq").drop("QueryConsumerOffset")
+        until(lambda: (first.poll(0.1), len(first.assignment) == 2)[1])
+
+
+def test_a_heartbeat_that_crosses_with_close_leaves_no_member(client: RocketClient, topic: str, monkeypatch: Any) -> None:
+    consumer = client.consumer(topic, f"g-{topic}")
+    begun, go, invoke = threading.Event(), threading.Event(), client.invoke
+
+    def late(address: str, message: Any, *more: Any, **named: Any) -> Any:
+        if isinstance(message, HeartBeatRequest):
+            begun.set()
+            assert go.wait(60)
+        return invoke(address, message, *more, **named)
+
+    monkeypatch.setattr(client, "invoke", late)
+    beating = threading.Thread(target=consumer._sharing.member._beat_in_worker)
+    beating.start()
+    assert begun.wait(60)
+    consumer.close()
+    go.set()
+    beating.join(60)
+    until(lambda: client.admin().describe_group(f"g-{topic}").members == ())
