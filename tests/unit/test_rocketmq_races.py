@@ -15,7 +15,7 @@ from wireproto.devbroker import DevBroker
 from wireproto.errors import TimedOut
 from wireproto.position import LATEST, LogOffset
 from wireproto.rocketmq.client import RocketClient
-from wireproto.rocketmq.codes import PullOffsetMoved
+from wireproto.rocketmq.codes import PullOffsetMoved, TopicNotExist
 from wireproto.rocketmq.consumer import RocketConsumer
 from wireproto.rocketmq.messages import HeartBeatRequest
 
@@ -149,3 +149,31 @@ def test_a_heartbeat_that_crosses_with_close_leaves_no_member(client: RocketClie
     go.set()
     beating.join(60)
     until(lambda: client.admin().describe_group(f"g-{topic}").members == ())
+
+
+@pytest.mark.parametrize("role", ["consumer", "queue"])
+def test_a_topic_that_the_name_servers_do_not_know_for_a_while_is_waited_for(
+    broker: DevBroker, client: RocketClient, topic: str, role: str
+) -> None:
+    """They forget the topics of a broker that is away."""
+    seconds = {"rebalance_interval": 0.05, "recovery_timeout": 600.0}
+    put(client, topic, 2)
+    with wireproto.connect(broker.url("rocketmq"), route_age=0.05) as other:
+        opened = getattr(other, role)(topic, f"g-{topic}", **seconds)
+        take = opened.poll if role == "consumer" else opened.receive
+        until(lambda: take(0.2) is not None)
+        client.admin().delete_topic(topic)
+        begun = time.monotonic()
+        while time.monotonic() < begun + 0.5:
+            take(0.05)
+        client.admin().create_topic(topic, partitions=2)
+        put(client, topic, 8, 100)
+        until(lambda: take(0.2) is not None)
+
+
+def test_a_topic_that_is_gone_for_good_is_told(broker: DevBroker, client: RocketClient, topic: str) -> None:
+    with wireproto.connect(broker.url("rocketmq"), route_age=0.05) as other:
+        consumer = other.consumer(topic, f"g-{topic}", rebalance_interval=0.05, recovery_timeout=0.3)
+        client.admin().delete_topic(topic)
+        with pytest.raises(TopicNotExist):
+            until(lambda: consumer.poll(0.1) is not None)

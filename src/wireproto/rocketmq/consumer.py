@@ -20,6 +20,7 @@ from wireproto.errors import OptionError, Revoked, TransportError, WireprotoErro
 from wireproto.position import LATEST, AtTime, Earliest, Latest, LogOffset, Position, TopicPartition, Where
 
 from .asked import Standing
+from .codes import TopicNotExist
 from .fetch import Fetched, Fetcher
 from .member import Member
 from .reader import OneThread
@@ -54,6 +55,7 @@ class Sharing:
         self.places = {topic: Offsets(client, topic, group) for topic in self.topics}
         self.queues: dict[TopicPartition, Queue] = {}
         self.set_back: set[TopicPartition] = set()
+        self.missing_since: float | None = None
         self.uncommitted: dict[TopicPartition, int] = {}  # where an administrator has set queues that we read from there
         deadline = client.deadline(options.timeout)
         for topic in self.topics:
@@ -156,6 +158,22 @@ class Sharing:
             self.uncommitted.pop(key)
         return lost
 
+    def try_settle(self, deadline: float) -> bool:
+        """The same; False when the brokers cannot be asked now. A broker that is away takes its topics out of the name servers."""
+        try:
+            self.settle(deadline)
+        except TransportError:
+            return False
+        except TopicNotExist:
+            now = time.monotonic()
+            self.missing_since = self.missing_since or now
+            if now - self.missing_since > self.options.recovery_timeout:
+                self.missing_since = None
+                raise
+            return False
+        self.missing_since = None
+        return True
+
     def take_set_back(self) -> set[TopicPartition]:
         """Queues that were set back or forth since the last call: what was handed out of them counts no more."""
         found, self.set_back = self.set_back, set()
@@ -165,9 +183,7 @@ class Sharing:
         """The next batch of our queues, rebalancing where due; None when none came in time."""
         self.member.polled()
         while True:
-            try:
-                self.settle(deadline)
-            except TransportError:
+            if not self.try_settle(deadline):
                 if time.monotonic() >= deadline:
                     return None
                 self.client.pause(min(0.2, max(0.0, deadline - time.monotonic())))

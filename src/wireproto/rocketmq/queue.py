@@ -12,7 +12,6 @@ Belongs to one thread at a time.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from wireproto.errors import Revoked, TransportError, UsageError
+from wireproto.errors import Revoked, UsageError
 from wireproto.position import EARLIEST, TopicPartition
 from wireproto.records import Delivery
 
@@ -97,8 +96,7 @@ class RocketQueueConsumer:
         """The next message, or None when none came within `timeout`, or `max_unacked` are in hand."""
         with self._only:
             deadline = time.monotonic() + timeout
-            with contextlib.suppress(TransportError):  # the brokers' turn; what is at hand needs none
-                self._sharing.settle(deadline)
+            self._sharing.try_settle(deadline)  # the brokers' turn; what is at hand needs none
             self._forget()
             while len(self._held) < self.options.max_unacked:
                 if self._ready:
