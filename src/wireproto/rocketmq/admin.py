@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from wireproto.errors import OptionError, TimedOut, TransportError
+from wireproto.errors import BrokerError, OptionError, TimedOut, TransportError
 from wireproto.position import LATEST, LogOffset, Position, TopicPartition, Where
 from wireproto.records import GroupInfo, GroupMember, PartitionInfo, TopicInfo
 
@@ -29,6 +29,7 @@ from .messages import (
     GetAllTopicListFromNameserverRequest,
     GetConsumerConnectionListRequest,
     GetMaxOffsetRequest,
+    GetTopicStatsInfoRequest,
     UpdateAndCreateTopicRequest,
 )
 from .reader import READERS_GROUP
@@ -159,11 +160,33 @@ class RocketAdmin:
         route = self._client.route(topic, deadline, fresh=True)
         for address in route.masters:
             self._client.retry(partial(self._client.invoke, address, DeleteTopicInBrokerRequest(topic=topic), deadline=deadline), deadline)
+        self._unlist(topic, deadline)
+        self._client.routes.forget(topic)
+        self._await(lambda: self._gone(topic, route.masters, deadline), deadline, f"the topic {topic} is still there")
+        self._client.routes.forget(topic)
+
+    def _unlist(self, topic: str, deadline: float) -> None:
         for address in self._client.names.all():
             self._client.invoke(address, DeleteTopicInNamesrvRequest(topic=topic), deadline=deadline)
-        self._client.routes.forget(topic)
-        self._await(lambda: not self._exists(topic, deadline), deadline, f"the topic {topic} is still there")
-        self._client.routes.forget(topic)
+
+    def _gone(self, topic: str, masters: Sequence[str], deadline: float) -> bool:
+        """Whether it is in no route any more; asks for that once more where no broker has it.
+
+        Trap: a broker's list of its topics that was on its way over the deletion puts the topic back for good: name servers take nothing
+        out of their tables because a later list has it not.
+        """
+        if not self._exists(topic, deadline):
+            return True
+        for address in masters:
+            try:
+                self._client.invoke(address, GetTopicStatsInfoRequest(topic=topic), deadline=deadline)
+            except TopicNotExist:
+                continue
+            except BrokerError:
+                pass  # it will not tell
+            return False
+        self._unlist(topic, deadline)
+        return False
 
     def positions(self, topic: str, at: Where = LATEST, *, timeout: float = 30.0) -> dict[TopicPartition, Position]:
         """Where EARLIEST, LATEST or AtTime lie now in each partition. LATEST is the place after the last record."""

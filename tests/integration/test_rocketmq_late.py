@@ -1,0 +1,58 @@
+"""What RocketMQ's servers do after they have answered: queues fill up behind the receipts, lists of topics cross with a deletion."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import wireproto
+from brokers import RocketMQ
+from wireproto.position import LogOffset
+from wireproto.rocketmq.codes import PullOffsetMoved, TopicNotExist
+from wireproto.rocketmq.messages import DeleteTopicInNamesrvRequest, RegisterTopicInNamesrvRequest
+
+_numbers = itertools.count()
+both_lines = pytest.mark.parametrize("broker", ["rocketmq-4.9.7", "rocketmq-5.5.0"], indirect=True)
+
+
+@both_lines
+def test_a_reader_may_begin_at_any_receipt(broker: RocketMQ) -> None:
+    """In some of so many turns its queue does not show the record yet, and the broker says that there is no such offset."""
+    topic = f"late-{next(_numbers)}"
+    with wireproto.connect(broker.url) as client:
+        client.admin().create_topic(topic)
+        with client.producer(topic) as producer:
+            for turn in range(60):
+                values = [b"%d:%d" % (turn, n) for n in range(300)]
+                place = producer.send_batch(pa.record_batch({"value": values}), partition=0)[-1].position(30.0)
+                with client.reader(topic, start=place) as reader:
+                    batch = reader.poll(30.0)
+                    assert batch is not None
+                    assert batch.values() == values[-1:]
+        with client.reader(topic, start=LogOffset(topic, 0, 1 << 40)) as reader, pytest.raises(PullOffsetMoved):
+            reader.poll(30.0)
+
+
+@pytest.mark.parametrize("broker", ["rocketmq-5.5.0"], indirect=True)  # 4.9's name servers take no topic alone
+def test_a_topic_that_comes_back_over_its_deletion_is_deleted_again(broker: RocketMQ, monkeypatch: Any) -> None:
+    topic, crossed = f"late-{next(_numbers)}", []
+    queue = {"brokerName": "broker-a", "perm": 6, "readQueueNums": 1, "writeQueueNums": 1, "topicSysFlag": 0}
+    with wireproto.connect(broker.url) as client:
+        client.admin().create_topic(topic)
+        invoke = client.invoke
+
+        def crossing(address: str, message: Any, *more: Any, **named: Any) -> Any:
+            reply = invoke(address, message, *more, **named)
+            if isinstance(message, DeleteTopicInNamesrvRequest) and not crossed:
+                crossed.append(client.request(RegisterTopicInNamesrvRequest(topic=topic), body={"queueDatas": [queue]}))
+                assert client.admin().describe_topic(topic).partitions
+            return reply
+
+        monkeypatch.setattr(client, "invoke", crossing)
+        client.admin().delete_topic(topic)
+        assert crossed
+        with pytest.raises(TopicNotExist):
+            client.admin().describe_topic(topic)
