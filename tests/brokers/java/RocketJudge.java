@@ -142,7 +142,7 @@ public class RocketJudge {
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
         consumer.start();
-        if (!left.await(100, TimeUnit.SECONDS)) System.exit(3);
+        if (!left.await(300, TimeUnit.SECONDS)) System.exit(3);  // longer than whoever started it waits
         consumer.shutdown();
     }
 
