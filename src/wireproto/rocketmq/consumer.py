@@ -110,6 +110,8 @@ class Sharing:
 
     def _begin(self, key: TopicPartition, queue: Queue, deadline: float) -> tuple[int, bool]:
         topic, offsets = key[0], self.member.offsets
+        if key in self.uncommitted:
+            return self.uncommitted[key], False
         committed = offsets.committed(topic, queue, deadline)
         if committed is not None:
             return committed, False

@@ -16,11 +16,11 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from wireproto.errors import BrokerError, OptionError, TimedOut, Truncated
+from wireproto.errors import AuthError, BrokerError, OptionError, TimedOut, Truncated
 from wireproto.position import AtTime, Earliest, Latest, LogOffset, Position, TopicPartition, Where
 
 from .bodies import runtime_info
-from .codes import BrokerNotExist, NoPermission, RequestCodeNotSupported
+from .codes import BrokerNotExist, RequestCodeNotSupported
 from .messages import (
     GetBrokerRuntimeInfoRequest,
     GetMaxOffsetRequest,
@@ -93,14 +93,14 @@ class Offsets:
     def catch_up(self, address: str, deadline: float) -> None:
         """Wait until the queues of a broker hold everything that its log holds now. A broker that will not tell is taken as it is.
 
-        Trap: in their first second 4.9's brokers answer 28 with SYSTEM_ERROR, for want of samples to tell; others may refuse it for ever.
+        Trap: in their first second brokers answer 28 with SYSTEM_ERROR, for want of samples to tell; others may refuse it for ever.
         """
         goal, wait = -1, 0.005
         patience = time.monotonic() + STARTING
         while True:
             try:
                 reply = self._client.invoke(address, GetBrokerRuntimeInfoRequest(), deadline=deadline)
-            except (NoPermission, RequestCodeNotSupported):
+            except (AuthError, RequestCodeNotSupported):
                 return
             except BrokerError:
                 if time.monotonic() + AGAIN >= min(patience, deadline):
