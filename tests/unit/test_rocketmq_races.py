@@ -16,7 +16,7 @@ from wireproto.errors import TimedOut
 from wireproto.position import LATEST, LogOffset
 from wireproto.rocketmq.client import RocketClient
 from wireproto.rocketmq.codes import PullOffsetMoved, TopicNotExist
-from wireproto.rocketmq.consumer import RocketConsumer
+from wireproto.rocketmq.consumer import LEAST, RocketConsumer
 from wireproto.rocketmq.messages import HeartBeatRequest
 
 _numbers = itertools.count()
@@ -177,3 +177,16 @@ def test_a_topic_that_is_gone_for_good_is_told(broker: DevBroker, client: Rocket
         client.admin().delete_topic(topic)
         with pytest.raises(TopicNotExist):
             until(lambda: consumer.poll(0.1) is not None)
+
+
+def test_a_share_is_taken_by_polls_shorter_than_a_connection_takes(broker: DevBroker, client: RocketClient, topic: str) -> None:
+    """Over a long way, with TLS, a connection takes longer than a rebalance within a short poll may."""
+    group = f"g-{topic}"
+    with client.consumer(topic, group) as first:
+        with client.consumer(topic, group) as second:
+            until(lambda: (first.poll(0.1), second.poll(0.1), len(first.assignment) == len(second.assignment) == 1)[2])
+        main = client.peek(broker.address("rocketmq", "broker"))
+        assert main is not None
+        broker.faults("rocketmq").delay("HeartBeat", LEAST * 2, times=-1)
+        client.pool.drop(main)
+        until(lambda: (first.poll(0.1), len(first.assignment) == 2)[1])

@@ -231,13 +231,14 @@ class RocketClient(ClientBase[RocketOptions]):
         deadline: float,
         purpose: str = "main",
         accept: Collection[int] = (),
+        patience: float = 0.0,
     ) -> Reply:
-        """Send a command to ``host:port`` and wait for the reply, once.
+        """Send a command to ``host:port`` and wait for the reply, once. patience: see `Pool.get`.
 
         Raises:
             TransportError: not there, lost or too late. BrokerError: its code, unless in `accept`.
         """
-        conn = self.connection(address, deadline, purpose)
+        conn = self.connection(address, deadline, purpose, patience)
         call = self.submit(conn, message, body, timeout_at=deadline)
         name = type(message).NAME
         try:

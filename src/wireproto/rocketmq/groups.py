@@ -52,7 +52,8 @@ class GroupOffsets:
         def attempt() -> int | None:
             address = self.address(topic, queue, deadline)
             try:
-                offset = int(self._client.invoke(address, message, deadline=deadline).message.offset)
+                patience = self._client.options.connect_timeout  # a member that polls briefly takes its share by and by
+                offset = int(self._client.invoke(address, message, deadline=deadline, patience=patience).message.offset)
             except QueryNotFound:
                 return None
             if offset > 0:
