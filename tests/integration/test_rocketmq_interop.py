@@ -101,7 +101,7 @@ def test_batches_that_we_write_java_reads(broker: RocketMQ, topic: str, header: 
             places = [receipt.position() for receipt in receipts]
         commands = len({receipt.sequence for receipt in receipts})
         ours = read_all(client, topic)
-    assert 32 <= commands < 100, "eight timestamps over four queues, and what waited when a command was answered; four records each at least"
+    assert 32 <= commands < 100, "eight timestamps over four queues, and what waited when one was answered; four records each at least"
     found = {(item["queue"], item["offset"]): item for item in judge(broker, "pull", topic)}
     assert len(found) == 400
     for number, place in enumerate(places):
