@@ -104,9 +104,9 @@ def unpack(name: str, data: Data, limit: int = DEFAULT_LIMIT, size: int | None =
             raise DecompressionError(f"{name}: declared size {size} is outside 0..{limit}")
         limit = size
     if name == "none":
-        plain: Plain = bytes(data) if len(data) <= limit else b""
         if len(data) > limit:
             raise DecompressionError(f"none: {len(data)} bytes, more than the limit of {limit}")
+        plain: Plain = bytes(data)
     else:
         if name not in _decompressors:
             _load(name)

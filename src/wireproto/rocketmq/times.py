@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 HEAD = 48
 """Bytes of a stored message before its born host: size, magic, CRC, queue, flag, two offsets, sysFlag at 36, born time."""
-
-
 STARTING = 5.0
 """Seconds that a broker which fails to tell how far it is may need until it can."""
 AGAIN = 0.1
