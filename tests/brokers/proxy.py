@@ -12,6 +12,7 @@
         proxy.refuse()         # the port is closed: connections are refused, open ones are reset
         proxy.cut_after(100)   # reset as soon as so many more bytes went down to the client
         proxy.heal()           # all passes again, delayed bytes too
+        seen = proxy.record("kafka")    # frames of connections made from now on, decoded: wireproto.devbroker.recording
 
 One thread over all connections. Directions: "up" is client to broker, "down" broker to client. Works with whatever protocol; TLS too.
 """
@@ -30,9 +31,13 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Self
 
+from wireproto._codec import Framer
+from wireproto.devbroker.recording import Recording
+
 from . import ports
 
 _CHUNK = 1 << 16
+_FRAME = 256 << 20  # bytes of a frame that is recorded
 _ROOM = 1 << 18  # bytes held for one direction before its source is no longer read
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER on, 0 s: close sends RST
 
@@ -46,6 +51,7 @@ class _Flow:
         self.held = 0
         self.ended = False  # the source sent its end
         self.finished = False  # and the sink was told
+        self.framers: list[tuple[Recording, Framer]] = []  # who is told of the frames that pass
 
 
 def _all_moved(outcomes: Iterable[bool]) -> bool:
@@ -54,9 +60,18 @@ def _all_moved(outcomes: Iterable[bool]) -> bool:
 
 
 class _Link:
-    def __init__(self, client: socket.socket, server: socket.socket) -> None:
+    def __init__(self, client: socket.socket, server: socket.socket, recordings: Iterable[Recording] = ()) -> None:
         self.client, self.server = client, server
         self.flows = (_Flow(client, server, "up"), _Flow(server, client, "down"))
+        for flow in self.flows:
+            flow.framers = [(recording, Framer(_FRAME)) for recording in recordings]
+
+    def passed(self, flow: _Flow, data: bytes) -> None:
+        """Tell the recordings of the frames that these bytes complete."""
+        for recording, framer in flow.framers:
+            framer.feed(data)
+            while (frame := framer.next()) is not None:
+                recording.note(self, flow.name == "up", frame)
 
     def close(self, reset: bool) -> None:
         for sock in (self.client, self.server):
@@ -79,6 +94,7 @@ class FaultProxy:
         self._refusing = self._ended = False
         self.connections = 0
         self.passed = {"up": 0, "down": 0}
+        self._recordings: list[Recording] = []
         self._lock = threading.Lock()
         self._jobs: collections.deque[Callable[[], None]] = collections.deque()
         self._wake_in, self._wake_out = os.pipe()
@@ -107,6 +123,12 @@ class FaultProxy:
         head, _, query = url.partition("?")
         led = re.sub(r"(?<=[/,])[^/,]+:\d+", lambda found: self.through(found.group()), head)
         return led + ("?" + query if query else "")
+
+    def record(self, protocol: str) -> Recording:
+        """Keep the frames of connections that are made from now on; plain ones, not TLS."""
+        recording = Recording(protocol)
+        self._do(lambda: self._recordings.append(recording))
+        return recording
 
     def stall(self, direction: str = "both") -> None:
         self._set("stall", direction)
@@ -243,7 +265,7 @@ class FaultProxy:
                 self._accept(listener, target)
         for link in list(self._links):
             try:
-                alive = _all_moved(self._move(flow, events) for flow in link.flows)
+                alive = _all_moved(self._move(link, flow, events) for flow in link.flows)
             except OSError:
                 alive = False
             if link in self._links and (not alive or all(flow.finished for flow in link.flows)):
@@ -265,9 +287,9 @@ class FaultProxy:
         for sock in (client, server):
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._links.append(_Link(client, server))
+        self._links.append(_Link(client, server, self._recordings))
 
-    def _move(self, flow: _Flow, events: dict[int, int]) -> bool:
+    def _move(self, link: _Link, flow: _Flow, events: dict[int, int]) -> bool:
         """Read and write what is ready; False when the connection is to be reset."""
         if flow.finished or self._mode[flow.name] == "stall":
             return True
@@ -288,6 +310,8 @@ class FaultProxy:
             except BlockingIOError:
                 break
             self.passed[flow.name] += sent
+            if flow.framers and sent:
+                link.passed(flow, data[:sent])
             flow.held -= sent
             if flow.name == "down" and self._left is not None:
                 self._left -= sent

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from ..errors import Closed, OptionError, TimedOut
 from .faults import Faults
 from .log import Store
+from .recording import Recording
 from .sides import SIDES, side_class
 
 if TYPE_CHECKING:
@@ -126,6 +127,12 @@ class DevBroker:
         """The orders of one protocol; see `Faults`."""
         self._known(protocol)
         return self._faults[protocol]
+
+    def record(self, protocol: str) -> Recording:
+        """Keep every frame of a protocol from now on; call it before the clients that it is about connect. Not with `tls`."""
+        recording = Recording(protocol)
+        self._side(protocol).recordings.append(recording)
+        return recording
 
     def pause(self, protocol: str, *, abruptly: bool = True) -> None:
         """The broker goes away: its ports refuse connections, and those that are open are cut. Its data stays."""

@@ -118,6 +118,10 @@ class Connection(asyncio.Protocol):
     def send(self, *parts: Buffer, fault: Fault | None = None) -> None:
         """Write one frame made of `parts`, length prefix added; `fault` may drop, corrupt or cut it."""
         size = sum(memoryview(part).nbytes for part in parts)
+        if self.side.recordings:
+            frame = b"".join(parts)
+            for recording in self.side.recordings:
+                recording.note(self, False, frame)
         self.write(size.to_bytes(4, "big"), *parts, fault=fault)
 
     def write(self, *parts: Buffer, fault: Fault | None = None) -> None:
@@ -182,6 +186,8 @@ class Connection(asyncio.Protocol):
             while (frame := self._framer.next()) is not None:
                 self._frames.append(frame)
                 self._waiting_bytes += len(frame)
+                for recording in self.side.recordings:
+                    recording.note(self, True, frame)
         except WireprotoError as why:
             log.info("%s: %s: %s", self.side.protocol, self.peer, why)
             self.abort()

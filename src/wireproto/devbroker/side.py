@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from .faults import Faults
     from .log import Store
+    from .recording import Recording
 
 Streams = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -43,6 +44,7 @@ class Side:
         connections: those that are open now.
         listening: whether new connections are welcome.
         auto_create: whether a topic that does not exist is made by its first use, where the protocol has that.
+        recordings: whom to tell of each frame that passes.
     """
 
     protocol: ClassVar[str]
@@ -59,6 +61,7 @@ class Side:
         self._ports = dict(ports)
         self.listening = False
         self.auto_create = True
+        self.recordings: list[Recording] = []
 
     async def start(self) -> None:
         """Open the listeners. Called again after `pause`, with the same ports."""
