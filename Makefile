@@ -1,5 +1,6 @@
 # The verbs that people and CI call. `make` prepares .venv: extensions built in place, development tools, PySpark.
-# Needs CPython 3.11 to 3.13 with headers and venv, a C compiler, make, a JDK 17+; Maven for real brokers. No target needs root.
+# Needs CPython 3.11 to 3.13 with headers and venv, a C compiler, make, a JDK 17+; Maven for real brokers, valgrind and strace for the
+# gates. No target needs root, but for the bare system of `make nightly`.
 
 PYTHON ?= python3
 BROKERS ?= dev
@@ -8,18 +9,19 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export CC  # `cc`, whatever compiler that is here, and not the one that Python itself was built with; make CC=clang picks
 
 SOURCES := $(shell find src/wireproto -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi' -o -name 'crc.[ch]') setup.py
 
-.PHONY: all demo test table unit wire conformance bench fuzz soak spark-versions gen lint wheel clean
+.PHONY: all demo test table unit wire conformance bench fuzz soak spark-versions constraints gen lint wheel clean
 all: $(VENV)/ready
 
-# Dependencies: anew when pyproject.toml changes.
-$(VENV)/deps: pyproject.toml
+# Dependencies: anew when pyproject.toml changes, in the versions that constraints.txt pins.
+$(VENV)/deps: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 14) else "CPython 3.11 to 3.13 is needed; set PYTHON=")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install -q --upgrade 'pip>=25.1' 'setuptools>=77' wheel 'cython>=3.3,<4'
-	@$(BIN)/python -m pip install -q --no-build-isolation --group dev --group demo -e '.[arrow,spark]'
+	@$(BIN)/python -m pip install -q -c constraints.txt --upgrade 'pip>=25.1' 'setuptools>=77' wheel 'cython>=3.3,<4'
+	@$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation --group dev --group demo -e '.[arrow,spark]'
 	@touch $@
 
 # Extensions: in place, anew when a source changes.
@@ -58,6 +60,10 @@ soak: $(VENV)/ready
 # The Spark formats on PySpark 4.0 and 4.1, each in an environment of its own, and on a Spark Connect session of ours.
 spark-versions: $(VENV)/ready
 	@PYTHONPATH=src:tests $(BIN)/python -m spark.versions $(ARGS)
+
+# constraints.txt anew: what is missing or no longer fits; make constraints ARGS=--newest takes newer versions of all.
+constraints:
+	@$(PYTHON) tests/constraints.py $(ARGS)
 
 # A wheel and a source archive, tested in empty environments, in empty folders, on every CPython that is here.
 wheel: $(VENV)/ready
