@@ -11,7 +11,8 @@ if sys.platform == "win32":
 
 PARTS = "src/wireproto/_codec_parts"
 SANITIZE = os.environ.get("WIREPROTO_SANITIZE", "")  # "address,undefined" for the fuzz build
-FLAGS = ["-O3", "-fno-strict-aliasing", "-Wno-unused-function"]
+OPTIMISE = os.environ.get("WIREPROTO_OPTIMISE", "-O3")  # `make mutate` builds the engine often: -O1
+FLAGS = [OPTIMISE, "-fno-strict-aliasing", "-Wno-unused-function"]
 LINK: list[str] = []
 if SANITIZE:
     FLAGS = ["-O1", "-g", "-fno-omit-frame-pointer", f"-fsanitize={SANITIZE}"]

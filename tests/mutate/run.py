@@ -1,0 +1,115 @@
+"""One piece of a run: takes faults that a seed picks and that nothing is known of yet, and has them judged, for so many minutes.
+
+What it is: `Run`. Adapters and `net` by several workers, each with a copy of the tree; the engine, which must be built anew for each
+fault, in one copy of its own. May assume: the map is made. Must not: print more than progress. """
+
+from __future__ import annotations
+
+import itertools
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from . import sample
+from .cover import Map
+from .judge import Judge
+from .source import Mutant
+from .state import State
+from .tree import Tree
+
+SIZES = {"net": 20, "engine": 20}
+
+
+class Run:
+    """What one seed wants of some groups.
+
+    Args:
+        size: faults of an adapter beside those that are always in the sample; None: 60, and 20 of net and of the engine.
+    """
+
+    def __init__(
+        self, checkout: Path, state: State, tests: str, seed: int, groups: tuple[str, ...], size: int | None = None, full: bool = True
+    ) -> None:
+        self.checkout = checkout
+        self.state = state
+        self.tests = tests
+        self.seed = seed
+        self.size = size
+        self.full = full
+        found = sample.everything(checkout)
+        self.mutants = {group: found[group] for group in groups}
+        self.stop = threading.Event()
+
+    def picked(self, group: str) -> list[Mutant]:
+        """What the seed picks of a group: as many as wanted that are not known to be invalid, and those that are always in."""
+        wanted = self.size if self.size is not None else SIZES.get(group, 60)
+        valid = (mutant for mutant in sample.ranked(self.mutants[group], self.seed) if not self._invalid(mutant))
+        chosen = list(itertools.islice(valid, wanted))
+        return [*chosen, *sample.always(self.mutants[group])] if self.full else chosen
+
+    def _invalid(self, mutant: Mutant) -> bool:
+        known = self.state.known(mutant, self.tests)
+        return known is not None and known.kind == "invalid"
+
+    def left(self) -> list[Mutant]:
+        """What is still to be judged, group after group in turn."""
+        rows = []
+        for group in self.mutants:
+            chosen = self.picked(group)
+            self.state.picked(self.seed, group, [mutant.key for mutant in chosen])
+            rows.append([mutant for mutant in chosen if self.state.known(mutant, self.tests) is None])
+        return [mutant for row in itertools.zip_longest(*rows) for mutant in row if mutant is not None]
+
+    def named(self, texts: list[str]) -> list[Mutant]:
+        """Those whose key has one of these texts in it."""
+        return [mutant for mutants in self.mutants.values() for mutant in mutants if any(text in mutant.key for text in texts)]
+
+    def judge(self, known: Map, mutants: list[Mutant], minutes: float, jobs: int) -> None:
+        """Have them judged until all are or the minutes are over. KeyboardInterrupt ends it; what is known is kept."""
+        ends = time.monotonic() + minutes * 60
+        lanes = [
+            ("engine", [mutant for mutant in mutants if mutant.group == "engine"], 1),
+            ("tree", [mutant for mutant in mutants if mutant.group != "engine"], jobs),
+        ]
+        workers = []
+        for name, wanted, count in lanes:
+            line: queue.SimpleQueue[Mutant] = queue.SimpleQueue()
+            for mutant in wanted:
+                line.put(mutant)
+            for number in range(min(count, len(wanted))):
+                worker = threading.Thread(target=self._work, args=(f"{name}-{number}", line, known, ends), daemon=True)
+                workers.append(worker)
+                worker.start()
+        try:
+            while any(worker.is_alive() for worker in workers):
+                for worker in workers:
+                    worker.join(0.2)
+        except KeyboardInterrupt:
+            self.stop.set()
+            for worker in workers:
+                worker.join(10)
+            raise
+
+    def _work(self, name: str, line: queue.SimpleQueue[Mutant], known: Map, ends: float) -> None:
+        tree = Tree(self.checkout, self.checkout / ".cache/mutate/trees" / name)
+        tree.sync()
+        judge = Judge(tree, known, self.stop)
+        for mutant in _drained(line):
+            if self.stop.is_set() or time.monotonic() > ends:
+                return
+            try:
+                verdict = judge.verdict(mutant)
+            except KeyboardInterrupt:
+                return
+            self.state.add(mutant, verdict, self.tests)
+            print(f"{verdict.kind:<9}{verdict.seconds:6.1f} s  {mutant.key}   [{verdict.by or verdict.tests}]", flush=True)
+
+
+def _drained(line: queue.SimpleQueue[Mutant]) -> Iterator[Mutant]:
+    while True:
+        try:
+            yield line.get_nowait()
+        except queue.Empty:
+            return

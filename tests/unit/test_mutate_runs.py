@@ -1,0 +1,165 @@
+"""Runs of `make mutate`: how they resume and add up, which tests judge a fault, and what a report says."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from mutate import report
+from mutate.cover import Map
+from mutate.judge import Judge, Verdict
+from mutate.source import Edit, Mutant, digest
+from mutate.state import State, arguments
+from mutate.tree import Tree
+
+
+def mutant(key: str = "k", *, first: int = 2, within: str = "w", always: bool = False, top_level: bool = False) -> Mutant:
+    edit = Edit("src/wireproto/kafka/x.py", 0, 1, "y", first, first)
+    return Mutant(key, "kafka", "drop", (edit,), "a()", "pass", within, always, top_level)
+
+
+def test_what_was_found_is_there_after_a_run_was_ended(tmp_path: Path) -> None:
+    state = State(tmp_path / "results.json")
+    state.add(mutant(), Verdict("caught", "test_x", 1.0), "t1")
+    state.picked(3, "kafka", ["k"])
+    again = State(tmp_path / "results.json")
+    known = again.known(mutant(), "t2")
+    assert known is not None
+    assert (known.kind, known.by) == ("caught", "test_x")
+    assert again.seeds == {"3": {"kafka": ["k"]}}
+
+
+def test_seeds_add_up_in_one_file(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        state = State(tmp_path / "results.json")
+        state.add(mutant(f"k{seed}"), Verdict("caught"), "t")
+        state.picked(seed, "kafka", [f"k{seed}"])
+    state = State(tmp_path / "results.json")
+    assert sorted(state.results) == ["k1", "k2"]
+    assert sorted(state.seeds) == ["1", "2"]
+
+
+def test_a_survivor_is_judged_again_when_tests_have_changed(tmp_path: Path) -> None:
+    state = State(tmp_path / "results.json")
+    state.add(mutant(), Verdict("survived"), "t1")
+    assert state.known(mutant(), "t1") is not None
+    assert state.known(mutant(), "t2") is None
+
+
+def test_a_result_ends_with_the_function_it_was_about(tmp_path: Path) -> None:
+    state = State(tmp_path / "results.json")
+    state.add(mutant(), Verdict("caught"), "t")
+    assert state.known(mutant(within="other"), "t") is None
+
+
+def test_an_argument_needs_its_reason(tmp_path: Path) -> None:
+    table = tmp_path / "equivalent.txt"
+    table.write_text("# head\nkafka/x.py f drop: a() -> pass\n    said twice,\n    by b() too\n\nkafka/x.py g drop: a() -> pass\n")
+    assert arguments(table) == {"kafka/x.py f drop: a() -> pass": "said twice, by b() too"}
+
+
+def test_the_report_counts_caught_and_argued_and_shows_the_rest(tmp_path: Path) -> None:
+    state = State(tmp_path / "results.json")
+    for key, kind in (("k1", "caught"), ("k2", "hang"), ("k3", "survived"), ("k4", "survived"), ("k5", "invalid")):
+        state.add(mutant(key), Verdict(kind), "t")
+    shown = report.text(state.results.values(), {"k4": "because"})
+    assert "kafka              4       2       1         1   75.0%" in shown
+    assert "k3\n    src/wireproto/kafka/x.py:2\n    - a()\n    + pass" in shown
+    assert "k4" not in shown
+
+
+@pytest.fixture
+def known(tmp_path: Path) -> Map:
+    """A map of a source of three lines in two functions, and two test files."""
+    (tmp_path / "src/wireproto/kafka").mkdir(parents=True)
+    source = tmp_path / "src/wireproto/kafka/x.py"
+    source.write_text("X = 1\ndef f():\n    return 1\ndef g():\n    return 2\n")
+    for part in ("unit", "wire", "conformance"):
+        (tmp_path / "tests" / part).mkdir(parents=True)
+    found = Map(tmp_path)
+    (found.folder / "sources").mkdir(parents=True)
+    then = digest(source.read_bytes())
+    (found.folder / "sources" / then).write_bytes(source.read_bytes())
+    for name, tests in (("a", {"one": (3, 0.5), "two": (5, 0.2)}), ("b", {"three": (3, 0.1), "bad": (3, 0.1)})):
+        path = tmp_path / f"tests/unit/test_{name}.py"
+        path.write_text("")
+        ids = {test: f"tests/unit/test_{name}.py::{test}" for test in tests}
+        found._file(f"tests/unit/test_{name}.py").write_text(
+            json.dumps(
+                {
+                    "digest": digest(b""),
+                    "seconds": {ids[test]: seconds for test, (_, seconds) in tests.items()},
+                    "failed": [ids["bad"]] if "bad" in ids else [],
+                    "sources": {"src/wireproto/kafka/x.py": then},
+                    "ran": {"src/wireproto/kafka/x.py": {ids[test]: [1, line] for test, (line, _) in tests.items()}},
+                }
+            )
+        )
+    found.load()
+    return found
+
+
+def judged_by(known: Map, one: Mutant, budget: float = 9.0) -> list[str]:
+    judge = Judge(Tree(known.checkout, known.checkout / "copy"), known, threading.Event(), budget)
+    return [test.partition("::")[2] for test in judge.chosen(one)]
+
+
+def test_the_tests_that_run_a_line_judge_it_quickest_first(known: Map) -> None:
+    assert judged_by(known, mutant(first=3)) == ["three", "one"]
+    assert judged_by(known, mutant(first=5)) == ["two"]
+
+
+def test_a_test_that_fails_without_a_fault_judges_nothing(known: Map) -> None:
+    assert "bad" not in judged_by(known, mutant(first=3))
+
+
+def test_whoever_runs_a_module_judges_what_stands_outside_its_functions(known: Map) -> None:
+    assert judged_by(known, mutant(first=1, top_level=True)) == ["three", "two", "one"]
+
+
+def test_the_budget_of_a_fault_is_kept(known: Map) -> None:
+    assert judged_by(known, mutant(first=3), budget=0.4) == ["three"]
+
+
+def test_the_map_follows_lines_that_have_moved(known: Map) -> None:
+    source = known.checkout / "src/wireproto/kafka/x.py"
+    source.write_text(f"# a line more\n{source.read_text()}")
+    later = Map(known.checkout)
+    later.load()
+    assert judged_by(later, mutant(first=4)) == ["three", "one"]
+    assert judged_by(later, mutant(first=3)) == []
+
+
+def test_a_test_file_that_changed_is_run_for_the_map_again(known: Map) -> None:
+    assert known.stale() == {}
+    (known.checkout / "tests/unit/test_a.py").write_text("# more\n")
+    assert known.stale() == {"unit": ["tests/unit/test_a.py"]}
+
+
+def test_a_tree_has_the_fault_for_as_long_as_it_is_judged_and_the_checkout_never(known: Map) -> None:
+    tree = Tree(known.checkout, known.checkout / ".cache/mutate/trees/one")
+    tree.sync()
+    path = "src/wireproto/kafka/x.py"
+    plain = (known.checkout / path).read_text()
+    with tree.with_fault(mutant()):
+        assert (tree.root / path).read_text() == "y" + plain[1:]
+        assert (known.checkout / path).read_text() == plain
+    assert (tree.root / path).read_text() == plain
+
+
+def test_a_run_that_is_being_ended_says_so_and_leaves_the_tree_whole(known: Map) -> None:
+    stop = threading.Event()
+    stop.set()
+    tree = Tree(known.checkout, known.checkout / ".cache/mutate/trees/one")
+    tree.sync()
+    (tree.root / ".venv").unlink()
+    (known.checkout / ".venv/bin").mkdir(parents=True)
+    python = known.checkout / ".venv/bin/python"
+    python.write_text("#!/bin/sh\nexec sleep 60\n")
+    python.chmod(0o755)
+    with pytest.raises(KeyboardInterrupt):
+        Judge(tree, known, stop).verdict(mutant(first=3))
+    assert (tree.root / "src/wireproto/kafka/x.py").read_text() == (known.checkout / "src/wireproto/kafka/x.py").read_text()
