@@ -57,13 +57,25 @@ def _default(source: Source, value: ast.expr) -> str:
 
 def sites(source: Source, name: str) -> Iterator[Site]:
     """Where a file reads this option: of something named options, or in an options class of its own self."""
+    known = _reads.get(id(source))
+    if known is None or known[0] is not source:
+        known = _reads[id(source)] = source, list(_attributes(source))
     own = source.path.endswith("/options.py")
+    for node, holder, lines, functions in known[1]:
+        if node.attr == name and ((holder in HOLDERS and not own) or (own and holder == "self" and not READERS & functions)):
+            yield Site(source.path, *source.span(node), *lines)
+
+
+Read = tuple[ast.Attribute, str, tuple[int, int], frozenset[str]]
+_reads: dict[int, tuple[Source, list[Read]]] = {}
+
+
+def _attributes(source: Source) -> Iterator[Read]:
+    """Every attribute that is read, the last name of what it is read of, its statement's lines, and the functions around."""
     for node, statement, functions in _expressions(source.tree):
-        if not (isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Load)):
-            continue
-        holder = node.value.attr if isinstance(node.value, ast.Attribute) else node.value.id if isinstance(node.value, ast.Name) else ""
-        if (holder in HOLDERS and not own) or (own and holder == "self" and not READERS & set(functions)):
-            yield Site(source.path, *source.span(node), *_lines(node, statement))
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            holder = node.value.attr if isinstance(node.value, ast.Attribute) else node.value.id if isinstance(node.value, ast.Name) else ""
+            yield node, holder, _lines(node, statement), frozenset(functions)
 
 
 def _expressions(
