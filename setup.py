@@ -15,7 +15,7 @@ OPTIMISE = os.environ.get("WIREPROTO_OPTIMISE", "-O3")  # `make mutate` builds t
 FLAGS = [OPTIMISE, "-fno-strict-aliasing", "-Wno-unused-function"]
 LINK: list[str] = []
 if SANITIZE:
-    FLAGS = ["-O1", "-g", "-fno-omit-frame-pointer", f"-fsanitize={SANITIZE}"]
+    FLAGS = ["-O1", "-g", "-fno-omit-frame-pointer", "-Wno-unused-function", f"-fsanitize={SANITIZE}"]
     LINK = [f"-fsanitize={SANITIZE}"]
 
 EXTENSIONS = [

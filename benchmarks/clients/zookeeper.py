@@ -9,6 +9,8 @@ Netty connections: the server's other kind writes once per reply and caps a pipe
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -71,7 +73,7 @@ def raw_client(url: str) -> Iterator[Raw]:
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "raw"
         source = Path(__file__).with_name("raw_zookeeper.c")
-        subprocess.run(["cc", "-O2", "-o", str(program), str(source)], check=True)
+        subprocess.run([*shlex.split(os.environ.get("CC", "") or "cc"), "-O2", "-o", str(program), str(source)], check=True)
 
         def run(verb: str, path: str, calls: int, ahead: int) -> Stretch:
             command = [str(program), host, port, verb, path, str(calls), str(ahead)]

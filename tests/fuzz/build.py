@@ -1,12 +1,15 @@
 """The package with a core built for sanitizers, in a folder of its own: the clone's Python files, linked, and extensions with checks.
 
-What it is: `sanitized() -> Sanitized`, the folder and the environment in which a Python runs it. Built anew when a source changed.
-May assume: gcc or clang with libasan, Cython. Must not: touch the clone's own extensions.
+What it is: `sanitized() -> Sanitized`, the folder and the environment in which a Python runs it. Built anew when a source or the compiler
+changed. May assume: gcc or clang, whose sanitizers' library a Python without them can load first, Cython. Must not: touch the clone's own
+extensions.
 """
 
 from __future__ import annotations
 
 import os
+import platform
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +18,11 @@ from typing import NamedTuple
 CLONE = Path(__file__).resolve().parents[2]
 FOLDER = CLONE / ".cache" / "sanitized"
 KINDS = "address,undefined"
+RUNTIMES = (  # what to load first: clang's, which knows undefined behaviour too, before gcc's, which clang finds as well
+    (f"libclang_rt.asan-{platform.machine()}.so",),
+    ("libclang_rt.asan.so",),
+    ("libasan.so", "libubsan.so"),
+)
 
 
 class Sanitized(NamedTuple):
@@ -25,38 +33,61 @@ class Sanitized(NamedTuple):
 
 
 def sanitized() -> Sanitized:
-    """Build if need be. Raises subprocess.CalledProcessError, or FileNotFoundError where the compiler has no libasan."""
+    """Build if need be. Raises subprocess.CalledProcessError, or FileNotFoundError where the compiler has no sanitizers."""
+    loaded = runtimes()
     package = FOLDER / "wireproto"
     sources = [*(CLONE / "src/wireproto").rglob("*.p[yx][xd]"), *(CLONE / "src/wireproto/_codec_parts").glob("*.[ch]"), CLONE / "setup.py"]
     newest = max(path.stat().st_mtime for path in sources)
     built = list(package.glob("_codec*.so")) + list(package.glob("_net*.so"))
-    if len(built) < 2 or min(path.stat().st_mtime for path in built) < newest:
+    note = FOLDER / "compiler"
+    if len(built) < 2 or min(path.stat().st_mtime for path in built) < newest or not note.exists() or note.read_text() != loaded:
         build(package)
+        note.write_text(loaded)
     for path in (CLONE / "src/wireproto").iterdir():
         link = package / path.name
         compiled = path.suffix in (".so", ".c", ".pyx", ".pxd") or path.name in ("_codec_parts", "_net_parts", "__pycache__")
         if not compiled and not link.exists():
             link.symlink_to(path)
-    runtimes = [runtime(name) for name in ("libasan.so", "libubsan.so")]
-    return Sanitized(
-        FOLDER,
-        {
-            "LD_PRELOAD": ":".join(runtimes),
-            "PYTHONMALLOC": "malloc",  # each object an allocation of its own, so that reading beside one is seen
-            "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:handle_segv=1",  # CPython keeps much until its end
-            "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
-            "PYTHONPATH": f"{FOLDER}:{CLONE / 'tests'}",
-        },
-    )
+    return Sanitized(FOLDER, settings(loaded) | {"PYTHONPATH": f"{FOLDER}:{CLONE / 'tests'}"})
 
 
-def runtime(name: str) -> str:
-    """Where the compiler has a sanitizer's library; raises FileNotFoundError."""
-    compiler = os.environ.get("CC", "gcc").split()[0]
-    found = Path(subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip())
-    if not found.is_absolute():
-        raise FileNotFoundError(f"{compiler} has no {name}")
-    return str(found.resolve())
+def settings(loaded: str) -> dict[str, str]:
+    """Environment variables under which a Python without sanitizers runs code that has them."""
+    address = "detect_leaks=0:allocator_may_return_null=1:handle_segv=1"  # CPython keeps much until its end
+    if "clang_rt" in loaded:
+        address += f":external_symbolizer_path={symbolizer()}"
+    return {
+        "LD_PRELOAD": loaded,
+        "PYTHONMALLOC": "malloc",  # each object an allocation of its own, so that reading beside one is seen
+        "ASAN_OPTIONS": address,
+        "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
+    }
+
+
+def symbolizer() -> Path:
+    """clang's namer of addresses without the sanitizers in itself: with them it never ends, and holds the output of who called it open."""
+    asked = subprocess.run([*compiler(), "-print-prog-name=llvm-symbolizer"], capture_output=True, text=True, check=True).stdout.strip()
+    path = FOLDER / "llvm-symbolizer"
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(f".{os.getpid()}")
+    fresh.write_text(f'#!/bin/sh\nunset LD_PRELOAD\nexec {shlex.quote(asked)} "$@"\n', encoding="utf-8")
+    fresh.chmod(0o755)
+    return fresh.replace(path)
+
+
+def compiler() -> list[str]:
+    """The C compiler: `CC`, else the one that is called cc, as for the Makefile."""
+    return shlex.split(os.environ.get("CC", "")) or ["cc"]
+
+
+def runtimes() -> str:
+    """The compiler's libraries of the sanitizers, as LD_PRELOAD takes them; raises FileNotFoundError."""
+    for names in RUNTIMES:
+        asked = [[*compiler(), f"-print-file-name={name}"] for name in names]
+        found = [Path(subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()) for ask in asked]
+        if all(path.is_absolute() and path.exists() for path in found):
+            return ":".join(str(path.resolve()) for path in found)
+    raise FileNotFoundError(f"{shlex.join(compiler())} has neither {' nor '.join(names[0] for names in RUNTIMES)}")
 
 
 def build(package: Path) -> None:
@@ -64,9 +95,12 @@ def build(package: Path) -> None:
     package.mkdir(parents=True, exist_ok=True)
     for old in package.glob("*.so"):
         old.unlink()
-    environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"} | {"WIREPROTO_SANITIZE": KINDS}
-    command = [sys.executable, "setup.py", "-q", "build_ext", "--build-lib", str(FOLDER), "--build-temp", str(FOLDER / "objects")]
-    subprocess.run(command, cwd=CLONE, env=environment, check=True)
+    environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"} | {
+        "WIREPROTO_SANITIZE": KINDS,
+        "CC": shlex.join(compiler()),
+    }
+    folders = ["--build-lib", str(FOLDER), "--build-temp", str(FOLDER / "objects")]
+    subprocess.run([sys.executable, "setup.py", "-q", "build_ext", "--force", *folders], cwd=CLONE, env=environment, check=True)
 
 
 if __name__ == "__main__":

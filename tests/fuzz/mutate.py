@@ -9,6 +9,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from .build import compiler
+
 SOURCE = Path(__file__).with_name("mutate.c")
 FOLDER = SOURCE.resolve().parents[2] / ".cache"
 CAP = 1 << 16
@@ -23,7 +25,7 @@ def library() -> ctypes.CDLL:
         with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
             fresh = Path(folder) / "mutate.so"
             environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-            command = [os.environ.get("CC", "gcc").split()[0], "-O2", "-shared", "-fPIC", "-o", str(fresh), str(SOURCE)]
+            command = [*compiler(), "-O2", "-shared", "-fPIC", "-o", str(fresh), str(SOURCE)]
             subprocess.run(command, check=True, env=environment)
             fresh.replace(made)
     return ctypes.CDLL(str(made))
