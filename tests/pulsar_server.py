@@ -1,13 +1,18 @@
-"""A broker on a string: answers CONNECT, PARTITIONED_METADATA, LOOKUP and PRODUCER, and whatever a test tells it to."""
+"""A broker on a string: answers CONNECT, PARTITIONED_METADATA, LOOKUP and PRODUCER, and whatever a test tells it to.
+
+It keeps every command, with the time at which it came, and the entry behind each SEND: tests ask what was sent, how often and when.
+"""
 
 from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Self
 
+from wireproto._codec import PulsarBatchBuilder
 from wireproto.pulsar import PulsarApi_pb2 as api
 from wireproto.pulsar.frames import body, command_name, decode, encode
 
@@ -27,6 +32,12 @@ class Link:
         frame = encode(command)
         self.sock.sendall(len(frame).to_bytes(4, "big") + frame)
 
+    def message(self, consumer: int, number: int, entry: bytes, ledger: int = 7, **fields: Any) -> None:
+        """MESSAGE with a stored entry."""
+        place = api.MessageIdData(ledgerId=ledger, entryId=number)
+        frame = encode(api.CommandMessage(consumer_id=consumer, message_id=place, **fields)) + entry
+        self.sock.sendall(len(frame).to_bytes(4, "big") + frame)
+
     def close(self) -> None:
         self.alive = False
         with suppress(OSError):
@@ -36,9 +47,15 @@ class Link:
         with suppress(OSError, EOFError):
             while self.alive:
                 size = int.from_bytes(self._read(4), "big")
-                base = decode(self._read(size))
+                frame = self._read(size)
+                base = decode(frame)
                 name, command = command_name(base), body(base)
-                self.server.seen.append((name, command))
+                with self.server.came:
+                    self.server.seen.append((name, command))
+                    self.server.times.append(time.monotonic())
+                    if name == "send":
+                        self.server.entries.append(frame[4 + int.from_bytes(frame[:4], "big") :])
+                    self.server.came.notify_all()
                 answer = self.server.answers.get(str(name))
                 if answer is not None:
                     reply = answer(self, command)
@@ -64,6 +81,9 @@ class PulsarServer:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.seen: list[tuple[str | None, Any]] = []
+        self.times: list[float] = []
+        self.entries: list[bytes] = []
+        self.came = threading.Condition()
         self.links: list[Link] = []
         self.answers: dict[str, Answer] = {
             "connect": self._connected,
@@ -93,6 +113,16 @@ class PulsarServer:
     def commands(self, name: str) -> list[Any]:
         return [command for seen, command in self.seen if seen == name]
 
+    def moments(self, name: str) -> list[float]:
+        """When the commands of a name came (time.monotonic())."""
+        return [at for at, (seen, _) in zip(self.times, self.seen, strict=False) if seen == name]
+
+    def wait(self, name: str, count: int = 1, timeout: float = 20.0) -> Any:
+        """Until `count` commands of a name have come; the last of them."""
+        with self.came:
+            assert self.came.wait_for(lambda: self.count(name) >= count, timeout), f"{self.count(name)} of {count} {name} came"
+        return self.commands(name)[count - 1]
+
     @staticmethod
     def _connected(link: Link, ask: Any) -> Any:
         link.connect = ask
@@ -115,6 +145,31 @@ class PulsarServer:
         self.listener.close()
         for link in self.links:
             link.close()
+
+
+def success(link: Link, ask: Any) -> Any:
+    """SUCCESS for any request."""
+    return api.CommandSuccess(request_id=ask.request_id)
+
+
+def acknowledged(link: Link, ask: Any) -> Any:
+    """ACK_RESPONSE where one is asked for."""
+    return api.CommandAckResponse(consumer_id=ask.consumer_id, request_id=ask.request_id) if ask.HasField("request_id") else None
+
+
+def stored(values: Sequence[bytes | None], sequence: int = 0, **options: Any) -> bytes:
+    """An entry as a broker stores it: one record, or a batch of several."""
+    builder = PulsarBatchBuilder("p", **({"batched": len(values) > 1} | options))
+    for value in values:
+        builder.append(value)
+    send = b"".join(builder.finish(1, sequence, 1000 + sequence))
+    return send[4 + int.from_bytes(send[:4], "big") :]
+
+
+def metadata_of(entry: bytes) -> tuple[Any, bytes]:
+    """MessageMetadata and payload of an entry that came with a SEND."""
+    size = int.from_bytes(entry[6:10], "big")
+    return api.MessageMetadata.FromString(entry[10 : 10 + size]), entry[10 + size :]
 
 
 def receipt(send: Any, entry: int, ledger: int = 7) -> Any:

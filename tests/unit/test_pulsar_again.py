@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
@@ -152,30 +153,52 @@ def test_a_producer_that_is_closed_while_it_opens_is_opened_again() -> None:
         assert server.count("producer") == 4
 
 
-@pytest.mark.parametrize("times", [2, 1000])
-def test_an_admin_interface_that_is_not_ready_is_asked_again(times: int) -> None:
+@contextmanager
+def unready(refusals: int, silence: threading.Event) -> Iterator[tuple[str, list[str]]]:
+    """An admin interface that refuses so often, and is silent after that until told; its URL, and the paths that were asked for."""
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_DELETE(self) -> None:
             asked.append(self.path)
-            self.send_response(503 if len(asked) <= times else 204)
+            ready = len(asked) > refusals
+            if ready:
+                silence.wait(60.0)
+            self.send_response(204 if ready else 503)
             self.send_header("Content-Length", "0")
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
             pass
 
-    with HTTPServer(("127.0.0.1", 0), Handler) as web, PulsarServer() as server:
+    with HTTPServer(("127.0.0.1", 0), Handler) as web:
         threading.Thread(target=web.serve_forever, daemon=True).start()
-        with wireproto.connect(server.url, admin=f"http://127.0.0.1:{web.server_port}") as client:
-            if times == 2:
-                client.admin().delete_topic("t", timeout=20.0)
-                assert asked == ["/admin/v2/persistent/public/default/t?force=true"] * 3
-            else:
-                with pytest.raises(ServiceNotReady):
-                    client.admin().delete_topic("t", timeout=0.5)
-        web.shutdown()
+        try:
+            yield f"http://127.0.0.1:{web.server_port}", asked
+        finally:
+            silence.set()
+            web.shutdown()
+
+
+def test_an_admin_interface_that_is_not_ready_is_asked_again() -> None:
+    silence = threading.Event()
+    silence.set()
+    with unready(2, silence) as (url, asked), PulsarServer() as server, wireproto.connect(server.url, admin=url) as client:
+        client.admin().delete_topic("t", timeout=20.0)
+        assert asked == ["/admin/v2/persistent/public/default/t?force=true"] * 3
+
+
+@pytest.mark.parametrize("refusals", [2, 1000])
+def test_an_admin_interface_that_stays_so_is_told(refusals: int) -> None:
+    """Also where it does not answer in the end."""
+    with (
+        unready(refusals, threading.Event()) as (url, asked),
+        PulsarServer() as server,
+        wireproto.connect(server.url, admin=url) as client,
+    ):
+        with pytest.raises(ServiceNotReady):
+            client.admin().delete_topic("t", timeout=2.0)
+        assert len(asked) > 2
 
 
 def test_a_subscription_that_begins_at_a_time_loses_nothing_when_its_broker_is_slow() -> None:

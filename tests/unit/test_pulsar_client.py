@@ -161,7 +161,7 @@ def test_a_producer_that_cannot_go_on_fails_everything(name: str, kind: type[Exc
 
 def test_the_send_buffer_is_bounded() -> None:
     with PulsarServer(send=lambda link, send: None) as server, wireproto.connect(server.url, buffer_memory=1 << 16) as client:
-        producer = client.producer("t", delivery_timeout=3.0)
+        producer = client.producer("t", delivery_timeout=1.0)
         producer.send(b"x" * 60_000)
         begun = time.monotonic()
         with pytest.raises(BufferFull):

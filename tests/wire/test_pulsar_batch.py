@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import random
+import resource
 import zlib
 from typing import Any
 
@@ -12,8 +13,10 @@ import pyarrow as pa
 import pytest
 import snappy
 import zstandard
+from crc32c import crc32c
 
-from wireproto._codec import Columns, crc32c, decode_pulsar
+import pulsar_slow as slow
+from wireproto._codec import Columns, decode_pulsar
 from wireproto.errors import ChecksumMismatch, DecompressionError, Malformed, Truncated
 from wireproto.pulsar import PulsarApi_pb2 as api
 
@@ -265,8 +268,6 @@ def test_cuts_and_changes_never_get_past_the_types(codec: int) -> None:
 
 
 def test_equal_to_the_slow_codec() -> None:
-    import pulsar_slow as slow
-
     rng = random.Random(8)
     for _ in range(40):
         rows = [
@@ -280,7 +281,32 @@ def test_equal_to_the_slow_codec() -> None:
         ]
         made = batch(rows, rng.randrange(5), ack_set=rng.choice(((), (rng.randrange(2**31),))))
         ours, (entry,) = decode(made)
-        theirs, (fact,) = slow.decode_pulsar([made], topic="t", partition=0)
-        assert ours == theirs
-        for name in ("ledger", "entry", "redelivery_count", "permits", "batch_size", "publish_time", "start", "stop", "error"):
-            assert getattr(entry, name) == getattr(fact, name)
+        theirs, facts = slow.decode(made)
+        assert rows_of(ours) == theirs
+        assert (entry.error, facts.error, entry.start, entry.stop) == (None, None, 0, len(theirs))
+        for name in ("ledger", "entry", "redelivery_count", "permits", "batch_size", "publish_time"):
+            assert getattr(entry, name) == getattr(facts, name)
+        broken = made[:-1] + bytes([made[-1] ^ 1])
+        assert slow.decode(broken)[1].error == "checksum"
+        assert isinstance(decode(broken)[1][0].error, ChecksumMismatch)
+
+
+@pytest.mark.parametrize("told", ["truly", "less", "nothing"])
+@pytest.mark.parametrize("codec", [codec for codec in THEIR_CODECS if codec])
+def test_bombs_are_refused_and_take_no_memory(codec: int, told: str) -> None:
+    """A payload that unpacks to more than the limit, whatever the metadata says of its size; the entries beside it are read."""
+    size = 48 << 20
+    packed = THEIR_CODECS[codec](bytes(size))
+    said = {"truly": size, "less": 1000, "nothing": 0}[told]
+    bomb = frame(packed, metadata(compression=codec, uncompressed_size=said), entry=7)
+    good = batch(ROWS, codec)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    columns, (first, middle, final) = decode(good, bomb, good, limit=1 << 20)
+    assert isinstance(middle.error, DecompressionError)
+    assert (first.error, final.error) == (None, None)
+    assert len(columns) == 2 * len(ROWS)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 24 << 10  # KiB
+    if told == "truly":
+        columns, (entry,) = decode(bomb, limit=size)
+        assert entry.error is None
+        assert len(columns.values()[0] or b"") == size

@@ -68,7 +68,8 @@ class AdminHttp:
     ) -> Any:
         """One request under ``/admin/v2/``; the parsed JSON, None for an empty answer.
 
-        Put again until `deadline` where the broker says 503: it has not done it, because it starts or hands something over.
+        Put again until `deadline` where the broker says 503: it has not done it, because it starts or hands something over. Then that is
+        raised, also where the last attempt was not answered in time.
         """
         if self._options.admin is None:
             raise OptionError(
@@ -77,10 +78,16 @@ class AdminHttp:
         url = f"{self._options.admin.rstrip('/')}/admin/v2/{path}"
         data = None if body is None else json.dumps(body).encode()
         failures = 0
+        trouble: ServiceNotReady | None = None
         while True:
             try:
                 return self._call(method, url, deadline, data, topic, kind)
-            except ServiceNotReady:
+            except TimedOut:
+                if trouble is None:
+                    raise
+                raise trouble from None
+            except ServiceNotReady as why:
+                trouble = why
                 failures += 1
                 again = time.monotonic() + DEFAULT.delay(failures)
                 if again >= deadline:

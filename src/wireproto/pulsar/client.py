@@ -124,7 +124,7 @@ class PulsarClient(ClientBase[PulsarOptions]):
     # -- connections --------------------------------------------------------------------------------------------
 
     def handshake(self, conn: Connection, deadline: float) -> None:
-        handshake(conn, deadline, self.credentials)
+        handshake(conn, deadline, self.options.client_id, self.credentials)
 
     def connection(self, broker: Broker, deadline: float, purpose: str = "main", patience: float = 0.0) -> Connection:
         """The connection to a broker (`Pool.get`), through its proxy if it has one; one a purpose: requests, producing, a reading role."""
@@ -138,7 +138,8 @@ class PulsarClient(ClientBase[PulsarOptions]):
 
     def _shake_for(self, proxied: str) -> Any:
         def shake(conn: Connection, deadline: float) -> None:
-            handshake(conn, min(deadline, time.monotonic() + self.options.connect_timeout), self.credentials, proxied)
+            until = min(deadline, time.monotonic() + self.options.connect_timeout)
+            handshake(conn, until, self.options.client_id, self.credentials, proxied)
 
         return shake
 

@@ -26,7 +26,6 @@ from wireproto.url import Address
 from . import PulsarApi_pb2 as api
 from .frames import body, command_name, decode, encode, raise_error, reply_body
 
-CLIENT_VERSION: Final = "wireproto"
 PROTOCOL_VERSION: Final = 21
 DEFAULT_MAX_MESSAGE_SIZE: Final = 5 << 20
 FRAME_PADDING: Final = 10 << 10
@@ -61,15 +60,15 @@ class Credentials(Protocol):
     def data(self) -> bytes: ...
 
 
-def connect_command(credentials: Credentials | None, proxied: str | None = None) -> api.CommandConnect:
-    """CONNECT with our feature flags; never show it: it holds the credentials."""
+def connect_command(name: str, credentials: Credentials | None, proxied: str | None = None) -> api.CommandConnect:
+    """CONNECT with our feature flags; never show it: it holds the credentials. `name` is what the broker shows as the client's version."""
     flags = api.FeatureFlags(
         supports_auth_refresh=True,
         supports_broker_entry_metadata=True,
         supports_partial_producer=True,
         supports_get_partitioned_metadata_without_auto_creation=True,
     )
-    command = api.CommandConnect(client_version=CLIENT_VERSION, protocol_version=PROTOCOL_VERSION, feature_flags=flags)
+    command = api.CommandConnect(client_version=name, protocol_version=PROTOCOL_VERSION, feature_flags=flags)
     command.auth_method_name = credentials.method if credentials else "none"
     if credentials is not None:
         command.auth_data = credentials.data()
@@ -78,11 +77,11 @@ def connect_command(credentials: Credentials | None, proxied: str | None = None)
     return command
 
 
-def auth_response(credentials: Credentials | None) -> api.CommandAuthResponse:
+def auth_response(name: str, credentials: Credentials | None) -> api.CommandAuthResponse:
     """The answer to AUTH_CHALLENGE: the same method's data, fetched anew."""
     data = api.AuthData(auth_method_name=credentials.method if credentials else "none")
     data.auth_data = credentials.data() if credentials else b""
-    return api.CommandAuthResponse(client_version=CLIENT_VERSION, protocol_version=PROTOCOL_VERSION, response=data)
+    return api.CommandAuthResponse(client_version=name, protocol_version=PROTOCOL_VERSION, response=data)
 
 
 def broker_info(connected: api.CommandConnected) -> BrokerInfo:
@@ -92,8 +91,8 @@ def broker_info(connected: api.CommandConnected) -> BrokerInfo:
     return BrokerInfo(connected.server_version, connected.protocol_version, size, flags)
 
 
-def handshake(conn: Connection, deadline: float, credentials: Credentials | None, proxied: str | None = None) -> BrokerInfo:
-    """Introduce ourselves on a fresh connection.
+def handshake(conn: Connection, deadline: float, name: str, credentials: Credentials | None, proxied: str | None = None) -> BrokerInfo:
+    """Introduce ourselves on a fresh connection, under the client's name.
 
     Raises:
         AuthError: the broker refused the credentials, or wants some.
@@ -102,7 +101,7 @@ def handshake(conn: Connection, deadline: float, credentials: Credentials | None
     """
     box = Mailbox(conn.loop)
     conn.route(SERVICE, box)
-    call = conn.submit(NO_REQUEST, encode(connect_command(credentials, proxied)), mailbox=box, secret=True)
+    call = conn.submit(NO_REQUEST, encode(connect_command(name, credentials, proxied)), mailbox=box, secret=True)
     while True:
         item = box.get(deadline)
         if item is None:
@@ -110,18 +109,18 @@ def handshake(conn: Connection, deadline: float, credentials: Credentials | None
         if isinstance(item, Call):
             raise _refusal(conn, item)
         base = decode(item.frame, conn.peer)
-        name = command_name(base)
-        if name == "authChallenge":
-            conn.send(encode(auth_response(credentials)), secret=True)
-        elif name == "connected":
+        kind = command_name(base)
+        if kind == "authChallenge":
+            conn.send(encode(auth_response(name, credentials)), secret=True)
+        elif kind == "connected":
             break
-        elif name is not None:
-            raise ConnectError(f"the broker answered CONNECT with {name}", peer=conn.peer)
+        elif kind is not None:
+            raise ConnectError(f"the broker answered CONNECT with {kind}", peer=conn.peer)
     call.cancel()
     info = broker_info(base.connected)
     conn.context = info
     conn.cap = info.max_message_size + FRAME_PADDING
-    conn.route(SERVICE, Mailbox(conn.loop, handler=_service(conn, credentials)))
+    conn.route(SERVICE, Mailbox(conn.loop, handler=_service(conn, name, credentials)))
     return info
 
 
@@ -140,23 +139,23 @@ def _refusal(conn: Connection, call: Call) -> WireprotoError:
     return error if isinstance(error, WireprotoError) else ConnectError(str(error), peer=conn.peer)
 
 
-def _service(conn: Connection, credentials: Credentials | None) -> Callable[[Any], None]:
+def _service(conn: Connection, name: str, credentials: Credentials | None) -> Callable[[Any], None]:
     """Handler of what belongs to no request: answers AUTH_CHALLENGE. The credentials may run user code, so that happens in the worker."""
 
     def respond() -> None:
         try:
-            conn.send(encode(auth_response(credentials)), timeout_at=time.monotonic() + 30.0, secret=True)
+            conn.send(encode(auth_response(name, credentials)), timeout_at=time.monotonic() + 30.0, secret=True)
         except Exception as why:  # the credentials are the user's code
             conn.close(f"no fresh credentials for the broker's AUTH_CHALLENGE: {type(why).__name__}")
 
     def handle(item: Any) -> None:
         if isinstance(item, Push):
             try:
-                name = command_name(decode(item.frame, conn.peer))
+                kind = command_name(decode(item.frame, conn.peer))
             except WireprotoError as why:
                 conn.close(str(why))
                 return
-            if name == "authChallenge":
+            if kind == "authChallenge":
                 conn.loop.background(respond)
 
     return handle

@@ -41,7 +41,8 @@ class Feed:
     window: bytes for all partitions together.
     patience: seconds for which a lost partition may stay lost before its error is raised.
     prepare: called with a partition before each SUBSCRIBE.
-    revoked: called with a partition that the broker took away (failover).
+    changed: called with a partition when the broker tells who is fed from it (failover): when that changes, and first after each
+        SUBSCRIBE, since another member may have had it meanwhile.
     """
 
     def __init__(
@@ -243,13 +244,15 @@ class Feed:
     ) -> Any:
         """A request that may be repeated, about a partition: made again once the partition is back when its consumer is gone meanwhile.
 
-        The broker answers "not found" then, or nothing at all (ACK), or ends the connection.
+        The broker answers "not found" then, or nothing at all (ACK), or ends the connection. When it refused for a while and then does not
+        answer in time, the refusal is what is raised.
 
         Args:
             command: a message with a consumer_id, which is set here.
             fit: asked before each attempt whether it still makes sense; None is returned when not.
             flow: grant permits at once when it is attached again.
         """
+        trouble: PulsarError | None = None
         while True:
             self.attached(part, deadline, flow=flow)
             if fit is not None and not fit():
@@ -262,11 +265,16 @@ class Feed:
                     call.cancel()
                     continue
                 return reply_body(call.result(deadline), call.conn.peer, topic=part.topic, partition=part.partition)
+            except TimedOut:
+                if trouble is None:
+                    raise
+                raise trouble from None
             except (ConsumerNotFound, Disconnected) as why:
                 part.failed(why, self.patience)
             except PulsarError as why:  # of a consumer that is there: a topic about to go, an entry that cannot be read just now
                 if not why.retriable or time.monotonic() + RETRY_FIRST >= deadline:
                     raise
+                trouble = why
                 self._client.pause(RETRY_FIRST)
 
     def place(self, part: PartitionConsumer, deadline: float, *, flow: bool = True) -> tuple[Place, Place]:

@@ -1,0 +1,159 @@
+"""A member of a Pulsar group: what it hands out, what it commits, and what becomes of both when another member is fed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import wireproto
+from pulsar_server import Link, PulsarServer, acknowledged, stored, success
+from wireproto import LATEST, MessageId
+from wireproto.errors import ChecksumMismatch
+from wireproto.pulsar import PulsarApi_pb2 as api
+
+OWNER = ("t", -1)
+VALUES = [b"value 0", b"value 1", b"value 2"]
+
+
+def active(link: Link, consumer: int, fed: bool) -> None:
+    link.send(api.CommandActiveConsumerChange(consumer_id=consumer, is_active=fed))
+
+
+def told(link: Link, ask: Any) -> None:
+    """SUCCESS, and that this member is fed."""
+    link.send(success(link, ask))
+    active(link, ask.consumer_id, True)
+
+
+def feed(link: Link, consumer: int, first: int = 0, broken: int = -1) -> None:
+    for number, value in enumerate(VALUES[first:], first):
+        entry = bytearray(stored([value], number))
+        entry[-1] ^= number == broken
+        link.message(consumer, number, bytes(entry))
+
+
+def fed_once(link: Link, flow: Any) -> None:
+    """Entries 0, 1 and 2 to each consumer."""
+    if sum(one.consumer_id == flow.consumer_id for one in link.server.commands("flow")) == 1:
+        feed(link, flow.consumer_id)
+
+
+def last(link: Link, ask: Any) -> Any:
+    return api.CommandGetLastMessageIdResponse(
+        request_id=ask.request_id,
+        last_message_id=api.MessageIdData(ledgerId=7, entryId=2),
+        consumer_mark_delete_position=api.MessageIdData(ledgerId=7, entryId=2**64 - 1),
+    )
+
+
+def stats(link: Link, ask: Any) -> Any:
+    return api.CommandConsumerStatsResponse(request_id=ask.request_id, msgBacklog=0)
+
+
+@pytest.fixture
+def server() -> Iterator[PulsarServer]:
+    with PulsarServer(subscribe=told, ack=acknowledged, getLastMessageId=last, consumerStats=stats) as made:
+        yield made
+
+
+def read(consumer: Any, count: int) -> list[bytes | None]:
+    found: list[bytes | None] = []
+    while len(found) < count:
+        batch = consumer.poll(20.0)
+        assert batch is not None, found
+        found += batch.values()
+    return found
+
+
+def test_what_was_fetched_of_a_partition_that_another_member_took_is_not_handed_out(server: PulsarServer) -> None:
+    def flow(link: Link, ask: Any) -> None:
+        feed(link, ask.consumer_id)
+        active(link, ask.consumer_id, False)
+
+    server.answers["flow"] = flow
+    with wireproto.connect(server.url) as client, client.consumer("t", "group") as consumer:
+        consumer.lag(timeout=20.0)  # answered behind all that: it is here by now
+        assert consumer.poll(0.0) is None
+        assert consumer.assignment == frozenset()
+        ident = server.commands("subscribe")[-1].consumer_id
+        active(server.links[-1], ident, True)
+        feed(server.links[-1], ident)
+        assert read(consumer, 3) == VALUES
+
+
+@pytest.mark.parametrize("broken", [0, 1, 2])
+def test_a_member_hands_out_what_stands_before_an_entry_that_cannot_be_read(server: PulsarServer, broken: int) -> None:
+    """All three have come before the first poll."""
+
+    def flow(link: Link, ask: Any) -> None:
+        if server.count("flow") == 1:
+            feed(link, ask.consumer_id, broken=broken)
+
+    server.answers["flow"] = flow
+    with wireproto.connect(server.url) as client, client.consumer("t", "group") as consumer:
+        consumer.lag(timeout=20.0)
+        if broken:
+            batch = consumer.poll(20.0)
+            assert batch is not None
+            assert batch.values() == VALUES[:broken]
+        for _ in range(2):
+            with pytest.raises(ChecksumMismatch, match=f"7:{broken}"):
+                consumer.poll(20.0)
+        consumer.commit(timeout=20.0)
+    assert [ack.message_id[0].entryId for ack in server.commands("ack")] == ([broken - 1] if broken else [])
+
+
+@pytest.mark.parametrize("broken", [0, 1, 2])
+def test_a_worker_gets_what_stands_beside_an_entry_that_cannot_be_read(server: PulsarServer, broken: int) -> None:
+    def flow(link: Link, ask: Any) -> None:
+        if server.count("flow") == 1:
+            feed(link, ask.consumer_id, broken=broken)
+
+    server.answers["flow"] = flow
+    with wireproto.connect(server.url) as client, client.queue("t", "group") as queue:
+        found: list[bytes | None] = []
+        errors = []
+        while len(found) + len(errors) < 3:
+            try:
+                delivery = queue.receive(20.0)
+            except ChecksumMismatch as why:
+                errors.append(str(why.position))
+            else:
+                assert delivery is not None
+                found.append(delivery.value)
+        assert found == VALUES[:broken] + VALUES[broken + 1 :]
+        assert errors == [f"7:{broken}"]
+
+
+def test_a_commit_at_the_first_entry_of_a_ledger_acknowledges_nothing(server: PulsarServer) -> None:
+    with wireproto.connect(server.url) as client, client.consumer("t", "group") as consumer:
+        for position in (MessageId(*OWNER, 7, 0), MessageId(*OWNER, -1, -1), MessageId(*OWNER, 7, -1, after=True)):
+            consumer.commit({OWNER: position}, timeout=20.0)
+        assert server.count("ack") == 0
+        consumer.commit({OWNER: MessageId(*OWNER, 7, 1)}, timeout=20.0)
+        assert [(ack.message_id[0].ledgerId, ack.message_id[0].entryId) for ack in server.commands("ack")] == [(7, 0)]
+
+
+def test_a_reader_whose_last_entries_are_gone_ends_when_the_broker_has_no_more(server: PulsarServer) -> None:
+    """Entry 2 was there when the reader opened: it is never handed out, and the broker's backlog says so."""
+
+    def flow(link: Link, ask: Any) -> None:
+        if server.count("flow") == 1:
+            for number in range(2):
+                link.message(ask.consumer_id, number, stored([VALUES[number]], number))
+
+    server.answers["flow"] = flow
+    server.answers["consumerStats"] = lambda link, ask: api.CommandConsumerStatsResponse(
+        request_id=ask.request_id, msgBacklog=2 - min(2, server.count("consumerStats"))
+    )
+    with wireproto.connect(server.url) as client, client.reader("t", stop=LATEST) as reader:
+        found: list[bytes | None] = []
+        while not reader.done and server.count("consumerStats") < 5:
+            batch = reader.poll(20.0)
+            found += batch.values() if batch is not None else []
+        assert reader.done
+        assert found == VALUES[:2]
+        assert server.count("consumerStats") == 2
+        assert [ack.message_id[0].entryId for ack in server.commands("ack")][-1] == 1  # else the broker counts what was handed out
