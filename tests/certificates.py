@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurv
 from cryptography.x509.oid import NameOID
 
 Names = list[x509.GeneralName]
+PASSWORD = "open sesame"
 NAMES: dict[str, Names] = {
     "server": [x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))],
     "stranger": [x509.DNSName("elsewhere.example")],
@@ -36,12 +37,16 @@ class Certificates:
     stranger_key: str
     client: str
     client_key: str
+    locked_key: str
+    """The client's key again, encrypted with `PASSWORD`."""
 
 
 def _write(folder: Path, name: str, key: EllipticCurvePrivateKey, certificate: x509.Certificate) -> None:
     (folder / f"{name}.crt").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    plain = serialization.NoEncryption()
-    (folder / f"{name}.key").write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain))
+    ways = {"key": serialization.NoEncryption(), "locked": serialization.BestAvailableEncryption(PASSWORD.encode())}
+    for ending, way in ways.items():
+        data = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, way)
+        (folder / f"{name}.{ending}").write_bytes(data)
 
 
 def _sign(name: str, names: Names, key: EllipticCurvePrivateKey, ca: x509.Name, ca_key: EllipticCurvePrivateKey) -> x509.Certificate:
@@ -75,5 +80,5 @@ def make(folder: Path) -> Certificates:
     for name, names in NAMES.items():
         key = generate_private_key(SECP256R1())
         _write(folder, name, key, _sign(name, names, key, ca, ca_key))
-    parts = ("ca.crt", "server.crt", "server.key", "stranger.crt", "stranger.key", "client.crt", "client.key")
+    parts = ("ca.crt", "server.crt", "server.key", "stranger.crt", "stranger.key", "client.crt", "client.key", "client.locked")
     return Certificates(*(str(folder / part) for part in parts))

@@ -77,11 +77,12 @@ def silent(sock: socket.socket) -> bool:
 def test_passes_large_data_unchanged(proxy: FaultProxy, echo: str) -> None:
     data = bytes(range(256)) * 20_000
     with dial(proxy.through(echo)) as sock:
+        sock.settimeout(60)  # for all of a sendall: on a loaded machine five seconds are short, and no bound is what is tested
         writer = threading.Thread(target=sock.sendall, args=(data,))
         writer.start()
-        got = b""
-        while len(got) < len(data):
-            got += sock.recv(65536)
+        got = bytearray()
+        while len(got) < len(data) and (part := sock.recv(65536)):
+            got += part
         writer.join()
     assert got == data
     assert proxy.passed == {"up": len(data), "down": len(data)}

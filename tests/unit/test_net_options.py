@@ -70,6 +70,13 @@ def test_secrets_are_not_shown() -> None:
     assert "hunter2" not in repr(options)
 
 
+@pytest.mark.parametrize("option", ["token", "password", "sasl_password", "secret_key", "security_token", "tls_key_password", "Token"])
+def test_a_url_that_is_shown_has_no_secrets(option: str) -> None:
+    shown = str(parse(f"kafka://alice:hunter2@h:1/t?{option}=hunter2&timeout=5"))
+    assert shown == "kafka://h:1/t?timeout=5"
+    assert "hunter2" not in repr(parse("kafka://alice:hunter2@h:1/t"))
+
+
 def test_wrong_keyword_types_are_refused() -> None:
     with pytest.raises(OptionError, match=r"batch is a number"):
         read("", batch="many")

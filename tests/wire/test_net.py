@@ -11,16 +11,18 @@ from collections.abc import Iterator
 import pytest
 
 from net_server import running
-from patience import LATE, quickest
+from patience import LATE
 from wireproto import _net
 from wireproto._net import Connection, Event, Loop, Mailbox
 from wireproto.errors import AuthError, Closed, ConnectError, Disconnected, TimedOut
 from wireproto.net import address as address_module
 from wireproto.net import debug
+from wireproto.net import pool as pool_module
 from wireproto.net.dial import connect, dial
 from wireproto.net.errand import Errand
 from wireproto.net.options import CommonOptions
 from wireproto.net.pool import Pool
+from wireproto.net.retry import Policy
 from wireproto.net.runtime import ClientBase
 from wireproto.url import Address
 
@@ -172,19 +174,33 @@ def test_a_refused_handshake_closes_and_is_not_given_out(loop: Loop, port: int) 
     assert loop.connections == []
 
 
-def test_the_pool_backs_off_an_address_that_fails(loop: Loop) -> None:
+def test_the_pool_backs_off_an_address_that_fails(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    real = pool_module.pause
+
+    def pause(loop: Loop, until: float) -> None:
+        pauses.append(until)
+        real(loop, until)
+
+    monkeypatch.setattr("wireproto.net.pool.pause", pause)
+
+    def fail(pool: Pool, seconds: float) -> float:
+        begin = time.monotonic()
+        with pytest.raises((ConnectError, TimedOut)):
+            pool.get(("a", 1), "main", begin + seconds)
+        return begin
+
     pool = Pool(loop, Dialler(loop, unused_port()))
-    begin = time.monotonic()
-    for _ in range(4):
-        with pytest.raises(ConnectError):
-            pool.get(("a", 1), "main", soon())
+    begin = fail(pool, 20.0)
+    for _ in range(3):
+        fail(pool, 20.0)
     assert time.monotonic() - begin > 0.2
-
-    def hasty() -> None:
-        with pytest.raises(ConnectError):
-            pool.get(("a", 1), "main", soon(0.05))
-
-    assert quickest(hasty) < 0.2, "a pause that does not fit into the deadline is not waited for"
+    patient = Pool(loop, Dialler(loop, unused_port()), policy=Policy(first=60.0, ceiling=60.0))
+    fail(patient, 20.0)
+    pauses.clear()
+    begin = fail(patient, 0.05)
+    assert len(pauses) == 1
+    assert begin < pauses[0] < begin + 0.05, "a pause that does not fit into the deadline is not sat out: the attempt has half of the time"
 
 
 def test_a_waiter_outlives_the_short_deadline_of_the_dialling_thread(loop: Loop, port: int) -> None:

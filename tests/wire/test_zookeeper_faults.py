@@ -39,6 +39,8 @@ def client(broker: DevBroker, faults: Faults) -> Iterator[Any]:
     with wireproto.connect(broker.url("zookeeper", f"chroot-{time.monotonic_ns()}"), timeout=10.0) as made:
         made.tree().ensure("/")
         yield made
+        faults.clear()
+        broker.kick("zookeeper")  # a close would wait for a server that a test has silenced
 
 
 @pytest.fixture
@@ -158,6 +160,37 @@ def test_a_claim_and_an_ack_whose_replies_are_lost_hold(client: Any, faults: Fau
             delivery.ack()
     assert everything(client, "jobs") == []
     assert client.tree().children("/jobs/taken")[0] == []
+
+
+@pytest.mark.parametrize("first", ["nobody", "another worker"])
+def test_a_claim_that_was_cut_before_it_took_effect_is_not_taken_for_ours(
+    broker: DevBroker, client: Any, faults: Faults, first: str
+) -> None:
+    with client.producer("jobs") as out:
+        out.send(b"one")
+    root = client._link.root.prefix
+    with wireproto.connect(broker.url("zookeeper", root.strip("/")), timeout=10.0) as other:
+        with client.queue("jobs", "g") as queue, other.queue("jobs", "g") as rival:
+            assert rival._tree.ensure("/jobs/taken") is False
+            cut = threading.Event()
+            faults.disconnect("create", when=lambda facts: cut.set() or True)
+            if first == "another worker":
+                faults.delay("createSession", 1.0)
+                taken: list[Any] = []
+                thread = threading.Thread(target=lambda: taken.append(queue.receive(2.0)))
+                thread.start()
+                assert cut.wait(20.0)  # … and its session is away for a second
+                theirs = rival.receive(10.0)
+                thread.join(20.0)
+                assert theirs.value == b"one"
+                assert taken == [None], "another worker has it"
+                theirs.ack()
+            else:
+                ours = queue.receive(10.0)
+                assert ours.value == b"one"
+                assert rival.receive(0.5) is None, "one worker at a time"
+                ours.ack()
+        assert client.tree().children("/jobs/entries")[0] == []
 
 
 def test_a_lost_session_revokes_what_was_in_hand(broker: DevBroker, client: Any) -> None:

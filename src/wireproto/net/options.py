@@ -36,7 +36,7 @@ class CommonOptions:
     Attributes:
         timeout: seconds that a call without a timeout of its own may take.
         connect_timeout: seconds for one connection: look-up, TCP, TLS and the protocol's handshake.
-        client_id: the name given to the broker.
+        client_id: the name given to brokers whose protocol has one (Kafka, RocketMQ).
         tls: use TLS; the TLS form of the URL sets it.
         tls_ca_file, tls_ca_data: trusted certificates (PEM); none: the system's.
         tls_cert_file, tls_key_file, tls_key_password: the client's certificate.
@@ -109,8 +109,10 @@ class CommonOptions:
 
     def tls_options(self) -> TlsOptions | None:
         """None when TLS is off."""
-        if not self.tls:
-            return None
+        return self.tls_settings() if self.tls else None
+
+    def tls_settings(self) -> TlsOptions:
+        """What a connection with TLS wants, be it this client's own protocol or another beside it."""
         return TlsOptions(
             ca_file=self.tls_ca_file,
             ca_data=self.tls_ca_data,

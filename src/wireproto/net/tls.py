@@ -50,8 +50,7 @@ class TlsOptions:
         try:
             context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=self.ca_file, cadata=self.ca_data)
             if self.cert_file is not None:
-                password = self.key_password.reveal() if self.key_password is not None else None
-                context.load_cert_chain(self.cert_file, self.key_file, password)
+                context.load_cert_chain(self.cert_file, self.key_file, self._unlock)
         except FileNotFoundError:
             named = [name for name in (self.ca_file, self.cert_file, self.key_file) if name]
             raise OptionError(f"a TLS file is missing: one of {', '.join(named)}") from None
@@ -60,6 +59,12 @@ class TlsOptions:
         context.check_hostname = self.verify and self.verify_host
         context.verify_mode = ssl.CERT_REQUIRED if self.verify else ssl.CERT_NONE
         return context
+
+    def _unlock(self) -> bytes:
+        """Called for an encrypted key alone; without it OpenSSL asks at the terminal, and waits."""
+        if self.key_password is None:
+            raise OptionError("the client's key is encrypted: tls_key_password is wanted")
+        return self.key_password.reveal()
 
 
 @dataclass(slots=True)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-import ssl
 import time
 from base64 import b64encode
 from contextlib import suppress
@@ -24,7 +23,6 @@ from wireproto.errors import ConnectError, Disconnected, Malformed, OptionError,
 from wireproto.net import dial
 from wireproto.net.pool import pause
 from wireproto.net.retry import DEFAULT
-from wireproto.net.tls import TlsOptions
 from wireproto.position import MessageId
 
 from .codes import AdminRefused, AuthenticationError, AuthorizationError, ServiceNotReady, TopicExists, TopicNotFound
@@ -52,7 +50,6 @@ class AdminHttp:
         self._options = options
         self._credentials = credentials
         self._loop = loop
-        self._tls = options.tls_options()
 
     @property
     def available(self) -> bool:
@@ -163,28 +160,20 @@ class AdminHttp:
 
     def _connect(self, host: str, port: int, secure: bool, deadline: float) -> socket.socket:
         until = min(deadline, time.monotonic() + self._options.connect_timeout)
+        context = self._options.tls_settings().make_context() if secure else None
         plain = dial.dial((host, port), until, address_map=self._options.address_map)
         if not isinstance(plain, socket.socket):
             raise ConnectError("no plain socket", peer=dial.peer_name((host, port)))
         plain.settimeout(max(0.001, until - time.monotonic()))
-        if not secure:
+        if context is None:
             return plain
         try:
-            return self._context().wrap_socket(plain, server_hostname=self._options.tls_server_name or host)
+            return context.wrap_socket(plain, server_hostname=self._options.tls_server_name or host)
         except OSError as why:
             plain.close()
             if isinstance(why, TimeoutError):
                 raise TimedOut("the TLS handshake was not over in time", peer=dial.peer_name((host, port))) from why
             raise TlsError(f"TLS with the admin interface: {why}", peer=dial.peer_name((host, port))) from why
-
-    def _context(self) -> ssl.SSLContext:
-        tls = self._tls or TlsOptions(
-            ca_file=self._options.tls_ca_file,
-            ca_data=self._options.tls_ca_data,
-            verify=self._options.tls_verify,
-            verify_host=self._options.tls_verify_host,
-        )
-        return tls.make_context()
 
     def _headers(self, kind: str, has_body: bool) -> dict[str, str]:
         headers = {"Accept": "application/json", "Connection": "close"}

@@ -151,6 +151,7 @@ class QueueWorker:
         except ConnectionLoss:
             if not self._ours(join(self._taken, entry.name), deadline):
                 self._claiming = None
+                self._watch = None  # perhaps nobody took it, and then no event will tell
                 return None
             session = self._tree.session[0]
         try:
