@@ -13,7 +13,7 @@ export CC  # `cc`, whatever compiler that is here, and not the one that Python i
 
 SOURCES := $(shell find src/wireproto -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi' -o -name 'crc.[ch]') setup.py
 
-.PHONY: all demo test table unit wire conformance bench fuzz mutate soak spark-versions constraints gen lint wheel clean
+.PHONY: all demo test table unit wire conformance bench fuzz mutate coverage soak spark-versions constraints gen lint wheel clean
 all: $(VENV)/ready
 
 # Dependencies: anew when pyproject.toml changes, in the versions that constraints.txt pins.
@@ -56,6 +56,10 @@ fuzz: $(VENV)/ready
 # Faults put into the client half one at a time, to see which of them no test notices; pieces of 30 minutes that go on: make mutate ARGS="--seed 3".
 mutate: $(VENV)/ready
 	@PYTHONPATH=src:tests $(BIN)/python -m mutate $(ARGS)
+
+# Lines and branches of src/ that the tests run, part by part; goes on where it was ended: make coverage ARGS="--parts unit wire"; --write: docs/coverage.md.
+coverage: $(VENV)/ready
+	@PYTHONPATH=src:tests $(BIN)/python tests/covered.py $(ARGS)
 
 # Streaming jobs on Spark, their driver, workers and brokers killed 20 times each over a million records; make soak ARGS="--seed 7".
 soak: $(VENV)/ready

@@ -14,6 +14,8 @@ SANITIZE = os.environ.get("WIREPROTO_SANITIZE", "")  # "address,undefined" for t
 OPTIMISE = os.environ.get("WIREPROTO_OPTIMISE", "-O3")  # `make mutate` builds the engine often: -O1
 FLAGS = [OPTIMISE, "-fno-strict-aliasing", "-Wno-unused-function"]
 LINK: list[str] = []
+TRACE = bool(os.environ.get("WIREPROTO_LINETRACE"))  # `make coverage` asks which lines ran
+MACROS: list[tuple[str, str | None]] = [("CYTHON_TRACE_NOGIL", "1"), ("CYTHON_USE_SYS_MONITORING", "0")] if TRACE else []
 if SANITIZE:
     FLAGS = ["-O1", "-g", "-fno-omit-frame-pointer", "-Wno-unused-function", f"-fsanitize={SANITIZE}"]
     LINK = [f"-fsanitize={SANITIZE}"]
@@ -25,6 +27,7 @@ EXTENSIONS = [
         include_dirs=[PARTS],
         extra_compile_args=FLAGS,
         extra_link_args=LINK,
+        define_macros=MACROS,
     ),
     Extension(
         "wireproto._net",
@@ -32,6 +35,7 @@ EXTENSIONS = [
         include_dirs=[PARTS],
         extra_compile_args=FLAGS,
         extra_link_args=LINK,
+        define_macros=MACROS,
     ),
 ]
 
@@ -47,6 +51,7 @@ setup(
             "cdivision": True,
             "embedsignature": True,
             "freethreading_compatible": True,
+            "linetrace": TRACE,
         },
     )
 )

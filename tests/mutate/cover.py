@@ -4,7 +4,8 @@ What it is: `Map`, read from `.cache/mutate/map/`, one file a test file: its dig
 the client half that it ran. `renew` runs what has changed since under coverage, part by part (unit, wire, conformance on the embedded
 broker), so that it can be ended at any time and go on. Lines are those of the sources then, which are kept beside it: `lines_now` finds
 them again in today's. May assume: tests are not changed meanwhile. Must not: judge. Left out: tests that need a JVM, which are about
-codecs. """
+codecs.
+"""
 
 from __future__ import annotations
 
@@ -42,6 +43,7 @@ class Map:
         self.folder = checkout / ".cache/mutate/map"
         self.seconds: dict[str, float] = {}
         self.failed: set[str] = set()
+        self._counts: collections.Counter[tuple[str, str]] = collections.Counter()  # lines by test and file, and by test alone
         self._ran: dict[str, dict[int, set[str]]] = {}
         self._shift: dict[tuple[str, str], dict[int, int]] = {}
 
@@ -129,6 +131,8 @@ class Map:
         moved = self.lines_now(path, then)
         lines = self._ran.setdefault(path, collections.defaultdict(set))
         for test, ran in tests.items():
+            self._counts[test, path] += len(ran)
+            self._counts[test, ""] += len(ran)
             for line in ran:
                 if line in moved:
                     lines[moved[line]].add(test)
@@ -150,6 +154,11 @@ class Map:
         """The tests that ran one of these lines."""
         lines = self._ran.get(path, {})
         return {test for line in range(first, last + 1) for test in lines.get(line, ())} - {""}
+
+    def cost(self, test: str, paths: Iterable[str]) -> float:
+        """Seconds of a test, the more the less it is about these files."""
+        share = sum(self._counts[test, path] for path in paths) / max(1, self._counts[test, ""])
+        return (self.seconds.get(test, 1.0) + 0.02) / max(share, 0.01)
 
     def tests_of_file(self, path: str) -> set[str]:
         """The tests that ran anything inside a function of this file."""

@@ -1,7 +1,8 @@
 """Faults in the engine's loop, which is Cython: by lines, since no parser of ours reads it.
 
 What it is: the operators of conditions.py and statements.py that a line's text is enough for. A line that does not compile with its fault
-in is no mutant: the judge says so and the sample takes another. Must not: touch declarations, comments, docstrings. """
+in is no mutant: the judge says so and the sample takes another. Must not: touch declarations, comments, docstrings.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Runs the tests that cover a fault, with the fault in.
 
-What it is: `Judge.verdict(mutant)`: the tests that run the changed lines, quickest first, until one fails; a run that outlasts its limit
-counts as noticed. A test that failed must pass without the fault (asked once a test), and one that takes long must fail twice: no flake
-may speak for a test. May assume: the tree is its own. Must not: keep results. """
+What it is: `Judge.verdict(mutant)`: the tests that run the changed lines, one after the other, until one fails; a run that outlasts its
+limit counts as noticed. A test that failed must pass without the fault (asked once a test), and one that takes long must fail twice: no
+flake may speak for a test. May assume: the tree is its own. Must not: keep results.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from .cover import Map, environment
 from .source import Mutant
 from .tree import Tree
 
-BUDGET = 120.0  # seconds of tests, as recorded, that one fault gets
+BUDGET = 60.0  # seconds of tests, as recorded, that one fault gets
 MEMORY_KB = 6 << 20
 SLOW = 1.0
 ENGINE = re.compile(r"tests/(wire/test_(engine|net\b|framer)|unit/test_engine)")
@@ -46,7 +47,7 @@ class Judge:
         self._sound: dict[str, bool] = {}
 
     def chosen(self, mutant: Mutant) -> list[str]:
-        """The tests that judge it, quickest first, for as long as the budget lasts."""
+        """The tests that judge it, those first that are quick and about its file, for as long as the budget lasts."""
         if mutant.group == "engine":
             own = {test for test in self.map.seconds if ENGINE.match(test)}
             rest = sorted((test for test in self.map.seconds if test.startswith("tests/conformance")), key=self._time)
@@ -56,7 +57,8 @@ class Judge:
             lines = self.map.tests_of_file(edit.path) if mutant.top_level else self.map.tests_of_lines(edit.path, edit.first, edit.last)
             foreign = mutant.always and f"/{mutant.group}/" not in edit.path
             found |= lines & self.map.tests_of_group(mutant.group) if foreign else lines
-        return self._within(sorted(found, key=self._time))
+        paths = {edit.path for edit in mutant.edits}
+        return self._within(sorted(found, key=lambda test: (self.map.cost(test, paths), test)))
 
     def _time(self, test: str) -> tuple[float, str]:
         return self.map.seconds.get(test, 1.0), test

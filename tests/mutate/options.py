@@ -3,7 +3,8 @@
 What it is: for an adapter, one mutant a field of its options class that writes the field's default wherever the field is read, all places
 at once, and one a keyword of a public method that sets it to its default first. A field of the common options that only net/ reads is
 dropped where the adapter hands its options to net/. Must not: touch how options are read from text: an option that is parsed and then
-ignored is the fault. """
+ignored is the fault.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """One piece of a run: takes faults that a seed picks and that nothing is known of yet, and has them judged, for so many minutes.
 
 What it is: `Run`. Adapters and `net` by several workers, each with a copy of the tree; the engine, which must be built anew for each
-fault, in one copy of its own. May assume: the map is made. Must not: print more than progress. """
+fault, in one copy of its own. May assume: the map is made. Must not: print more than progress.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 What it is: `everything(root)`, all mutants by group; `sample`, a seed's choice: what is always in it, and so many more of the group, kind
 after kind in turn, so that a kind with few places counts as much as one with many. A mutant's rank goes by seed and key alone: what
-changes elsewhere does not change the choice. Must not: run anything. """
+changes elsewhere does not change the choice. Must not: run anything.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Source text and what may be changed in it: places in bytes, edits, and mutants with their names.
 
 What it is: `Source`, one file parsed; `Edit`, bytes replaced; `Mutant`, a fault: one or more edits under a key that outlives changes
-elsewhere in the file: module, function, kind, the text before and after, and which of several alike. Must not: write anything. """
+elsewhere in the file: module, function, kind, the text before and after, and which of several alike. Must not: write anything.
+"""
 
 from __future__ import annotations
 

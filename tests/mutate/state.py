@@ -2,7 +2,8 @@
 
 What it is: `State`: a result a fault, and which faults each seed picked. Each result is written as soon as it is known, by a rename, so
 that a run can be ended at any moment and go on. A result holds while the function is what it was; that of a survivor only while the tests
-are, too. """
+are, too.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 What it is: `changes(source)`, every fault of the Python operators in one file as mutants. What no fault of a client can be is passed by:
 type annotations, docstrings, `__repr__`, `if TYPE_CHECKING`, asserts (they are for the type checker), stubs that only raise. Must not:
-choose. """
+choose.
+"""
 
 from __future__ import annotations
 

@@ -112,6 +112,21 @@ def test_the_tests_that_run_a_line_judge_it_quickest_first(known: Map) -> None:
     assert judged_by(known, mutant(first=5)) == ["two"]
 
 
+def test_a_test_that_is_about_the_file_comes_before_a_quicker_one_that_is_about_others(known: Map) -> None:
+    (known.checkout / "src/wireproto/net").mkdir()
+    other = known.checkout / "src/wireproto/net/y.py"
+    other.write_text("pass\n" * 100)
+    (known.folder / "sources/other").write_text(other.read_text())
+    table = known.folder / "tests-unit-test_b.py.json"
+    kept = json.loads(table.read_text())
+    kept["sources"]["src/wireproto/net/y.py"] = "other"
+    kept["ran"]["src/wireproto/net/y.py"] = {"tests/unit/test_b.py::three": list(range(1, 100))}
+    table.write_text(json.dumps(kept))
+    later = Map(known.checkout)
+    later.load()
+    assert judged_by(later, mutant(first=3)) == ["one", "three"]
+
+
 def test_a_test_that_fails_without_a_fault_judges_nothing(known: Map) -> None:
     assert "bad" not in judged_by(known, mutant(first=3))
 
