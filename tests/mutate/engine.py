@@ -16,6 +16,7 @@ _CALL = re.compile(r"^\s+[\w.]+\([^#]*\)\s*$")
 _KEEPS = re.compile(r"^\s+[\w.]+\.\w+ (?:[+-]?=) [^#]+$")
 _PASSED = re.compile(r"^\s*(#|@|\"\"\"|(cdef|cpdef|def|class|import|from|raise|with|try|finally|else|global|assert)\b)")
 _NUMBER = re.compile(r"^(cdef double [A-Z_]+ = )([\d.e-]+)")
+_CLOCK = re.compile(r"\b(now|clock|deadline|until|when|X)\b|_at\b")
 _SWAPS = (
     *((r" < ", " <= "), (r" <= ", " < "), (r" > ", " >= "), (r" >= ", " > "), (r" \+ 1\b", ""), (r" - 1\b", "")),
     *((r" and ", " or "), (r" or ", " and ")),
@@ -59,6 +60,8 @@ def _line(line: str) -> Iterator[tuple[str, str]]:
     for old, new in _SWAPS:
         for place in re.finditer(old, code):
             operator = "either" if old in (r" and ", r" or ") else "bound"
+            if operator == "bound" and _CLOCK.search(code):
+                continue
             yield operator, line[: place.start()] + new + line[place.end() :]
     test = re.match(r"^(\s+(?:el)?if )(.*)(:\s*)$", code)
     if test:

@@ -38,6 +38,7 @@ def found(code: str, operator: str) -> list[str]:
         ("bound", "def f(a, b):\n    return a < b", ["def f(a, b):\n    return a <= b"]),
         ("bound", "def f(a, b):\n    return (a) >= b", ["def f(a, b):\n    return (a) > b"]),
         ("bound", "def f(a):\n    return (a | 2) - 1", ["def f(a):\n    return (a | 2)"]),
+        ("bound", "def f(now, a):\n    return now < a.created_at", []),
         ("negate", "def f(a):\n    if a:\n        g()", ["def f(a):\n    if not (a):\n        g()"]),
         ("negate", "x = [a for a in b if a]", ["x = [a for a in b if not (a)]"]),
         ("either", "x = a and b and c", ["x = a or b and c"]),
