@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ..errors import WireprotoError
-from ..position import EARLIEST, LATEST
+from ..position import EARLIEST, LATEST, Position
 from . import worker
+from .bounds import bind, bound_now, located, wanted
 from .columns import Maker
-from .log import Log, Positions, Span, resolve
+from .log import Log, Positions, Span
 from .options import check_batch
 from .pushdown import Pushed, Pushing
 
@@ -56,13 +57,19 @@ class LogReader(DataSourceReader):
         log, settings = self.log, self.log.settings
         with log.open() as client:
             log.check(client)
-            start = resolve(log, client, settings.start or EARLIEST, "startingOffsets", starting=True)
-            stop = resolve(log, client, settings.stop or LATEST, "endingOffsets", starting=False)
+            starts = wanted(log, client, settings.start or EARLIEST, "startingOffsets")
+            stops = wanted(log, client, settings.stop or LATEST, "endingOffsets")
+            start = located(log, client, starts, "startingOffsets", starting=True)
+            stop = located(log, client, stops, "endingOffsets", starting=False)
             stop = self.reachable(client, start, stop)
             start, stop = self.pushed.trim(log, client, start, stop)
-            spans = [Span(*key, start[key], stop[key]) for key in sorted(start.keys() & stop.keys()) if start[key] < stop[key]]
-            found: list[InputPartition] = list(log.cut(client, spans))
-        return found or [Nothing()]
+            keys = sorted(start.keys() & stop.keys())
+            spans = log.cut(client, [Span(*key, start[key], stop[key]) for key in keys if start[key] < stop[key]])
+            if not self.pushed:
+                empty = [Span(*key, start[key], start[key]) for key in keys if not start[key] < stop[key]]
+                spans += log.known(client, [span for span in empty if not isinstance(stops[span.key], Position)])
+                bind(spans, starts, stops)
+        return [*spans] or [Nothing()]
 
     def reachable(self, client: Client, start: Positions, stop: Positions) -> Positions:
         """The ends, none beyond what the log holds: a task would wait there for records that nobody has written."""
@@ -90,7 +97,9 @@ def read(log: Log, maker: Maker, partition: InputPartition) -> Iterator[pa.Recor
     client = worker.client(log.settings.url, log.settings.client)
     try:
         try:
-            yield from maker.stream(log.read(client, partition, maker.names))
+            span = bound_now(log, client, partition)
+            if span is not None:
+                yield from maker.stream(log.read(client, span, maker.names))
         except log.gone:
             log.lost(f"{partition.topic}-{partition.partition} was to be read up to {partition.stop} and is not there any more")
     except WireprotoError:

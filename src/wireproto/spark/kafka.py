@@ -6,10 +6,9 @@ What it is: Kafka's `Log`, over ListOffsets and the fetcher of the readers, and 
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import BrokerError, OptionError
 from ..kafka import offsets, positions
@@ -18,10 +17,11 @@ from ..kafka.cluster import NO_ID
 from ..kafka.fetcher import Fetcher
 from ..kafka.messages import DescribeLogDirsRequest, FetchRequest, ListOffsetsRequest
 from ..position import Earliest, Latest, LogOffset, Position, TopicPartition
+from .java_pattern import java_pattern
 from .kafka_columns import FORM
 from .kafka_options import READERS, read_options
 from .kafka_versions import Offered
-from .log import Log, Positions, Span, number, numbers, places
+from .log import Log, Positions, Span, Tree, number, numbers, places
 from .options import Options, ReadSettings
 from .source import LogSource
 
@@ -85,7 +85,7 @@ class KafkaLog(Log):
             return sorted(self.settings.assigned)
         names: Iterable[str] = self.settings.topics
         if self.settings.pattern is not None:
-            match = re.compile(self.settings.pattern).fullmatch
+            match = java_pattern(self.settings.pattern).search
             names = [name for name in found.admin().list_topics() if match(name)]
         else:
             deadline = found.deadline()
@@ -156,10 +156,25 @@ class KafkaLog(Log):
             offsets.commit(found, group, numbers(ends), found.deadline(), to=found.to_coordinator(group), ours=_GONE)
 
     def cut(self, client: Client, spans: list[Span]) -> list[Span]:
-        found = super().cut(client, spans)
-        for span in found:
+        return self.known(client, super().cut(client, spans))
+
+    def known(self, client: Client, spans: list[Span]) -> list[Span]:
+        for span in spans:
             span.identity = identity(cast(KafkaClient, client), span.topic)
-        return found
+        return spans
+
+    def pin(self, tree: dict[str, Any], keys: Iterable[TopicPartition]) -> dict[str, Any]:
+        """Marked offsets are written as 23.0: the same number to JSON and to the JVM's connector, which itself never writes one so."""
+        for topic, partition in keys:
+            if str(partition) in tree.get(topic, {}):
+                tree[topic][str(partition)] = float(tree[topic][str(partition)])
+        return tree
+
+    def pinned(self, tree: Tree, key: TopicPartition) -> bool:
+        return isinstance(tree.get(key[0], {}).get(str(key[1])), float)
+
+    def place_from_json(self, topic: str, partition: int, value: Any) -> Position:
+        return super().place_from_json(topic, partition, int(value) if isinstance(value, float) and value.is_integer() else value)
 
     def read(self, client: Client, span: Span, columns: tuple[str, ...]) -> Iterator[Batch]:
         found = cast(KafkaClient, client)

@@ -27,6 +27,7 @@ from typing import Any
 from ..errors import OptionError
 from ..kafka.options import KafkaOptions
 from ..position import AtTime, Earliest, Latest, LogOffset, TopicPartition
+from .java_pattern import java_pattern
 from .options import SHARED, Options, ReadSettings, read_settings
 
 OWN = "kafka."
@@ -166,10 +167,7 @@ def chosen(strategy: str, text: str) -> tuple[tuple[str, ...], dict[str, Any]]:
         return topics, {}
     if not text:
         raise OptionError("Pattern to subscribe is empty: option 'subscribePattern' takes a regular expression")
-    try:
-        re.compile(text)
-    except re.error as why:
-        raise OptionError(f"option subscribePattern is {text!r}: {why}") from why
+    java_pattern(text)
     return (), {"pattern": text}
 
 

@@ -1,8 +1,8 @@
 """What Spark's readers need of a protocol: its partitions, offsets, ranges, and their form in a checkpoint.
 
 What it is: `Log`, one subclass a protocol; `batch.py` and `stream.py` know nothing else of one. It holds options alone, so it pickles;
-clients are opened on the driver (`open`) and kept in workers (`worker.client`). A range is fixed on the driver, so a task that
-is run again reads the same records.
+clients are opened on the driver (`open`) and kept in workers (`worker.client`). A micro-batch's ranges are fixed on the driver, so a
+task that is run again reads the same records; `bounds.py` tells what the bounds of a batch mean.
 
     partitions → ends / at_times → positions → to_json, from_json (the checkpoint) → spans (tasks) → read (workers)
 
@@ -22,14 +22,14 @@ from pyspark.sql.datasource import InputPartition
 
 from .. import connect
 from ..errors import BrokerError, DataLoss, OptionError, TimedOut, WireprotoError
-from ..position import EARLIEST, LATEST, AtTime, Earliest, Latest, LogOffset, Position, TopicPartition, parse_position
+from ..position import LATEST, AtTime, Earliest, Latest, LogOffset, Position, TopicPartition, parse_position
 from . import plan
 
 if TYPE_CHECKING:
     from ..records import Batch
     from ..roles import Client
     from .columns import LogFormat
-    from .options import Bound, Place, ReadSettings
+    from .options import Place, ReadSettings
 
 Positions = dict[TopicPartition, Position]
 Tree = Mapping[str, Any]
@@ -39,9 +39,18 @@ REMEDY_FAIL = "; to go on without what is gone set failOnDataLoss to false"
 
 
 class Span(InputPartition):
-    """One task: a partition from `start` up to, not including, `stop`; `identity` tells its topic from another one of that name."""
+    """One task: a partition from `start` up to, not including, `stop`.
+
+    Attributes:
+        identity: tells its topic from another one of that name.
+        late_start, late_stop: a word or time to ask for again when the task runs; see `bounds.py`.
+        first: nothing of its partition that is read lies before it.
+    """
 
     identity = b""
+    late_start: Place | None = None
+    late_stop: Place | None = None
+    first = False
 
     def __init__(self, topic: str, partition: int, start: Position, stop: Position) -> None:
         super().__init__((topic, partition, start.text(), stop.text()))
@@ -117,6 +126,10 @@ class Log(ABC):
             for key, start, stop in plan.split(ranges, settings.min_partitions, settings.max_records)
         ]
 
+    def known(self, client: Client, spans: list[Span]) -> list[Span]:
+        """The spans, with what tells their topics from others of their names."""
+        return spans
+
     def limit(self, client: Client, start: Positions, latest: Positions) -> Positions:
         """Ends of a micro-batch under maxOffsetsPerTrigger and maxBytesPerTrigger."""
         settings, ends = self.settings, latest
@@ -176,6 +189,14 @@ class Log(ABC):
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise OptionError(f"{value!r} is no offset")
         return LogOffset(topic, partition, value)
+
+    def pin(self, tree: dict[str, Any], keys: Iterable[TopicPartition]) -> dict[str, Any]:
+        """What `to_json` made, marked: in these partitions the first micro-batch only pins the place where its query begins."""
+        return tree
+
+    def pinned(self, tree: Tree, key: TopicPartition) -> bool:
+        """Whether `pin` marked this partition. Only Kafka's checkpoints may be another source's."""
+        return True
 
     def example(self) -> str:
         """How `to_json` looks."""
@@ -237,38 +258,6 @@ def places(offsets: Mapping[TopicPartition, int]) -> Positions:
 def named(keys: Iterable[TopicPartition]) -> str:
     """Partitions for an error text."""
     return ", ".join(f"{topic}-{partition}" for topic, partition in sorted(keys))
-
-
-def resolve(log: Log, client: Client, bound: Bound, option: str, *, starting: bool) -> Positions:
-    """A bound as a position of each partition there is now.
-
-    Raises:
-        OptionError: the bound names other partitions than are there, or a time that no record reaches (for a start).
-    """
-    keys = log.partitions(client)
-    wanted: dict[TopicPartition, Place] = bound if isinstance(bound, dict) else dict.fromkeys(keys, bound)
-    if wanted.keys() != set(keys):
-        raise OptionError(
-            f"{option} must name every partition that is read, and no other (-1 is latest, -2 earliest): it names "
-            f"{named(wanted)}; there are {named(keys)}"
-        )
-    found: Positions = {key: place for key, place in wanted.items() if isinstance(place, Position)}
-    times = {key: place.ms for key, place in wanted.items() if isinstance(place, AtTime)}
-    for key, place in log.at_times(client, times).items() if times else ():
-        if place is not None:
-            found[key] = place
-        elif starting and log.settings.late == "error":
-            raise OptionError(
-                f"{option}: No offset matched: no record of {key[0]}-{key[1]} is at or after {times[key]}; with "
-                "startingOffsetsByTimestampStrategy=latest reading starts at the end there"
-            )
-        else:
-            wanted = {**wanted, key: LATEST}
-    for word in (EARLIEST, LATEST):
-        asked = [key for key, place in wanted.items() if place == word]
-        if asked:
-            found.update(log.ends(client, asked, word))
-    return found
 
 
 def retried(log: Log, action: Any) -> Any:

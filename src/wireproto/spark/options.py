@@ -124,7 +124,7 @@ class ReadSettings:
 
     Attributes:
         url: for `wireproto.connect`. client: its keyword options, as text.
-        topics: names; or pattern: a regular expression that names match whole; or assigned: partitions.
+        topics: names; or pattern: a regular expression of Java's, found anywhere in a name; or assigned: partitions.
         start, stop: bounds as the user gave them; None where nothing was given.
         late: what a starting time without a record that late means.
         fail_on_data_loss: see failOnDataLoss.

@@ -62,6 +62,10 @@ class Pushed:
     high: int | None = None
     since: int | None = None
 
+    def __bool__(self) -> bool:
+        """Whether anything is left out."""
+        return bool(self.tests) or self.low > 0 or self.high is not None or self.since is not None
+
     def take(self, filters: Iterable[Any], *, offsets: bool, times: bool) -> list[Any]:
         """Use what can be used; the filters that Spark must still apply.
 

@@ -9,7 +9,8 @@ A reader lives in one process of the driver for as long as its query; offsets in
 
 The first micro-batch. Spark keeps ends of micro-batches, not the start of the first one: a query that dies within its first batch asks for
 the initial offset again. Partitions where that may lie further on by then (latest, or a time without a record) have no rows in the first
-batch, whose end pins their place.
+batch, whose end pins their place, and says so (`Log.pin`). A first batch whose end does not say so was planned by another connector, which
+keeps its start where this API cannot see it: run again, its rows are lost, and that is told.
 Must not: know a protocol.
 """
 
@@ -25,8 +26,9 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from ..errors import WireprotoError
 from ..position import EARLIEST, LATEST, AtTime, Latest, TopicPartition
 from . import batch
+from .bounds import resolve
 from .columns import Maker
-from .log import Log, Positions, Span, named, resolve, retried
+from .log import Log, Positions, Span, named, retried
 from .options import check_stream
 
 if TYPE_CHECKING:
@@ -60,6 +62,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._pin = False
         self._drifting: set[TopicPartition] = set()
         self._last: Positions | None = None
+        self._told: dict[str, Any] = {}
         self._latest: Positions | None = None
         self._target: Positions | None = None
         self._now = False
@@ -117,15 +120,20 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Args:
             start: where it begins; not given by PySpark 4.0 and 4.1. limit: Spark's own wish: all (Trigger.Once) or as the options say.
         """
+        told = start if start is not None else self._told
         begin = self.log.from_json(start) if start is not None else self._last
         latest = self._latest = self.newest(begin) if self._target is None else self.held(begin, self._target)
-        if self._pin and begin is not None and begin == self._initial:
-            latest = {key: begin[key] if key in self._drifting else place for key, place in latest.items()}
+        pins = self._drifting if self._pin and begin is not None and begin == self._initial else set()
+        if begin is not None and pins:
+            latest = {key: begin[key] if key in pins else place for key, place in latest.items()}
         self._pin = False
         if begin is not None and (limit is None or not isinstance(limit, ReadAllAvailable)):
             latest = self.admitted(begin, latest)
         self._last = latest
-        return self.log.to_json(latest)
+        if pins or latest != begin or not told:
+            told = self.log.pin(self.log.to_json(latest), pins)
+        self._told = told  # the same words for the same places: Spark compares texts
+        return told
 
     def newest(self, begin: Positions | None) -> Positions:
         """The ends now. A broker that has just become leader may tell an end before what it told already: it is asked again."""
@@ -166,17 +174,24 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a micro-batch, after a check that everything in it is still there."""
         if start == end:
-            self._last = self.log.from_json(start)  # how PySpark 4.0 and 4.1 tell where a query goes on
+            self._last, self._told = self.log.from_json(start), start  # how PySpark 4.0 and 4.1 tell where a query goes on
             return []
         log, client = self.log, self.client()
         begin, stop = log.from_json(start), log.from_json(end)
-        replayed = self._drifting if begin == self._initial else set()
+        replayed = {key for key in self._drifting & stop.keys() if begin == self._initial and log.pinned(end, key)}
+        foreign = self._unseen(start, end) if begin == self._initial else {}
         gone = begin.keys() - stop.keys()
         if gone:
             other = "; or the checkpoint is another query's: give this one a checkpointLocation of its own" if gone == begin.keys() else ""
             log.lost(f"partitions {named(gone)} have been deleted{other}")
+        if foreign:
+            log.lost(
+                f"the first micro-batch of this checkpoint was planned by another connector and not finished, and where it began in "
+                f"{named(foreign)} is not known here: run it with that connector once, or give the query a checkpointLocation of its own"
+            )
+            begin = {**begin, **foreign}
         begin = self.with_new(begin, stop)
-        self._last = stop
+        self._last, self._told = stop, end
         spans: list[Span] = []
         for key in sorted(stop.keys() & begin.keys()):
             if begin[key] < stop[key]:
@@ -184,6 +199,13 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             elif stop[key] < begin[key] and key not in replayed:
                 log.lost(f"{key[0]}-{key[1]} went back from {begin[key]} to {stop[key]}: its topic was deleted and made again, or cut off")
         return log.cut(client, spans) if spans else []
+
+    def _unseen(self, start: dict[str, Any], end: dict[str, Any]) -> Positions:
+        """The end, in partitions of a first micro-batch that neither pins a place nor was begun where this query would begin."""
+        stop = self.log.from_json(end)
+        return {
+            key: stop[key] for key in self._drifting & stop.keys() if not self.log.pinned(end, key) and not self.log.pinned(start, key)
+        }
 
     def with_new(self, begin: Positions, stop: Positions) -> Positions:
         """The start with partitions added since, which begin at their beginning."""

@@ -1,0 +1,110 @@
+"""What the bounds of a read mean as positions: on the driver when it is planned, and in a worker when it is run.
+
+Spark plans a loaded batch frame once, at its first action, and keeps the tasks for every later one. A bound that is a word or a time would
+stay what it meant then: the frame would never show a record that was written after it, and fail for ever once retention has moved the
+beginning. So a task keeps such a bound beside its range (`bind`), and asks what it means when it runs (`bound_now`), as the JVM's
+connector does. A bound that is a position stays as it is.
+
+    planned at the first action     [e, 100) cut into [e, 50) [50, 100)       e: the earliest there is
+    run later, log is [20, 130)     [20, 50) [50, 130)                        run when the log is [60, 130): nothing, [60, 130)
+
+May assume: a `Log`. Must not: know a protocol, or Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from ..errors import OptionError
+from ..position import EARLIEST, LATEST, AtTime, Position, TopicPartition
+from .log import Log, Positions, Span, named
+
+if TYPE_CHECKING:
+    from ..roles import Client
+    from .options import Bound, Place
+
+Places = Mapping[TopicPartition, "Place"]
+
+
+def resolve(log: Log, client: Client, bound: Bound, option: str, *, starting: bool) -> Positions:
+    """A bound as a position of each partition there is now.
+
+    Raises:
+        OptionError: the bound names other partitions than are there, or a time that no record reaches (for a start).
+    """
+    return located(log, client, wanted(log, client, bound, option), option, starting=starting)
+
+
+def wanted(log: Log, client: Client, bound: Bound, option: str) -> dict[TopicPartition, Place]:
+    """The place that a bound gives to each partition there is now; raises OptionError where it names others."""
+    keys = log.partitions(client)
+    found: dict[TopicPartition, Place] = bound if isinstance(bound, dict) else dict.fromkeys(keys, bound)
+    if found.keys() != set(keys):
+        raise OptionError(
+            f"{option} must name every partition that is read, and no other (-1 is latest, -2 earliest): it names "
+            f"{named(found)}; there are {named(keys)}"
+        )
+    return found
+
+
+def located(log: Log, client: Client, places: Places, option: str, *, starting: bool) -> Positions:
+    """Places as positions; partitions that are gone are left out. Raises OptionError for a starting time that no record reaches."""
+    found: Positions = {key: place for key, place in places.items() if isinstance(place, Position)}
+    times = {key: place.ms for key, place in places.items() if isinstance(place, AtTime)}
+    for key, place in log.at_times(client, times).items() if times else ():
+        if place is not None:
+            found[key] = place
+        elif starting and log.settings.late == "error":
+            raise OptionError(
+                f"{option}: No offset matched: no record of {key[0]}-{key[1]} is at or after {times[key]}; with "
+                "startingOffsetsByTimestampStrategy=latest reading starts at the end there"
+            )
+        else:
+            places = {**places, key: LATEST}
+    for word in (EARLIEST, LATEST):
+        asked = [key for key, place in places.items() if place == word]
+        if asked:
+            found.update(log.ends(client, asked, word))
+    return found
+
+
+def bind(spans: Iterable[Span], starts: Places, stops: Places) -> None:
+    """Have the tasks of a batch keep those bounds that are no positions: each its partition's start, the last one its stop."""
+    for key, group in groupby(spans, lambda span: span.key):
+        pieces = list(group)
+        for span in pieces:
+            if not isinstance(starts[key], Position):
+                span.late_start = starts[key]
+        if not isinstance(stops[key], Position):
+            pieces[-1].late_stop = stops[key]
+        pieces[0].first = True
+
+
+def bound_now(log: Log, client: Client, span: Span) -> Span | None:
+    """The span as its bounds are now; None when nothing is in it (any more)."""
+    start, stop = span.start, span.stop
+    if span.late_start is not None:
+        first = located(log, client, {span.key: span.late_start}, "startingOffsets", starting=True).get(span.key)
+        if first is None:
+            _gone(log, span)
+            return None
+        start = first if span.first or start < first else start
+    if span.late_stop is not None:
+        last = located(log, client, {span.key: span.late_stop}, "endingOffsets", starting=False).get(span.key)
+        if last is None:
+            _gone(log, span)
+            return None
+        if last < start and span.start < span.stop and not (span.first and span.late_start is not None):
+            log.lost(f"{span.topic}-{span.partition} was to be read from {start} and now ends at {last}")
+        stop = last
+    if not start < stop:
+        return None
+    found = Span(*span.key, start, stop)
+    found.identity = span.identity
+    return found
+
+
+def _gone(log: Log, span: Span) -> None:
+    log.lost(f"{span.topic}-{span.partition} was to be read up to {span.stop} and is not there any more")
