@@ -14,6 +14,7 @@ from ..errors import BrokerError, OptionError
 from ..kafka import offsets, positions
 from ..kafka.client import KafkaClient
 from ..kafka.cluster import NO_ID
+from ..kafka.codes import UnknownTopicId, UnknownTopicOrPartition
 from ..kafka.fetcher import Fetcher
 from ..kafka.messages import DescribeLogDirsRequest, FetchRequest, ListOffsetsRequest
 from ..position import Earliest, Latest, LogOffset, Position, TopicPartition
@@ -34,9 +35,7 @@ if TYPE_CHECKING:
 
 _EARLIEST, _LATEST = -2, -1
 _OUT_OF_RANGE = 1
-_UNKNOWN_TOPIC = 3
-_UNKNOWN_ID = 100
-_GONE = (_UNKNOWN_TOPIC, _UNKNOWN_ID)
+_GONE = (UnknownTopicOrPartition.code, UnknownTopicId.code)
 _SLICE = 5.0
 _PURPOSE = "spark"
 
@@ -54,6 +53,7 @@ class KafkaLog(Log):
     form = FORM
     subject = "subscribe"
     record_times = True
+    gone = (UnknownTopicOrPartition, UnknownTopicId)
 
     def __init__(self, settings: ReadSettings) -> None:
         super().__init__(settings)
@@ -108,7 +108,7 @@ class KafkaLog(Log):
             try:
                 entry = client.topic_entry(topic, client.deadline())
             except BrokerError as why:
-                if why.code == _UNKNOWN_TOPIC:
+                if why.code == UnknownTopicOrPartition.code:
                     why.text = f"there is no topic {topic!r}: create it, or correct the option {self.subject}"
                 raise
         return [(topic, partition) for partition in entry.partitions]
@@ -178,16 +178,10 @@ class KafkaLog(Log):
 
     def read(self, client: Client, span: Span, columns: tuple[str, ...]) -> Iterator[Batch]:
         found = cast(KafkaClient, client)
-        try:
-            if span.topic not in found.cluster.topics or not self._same(found, span):
-                found.topic_entry(span.topic, found.deadline())
-            if self._same(found, span):
-                yield from self._fetched(found, span, columns)
-        except BrokerError as why:
-            if why.code not in _GONE:
-                raise
-            self.lost(f"{span.topic}-{span.partition} was to be read up to {span.stop} and is not there any more")
-            return
+        if span.topic not in found.cluster.topics or not self._same(found, span):
+            found.topic_entry(span.topic, found.deadline())
+        if self._same(found, span):
+            yield from self._fetched(found, span, columns)
         if not self._same(found, span):
             self.lost(f"{span.topic}-{span.partition} was to be read up to {span.stop}, and its topic was deleted and made again")
 
