@@ -237,7 +237,7 @@ def test_a_member_that_nobody_told_that_it_lost_a_partition_commits(monkeypatch:
         server.links[-1].send(api.CommandActiveConsumerChange(consumer_id=ident, is_active=True))
         server.links[-1].send(api.CommandActiveConsumerChange(consumer_id=ident, is_active=False))
         until = time.monotonic() + 20.0
-        while not consumer._revoked and time.monotonic() < until:
+        while consumer.assignment and time.monotonic() < until:
             consumer.poll(0.02)
         with pytest.raises(Revoked):
             consumer.commit({("t", -1): place}, timeout=20.0)

@@ -10,7 +10,7 @@ import pytest
 import wireproto
 from pulsar_server import Link, PulsarServer, acknowledged, stored, success
 from wireproto import LATEST, MessageId
-from wireproto.errors import ChecksumMismatch
+from wireproto.errors import ChecksumMismatch, Revoked
 from wireproto.pulsar import PulsarApi_pb2 as api
 
 OWNER = ("t", -1)
@@ -125,6 +125,94 @@ def test_a_worker_gets_what_stands_beside_an_entry_that_cannot_be_read(server: P
                 found.append(delivery.value)
         assert found == VALUES[:broken] + VALUES[broken + 1 :]
         assert errors == [f"7:{broken}"]
+
+
+def lose_to_another(server: PulsarServer, consumer: Any) -> int:
+    """The connection goes; the member comes back, and another one is fed by then. Its consumer's id."""
+
+    def subscribe(link: Link, ask: Any) -> None:
+        link.send(success(link, ask))
+        active(link, ask.consumer_id, False)
+
+    server.answers["subscribe"] = subscribe
+    server.answers["flow"] = lambda link, flow: None
+    before = server.count("subscribe")
+    server.links[-1].close()
+    while server.count("subscribe") == before:
+        assert consumer.poll(0.05) is None
+    consumer.lag(timeout=20.0)  # answered behind what the broker said of who is fed
+    assert consumer.poll(0.0) is None
+    ident: int = server.commands("subscribe")[-1].consumer_id
+    return ident
+
+
+@pytest.mark.parametrize("told_before", [False, True])
+def test_what_a_member_did_not_commit_comes_again_when_it_is_fed_again(server: PulsarServer, told_before: bool) -> None:
+    """It comes back as one that is not fed, so another member had the partition: what it was handed before is not its own any more."""
+    server.answers["flow"] = fed_once
+    with wireproto.connect(server.url) as client, client.consumer("t", "group") as consumer:
+        assert read(consumer, 3) == VALUES
+        if told_before:
+            active(server.links[-1], server.commands("subscribe")[-1].consumer_id, False)
+            consumer.lag(timeout=20.0)
+        ident = lose_to_another(server, consumer)
+        with pytest.raises(Revoked) as caught:
+            consumer.commit(timeout=20.0)
+        assert caught.value.partitions == (OWNER,)
+        consumer.commit(timeout=20.0)  # told once
+        assert server.count("ack") == 0
+        active(server.links[-1], ident, True)
+        feed(server.links[-1], ident)
+        assert read(consumer, 3) == VALUES
+        consumer.commit(timeout=20.0)
+        assert [ack.message_id[0].entryId for ack in server.commands("ack")] == [2]
+
+
+def test_sizes_of_batches_are_forgotten_with_the_partition(server: PulsarServer) -> None:
+    def flow(link: Link, ask: Any) -> None:
+        if server.count("flow") == 1:
+            link.message(ask.consumer_id, 0, stored(VALUES))
+
+    server.answers["flow"] = flow
+    with wireproto.connect(server.url) as client, client.consumer("t", "group") as consumer:
+        assert read(consumer, 3) == VALUES
+        assert consumer._batch_sizes
+        lose_to_another(server, consumer)
+        assert not consumer._batch_sizes
+
+
+def test_an_automatic_commit_does_not_stumble_over_a_partition_that_is_gone(server: PulsarServer) -> None:
+    """Two partitions; the first goes to another member, the second is fed on."""
+    server.answers["partitionMetadata"] = lambda link, ask: api.CommandPartitionedTopicMetadataResponse(
+        request_id=ask.request_id, partitions=2, response="Success"
+    )
+    with wireproto.connect(server.url) as client, client.consumer("t", "group", auto_commit=True) as consumer:
+        first, second = (one.consumer_id for one in server.commands("subscribe"))
+        for ident in (second, first):  # what the first handed out is not committed when it goes
+            feed(server.links[-1], ident)
+            assert read(consumer, 3) == VALUES
+
+        def subscribe(link: Link, ask: Any) -> None:
+            link.send(success(link, ask))
+            active(link, ask.consumer_id, ask.topic.endswith("-1"))
+
+        def flow(link: Link, ask: Any) -> None:
+            again = [one.consumer_id for one in server.commands("subscribe")[2:] if one.topic.endswith("-1")]
+            if ask.consumer_id in again and sum(one.consumer_id == ask.consumer_id for one in server.commands("flow")) == 1:
+                for number in range(3, 6):
+                    link.message(ask.consumer_id, number, stored([b"more %d" % number], number))
+
+        server.answers["subscribe"], server.answers["flow"] = subscribe, flow
+        server.links[-1].close()
+        found: list[bytes | None] = []
+        while len(found) < 3:
+            batch = consumer.poll(20.0)
+            assert batch is not None, found
+            found += batch.values()
+        assert found == [b"more 3", b"more 4", b"more 5"]
+        assert consumer.poll(0.0) is None
+        assert consumer.assignment == {("t", 1)}
+        assert server.commands("ack")[-1].message_id[0].entryId == 5
 
 
 def test_a_commit_at_the_first_entry_of_a_ledger_acknowledges_nothing(server: PulsarServer) -> None:

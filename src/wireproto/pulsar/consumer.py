@@ -5,7 +5,8 @@ Within a batch it carries the set of indexes still wanted; a broker that keeps n
 again after a restart: never lost, perhaps repeated.
 
     what was handed out is remembered per partition, so that a reconnect repeats nothing that this member has seen;
-    a partition that another member took (ACTIVE_CONSUMER_CHANGE) is forgotten: it comes back with what was not committed.
+    a partition that another member took (ACTIVE_CONSUMER_CHANGE, also as the first word after a reconnect) is forgotten: it comes back
+    with what was not committed, and the next commit says once that it was not.
 
 Belongs to one thread at a time. Must not: acknowledge what was not handed out, or commit by itself unless `auto_commit`.
 """
@@ -14,12 +15,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from wireproto._codec import decode_pulsar
-from wireproto.errors import Closed, OptionError, Revoked
+from wireproto.errors import Closed, OptionError, Revoked, TransportError
 from wireproto.position import LATEST, AtTime, Earliest, Latest, MessageId, Position, TopicPartition, Where
 from wireproto.records import Batch
 
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 
 NEWEST, OLDEST = 0, 1
 """CommandSubscribe.InitialPosition."""
+SOON = 1.0
+"""Seconds that an automatic commit may take beside a poll's own."""
 
 
 class PulsarConsumer(OneThread):
@@ -59,7 +63,7 @@ class PulsarConsumer(OneThread):
         self._batch_sizes: dict[tuple[str, int, int, int], int] = {}
         self._committed: dict[TopicPartition, MessageId] = {}
         self._handed: dict[TopicPartition, MessageId] = {}
-        self._revoked: set[TopicPartition] = set()
+        self._dropped: set[TopicPartition] = set()  # handed out, not committed, another's now: what the next commit tells
         initial = self._initial(start, names, deadline)
         subscription = Subscription(
             group,
@@ -101,8 +105,8 @@ class PulsarConsumer(OneThread):
             deadline = time.monotonic() + timeout
             if self._closed:
                 raise Closed("the consumer is closed")
-            if self._options.auto_commit and self._handed:
-                self._commit(dict(self._handed), self._client.deadline())
+            if self._options.auto_commit:
+                self._commit_by_itself(max(deadline, time.monotonic() + SOON))
             while True:
                 got = self._feed.next(deadline)
                 if got is None:
@@ -143,13 +147,14 @@ class PulsarConsumer(OneThread):
         return Batch(part.topic, part.partition, columns, cursor.next)
 
     def _changed(self, part: PartitionConsumer) -> None:
+        """Another member is fed: what this one was handed is that one's now, and comes again when it comes back."""
+        if part.active:
+            return
         owner = (part.topic, part.partition)
-        if not part.active:
-            self._revoked.add(owner)
-            self._handed.pop(owner, None)
-            self._cursors[owner] = Cursor(unread(*owner))
-        else:
-            self._revoked.discard(owner)
+        if self._handed.pop(owner, None) is not None:
+            self._dropped.add(owner)
+        self._cursors[owner] = Cursor(unread(*owner))
+        self._batch_sizes = {key: size for key, size in self._batch_sizes.items() if key[:2] != owner}
 
     # -- committing ---------------------------------------------------------------------------------------------
 
@@ -157,34 +162,48 @@ class PulsarConsumer(OneThread):
         """Commit where to resume; None commits what poll has handed out.
 
         Raises:
-            Revoked: naming the partitions that another member is fed from now; the others are committed.
+            Revoked: naming the partitions that another member is fed from, or was since they were handed out: that comes again. The others
+                are committed.
         """
         with self.entered():
-            self._commit(dict(self._handed) if positions is None else dict(positions), time.monotonic() + timeout)
+            self._commit(None if positions is None else dict(positions), time.monotonic() + timeout)
 
-    def _commit(self, positions: dict[TopicPartition, Position], deadline: float) -> None:
+    def _commit_by_itself(self, deadline: float) -> None:
+        """An automatic commit: what fails is read again by whoever goes on, or committed the next time."""
+        if self._handed:
+            with suppress(Revoked, TransportError):
+                self._commit(None, deadline)
+        self._dropped.clear()
+
+    def _commit(self, positions: dict[TopicPartition, Position] | None, deadline: float) -> None:
         parts = {(part.topic, part.partition): part for part in self._feed.parts}
+        everything = positions is None
+        positions = dict(self._handed) if positions is None else positions
         for owner in positions:
             if owner not in parts:
                 raise OptionError(f"partition {owner[1]} of {owner[0]!r} is not read by this consumer")
-        lost: list[TopicPartition] = []
+        lost: set[TopicPartition] = set()
         for owner, position in positions.items():
             if not isinstance(position, MessageId):
                 raise OptionError(f"a Pulsar position is ledger:entry:index, not {position!r}")
             part = parts[owner]
             self._feed.attached(part, deadline)
             if not self._feeds(part, deadline):
-                lost.append(owner)
+                lost.add(owner)
                 continue
             ack = self._acknowledgement(part, position)
             if ack is not None and self._feed.ask_again(part, ack, deadline, partial(self._feeds, part, deadline)) is None:
-                lost.append(owner)
+                lost.add(owner)
                 continue
             self._committed[owner] = position
             if self._handed.get(owner) == position:
                 del self._handed[owner]
+        if everything:
+            lost |= self._dropped
+        self._dropped -= lost
         if lost:
-            raise Revoked("another member is fed from these partitions now", partitions=tuple(lost))
+            shown = ", ".join(f"{topic}[{partition}]" for topic, partition in sorted(lost))
+            raise Revoked(f"another member is fed now, or was meanwhile: not committed is {shown}", partitions=tuple(sorted(lost)))
 
     def _feeds(self, part: PartitionConsumer, deadline: float) -> bool:
         """Whether this member is fed from an attached partition; of failover, one of the members is.
@@ -303,6 +322,7 @@ class PulsarConsumer(OneThread):
         self._cursors[owner] = fresh
         fresh.after = fresh.after if fresh.after is not None and fresh.after[2] >= 0 else None
         self._handed.pop(owner, None)
+        self._dropped.discard(owner)
         self._committed.pop(owner, None)
         part.grant()
 
@@ -320,7 +340,8 @@ class PulsarConsumer(OneThread):
         deadline = time.monotonic() + timeout
         try:
             if self._options.auto_commit and self._handed:
-                self.commit(timeout=timeout)
+                with suppress(Revoked):
+                    self.commit(timeout=timeout)
         finally:
             self._closed = True
             self._feed.close(deadline)

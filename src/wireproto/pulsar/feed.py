@@ -169,11 +169,11 @@ class Feed:
         elif name == "reachedEndOfTopic":
             part.ended = True
         elif name == "active_consumer_change":
-            part.told = True
-            if part.active == base.active_consumer_change.is_active:
+            fed, known = base.active_consumer_change.is_active, part.told
+            if known and fed == part.active:
                 return
-            part.active = base.active_consumer_change.is_active
-            if not part.active:
+            part.told, part.active = True, fed
+            if not fed:
                 part.frames.clear()
             if self._changed is not None:
                 self._changed(part)
