@@ -16,6 +16,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..._codec import crc32c
@@ -25,7 +26,22 @@ if TYPE_CHECKING:
 
 HEAD = 61
 KEPT = 5  # batches of a producer whose repetition is recognised, as Kafka keeps them
-NONE, CORRUPT_MESSAGE, OUT_OF_ORDER_SEQUENCE, INVALID_RECORD = 0, 2, 45, 87
+NONE, CORRUPT_MESSAGE, OUT_OF_ORDER_SEQUENCE, INVALID_PRODUCER_EPOCH, INVALID_RECORD = 0, 2, 45, 47, 87
+
+
+@dataclass(slots=True)
+class Written:
+    """What a partition knows of one producer id: its epoch, the sequence that must come next, its last batches by (sequence, base)."""
+
+    epoch: int
+    expected: int
+    recent: list[tuple[int, int]] = field(default_factory=list)
+
+    def refuse(self, epoch: int, sequence: int) -> int:
+        """The error for a batch that is no repetition, or 0. A new epoch begins at 0, and an older one is over."""
+        if epoch < self.epoch:
+            return INVALID_PRODUCER_EPOCH
+        return NONE if sequence == (self.expected if epoch == self.epoch else 0) else OUT_OF_ORDER_SEQUENCE
 
 
 def append(log: PartitionLog, records: memoryview) -> tuple[int, int]:
@@ -63,17 +79,20 @@ def _append_batch(log: PartitionLog, batch: bytearray) -> tuple[int, int]:
     if delta < 0:
         return INVALID_RECORD, -1
     if producer >= 0:
-        identity = f"{producer}:{epoch}"
-        seen: list[tuple[int, int]] = log.facts.setdefault("sequences", {}).setdefault(identity, [])
-        again = next((base for first, base in seen if first == sequence), None)
-        if again is not None:
-            return NONE, again
-        expected: dict[str, int] = log.facts.setdefault("expected", {})
-        if sequence != expected.get(identity, 0):
-            return OUT_OF_ORDER_SEQUENCE, -1
-        expected[identity] = (sequence + delta + 1) & 0x7FFFFFFF
-        seen.append((sequence, log.end))
-        del seen[:-KEPT]
+        producers: dict[int, Written] = log.facts.setdefault("producers", {})
+        known = producers.get(producer)
+        if known is not None:
+            again = next((base for first, base in known.recent if (epoch, first) == (known.epoch, sequence)), None)
+            if again is not None:
+                return NONE, again
+            error = known.refuse(epoch, sequence)
+            if error:
+                return error, -1
+        if known is None or known.epoch != epoch:  # of a producer that it does not know Kafka takes any number
+            known = producers[producer] = Written(epoch, sequence)
+        known.expected = (sequence + delta + 1) & 0x7FFFFFFF
+        known.recent.append((sequence, log.end))
+        del known.recent[:-KEPT]
     struct.pack_into(">q", batch, 0, log.end)
     struct.pack_into(">i", batch, 12, 0)
     return NONE, log.append(bytes(batch), count=delta + 1, timestamp=timestamp).base

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .side import KafkaSide
 
 ILLEGAL_GENERATION, INCONSISTENT_PROTOCOL, UNKNOWN_MEMBER, REBALANCE, MEMBER_ID_REQUIRED = 22, 23, 25, 27, 79
-INVALID_GROUP = 24
+INVALID_GROUP, UNSTABLE_OFFSET_COMMIT = 24, 88
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class Member:
 
 @dataclass(slots=True)
 class Group:
-    """One group; committed offsets outlive its members."""
+    """One group; committed offsets outlive its members. `unstable`: a transaction that commits some is open."""
 
     name: str
     state: str = "Empty"
@@ -58,6 +58,7 @@ class Group:
     pending: set[str] = field(default_factory=set)
     offsets: dict[tuple[str, int], tuple[int, int, str]] = field(default_factory=dict)
     timer: asyncio.TimerHandle | None = None
+    unstable: bool = False
 
     @classmethod
     def restored(cls, name: str, kept: dict[str, Any]) -> Group:
@@ -329,8 +330,9 @@ async def offset_commit(context: Context) -> Any:
 
 async def offset_fetch(context: Context) -> Any:
     """Committed offsets; -1 where there is none; all of the group's when no topics are named."""
-    side, request = context.side, context.request
+    side, request, version = context.side, context.request, context.version
     group = group_of(side, request.group_id)
+    unstable = UNSTABLE_OFFSET_COMMIT if version >= 7 and request.require_stable and group.unstable else 0
     if request.topics is None:
         wanted: dict[str, list[int]] = {}
         for topic, number in sorted(group.offsets):
@@ -341,14 +343,15 @@ async def offset_fetch(context: Context) -> Any:
     for name, numbers in wanted.items():
         results = []
         for number in numbers:
-            offset, epoch, note = group.offsets.get((name, number), (-1, -1, ""))
+            code = context.error if version < 2 else unstable
+            offset, epoch, note = (-1, -1, "") if code else group.offsets.get((name, number), (-1, -1, ""))
             results.append(
                 m.OffsetFetchResponsePartition(
-                    partition_index=number, committed_offset=offset, committed_leader_epoch=epoch, metadata=note
+                    partition_index=number, committed_offset=offset, committed_leader_epoch=epoch, metadata=note, error_code=code
                 )
             )
         topics.append(m.OffsetFetchResponseTopic(name=name, partitions=tuple(results)))
-    return m.OffsetFetchResponse(topics=tuple(topics))
+    return m.OffsetFetchResponse(topics=tuple(topics), error_code=context.error)
 
 
 async def describe(context: Context) -> Any:

@@ -46,6 +46,7 @@ OFFERED: dict[int, tuple[str, int, int, Handler]] = {
     20: ("DeleteTopics", 0, 5, topics.delete),
     22: ("InitProducerId", 0, 4, logs.init_producer_id),
     32: ("DescribeConfigs", 0, 4, topics.describe_configs),
+    37: ("CreatePartitions", 0, 3, topics.create_partitions),
     60: ("DescribeCluster", 0, 1, topics.describe_cluster),
 }
 
@@ -108,6 +109,10 @@ class KafkaSide(Side):
             self.offered.pop(key, None)
         else:
             self.offered[key] = (found, min(low, newest), newest, handler)
+
+    def hold_offsets(self, group: str, *, held: bool = True) -> None:
+        """Be in the middle of a transaction that commits offsets of this group: who wants stable ones is told to wait."""
+        groups.group_of(self, group).unstable = held
 
     async def stopped(self) -> None:
         """Write the committed offsets down; sessions stand still until the broker is back."""

@@ -1,4 +1,4 @@
-"""Topics: Metadata, CreateTopics, DeleteTopics, DescribeConfigs, DescribeCluster."""
+"""Topics: Metadata, CreateTopics, CreatePartitions, DeleteTopics, DescribeConfigs, DescribeCluster."""
 
 from __future__ import annotations
 
@@ -38,6 +38,10 @@ class Topics:
         """Make a topic."""
         self._side.store.create(name, partitions)
         self._facts[name] = {"id": uuid.uuid4().hex, "config": config}
+
+    def grow(self, name: str, partitions: int) -> None:
+        """Give a topic more partitions."""
+        self._side.store.create(name, partitions)
 
     def delete(self, name: str) -> bool:
         """Drop a topic; False when there was none."""
@@ -136,6 +140,19 @@ def _refuse_create(topics: Topics, topic: Any, count: int) -> int:
     if count == 0 or count < -1:
         return INVALID_PARTITIONS
     return INVALID_REPLICATION if topic.replication_factor > 1 else 0
+
+
+async def create_partitions(context: Context) -> Any:
+    """More partitions for topics; never fewer."""
+    topics = context.side.topics
+    results = []
+    for topic in context.request.topics:
+        known = topics.count(topic.name)
+        error = context.error or (UNKNOWN_TOPIC if not known else INVALID_PARTITIONS if topic.count <= known else 0)
+        if not error and not context.request.validate_only:
+            topics.grow(topic.name, topic.count)
+        results.append(m.CreatePartitionsTopicResult(name=topic.name, error_code=error))
+    return m.CreatePartitionsResponse(results=tuple(results))
 
 
 async def delete(context: Context) -> Any:
