@@ -295,6 +295,22 @@ def test_an_end_without_records_is_reached() -> None:
     assert (chunk.records, chunk.next, cursor.ahead) == (None, 9, 9)
 
 
+def test_a_reader_of_committed_records_never_passes_an_open_transaction() -> None:
+    """Its stop may lie behind: what is between is not there for it yet, whatever the high watermark says and however often it asks."""
+    plan = FetchPlan(SETTINGS)
+    cursor = plan.add("t", 0, 5, 12)
+    for now in range(100):
+        due = plan.due(lambda topic, partition: 1, (), float(now))
+        if due:
+            _, asked = plan.request(due[1], lambda name: b"i" * 16, lambda topic, partition: 7, crowded=False)
+            plan.answer(asked, reply(high_watermark=12, last_stable_offset=9), 12, float(now))
+        while (chunk := plan.pop()) is not None:
+            plan.moved(chunk, chunk.next)
+    assert cursor.ahead <= 9
+    assert cursor.position <= 9
+    assert not plan.done
+
+
 def test_a_leader_that_names_a_nearer_replica_says_nothing_of_the_log() -> None:
     """Its answer has no records though there are some: that is no gap. A replica that refuses sends us back to the leader."""
     plan = FetchPlan(SETTINGS)

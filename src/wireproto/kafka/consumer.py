@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from ..errors import Closed, ConcurrentUse, OptionError, Revoked, TimedOut, TransportError
+from ..errors import BrokerError, Closed, ConcurrentUse, OptionError, Revoked, TimedOut, TransportError
 from ..net.errand import Errand
 from ..position import LogOffset, Position, TopicPartition, Where
 from ..records import Batch
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .options import KafkaOptions
 
 _NOT_OURS = (22, 25, 27)
+_UNSTABLE = 88  # a transaction that commits offsets of the group is open: it ends some time
 _SOON = 0.2
 
 
@@ -59,6 +60,7 @@ class KafkaConsumer:
         self._coordinator = Coordinator(client, group, topics, options, self._fetcher.wake)
         self._errand = Errand(client.loop, options.request_timeout)
         self._settled = -1
+        self._unanswered_since = 0.0
         self._counts: dict[str, int] = {}
         self._looked_at = time.monotonic()
         self._saved: dict[TopicPartition, int] = {}
@@ -105,6 +107,15 @@ class KafkaConsumer:
             self._take_partitions(generation, mine, max(deadline, time.monotonic() + _SOON))
         except (TimedOut, TransportError):
             return False
+        except BrokerError as why:
+            now = time.monotonic()
+            self._unanswered_since = self._unanswered_since or now
+            patience = float("inf") if why.code == _UNSTABLE else self._options.request_timeout
+            if not why.retriable or now - self._unanswered_since > patience:
+                self._unanswered_since = 0.0
+                raise
+            return False
+        self._unanswered_since = 0.0
         return True
 
     def _give_up_partitions(self, deadline: float) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .sasl import Session
     from .side import KafkaSide
 
 
@@ -17,6 +18,7 @@ class Context:
         side: the broker.
         request: the decoded message; `version` is its version.
         client_id, peer: who sent it.
+        session: what is known of the connection's other end.
         error: a code that a test asked for: the reply carries it and the request takes no effect; 0 for none.
     """
 
@@ -26,3 +28,4 @@ class Context:
     client_id: str
     peer: str
     error: int
+    session: Session

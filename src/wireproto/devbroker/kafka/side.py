@@ -10,13 +10,13 @@ Requests of one connection are served strictly in order.
 from __future__ import annotations
 
 import struct
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Truncated, UnsupportedVersion
 from ...kafka import messages as m
 from ..side import Side
-from . import groups, logs, topics
+from . import groups, logs, sasl, topics
 from .context import Context
 from .topics import Topics
 
@@ -42,10 +42,12 @@ OFFERED: dict[int, tuple[str, int, int, Handler]] = {
     14: ("SyncGroup", 0, 5, groups.sync),
     15: ("DescribeGroups", 0, 5, groups.describe),
     16: ("ListGroups", 0, 4, groups.list_groups),
+    17: ("SaslHandshake", 0, 1, sasl.handshake),
     19: ("CreateTopics", 0, 7, topics.create),
     20: ("DeleteTopics", 0, 5, topics.delete),
     22: ("InitProducerId", 0, 4, logs.init_producer_id),
     32: ("DescribeConfigs", 0, 4, topics.describe_configs),
+    36: ("SaslAuthenticate", 0, 2, sasl.authenticate),
     37: ("CreatePartitions", 0, 3, topics.create_partitions),
     60: ("DescribeCluster", 0, 1, topics.describe_cluster),
 }
@@ -58,6 +60,7 @@ class KafkaSide(Side):
         default_partitions: how many such a topic gets.
         groups: by name.
         offered: what ApiVersions tells and what is answered, as `OFFERED`.
+        credentials: whom to let in.
     """
 
     protocol = "kafka"
@@ -66,6 +69,7 @@ class KafkaSide(Side):
         super().__init__(*args, **named)
         self.default_partitions = 1
         self.offered = dict(OFFERED)
+        self.credentials = sasl.Credentials()
         self.topics = Topics(self)
         self.groups: dict[str, groups.Group] = {
             name: groups.Group.restored(name, kept) for name, kept in self.store.facts.get("groups", {}).items()
@@ -78,6 +82,7 @@ class KafkaSide(Side):
 
     async def serve(self, connection: Connection) -> None:
         """Answer each request; what a broker would close the connection on raises."""
+        session = sasl.Session()
         async for frame in connection:
             if len(frame) < 8:
                 raise Truncated("a request needs 8 bytes at least", peer=connection.peer)
@@ -95,11 +100,15 @@ class KafkaSide(Side):
             request, _ = request_class.decode_from(frame, version, start=start)  # brokers pass over trailing bytes; librdkafka sends some
             fault = await connection.fault(name)
             code = fault.code if fault is not None and fault.kind == "error" else 0
-            response = await handler(Context(self, request, version, header.client_id or "", connection.peer, code))
+            if session.refuses(self.credentials, name):
+                return
+            response = await handler(Context(self, request, version, header.client_id or "", connection.peer, code, session))
             if response is not None:
                 head = m.ResponseHeader(correlation_id=correlation).encode(type(response).header_version(version))
                 connection.send(head, *response.encode_parts(version), fault=fault)
                 await connection.drain()
+                if getattr(response, "error_code", 0) == sasl.AUTHENTICATION_FAILED:
+                    return
 
     def offer(self, name: str, newest: int | None = None) -> None:
         """Be an older broker: offer a request up to this version, or not at all (None)."""
@@ -109,6 +118,14 @@ class KafkaSide(Side):
             self.offered.pop(key, None)
         else:
             self.offered[key] = (found, min(low, newest), newest, handler)
+
+    def let_in(self, users: Mapping[str, str] | None = None, tokens: Iterable[str] = ()) -> None:
+        """From now on only these, by SASL PLAIN (name and password) or OAUTHBEARER; nobody named: everybody again."""
+        self.credentials = sasl.Credentials(dict(users or {}), frozenset(tokens))
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Give a topic more partitions."""
+        self.topics.grow(topic, partitions)
 
     def hold_offsets(self, group: str, *, held: bool = True) -> None:
         """Be in the middle of a transaction that commits offsets of this group: who wants stable ones is told to wait."""
