@@ -18,6 +18,7 @@ from .walk import head
 
 HOLDERS = {"options", "_options"}
 ROLES = re.compile(r"(Client|Producer|Reader|Consumer|Queue|QueueConsumer|Admin|Tree)$")
+OPENING = {"producer", "reader", "consumer", "queue", "admin", "tree", "request", "broker_info", "close"}  # what of a client is for users
 READERS = {"__post_init__", "replace", "from_mapping", "from_url", "with_overrides", "for_role"}  # methods of options that make options
 COMMON = "src/wireproto/net/options.py"
 
@@ -132,8 +133,14 @@ def keywords(group: str, files: Sequence[Source]) -> Iterator[Mutant]:
         for node in source.tree.body:
             if isinstance(node, ast.ClassDef) and ROLES.search(node.name) and not node.name.startswith("_"):
                 for method in node.body:
-                    if isinstance(method, ast.FunctionDef) and not method.name.startswith("_"):
+                    if isinstance(method, ast.FunctionDef) and _is_for_users(node.name, method.name):
                         yield from _keywords_of(group, source, node.name, method)
+
+
+def _is_for_users(owner: str, method: str) -> bool:
+    if owner.startswith("Partition") or (owner.endswith("Client") and method not in OPENING):
+        return False
+    return not method.startswith("_")
 
 
 def _keywords_of(group: str, source: Source, owner: str, method: ast.FunctionDef) -> Iterator[Mutant]:
