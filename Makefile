@@ -5,6 +5,7 @@
 PYTHON ?= python3
 BROKERS ?= dev
 PARTS ?=
+PIECES ?=
 ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
@@ -13,7 +14,7 @@ export CC  # `cc`, whatever compiler that is here, and not the one that Python i
 
 SOURCES := $(shell find src/wireproto -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi' -o -name 'crc.[ch]') setup.py
 
-.PHONY: all demo test table unit wire conformance bench fuzz mutate coverage soak spark-versions constraints gen lint wheel clean
+.PHONY: all demo test table unit wire conformance bench fuzz mutate coverage soak spark-versions constraints gen lint nightly wheel clean
 all: $(VENV)/ready
 
 # Dependencies: anew when pyproject.toml changes, in the versions that constraints.txt pins.
@@ -65,13 +66,18 @@ coverage: $(VENV)/ready
 soak: $(VENV)/ready
 	@PYTHONPATH=src:tests $(BIN)/python -m spark.kills $(ARGS)
 
-# The Spark formats on PySpark 4.0 and 4.1, each in an environment of its own, and on a Spark Connect session of ours.
+# The Spark formats on PySpark 4.0 to 4.3, each in an environment of its own, and on a Spark Connect session of ours.
 spark-versions: $(VENV)/ready
 	@PYTHONPATH=src:tests $(BIN)/python -m spark.versions $(ARGS)
 
 # constraints.txt anew: what is missing or no longer fits; make constraints ARGS=--newest takes newer versions of all.
 constraints:
 	@$(PYTHON) tests/constraints.py $(ARGS)
+
+# What is too long or needs more than a clone, in pieces that go on where they ended; the newest results go into docs/nightly.md:
+# make nightly PIECES="wheel demo"; make nightly ARGS=--stale tells what is older than the work.
+nightly: $(VENV)/ready
+	@PYTHONPATH=src:tests $(BIN)/python -m nightly $(PIECES) $(ARGS)
 
 # A wheel and a source archive, tested in empty environments, in empty folders, on every CPython that is here.
 wheel: $(VENV)/ready

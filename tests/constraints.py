@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 CLONE = Path(__file__).resolve().parents[1]
 FILE = CLONE / "constraints.txt"
@@ -24,12 +25,20 @@ INSTALLERS = ["pip>=25.1"]  # named by the Makefile alone
 HEAD = "# What `make` installs, exactly; by `make constraints`, which says how. Users' installations do not read it.\n"
 
 
+def project() -> dict[str, Any]:
+    return tomllib.loads((CLONE / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def users() -> list[str]:
+    """What an installation with every extra brings."""
+    facts = project()["project"]
+    return [*facts["dependencies"], *(text for texts in facts["optional-dependencies"].values() for text in texts)]
+
+
 def wanted() -> list[str]:
     """Every requirement that pyproject.toml and the Makefile name."""
-    project = tomllib.loads((CLONE / "pyproject.toml").read_text(encoding="utf-8"))
-    extras = [text for texts in project["project"]["optional-dependencies"].values() for text in texts]
-    groups = [text for texts in project["dependency-groups"].values() for text in texts]
-    return [*INSTALLERS, *project["build-system"]["requires"], *project["project"]["dependencies"], *extras, *groups]
+    groups = [text for texts in project()["dependency-groups"].values() for text in texts]
+    return [*INSTALLERS, *project()["build-system"]["requires"], *users(), *groups]
 
 
 def without(*names: str) -> str:

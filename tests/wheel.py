@@ -4,7 +4,8 @@
 
 For each CPython asked for (default: those of 3.11 to 3.13 that are here) a wheel is built and installed into a new environment with nothing
 but its dependencies; there it is imported with warnings as errors, its command answers, and the README's first example runs. What lies in
-the archives is checked too: no sources or C files in the wheel, every source in the archive, sizes under a cap.
+the archives is checked too: no sources or C files in the wheel, nothing but the package and Spark's modules, every source in the archive,
+sizes under a cap. Dependencies are the newest that there are, as a user gets them: what constraints.txt pins is for the tests.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import tomllib
 import zipfile
 from pathlib import Path
+
+from nightly import work
 
 CLONE = Path(__file__).resolve().parents[1]
 DIST = CLONE / "dist"
@@ -80,10 +84,8 @@ def wheel_of(python: Path, archive: Path, folder: Path) -> Path:
 def check_archive(archive: Path) -> None:
     with tarfile.open(archive) as opened:
         names = {name.partition("/")[2] for name in opened.getnames()}
-    tracked = subprocess.run(
-        ["git", "ls-files", "src", "README.md", "LICENSE", "setup.py"], cwd=CLONE, capture_output=True, text=True, check=False
-    )
-    missing = sorted(name for name in tracked.stdout.split() if name not in names and not name.endswith(".gitkeep"))
+    wanted = work.files(("src", "README.md", "LICENSE", "setup.py"))
+    missing = [name for name in wanted if name not in names and not name.endswith(".gitkeep")]
     generated = sorted(name for name in names if name.endswith(("_codec.c", "_net.c", ".so")))
     if missing or generated:
         raise SystemExit(f"wheel: the source archive lacks {missing[:10]} or holds what is built: {generated}")
@@ -97,10 +99,12 @@ def check_wheel(wheel: Path) -> None:
     unwanted = [name for name in names if name.endswith(UNWANTED)]
     if unwanted:
         raise SystemExit(f"wheel: {wheel.name} holds {unwanted[:10]}")
-    strangers = [name for name in names if not name.startswith(("wireproto/", "wireproto-"))]
+    project = tomllib.loads((CLONE / "pyproject.toml").read_text(encoding="utf-8"))
+    modules = [f"{name}.py" for name in project["tool"]["setuptools"]["py-modules"]]
+    strangers = [name for name in names if not name.startswith(("wireproto/", "wireproto-")) and name not in modules]
     if strangers:
         raise SystemExit(f"wheel: {wheel.name} would install {strangers[:10]}")
-    for needed in ("wireproto/py.typed", "wireproto/_codec.pyi", "wireproto/_net.pyi"):
+    for needed in ("wireproto/py.typed", "wireproto/_codec.pyi", "wireproto/_net.pyi", *modules):
         if needed not in names:
             raise SystemExit(f"wheel: {wheel.name} lacks {needed}")
     if wheel.stat().st_size > WHEEL_CAP:
@@ -132,6 +136,7 @@ def main() -> None:
         archive = source_archive(top)
         check_archive(archive)
         print(f"wheel: {archive.name}, {archive.stat().st_size:,} bytes", flush=True)
+        sizes = []
         for version, python in interpreters(wanted).items():
             folder = top / version
             folder.mkdir()
@@ -139,8 +144,10 @@ def main() -> None:
             wheel = wheel_of(folder / "build" / "bin" / "python", archive, folder)
             check_wheel(wheel)
             output = try_out(python, wheel, folder)
+            sizes.append(wheel.stat().st_size)
             print(f"wheel: {wheel.name}, {wheel.stat().st_size:,} bytes; on {version} the README's first example prints")
             print("".join(f"    {line}\n" for line in output.splitlines()), end="", flush=True)
+        print(f"wheel: {len(sizes)} wheels, of {max(sizes) / 1e6:.2f} MB at most")
 
 
 if __name__ == "__main__":

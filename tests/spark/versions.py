@@ -1,8 +1,8 @@
 """`make spark-versions`: the tour (`tour.py`) on other PySparks, each in an environment of its own under .cache, and here by Connect.
 
-    python -m spark.versions [4.0 4.1 …]      what it downloads (450 MB a version) is kept; with that, a run takes a minute or two
+    python -m spark.versions [4.0 4.1 4.2.1 4.3 connect]     all without a name; what it downloads (450 MB a version) is kept
 
-The extension must be built for the Python that runs this.
+Beside PySpark, everything has the versions of constraints.txt. The extension must be built for the Python that runs this.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import constraints
+
 CLONE = Path(__file__).parents[2]
-OTHERS = ("4.0", "4.1")
-NEEDS = ("pyarrow>=18", "pandas>=2.2,<3", "cramjam>=2.9", "python-snappy>=0.7.3", "protobuf>=6")
+OTHERS = ("4.0", "4.1", "4.2.1", "4.3")
+CONNECT = "connect"
+NEEDS = ("pyarrow", "pandas", "cramjam", "python-snappy", "protobuf")
 
 
 def python(version: str) -> Path:
@@ -23,17 +26,27 @@ def python(version: str) -> Path:
     ready, found = folder / "ready", folder / "bin" / "python"
     if not ready.exists():
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-        subprocess.run([str(found), "-m", "pip", "install", "-q", f"pyspark=={version}.*", *NEEDS], check=True)
+        pinned = folder / "constraints.txt"
+        pinned.write_text(constraints.without("pyspark", "py4j"), encoding="utf-8")
+        exactly = f"pyspark=={version}" if version.count(".") > 1 else f"pyspark=={version}.*"
+        subprocess.run([str(found), "-m", "pip", "install", "-q", "-c", str(pinned), exactly, *NEEDS], check=True)
         ready.touch()
     return found
+
+
+def command(version: str) -> list[str]:
+    """The tour on one of them."""
+    return [sys.executable, "-m", "spark.tour", "--remote"] if version == CONNECT else [str(python(version)), "-m", "spark.tour"]
 
 
 def main() -> int:
     """Run all; 0 when each saw what it must see."""
     environment = {**os.environ, "PYTHONPATH": f"{CLONE / 'src'}:{CLONE / 'tests'}"}
-    runs = [[str(python(version))] for version in sys.argv[1:] or OTHERS]
-    commands = [*([*run, "-m", "spark.tour"] for run in runs), [sys.executable, "-m", "spark.tour", "--remote"]]
-    return max([subprocess.run(command, env=environment, cwd=CLONE, timeout=600, check=False).returncode for command in commands])
+    codes = []
+    for version in sys.argv[1:] or (*OTHERS, CONNECT):
+        codes.append(subprocess.run(command(version), env=environment, cwd=CLONE, timeout=600, check=False).returncode)
+        print(f"{version}: {'as it must be' if not codes[-1] else f'FAILED with {codes[-1]}'}", flush=True)
+    return max(codes)
 
 
 if __name__ == "__main__":

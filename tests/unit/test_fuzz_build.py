@@ -26,11 +26,12 @@ COMPILERS = [name for name in ("cc", "gcc", "clang") if shutil.which(name)]
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_each_compiler_that_is_here_sees_its_kind_of_faults(compiler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", compiler)
+    loaded = build.runtimes()
     source, library = tmp_path / "fault.c", tmp_path / "fault.so"
     source.write_text(FAULT)
     flags = [f"-fsanitize={build.KINDS}", "-O1", "-g", "-shared", "-fPIC"]
     subprocess.run([*build.compiler(), *flags, "-o", str(library), str(source)], check=True)
-    environment = os.environ | build.settings(build.runtimes())
+    environment = os.environ | build.settings(loaded)
 
     def call(name: str, number: int) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", CALL, str(library), name, str(number)]

@@ -1,0 +1,209 @@
+"""`make nightly` on pieces of a second: what passed is not run again, what failed is, what is late goes on; the page keeps the newest."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from brokers.process import spawn
+from nightly import __main__ as nightly
+from nightly import copies, page, pieces, run, work
+from nightly.pieces import Piece, Step
+
+PASSES = "print('7 passed, 1 skipped in 0.10s')"
+WAITS = "import sys, time\nprint('waiting', flush=True)\ntime.sleep(600)"
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A tree with one source and a git of its own."""
+    (tmp_path / "clone" / "src").mkdir(parents=True)
+    (tmp_path / "clone" / "src" / "one.py").write_text("one = 1\n")
+    return tmp_path / "clone"
+
+
+class Desk:
+    """A piece's runs in a folder of its own; `ran` counts the runs of each step."""
+
+    def __init__(self, clone: Path, **steps: str) -> None:
+        self.clone, self.folder, self.said = clone, clone.parent / "state", [""]
+        counted = "import pathlib, sys\nwith open(sys.argv[1], 'a') as file: print(sys.argv[2], file=file)\n"
+        self.counter = clone.parent / "ran"
+        self.counter.touch()
+        command = (sys.executable, "-c")
+        made = [Step(name, (*command, counted + code, str(self.counter), name)) for name, code in steps.items()]
+        self.piece = Piece("tiny", "a piece of a second", tuple(made), ("src",))
+
+    def run(self, minutes: float = 1.0) -> page.Row | None:
+        return run.run(self.piece, minutes, self.said.append, self.folder, self.clone)
+
+    def ran(self) -> list[str]:
+        return self.counter.read_text().split()
+
+
+def test_steps_that_pass_make_a_row(clone: Path) -> None:
+    desk = Desk(clone, first=PASSES, second="print('no closing line')")
+    row = desk.run()
+    assert row is not None
+    assert (row.verdict, row.figure) == ("ok", "first: 7 passed, 1 skipped; second: no closing line")
+    assert row.sources == work.digest(("src",), clone)
+    assert desk.ran() == ["first", "second"]
+
+
+def test_a_step_that_failed_runs_again_alone(clone: Path, tmp_path: Path) -> None:
+    mended = tmp_path / "mended"
+    desk = Desk(clone, good=PASSES, bad=f"sys.exit(0 if pathlib.Path({str(mended)!r}).exists() else 2)", last=PASSES)
+    row = desk.run()
+    assert row is not None
+    assert row.verdict == "FAILED 1 of 3 steps"
+    mended.touch()
+    row = desk.run()
+    assert row is not None
+    assert row.verdict == "ok"
+    assert desk.ran() == ["good", "bad", "last", "bad"]
+
+
+def test_a_step_that_goes_on_is_asked_again_and_the_others_are_not(clone: Path, tmp_path: Path) -> None:
+    half = tmp_path / "half"
+    code = f"path = pathlib.Path({str(half)!r})\ndone = path.exists()\npath.touch()\nsys.exit(0 if done else {pieces.AGAIN})"
+    desk = Desk(clone, good=PASSES, long=code)
+    assert desk.run() is None
+    row = desk.run()
+    assert row is not None
+    assert row.verdict == "ok"
+    assert desk.ran() == ["good", "long", "long"]
+
+
+def test_other_sources_begin_anew(clone: Path) -> None:
+    desk = Desk(clone, first=PASSES, second=f"sys.exit({pieces.AGAIN})")
+    assert desk.run() is None
+    (clone / "src" / "one.py").write_text("one = 2\n")
+    assert desk.run() is None
+    assert desk.ran() == ["first", "second", "first", "second"]
+
+
+def test_a_step_that_takes_all_the_time_has_failed(clone: Path) -> None:
+    desk = Desk(clone, long=WAITS)
+    row = desk.run(minutes=0.02)
+    assert row is not None
+    assert (row.verdict, row.figure) == ("FAILED", "not ended after 0 minutes")
+
+
+def test_a_step_that_had_less_than_all_of_it_goes_on(clone: Path) -> None:
+    desk = Desk(clone, first=PASSES, long=WAITS)
+    assert desk.run(minutes=0.05) is None
+    assert desk.run(minutes=0.02) is not None, "now it had all of it"
+    assert desk.ran().count("first") == 1
+
+
+def test_a_step_is_ended_as_by_ctrl_c() -> None:
+    code = "import time\nprint('begun', flush=True)\ntry: time.sleep(600)\nexcept KeyboardInterrupt: print('interrupted')"
+    child = spawn([sys.executable, "-c", code], start_new_session=True, stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    with child.stdout:
+        assert child.stdout.readline() == b"begun\n"
+        run.end(child)
+        assert child.stdout.read() == b"interrupted\n"
+
+
+def test_the_page_keeps_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "nightly.md"
+    first, second = pieces.PIECES[:2]
+    row = page.Row("ok", "3 wheels, | and more", "1.5", "2026-11-22", "abc1234", "0123456789")
+    page.record(first, row, path)
+    page.record(second, page.Row("FAILED", "x", "2.0", "2026-11-23", "abc1235+", "0123456780"), path)
+    rows = page.read(path)
+    assert rows[first.name] == page.Row("ok", "3 wheels, / and more", "1.5", "2026-11-22", "abc1234", "0123456789")
+    assert rows[second.name].verdict == "FAILED"
+    assert {rows[piece.name].verdict for piece in pieces.PIECES[2:]} == {"never run"}
+
+
+def test_what_is_older_than_the_work_is_told(clone: Path) -> None:
+    piece = Piece("tiny", "", (), ("src",))
+    row = page.Row("ok", "", "", "2026-11-22", work.commit(("src",), clone), work.digest(("src",), clone))
+    assert page.stale(piece, row, clone) == ""
+    (clone / "docs.md").write_text("no source\n")
+    assert page.stale(piece, row, clone) == ""
+    (clone / "src" / "two.py").write_text("two = 2\n")
+    assert page.stale(piece, row, clone).startswith("ok at ")
+    assert page.stale(piece, None, clone) == "never run"
+
+
+def test_a_commit_with_changes_has_a_plus(clone: Path) -> None:
+    assert work.commit(("src",), clone) == "unknown"
+    if work.git("--version") is None:
+        return  # as on a bare system: it stays unknown
+    for words in (["init", "-q"], ["add", "."], ["-c", "user.name=n", "-c", "user.email=e@e", "commit", "-qm", "One"]):
+        assert work.git(*words, clone=clone) is not None
+    head = work.commit(("src",), clone)
+    digest = work.digest(("src",), clone)
+    assert len(head) == 7
+    (clone / "src" / "one.py").write_text("one = 2\n")
+    assert work.commit(("src",), clone) == head + "+"
+    assert work.digest(("src",), clone) != digest
+
+
+@pytest.mark.parametrize("with_git", [False, True])
+def test_what_is_built_is_no_source(clone: Path, with_git: bool) -> None:
+    if with_git:
+        work.git("init", "-q", clone=clone)
+    for name in ("_codec.so", "_codec.c", "_net.c", "one.pyc"):
+        (clone / "src" / name).write_text("built")
+    assert work.files(("src",), clone) == ["src/one.py"]
+
+
+def test_a_copy_follows_the_work_and_keeps_what_it_built(clone: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    (clone / "src" / "two.py").write_text("two = 2\n")
+    assert copies.mirror(copy, clone) == ["src/one.py", "src/two.py"]
+    (copy / "src" / "_codec.so").write_text("built there")
+    before = (copy / "src" / "two.py").stat().st_mtime_ns
+    (clone / "src" / "one.py").unlink()
+    (clone / "src" / "three.py").write_text("three = 3\n")
+    assert copies.mirror(copy, clone) == ["src/one.py", "src/three.py"]
+    assert sorted(path.name for path in (copy / "src").iterdir()) == ["_codec.so", "three.py", "two.py"]
+    assert (copy / "src" / "two.py").stat().st_mtime_ns == before
+
+
+def test_a_whole_call(clone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """It writes the page, leaves alone what is ok of these sources, and a failure counts more than what is left to do."""
+    passes = Step("only", (sys.executable, "-c", PASSES))
+    table = tuple(
+        Piece(name, "", (step,), ("LICENSE",))
+        for name, step in {
+            "good": passes,
+            "bad": Step("only", (sys.executable, "-c", "raise SystemExit(1)")),
+            "long": Step("only", (sys.executable, "-c", f"raise SystemExit({pieces.AGAIN})")),
+        }.items()
+    )
+    monkeypatch.setattr(pieces, "PIECES", table)
+    monkeypatch.setattr(page, "PAGE", tmp_path / "nightly.md")
+    monkeypatch.setattr(run, "FOLDER", tmp_path / "state")
+    before = signal.getsignal(signal.SIGINT)
+    assert nightly.main(["good"]) == 0
+    assert nightly.main(["good", "long"]) == pieces.AGAIN
+    assert "good: ok on" in capsys.readouterr().out
+    assert nightly.main([]) == 1
+    assert nightly.main(["--stale"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "long: never run"
+    assert {name: row.verdict for name, row in page.read(tmp_path / "nightly.md").items()} == {
+        "good": "ok",
+        "bad": "FAILED",
+        "long": "never run",
+    }
+    signal.signal(signal.SIGINT, before)
+    with pytest.raises(SystemExit, match="no piece other"):
+        nightly.main(["other"])
+
+
+def test_every_piece_can_be_listed() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "nightly", "--list"], cwd=work.CLONE / "tests", capture_output=True, text=True, timeout=60, check=True
+    )
+    assert [line.split()[0] for line in done.stdout.splitlines()] == [piece.name for piece in pieces.PIECES]
+    for piece in pieces.PIECES:
+        assert len({step.name for step in piece.steps}) == len(piece.steps) > 0
