@@ -12,9 +12,9 @@ BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export CC  # `cc`, whatever compiler that is here, and not the one that Python itself was built with; make CC=clang picks
 
-SOURCES := $(shell find src/wireproto -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi' -o -name 'crc.[ch]') setup.py
+SOURCES := $(shell find src/wireproto -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi' -o -path '*_parts/*.[ch]') setup.py
 
-.PHONY: all demo test table unit wire conformance bench fuzz mutate coverage soak spark-versions constraints gen lint nightly wheel clean
+.PHONY: all demo test table seconds unit wire conformance bench fuzz mutate coverage soak spark-versions constraints gen lint nightly wheel clean
 all: $(VENV)/ready
 
 # Dependencies: anew when pyproject.toml changes, in the versions that constraints.txt pins.
@@ -25,24 +25,32 @@ $(VENV)/deps: pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation --group dev --group demo -e '.[arrow,spark]'
 	@touch $@
 
-# Extensions: in place, anew when a source changes.
+# Extensions: in place, anew when a source is newer than they are, which it is not when they came with the dependencies.
 $(VENV)/ready: $(VENV)/deps $(SOURCES)
-	@$(BIN)/python setup.py -q build_ext --inplace
+	@for part in _codec _net; do \
+	  built=$$(ls -t src/wireproto/$$part.*.so 2>/dev/null | head -n 1); \
+	  if [ -z "$$built" ] || [ -n "$$(find $(SOURCES) -newer "$$built")" ]; then $(BIN)/python setup.py -q build_ext --inplace || exit 1; break; fi; \
+	done
 	@touch $@
 
 demo: $(VENV)/ready
 	@PYTHONPATH=tests:examples $(BIN)/python -m flights --brokers $(BROKERS)
 
-# Everything; `make test PARTS="lint unit wire fuzz conformance real integration spark bench"` picks, TABLE=1 writes docs/conformance.md.
+# Everything, in 45 minutes at most; `make test PARTS="lint unit wire fuzz conformance real integration spark bench"` picks, TABLE=1 writes
+# docs/conformance.md, ARGS="--seed 20261122" repeats what chance chose, ARGS="--minutes 90" waits longer.
 test:
-	@$(PYTHON) tests/run.py $(if $(PARTS),--parts $(PARTS)) $(if $(TABLE),--table)
+	@$(PYTHON) tests/run.py $(if $(PARTS),--parts $(PARTS)) $(if $(TABLE),--table) $(ARGS)
 
-# docs/conformance.md from what `make test`, or its parts one by one, last ran here.
+# docs/conformance.md from the last whole run of `make test` here.
 table:
 	@$(PYTHON) tests/brokers/table.py .cache/ran.json docs/conformance.md
 
+# The seconds that each test file took in that run, as what later ones are held against.
+seconds:
+	@$(PYTHON) tests/budget.py .cache/ran.json
+
 unit wire conformance lint:
-	@$(PYTHON) tests/run.py --parts $@
+	@$(PYTHON) tests/run.py --parts $@ $(ARGS)
 
 bench: $(VENV)/ready
 	@PYTHONPATH=src $(BIN)/python -m benchmarks $(ARGS)
@@ -62,9 +70,11 @@ mutate: $(VENV)/ready
 coverage: $(VENV)/ready
 	@PYTHONPATH=src:tests $(BIN)/python tests/covered.py $(ARGS)
 
-# Streaming jobs on Spark, their driver, workers and brokers killed 20 times each over a million records; make soak ARGS="--seed 7".
+# Streaming jobs on Spark, their driver, workers and brokers killed 20 times each over a million records; make soak ARGS="--seed 7". Then the
+# tests that `make test` leaves out, since others prove the same.
 soak: $(VENV)/ready
 	@PYTHONPATH=src:tests $(BIN)/python -m spark.kills $(ARGS)
+	@$(PYTHON) tests/run.py --parts soak --minutes 90
 
 # The Spark formats on PySpark 4.0 to 4.3, each in an environment of its own, and on a Spark Connect session of ours.
 spark-versions: $(VENV)/ready

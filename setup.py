@@ -40,6 +40,7 @@ EXTENSIONS = [
 ]
 
 setup(
+    options={"build_ext": {"parallel": len(EXTENSIONS)}},
     ext_modules=cythonize(
         EXTENSIONS,
         include_path=["src"],

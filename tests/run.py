@@ -1,66 +1,112 @@
-"""`make test`: installs, then runs every part of the suite one by one; prints the minutes of each and one closing line in pytest's form.
+"""`make test`: installs, then runs every part of the suite, several at a time; prints minutes and one closing line in pytest's form.
 
-    python tests/run.py [--parts lint unit wire …] [--table]      any CPython 3.11 to 3.13; the standard library is enough
+    python tests/run.py [--parts lint unit wire …] [--table] [--seed N] [--minutes N]    CPython 3.11 to 3.13; the standard library will do
 
-A part that fails does not keep the others from running. Its output is passed on as it comes. The exit code is 0 only when all passed.
-`--table` writes docs/conformance.md from what ran.
+A part that fails does not keep the others from running. Its output lies in a folder under .cache/test/ while it runs and is printed when it
+has ended; a part that is alone is printed as it comes. After `--minutes` everything is ended: what did not run is named, and the run has
+failed. The exit code is 0 only when all passed and nothing that must run was missing. What chance decides follows from one seed, the date
+if none is given, which the run prints: `--seed` repeats it.
+
+A whole run leaves .cache/ran.json: what ran where, on which commit, what failed, what was skipped and why, and the seconds of each file.
+Parts run by hand leave it alone. `--table` writes docs/conformance.md from it.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
+import fcntl
+import json
 import os
-import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import budget
+import chance
+from brokers import table
+from lanes import OUTCOMES, Job, Lanes, Outcome
 
 CLONE = Path(__file__).resolve().parents[1]
+CACHE = CLONE / ".cache"
 BIN = CLONE / ".venv" / "bin"
-RESULTS = CLONE / ".cache" / "ran.json"
-OUTCOMES = ("failed", "passed", "skipped", "deselected", "xfailed", "xpassed", "warnings", "errors")
+RESULTS = CACHE / "ran.json"
+MINUTES = 45.0
+KEPT = 5  # folders of earlier runs
+PROTOCOLS = ("rocketmq", "kafka", "pulsar", "zookeeper")  # those that take longest first
 STUBTEST = "--ignore-disjoint-bases --ignore-positional-only --ignore-unused-allowlist --allowlist tests/stubtest-allow.txt"
-SHIM = [sys.executable, "-S", str(CLONE / "tests" / "brokers" / "shim.py"), str(os.getpid())]  # ends the part when this process ends
-_COUNT = re.compile(rf"(\d+) ({'|'.join(OUTCOMES)}|error|warning)\b")
-
-
-def pytest(*arguments: str) -> list[str]:
-    return [str(BIN / "python"), "-m", "pytest", "-q", f"--broker-table={RESULTS}", *arguments]
-
-
-@dataclass
-class Part:
-    """One part: its commands, the minutes after which it is ended, and what must exist for it to run."""
-
-    name: str
-    commands: list[list[str]]
-    limit: float
-    needs: str = ""
-    counts: collections.Counter[str] = field(default_factory=collections.Counter)
-    seconds: float = 0.0
-    verdict: str = "ok"
+FUZZED = (  # a thousand changed inputs a message and more; the rest for a few seconds each
+    "kafka-messages zookeeper-messages rocketmq-messages --runs 150000",
+    "pulsar-messages --runs 50000",
+    "kafka-records pulsar-entries rocketmq-stored rocketmq-headers zookeeper-multi arrow-import --seconds 4",
+    "lz4 kafka-encoding framer matchers --seconds 4",
+)
+PARTS = ("lint", "unit", "wire", "fuzz", "conformance", "real", "integration", "spark", "bench")
+MORE = ("soak",)  # by name only: what `make soak` runs beside its kills
 
 
 def tool(name: str, *arguments: str) -> list[str]:
     return [str(BIN / name), *arguments]
 
 
-FUZZ = ["env", f"PYTHONPATH={CLONE / 'src'}:{CLONE / 'tests'}", *tool("python", "-m", "fuzz")]
-FUZZED = (  # a thousand changed inputs a message and more; the rest for a few seconds each
-    "kafka-messages --runs 400000",
-    "zookeeper-messages rocketmq-messages --runs 150000",
-    "pulsar-messages --runs 50000",
-    "kafka-records pulsar-entries rocketmq-stored rocketmq-headers zookeeper-multi arrow-import framer matchers --seconds 4",
-)
-PARTS = [
-    Part("install", [["make", "--no-print-directory", "PYTHON=" + sys.executable, ".venv/ready"]], 20),
-    Part(
-        "lint",
-        [
+class Suite:
+    """The jobs of the parts: `folder` takes their results, `seed` decides what chance does in them."""
+
+    def __init__(self, parts: Sequence[str], folder: Path, seed: int) -> None:
+        self.parts, self.folder, self.seed = parts, folder, seed
+
+    def jobs(self) -> list[Job]:
+        """In the order in which they begin, if there is room."""
+        found = list(self._all())
+        assert len({job.name for job in found}) == len(found)
+        return found
+
+    def _all(self) -> Iterator[Job]:
+        if "lint" in self.parts:
+            yield Job("lint", self._lint())
+        if "spark" in self.parts:
+            yield self._pytest("spark", "tests/spark", "--durations=5")
+        if "soak" in self.parts:
+            yield self._pytest("spark soak", "tests/spark", "--soak", "only")
+        yield from self._brokers()
+        if "wire" in self.parts:
+            yield self._pytest("wire", "tests/wire")
+        if "fuzz" in self.parts:
+            fuzz = ["env", f"PYTHONPATH={CLONE / 'src'}:{CLONE / 'tests'}", *tool("python", "-m", "fuzz")]
+            yield Job("fuzz", [[*fuzz, "--seed", str(self.seed), "--cuts", *words.split()] for words in FUZZED])
+        if "unit" in self.parts:
+            yield self._pytest("unit", "tests/unit")
+        if "bench" in self.parts:
+            yield Job("bench", [tool("python", "-m", "benchmarks", "--quick")], alone=True)
+
+    def _brokers(self) -> Iterator[Job]:
+        """Conformance and integration mostly wait. One session for all that runs on a protocol's real brokers: each boots once."""
+        folders = [f"tests/{part if part == 'integration' else 'conformance'}" for part in ("real", "integration") if part in self.parts]
+        for protocol in PROTOCOLS if folders else ():
+            yield self._pytest(f"{protocol} brokers", *folders, "--broker", "real", "--protocol", protocol, "--durations=12", cores=0.5)
+        for protocol in PROTOCOLS if "conformance" in self.parts else ():
+            yield self._pytest(f"{protocol} dev", "tests/conformance", "--broker", "dev", "--protocol", protocol, cores=0.25)
+        others = [f"tests/{part}" for part in ("conformance", "integration") if part in self.parts]
+        if others:
+            yield self._pytest("no broker", *others, "--broker", "none", cores=0.5)
+        for protocol in PROTOCOLS if "soak" in self.parts else ():
+            words = ("tests/conformance", "tests/integration", "--soak", "only", "--protocol", protocol)
+            yield self._pytest(f"{protocol} soak", *words, cores=0.5)
+
+    def _pytest(self, name: str, *arguments: str, cores: float = 1.0) -> Job:
+        """Without pytest's own cache, which sessions beside each other would write over one another's."""
+        words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", f"--hypothesis-seed={self.seed}", *arguments]
+        job = Job(name, [], cores)
+        return Job(name, [tool("python", *words, f"--broker-table={self.folder / job.file}.json")], cores)
+
+    def _lint(self) -> list[list[str]]:
+        return [
             tool("ruff", "check", "-q", "src", "tests", "proto", "benchmarks", "examples"),
             tool("python", "-m", "proto.gen", "--check"),
             tool("python", "tests/lint_cython.py"),
@@ -68,129 +114,160 @@ PARTS = [
             tool("mypy"),
             tool("mypy", "--strict", "-p", "brokers"),
             tool("stubtest", *STUBTEST.split(), "wireproto._codec", "wireproto._net"),
-        ],
-        10,
-    ),
-    Part("unit", [pytest("tests/unit")], 10),
-    Part("wire", [pytest("tests/wire")], 10),
-    Part("fuzz", [[*FUZZ, "--seed", "1", "--cuts", *words.split()] for words in FUZZED], 15),
-    Part("conformance on the dev broker", [pytest("tests/conformance", "--broker", "dev")], 15),
-    Part("conformance on real brokers", [pytest("tests/conformance", "--broker", "real", "--durations=12")], 35, needs="tests/conformance"),
-    Part("integration", [pytest("tests/integration")], 30),
-    Part("spark", [pytest("tests/spark", "--durations=5")], 35, needs="tests/spark/test_*.py"),
-    Part("bench", [tool("python", "-m", "benchmarks", "--quick")], 10, needs="benchmarks/__main__.py"),
-]
-SHORT = {part.name.split()[0] if part.name != "conformance on real brokers" else "real": part for part in PARTS}
-SHORT["conformance"] = next(part for part in PARTS if part.name == "conformance on the dev broker")
+        ]
 
 
-def run(part: Part) -> None:
-    """Run its commands, counting what pytest's closing lines tell."""
-    began = time.monotonic()
-    if part.needs and not any(CLONE.glob(part.needs)):
-        part.verdict = "nothing there yet"
-        return
-    for command in part.commands:
-        shown = " ".join(str(word).removeprefix(f"{CLONE}/") for word in command)
-        print(f"--- {part.name}: {shown}", flush=True)
-        left = part.limit * 60 - (time.monotonic() - began)
-        code, counts = follow(command, left)
-        part.counts.update(counts)
-        if "pytest" in command and not counts["passed"] and not code:
-            code = 5  # pytest's own code for a run without tests: what is there and does not run has not passed
-        if code == 0 and not counts:
-            part.counts["passed"] += 1  # a check that is no pytest run counts as one test
-        if code:
-            part.verdict = "FAILED" if code != -signal.SIGINT else f"ENDED after {part.limit} minutes"
-            if not counts["failed"] and not counts["errors"]:
-                part.counts["failed"] += 1
-    part.seconds = time.monotonic() - began
+@contextmanager
+def run_folder() -> Iterator[Path]:
+    """A folder of this run's own; those of the oldest runs go."""
+    root = CACHE / "test"
+    folder = root / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    folder.mkdir(parents=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for old in sorted(root.iterdir())[:-KEPT]:
+            try:
+                with (old / "lock").open() as other:
+                    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(old, ignore_errors=True)
+            except OSError:
+                continue  # it is still running
+        yield folder
 
 
-def follow(command: list[str], limit: float) -> tuple[int, collections.Counter[str]]:
-    """Run one command, passing its output on; its code and the counts of its closing line."""
-    environment = dict(os.environ) | {"PATH": f"{BIN}:{os.environ['PATH']}", "MYPYPATH": "tests", "PYTHONUNBUFFERED": "1"}
-    child = subprocess.Popen(
-        command,
-        cwd=CLONE,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    ended = False
-    deadline = time.monotonic() + max(limit, 10)
-    counts: collections.Counter[str] = collections.Counter()
+@contextmanager
+def installing() -> Iterator[None]:
+    """Only one run at a time installs into this clone."""
+    CACHE.mkdir(exist_ok=True)
+    with (CACHE / "install.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            say("... another run is installing here")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
-    def end(*_: object) -> None:
-        nonlocal ended
-        ended = True
-        os.killpg(child.pid, signal.SIGINT)
-        signal.alarm(30)
-        signal.signal(signal.SIGALRM, lambda *_: os.killpg(child.pid, signal.SIGKILL))
 
-    signal.signal(signal.SIGALRM, end)
-    signal.alarm(max(1, int(deadline - time.monotonic())))
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+def gathered(jobs: Sequence[Job], folder: Path) -> table.Results:
+    """What the jobs' pytest sessions left, as one."""
+    whole = table.Results()
+    for job in jobs:
+        path = folder / f"{job.file}.json"
+        if path.exists():
+            whole.merge(table.load(path))
+    return whole
+
+
+def commit() -> str:
+    """What this run is a run of."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=CLONE, capture_output=True, text=True, check=True).stdout.strip()
+
     try:
-        assert child.stdout
-        for raw in child.stdout:
-            line = raw.decode(errors="replace")
-            sys.stdout.write(line)
-            sys.stdout.flush()
-            if "pytest" in command and re.search(r"\b(passed|failed|skipped|errors?|deselected)\b.* in \d", line):
-                counts = collections.Counter()
-                for number, word in _COUNT.findall(line):
-                    counts[{"error": "errors", "warning": "warnings"}.get(word, word)] += int(number)
-        code = child.wait()
-    except KeyboardInterrupt:
-        os.killpg(child.pid, signal.SIGINT)
-        child.wait(30)
-        raise
-    finally:
-        signal.alarm(0)
-    return (-signal.SIGINT if ended else code), counts
+        return git("rev-parse", "--short=10", "HEAD") + " with changes" * bool(git("status", "--porcelain", "-uno"))
+    except (OSError, subprocess.CalledProcessError):
+        return "an unknown commit"
 
 
-def closing(parts: list[Part], seconds: float) -> str:
+def closing(outcomes: Sequence[Outcome], seconds: float) -> str:
     """One line in pytest's own form."""
     total: collections.Counter[str] = collections.Counter()
-    for part in parts:
-        total.update(part.counts)
+    for outcome in outcomes:
+        total.update(outcome.counts)
     total["failed"] += total.pop("errors", 0)
     total.pop("deselected", None)
     words = [f"{total[word]} {word}" for word in OUTCOMES if total[word]]
-    clock = f"{int(seconds // 3600)}:{int(seconds % 3600 // 60):02}:{int(seconds % 60):02}"
-    return f"{', '.join(words) or 'no tests ran'} in {seconds:.2f}s ({clock})"
+    long = f"{int(seconds // 3600)}:{int(seconds % 3600 // 60):02}:{int(seconds % 60):02}"
+    return f"{', '.join(words) or 'no tests ran'} in {seconds:.2f}s ({long})"
+
+
+def report(outcomes: Sequence[Outcome], results: table.Results, machine: budget.Machine, seed: int) -> bool:
+    """Say what became of everything; whether all is as it must be."""
+    say("\n=== parts of make test: minutes of the clock, of processors")
+    for outcome in outcomes:
+        facts = ", ".join(f"{outcome.counts[word]} {word}" for word in ("passed", "failed", "errors", "skipped") if outcome.counts[word])
+        say(f"{outcome.job.name:<20} {outcome.seconds / 60:5.1f} {outcome.processor / 60:5.1f}   {outcome.verdict:<8} {facts}")
+    if results.skips:
+        say("\n=== skipped, and why")
+        for why, places in sorted(results.skips.items()):
+            say(f"{sum(places.values()):>4}  {why}: {', '.join(sorted(places))}")
+    for name, why in sorted(results.missing.items()):
+        say(f"NOT RUN: {name}: {why}")
+    late, grossly = budget.compare(results.seconds)
+    if late:
+        say(f"\n=== files beyond their budget of seconds (tests/seconds.json); {machine.words()}")
+        for line in late:
+            say(line)
+    if grossly and not machine.busy:
+        say(f"FAILED: {grossly} files took more than {budget.GROSS} times what is recorded, on a machine without other work")
+    if results.failures:
+        say("\n=== failed")
+        for name in results.failures:
+            say(f"FAILED {name}")
+        say(f"seed {seed}: make test ARGS='--seed {seed}' repeats what chance chose")
+    unwell = any(outcome.verdict != "ok" for outcome in outcomes)
+    return not (unwell or results.missing or results.failures or (grossly and not machine.busy))
+
+
+def keep(results: table.Results, outcomes: Sequence[Outcome], code: int, seed: int, seconds: float) -> None:
+    """The record of a whole run, put in place in one step."""
+    facts: dict[str, Any] = results.to_json() | {
+        "commit": commit(),
+        "when": time.strftime("%Y-%m-%d"),
+        "code": code,
+        "seed": seed,
+        "closing": closing(outcomes, seconds),
+        "parts": {outcome.job.name: [outcome.verdict, round(outcome.seconds / 60, 1)] for outcome in outcomes},
+    }
+    fresh = RESULTS.with_suffix(f".{os.getpid()}")
+    fresh.write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n")
+    fresh.replace(RESULTS)
+
+
+def install(lanes: Lanes) -> Outcome:
+    job = Job("install", [["make", "--no-print-directory", "PYTHON=" + sys.executable, ".venv/ready"]])
+    with installing():
+        return lanes.run([job])[0]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", nargs="*", choices=sorted(SHORT), default=None, help="only these (install always comes first)")
-    parser.add_argument("--table", action="store_true", help="write docs/conformance.md from what ran")
+    parser.add_argument("--parts", nargs="*", choices=(*PARTS, *MORE), default=None, help="only these (install always comes first)")
+    parser.add_argument("--table", action="store_true", help="write docs/conformance.md, after a whole run")
+    parser.add_argument("--seed", type=int, default=chance.seed(), help="decides what chance does (default: the date)")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help=f"after which everything is ended (default: {MINUTES:.0f})")
+    parser.add_argument("--cores", type=float, default=float(os.cpu_count() or 1), help="how much may run at a time (default: all)")
     given = parser.parse_args()
-    chosen = PARTS if not given.parts else [PARTS[0], *(part for part in PARTS[1:] if part in [SHORT[name] for name in given.parts])]
-    RESULTS.parent.mkdir(exist_ok=True)
-    if not given.parts:
-        RESULTS.unlink(missing_ok=True)  # parts run one by one replace their own counts only
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the parts as Ctrl-C does
+    environment = dict(os.environ) | {"PATH": f"{BIN}:{os.environ['PATH']}", "MYPYPATH": "tests", "PYTHONUNBUFFERED": "1"}
+    environment[chance.VARIABLE] = str(given.seed)
     began = time.monotonic()
-    done: list[Part] = []
-    for part in chosen:
-        run(part)
-        done.append(part)
-        if part is PARTS[0] and part.verdict != "ok":
-            break
-    if given.table and RESULTS.exists():
-        follow(tool("python", "tests/brokers/table.py", str(RESULTS), "docs/conformance.md"), 60)
-    print("\n=== parts of make test")
-    for part in done:
-        facts = ", ".join(f"{part.counts[word]} {word}" for word in ("passed", "failed", "errors", "skipped") if part.counts[word])
-        print(f"{part.name:<32} {part.seconds / 60:5.1f} min   {part.verdict:<10} {facts}")
-    PARTS[0].counts.clear()  # installing is no test
-    if done[0].verdict != "ok":
-        PARTS[0].counts["failed"] = 1
-    print(closing(done, time.monotonic() - began), flush=True)
-    return 0 if all(part.verdict in ("ok", "nothing there yet") for part in done) else 1
+    with run_folder() as folder:
+        say(f"seed {given.seed}; at most {given.minutes:.0f} minutes; the parts' output is in {folder.relative_to(CLONE)}/")
+        lanes = Lanes(given.cores, folder, environment, CLONE, began + given.minutes * 60, say)
+        jobs = Suite(given.parts or PARTS, folder, given.seed).jobs()
+        machine = budget.Machine()
+        first = install(lanes)
+        outcomes = lanes.run(jobs) if first.verdict == "ok" else [Outcome(job) for job in jobs]
+        machine.stop()
+        first.counts = collections.Counter() if first.verdict == "ok" else collections.Counter(failed=1)  # installing is no test
+        outcomes.insert(0, first)
+        results = gathered(jobs, folder)
+        code = 0 if report(outcomes, results, machine, given.seed) else 1
+        if not given.parts:
+            keep(results, outcomes, code, given.seed, time.monotonic() - began)
+            if given.table:
+                table.write(RESULTS, CLONE / "docs" / "conformance.md")
+        unrun = [outcome.job.name for outcome in outcomes if outcome.verdict in ("NOT RUN", "ENDED")]
+        if unrun:
+            say(f"did not run to the end ({given.minutes:.0f} minutes): {', '.join(unrun)}")
+        say(closing(outcomes, time.monotonic() - began))
+    return code
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from .process import spawn
 
 SOURCES = Path(__file__).with_name("java")
 _FLAGS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true")
+_CHARSET = ("-Dfile.encoding=UTF-8", "-Dstdout.encoding=UTF-8", "-Dstderr.encoding=UTF-8")  # whatever the locale
 
 
 def compiled(pom: str, name: str) -> str:
@@ -34,8 +35,8 @@ def compiled(pom: str, name: str) -> str:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / f"{name}.class").exists():
             folder.mkdir(exist_ok=True)
-            command = [tool("javac"), "-proc:none", "-nowarn", "-cp", path, "-d", str(folder), str(source)]
-            run = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
+            command = [tool("javac"), "-encoding", "UTF-8", "-proc:none", "-nowarn", "-cp", path, "-d", str(folder), str(source)]
+            run = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=300)
             if run.returncode:
                 raise RuntimeError(f"javac {source.name} against {pom} failed:\n{run.stdout}{run.stderr}")
     return f"{folder}:{path}"
@@ -43,7 +44,7 @@ def compiled(pom: str, name: str) -> str:
 
 def command(pom: str, name: str, arguments: Iterable[str], home: str, flags: Iterable[str] = ()) -> list[str]:
     """The command line that runs a compiled program."""
-    flags = (*_FLAGS, *flags, f"-Duser.home={home}", "-Drocketmq.client.logUseSlf4j=false", f"-Drocketmq.client.logRoot={home}")
+    flags = (*_FLAGS, *_CHARSET, *flags, f"-Duser.home={home}", "-Drocketmq.client.logUseSlf4j=false", f"-Drocketmq.client.logRoot={home}")
     return [tool("java"), *flags, "-cp", compiled(pom, name), name, *arguments]
 
 
@@ -70,8 +71,9 @@ def run(
         RuntimeError: it ended with another code than 0; its output follows.
     """
     text = "".join(json.dumps(item) + "\n" for item in input)
+    pipes: dict[str, Any] = {"input": text, "capture_output": True, "text": True, "encoding": "utf-8", "errors": "replace"}
     with tempfile.TemporaryDirectory(prefix="wireproto-java-") as home:
-        done = subprocess.run(command(pom, name, arguments, home, flags), input=text, capture_output=True, text=True, timeout=timeout)
+        done = subprocess.run(command(pom, name, arguments, home, flags), timeout=timeout, **pipes)
     if done.returncode:
         raise RuntimeError(f"{name} {' '.join(arguments)} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-4000:]}")
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

@@ -11,6 +11,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -55,7 +56,9 @@ def classpath(pom: str) -> str:
             text = kept.read_text().strip()
             if text and all(Path(jar).exists() for jar in text.split(os.pathsep)):
                 return text
-        return _resolve(source, kept)
+        with (Path(tempfile.gettempdir()) / f"wireproto-maven.{os.getuid()}").open("w") as one:
+            fcntl.flock(one, fcntl.LOCK_EX)  # this user's repository is shared by all clones, and Maven does not lock it
+            return _resolve(source, kept)
 
 
 def _resolve(source: Path, kept: Path) -> str:

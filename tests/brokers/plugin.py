@@ -6,22 +6,24 @@
     @pytest.mark.broker("pulsar-4.2.4")                     # for tests that take `broker_pool` and start what they need
     def test_other(broker_pool): broker_pool.get("pulsar-4.2.4")
 
-Options: ``--protocol kafka`` (repeatable), ``--broker dev|real|<part of a name>`` (repeatable) pick tests that name a broker;
-``--broker-table FILE`` adds what ran to a JSON file, from which ``python -m brokers.table`` makes the table in the docs.
+Options: ``--protocol kafka`` (repeatable), ``--broker dev|real|<part of a name>`` (repeatable) pick tests that name a broker, ``--broker
+none`` those that name none; ``--broker-table FILE`` writes what ran, failed and was skipped to a JSON file; tests/run.py gathers those.
 A broker that cannot be started here is a failure when CI=true and a skip otherwise; either way the table says so.
 """
 
 from __future__ import annotations
 
 import collections
+import contextlib
 import json
 import os
-import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+
+import chance
 
 from . import table
 from .base import Broker
@@ -30,14 +32,16 @@ from .catalogue import CATALOGUE, Pool, Unavailable
 POOL = pytest.StashKey[Pool]()
 NEEDS = pytest.StashKey[tuple[str, ...]]()
 _LEFT: collections.Counter[str] = collections.Counter()
+_SECONDS: collections.defaultdict[str, float] = collections.defaultdict(float)
 _RESULTS = table.Results()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("brokers", "real brokers")
     group.addoption("--protocol", action="append", default=[], help="only tests of this protocol (repeatable)")
-    group.addoption("--broker", action="append", default=[], help="only tests on: dev, real, or names that contain this (repeatable)")
-    group.addoption("--broker-table", type=Path, default=None, metavar="FILE", help="add what ran where to this JSON file")
+    group.addoption("--broker", action="append", default=[], help="only tests on: none, dev, real, or names that contain this (repeatable)")
+    group.addoption("--soak", choices=("no", "only", "too"), default="no", help="tests marked soak, which make soak runs (default: no)")
+    group.addoption("--broker-table", type=Path, default=None, metavar="FILE", help="write what ran where to this JSON file")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -63,7 +67,7 @@ def names(item: pytest.Item) -> tuple[str, ...]:
 def chosen(found: tuple[str, ...], protocols: list[str], brokers: list[str]) -> bool:
     """Whether a test that names these brokers is picked by the options."""
     if not found:
-        return not protocols and not brokers
+        return "none" in brokers if brokers else not protocols
     if protocols and not any(protocol in name.split("-")[:2] for name in found for protocol in protocols):
         return False
     return not brokers or any(
@@ -74,16 +78,19 @@ def chosen(found: tuple[str, ...], protocols: list[str], brokers: list[str]) -> 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    protocols, brokers = config.getoption("protocol"), config.getoption("broker")
+    protocols, brokers, soak = config.getoption("protocol"), config.getoption("broker"), config.getoption("soak")
     kept: list[pytest.Item] = []
     dropped: list[pytest.Item] = []
     for item in items:
-        found = names(item)
-        item.stash[NEEDS] = found
-        (kept if not (protocols or brokers) or chosen(found, protocols, brokers) else dropped).append(item)
+        item.stash[NEEDS] = names(item)
+        marked = item.get_closest_marker("soak") is not None
+        fits = soak == "too" or marked is (soak == "only")
+        (kept if fits and chosen(item.stash[NEEDS], protocols, brokers) else dropped).append(item)
     if dropped:
         config.hook.pytest_deselected(items=dropped)
         items[:] = kept
+    if all(broker == "real" for broker in brokers) and brokers:
+        items.sort(key=lambda item: item.stash[NEEDS][0])  # each boots once, and few at a time
     _LEFT.update(name for item in items for name in item.stash[NEEDS])
 
 
@@ -100,13 +107,25 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
                 item.config.stash[POOL].end(name)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+@contextlib.contextmanager
+def _judges(item: pytest.Item) -> Iterator[None]:
     """A judge in a JVM that cannot be had here is told as a broker is."""
     try:
-        return (yield)
+        yield
     except Unavailable as why:
         missing("java" if item.get_closest_marker("java") else item.nodeid, str(why))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
+    with _judges(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    with _judges(item):
+        return (yield)
 
 
 def start(config: pytest.Config, name: str) -> Broker:
@@ -156,14 +175,38 @@ def fault_proxy() -> Iterator[Any]:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    if report.when == "call" or report.outcome != "passed":
-        part = report.nodeid.split("/")[1] if report.nodeid.count("/") > 1 else "tests"
-        for kind, name in report.user_properties:
-            if kind == "broker":
-                _RESULTS.count(str(name), part, report.outcome)
+    file = report.nodeid.partition("::")[0]
+    _SECONDS[file] += report.duration
+    if report.when != "call" and report.outcome == "passed":
+        return
+    part = report.nodeid.split("/")[1] if report.nodeid.count("/") > 1 else "tests"
+    found = [str(name) for kind, name in report.user_properties if kind == "broker"]
+    for name in found:
+        _RESULTS.count(name, part, report.outcome)
+    if report.failed:
+        _RESULTS.failures.append(f"{report.nodeid}{f' ({report.when})' * (report.when != 'call')}")
+    if report.skipped:
+        why = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr).removeprefix("Skipped: ")
+        _RESULTS.skip(why.splitlines()[0], found[0] if found else part)
 
 
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    """A module that cannot be imported is a failure without a test."""
+    if report.failed:
+        _RESULTS.failures.append(f"{report.nodeid} (collection)")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    target: Path | None = session.config.getoption("broker_table")
+    if target is not None:
+        _RESULTS.seconds[target.stem] = dict(_SECONDS)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(json.dumps(_RESULTS.to_json(), indent=1, sort_keys=True) + "\n")
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    if _RESULTS.failures:
+        terminalreporter.line(f"seed {chance.seed()}: {chance.VARIABLE}={chance.seed()} repeats what chance chose", red=True)
     if _RESULTS.empty:
         return
     terminalreporter.section("brokers")
@@ -171,10 +214,3 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.line(line)
     for name, why in sorted(_RESULTS.missing.items()):
         terminalreporter.line(f"NOT RUN: {name}: {why}", red=True, bold=True)
-    target = config.getoption("broker_table")
-    if target is not None:
-        whole = table.load(target)
-        whole.merge(_RESULTS)
-        whole.when = time.strftime("%Y-%m-%d")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(json.dumps(whole.to_json(), indent=1, sort_keys=True) + "\n")

@@ -1,6 +1,6 @@
-"""What ran where: counts by broker and part of the suite, as text, JSON and a page of the docs.
+"""What ran where: counts by broker and part of the suite, failures, skips and seconds, as text, JSON and a page of the docs.
 
-``python -m brokers.table results.json docs/conformance.md`` writes the page.
+`python tests/brokers/table.py .cache/ran.json docs/conformance.md` writes the page of one whole run of `make test`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,36 +17,58 @@ _OUTCOMES = ("passed", "failed", "skipped")
 
 @dataclass
 class Results:
-    """`counts[broker][part][outcome]`; why a broker is missing; how long it took to boot."""
+    """What one session of pytest, or several of one run, came to.
+
+    Attributes:
+        counts: by broker, part and outcome. missing: what could not run, and why. boot_seconds: of brokers.
+        failures: ids of tests. skips: by reason and place, a broker or a part. seconds: by session and file.
+    """
 
     counts: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     boot_seconds: dict[str, float] = field(default_factory=dict)
-    when: str = ""
+    failures: list[str] = field(default_factory=list)
+    skips: dict[str, dict[str, int]] = field(default_factory=dict)
+    seconds: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @property
     def empty(self) -> bool:
+        """Whether no broker was named."""
         return not self.counts and not self.missing
 
     def count(self, broker: str, part: str, outcome: str, number: int = 1) -> None:
         cell = self.counts.setdefault(broker, {}).setdefault(part, dict.fromkeys(_OUTCOMES, 0))
         cell[outcome] += number
 
+    def skip(self, why: str, place: str, number: int = 1) -> None:
+        places = self.skips.setdefault(why, {})
+        places[place] = places.get(place, 0) + number
+
     def merge(self, other: Results) -> None:
-        """Take the other's counts in place of ours where both ran the same part on the same broker."""
+        """Add what another session of the same run came to; nothing that was there goes away."""
         for broker, parts in other.counts.items():
-            self.counts.setdefault(broker, {}).update(parts)
-            self.missing.pop(broker, None)
+            for part, outcomes in parts.items():
+                for outcome, number in outcomes.items():
+                    self.count(broker, part, outcome, number)
+        for why, places in other.skips.items():
+            for place, number in places.items():
+                self.skip(why, place, number)
+        for session, files in other.seconds.items():
+            kept = self.seconds.setdefault(session, {})
+            for name, seconds in files.items():
+                kept[name] = kept.get(name, 0.0) + seconds
+        self.failures += other.failures
         self.missing |= other.missing
         self.boot_seconds |= other.boot_seconds
 
     def to_json(self) -> dict[str, Any]:
-        return {"counts": self.counts, "missing": self.missing, "boot_seconds": self.boot_seconds, "when": self.when}
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
 def load(path: Path) -> Results:
-    """Results from a file, or none when it does not exist."""
-    return Results(**json.loads(path.read_text())) if path.exists() else Results()
+    """Results from a file."""
+    facts = json.loads(path.read_text())
+    return Results(**{each.name: facts[each.name] for each in fields(Results)})
 
 
 def _cell(counts: dict[str, int] | None) -> str:
@@ -71,24 +93,53 @@ def lines(results: Results) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in body]
 
 
-def page(results: Results) -> str:
-    """The table as a page of the docs."""
+def page(results: Results, facts: dict[str, Any]) -> str:
+    """The page of the docs; `facts` are the run's own, as tests/run.py keeps them."""
     head, *body = rows(results)
+    verdict = "all of it passed" if facts["code"] == 0 else "it FAILED"
     out = [
         "# Which tests ran on which broker",
         "",
-        f"Written by `make table` from the runs of `make test` up to {results.when}. `dev-*` is the embedded dev broker,",
-        "the others are real servers from Maven Central. Skipped: a role or value that this broker does not have;",
-        "other tests prove that it is refused.",
+        f"One whole run of `make test` at {facts['commit']}, {facts['when']}: {verdict}.",
         "",
-        "| " + " | ".join(head) + " |",
-        "|" + "---|" * len(head),
-        *("| " + " | ".join(row) + " |" for row in body),
-        *(f"\nNot run: {name}: {why}" for name, why in sorted(results.missing.items())),
+        f"    {facts['closing']}",
+        "",
+        "`dev-*` is the embedded dev broker, the others are real servers from Maven Central. Tests that name no broker are in no row.",
+        "",
+        *_grid(head, body),
+        *(f"\nNOT RUN: {name}: {why}" for name, why in sorted(results.missing.items())),
+        *(["", "## Failed", "", *(f"- `{name}`" for name in results.failures)] if results.failures else []),
+        "",
+        "## Skipped",
+        "",
+        "A role or value that this broker does not have: other tests prove that it is refused.",
+        "",
+        *_grid(["why", "tests", "where"], list(_skips(results))),
+        "",
+        "## Parts",
+        "",
+        "Minutes of the clock; several run beside each other.",
+        "",
+        *_grid(["part", "result", "minutes"], [[name, *map(str, state)] for name, state in facts["parts"].items()]),
     ]
     return "\n".join(out) + "\n"
 
 
+def _skips(results: Results) -> Iterator[list[str]]:
+    for why, places in sorted(results.skips.items()):
+        yield [why, str(sum(places.values())), ", ".join(sorted(places))]
+
+
+def _grid(head: list[str], body: list[list[str]]) -> list[str]:
+    return ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *body)]
+
+
+def write(source: Path, target: Path) -> None:
+    """The page of the run whose record `source` is."""
+    if not source.exists():
+        raise SystemExit(f"there is no {source}: only a whole run of make test leaves one")
+    target.write_text(page(load(source), json.loads(source.read_text())))
+
+
 if __name__ == "__main__":
-    source, target = (Path(argument) for argument in sys.argv[1:3])
-    target.write_text(page(load(source)))
+    write(*(Path(argument) for argument in sys.argv[1:3]))

@@ -22,7 +22,12 @@ _numbers = itertools.count()
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "seat" in metafunc.fixturenames:
         only = metafunc.definition.get_closest_marker("only")
-        places = [place for place in PLACES if only is None or place.protocol in only.args]
+        module, test = metafunc.module.__name__.rpartition(".")[2], metafunc.function.__name__
+        places = [
+            place if place.takes(module, test) else pytest.param(place, marks=pytest.mark.soak)
+            for place in PLACES
+            if only is None or place.protocol in only.args
+        ]
         metafunc.parametrize("seat", places, ids=str, indirect=True, scope="session")
 
 

@@ -17,32 +17,47 @@ from .features import FEATURES, Features
 
 @dataclass(frozen=True)
 class Place:
-    """A parameter of the suite: which protocol on which broker, with which client options."""
+    """A parameter of the suite: which protocol on which broker, with which client options.
+
+    `brief` places have a sibling that differs in where it keeps metadata or in the form of headers alone: BRIEF runs there, all on the
+    sibling. TIMEOUTS are measured against the fault proxy, with one real broker a protocol behind it. What a place leaves out is marked
+    ``soak``.
+    """
 
     protocol: str
     broker_name: str
     options: Mapping[str, str] = field(default_factory=dict)
-    label: str = ""
+    brief: bool = False
+    timeouts: bool = True
 
     def __str__(self) -> str:
-        return self.label or self.broker_name
+        return self.broker_name
+
+    def takes(self, module: str, test: str) -> bool:
+        """Whether `make test` runs this test here."""
+        return (self.timeouts or module != TIMEOUTS) and (not self.brief or bool(BRIEF & {module, test}))
 
 
+TIMEOUTS = "test_timeouts"
+BRIEF = {
+    *("test_records", "test_refusals"),
+    *("test_commit_and_resume_after_a_new_client", "test_a_released_message_is_handed_out_again", "test_start_and_stop_by_time"),
+}
 PLACES = [
     Place("kafka", "dev-kafka"),
-    Place("kafka", "kafka-3.9.2"),
-    Place("kafka", "kafka-3.9.2-zookeeper"),
+    Place("kafka", "kafka-3.9.2", timeouts=False),
+    Place("kafka", "kafka-3.9.2-zookeeper", brief=True, timeouts=False),
     Place("kafka", "kafka-4.3.1"),
     Place("pulsar", "dev-pulsar"),
     Place("pulsar", "pulsar-4.2.4"),
     Place("rocketmq", "dev-rocketmq"),
-    Place("rocketmq", "rocketmq-4.9.7"),
-    Place("rocketmq", "rocketmq-4.9.7-binary", {"header": "binary"}),
+    Place("rocketmq", "rocketmq-4.9.7", timeouts=False),
+    Place("rocketmq", "rocketmq-4.9.7-binary", {"header": "binary"}, brief=True, timeouts=False),
     Place("rocketmq", "rocketmq-5.5.0"),
-    Place("rocketmq", "rocketmq-5.5.0-binary", {"header": "binary"}),
+    Place("rocketmq", "rocketmq-5.5.0-binary", {"header": "binary"}, brief=True, timeouts=False),
     Place("zookeeper", "dev-zookeeper"),
     Place("zookeeper", "zookeeper-3.9.5"),
-    Place("zookeeper", "zookeeper-3.9.5-ensemble"),
+    Place("zookeeper", "zookeeper-3.9.5-ensemble", timeouts=False),
 ]
 
 

@@ -1,13 +1,14 @@
 """`python -m fuzz [format …] [--runs N | --seconds S] [--cuts] [--plain]`: one worker a format, one after the other, each watched.
 
 A worker that ends by a signal (a sanitizer's report) or stands still for 30 s has failed on the input in its memory file, which is kept.
-Exit code 1 when anything was found, 2 where the compiler has no sanitizers (`--plain` does without). Totals are added to
-.cache/fuzz/total.json, so that several runs with different seeds add up.
+Exit code 1 when anything was found, 2 where the compiler has no sanitizers (`--plain` does without). The command that finds it again is
+printed. Totals are added to .cache/fuzz/total.json, so that several runs with different seeds add up.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import subprocess
@@ -56,7 +57,10 @@ def main() -> int:
         facts = run(name, given.runs, seconds, ["--seed", str(seed), *(["--cuts"] if given.cuts else [])], environment)
         if not given.plain:
             add_up(facts)
-        failed |= bool(facts["found"])
+        if facts["found"]:
+            failed = True
+            how = f"--runs {given.runs}" if given.runs else f"--runs {facts['runs']}"
+            print(f"again: make fuzz ARGS='{name} {how} --seed {seed}{' --cuts' * given.cuts}{' --plain' * given.plain}'", flush=True)
         corpus = f"{facts['corpus'][0]}+{facts['corpus'][1] - facts['corpus'][0]}"
         decoded = facts["outcomes"].get("decoded", 0)
         print(f"{name:<20} {facts['runs']:>12,} {facts['per_second']:>8,} {decoded:>12,} {corpus:>8}  {facts['found']}", flush=True)
@@ -110,9 +114,11 @@ def watch(worker: subprocess.Popen[str], memory: Path) -> bool:
 def add_up(facts: dict[str, Any]) -> None:
     """Keep the total of a format over all runs."""
     path = FOLDER / "total.json"
-    totals = json.loads(path.read_text()) if path.exists() else {}
-    totals[facts["format"]] = totals.get(facts["format"], 0) + facts["runs"]
-    path.write_text(json.dumps(totals, indent=1) + "\n")
+    with (FOLDER / "total.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        totals = json.loads(path.read_text()) if path.exists() else {}
+        totals[facts["format"]] = totals.get(facts["format"], 0) + facts["runs"]
+        path.write_text(json.dumps(totals, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ extensions.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import platform
 import shlex
@@ -34,8 +35,13 @@ class Sanitized(NamedTuple):
 
 def sanitized() -> Sanitized:
     """Build if need be. Raises subprocess.CalledProcessError, or FileNotFoundError where the compiler has no sanitizers."""
-    loaded = runtimes()
-    package = FOLDER / "wireproto"
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with (FOLDER / "lock").open("w") as lock:  # two runs may want it at once
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _sanitized(runtimes(), FOLDER / "wireproto")
+
+
+def _sanitized(loaded: str, package: Path) -> Sanitized:
     sources = [*(CLONE / "src/wireproto").rglob("*.p[yx][xd]"), *(CLONE / "src/wireproto/_codec_parts").glob("*.[ch]"), CLONE / "setup.py"]
     newest = max(path.stat().st_mtime for path in sources)
     built = list(package.glob("_codec*.so")) + list(package.glob("_net*.so"))

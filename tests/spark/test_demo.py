@@ -53,7 +53,10 @@ def test_it_proves_the_logs_equal_and_writes_its_report(tmp_path: Path) -> None:
     wait_until_alone(mark)
 
 
-@pytest.mark.parametrize("point", ["data set:", "load pulsar", "streaming"])
+EARLIER = [pytest.param(point, marks=pytest.mark.soak) for point in ("data set:", "load pulsar")]
+
+
+@pytest.mark.parametrize("point", [*EARLIER, "streaming"])
 def test_ctrl_c_leaves_no_process_behind(tmp_path: Path, point: str) -> None:
     mark = uuid.uuid4().hex
     process = start(tmp_path, mark)

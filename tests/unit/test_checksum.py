@@ -3,11 +3,10 @@
 import random
 import zlib
 
+import crc32c
 import pytest
 
 from wireproto import _codec
-
-crc32c = pytest.importorskip("crc32c")
 
 
 @pytest.fixture(params=["table", "sse42", "vpclmul", "avx512", "arm"])

@@ -1,4 +1,4 @@
-"""The pages' option tables are those of the code, and importing the package stays cheap."""
+"""The pages' option tables are those of the code, and the reference has every message."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ import pytest
 from wireproto import wire
 
 CLONE = Path(__file__).resolve().parents[2]
-IMPORT_LIMIT = 0.060  # seconds
-TIMER = "import time; begin = time.process_time(); import wireproto; print(time.process_time() - begin)"
 
 
 def test_option_tables_are_current() -> None:
@@ -35,14 +33,3 @@ def test_the_reference_has_every_message(protocol: str) -> None:
     anchors = {heading.lower().replace(".", "") for heading in headings}
     assert set(re.findall(r"\]\(#([^)]+)\)", page)) <= anchors
     assert f"docs/reference/{protocol}.md" in (CLONE / "README.md").read_text()
-
-
-def test_import_takes_less_than_60_ms(tmp_path: Path) -> None:
-    """CPU time, which is the wall time of a machine that has nothing else to do; byte code cached; the best of a few processes."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    environment |= {"PYTHONPYCACHEPREFIX": str(tmp_path), "PYTHONPATH": str(CLONE / "src")}
-    found = []
-    for _ in range(6):
-        done = subprocess.run([sys.executable, "-c", TIMER], env=environment, capture_output=True, text=True, check=True)
-        found.append(float(done.stdout))
-    assert min(found) < IMPORT_LIMIT, f"import wireproto took {[round(seconds * 1000) for seconds in found]} ms of CPU"

@@ -18,7 +18,11 @@ GENERATED = re.compile(r"/(messages|plans|codes)\.py$|/kafka/messages/|_pb2\.pyi
 
 
 def hand_written() -> list[Path]:
-    found = subprocess.run(["git", "ls-files", *HAND_WRITTEN], cwd=CLONE, capture_output=True, text=True, check=False).stdout.split()
+    """As git lists them, or all there are, where it is not a git clone or there is no git."""
+    try:
+        found = subprocess.run(["git", "ls-files", *HAND_WRITTEN], cwd=CLONE, capture_output=True, text=True, check=False).stdout.split()
+    except FileNotFoundError:
+        found = []
     paths = [CLONE / name for name in found] or [
         path
         for folder in ("src", "tests", "proto", "examples", "benchmarks")

@@ -8,16 +8,14 @@ from io import BytesIO
 from pathlib import Path
 from uuid import UUID
 
+import kafka.protocol.api_message as kafka_python
 import pytest
 
+import kafka
 from kafka_messages import fields, filled, within
-
-kafka_python = pytest.importorskip("kafka.protocol.api_message")
-
-import kafka  # noqa: E402
-from wireproto._codec import Message, Slice, message_spec  # noqa: E402
-from wireproto.errors import Malformed, ProtocolError, Truncated, UnsupportedVersion, ValueUnsupported  # noqa: E402
-from wireproto.kafka import messages  # noqa: E402
+from wireproto._codec import Message, Slice, message_spec
+from wireproto.errors import Malformed, ProtocolError, Truncated, UnsupportedVersion, ValueUnsupported
+from wireproto.kafka import messages
 
 EACH = 4  # random messages for each version
 THEIR_NAMES = {

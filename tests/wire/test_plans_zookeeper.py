@@ -2,15 +2,14 @@
 
 import random
 
+import kazoo.protocol.serialization as kazoo
 import pytest
+from kazoo import security
+from kazoo.protocol import states
 
 from wireproto._codec import Slice
 from wireproto.errors import Malformed, ProtocolError, Truncated, ValueUnsupported
 from wireproto.zookeeper import messages as zk
-
-kazoo = pytest.importorskip("kazoo.protocol.serialization")
-states = pytest.importorskip("kazoo.protocol.states")
-security = pytest.importorskip("kazoo.security")
 
 STAT = zk.Stat(
     czxid=1 << 40, mzxid=2, ctime=3, mtime=4, version=5, cversion=6, aversion=-7, ephemeral_owner=-8, data_length=9, num_children=10

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from brokers.errors import Unavailable
 from brokers.java import command
 from brokers.maven import classpath
 from kafka_messages import fields, filled, flat, kafka_json, struct_of, within
@@ -70,10 +69,7 @@ class Judge:
 
 @cache
 def definitions_of(jars):
-    try:
-        return kafka_json().read(classpath(jars).split(":"))
-    except Unavailable as why:
-        pytest.skip(str(why))
+    return kafka_json().read(classpath(jars).split(":"))
 
 
 @pytest.fixture(scope="module", params=JARS)

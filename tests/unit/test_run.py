@@ -1,0 +1,203 @@
+"""`make test` itself: lanes, limits, Ctrl-C, what it counts, and that each test is in exactly one of its jobs."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+import budget
+import run
+from brokers import table
+from brokers.catalogue import CATALOGUE
+from brokers.plugin import chosen
+from lanes import Job, Lanes, Outcome
+
+TESTS = Path(__file__).parents[1]
+PATIENCE = 60.0
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", textwrap.dedent(code)]
+
+
+def lanes(folder: Path, cores: float, seconds: float = PATIENCE) -> tuple[Lanes, list[str]]:
+    said: list[str] = []
+    return Lanes(cores, folder, dict(os.environ), folder, time.monotonic() + seconds, said.append), said
+
+
+MEETS = """
+import pathlib, time
+pathlib.Path("{mine}").touch()
+limit = time.monotonic() + 30
+while not pathlib.Path("{other}").exists():
+    assert time.monotonic() < limit, "nobody there"
+    time.sleep(0.01)
+"""
+
+
+def test_jobs_that_wait_run_beside_each_other(tmp_path: Path) -> None:
+    jobs = [Job(mine, [python(MEETS.format(mine=mine, other=other))], cores=0.5) for mine, other in (("a", "b"), ("b", "a"))]
+    assert [outcome.verdict for outcome in lanes(tmp_path, 1.0)[0].run(jobs)] == ["ok", "ok"]
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_jobs_that_compute_get_a_core_each(tmp_path: Path, alone: bool) -> None:
+    """The second one would find the first one's folder."""
+    code = "import os, time; os.mkdir('x'); time.sleep(0.4); os.rmdir('x')"
+    jobs = [Job(name, [python(code)], cores=0.1 if alone else 1.0, alone=alone) for name in "ab"]
+    assert [outcome.verdict for outcome in lanes(tmp_path, 1.9)[0].run(jobs)] == ["ok", "ok"]
+
+
+def test_the_limit_ends_what_runs_and_names_what_did_not(tmp_path: Path) -> None:
+    jobs = [Job("long", [python("import signal; signal.pause()"), python("open('second', 'w')")]), Job("next", [python("")])]
+    began = time.monotonic()
+    outcomes = lanes(tmp_path, 1.0, 1.0)[0].run(jobs)
+    assert [outcome.verdict for outcome in outcomes] == ["ENDED", "NOT RUN"]
+    assert time.monotonic() < began + 20
+    assert not (tmp_path / "second").exists()
+    assert "KeyboardInterrupt" in (tmp_path / "long.txt").read_text()
+
+
+def test_a_job_that_ignores_ctrl_c_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lanes.LAST_WORDS", 0.5)
+    code = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); signal.pause()"
+    assert lanes(tmp_path, 1.0, 1.0)[0].run([Job("deaf", [python(code)])])[0].verdict == "ENDED"
+
+
+def test_ctrl_c_reaches_parts_also_where_our_parent_ignores_it(tmp_path: Path) -> None:
+    """As under nohup; SIGTERM ends the run there."""
+    code = f"""
+        import signal, sys, time
+        sys.path.insert(0, {str(TESTS)!r})
+        from lanes import Job, Lanes
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        job = Job("part", [[sys.executable, "-c", "import signal; print('there', flush=True); signal.pause()"]])
+        Lanes(1.0, __import__("pathlib").Path("."), dict(__import__("os").environ), ".", time.monotonic() + 60, print).run([job])
+    """
+    child = subprocess.Popen(
+        python(code),
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    )
+    assert child.stdout is not None
+    while (line := child.stdout.readline()) != "there\n":
+        assert line, "it ended"
+    child.send_signal(signal.SIGTERM)
+    said, _ = child.communicate(timeout=PATIENCE)
+    assert "File \"<string>\", line 1" in said
+    assert said.count("KeyboardInterrupt") == 2, said  # the part's and the run's
+
+
+def test_it_counts_what_pytest_tells(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text("import pytest\ndef test_a(): pass\ndef test_b(): assert 0\ndef test_c(): pytest.skip('why')\n")
+    (tmp_path / "test_none.py").write_text("")
+    quiet = ["-p", "no:cacheprovider", "-c", os.devnull, "-q", "--rootdir", str(tmp_path)]
+    jobs = [
+        Job("tests", [[sys.executable, "-m", "pytest", *quiet, str(tmp_path / "test_it.py")]]),
+        Job("none", [[sys.executable, "-m", "pytest", *quiet, str(tmp_path / "test_none.py")]]),
+        Job("checks", [python(""), python("raise SystemExit(3)"), python("")]),
+    ]
+    tests, none, checks = lanes(tmp_path, 1.0)[0].run(jobs)
+    assert (tests.verdict, tests.counts) == ("FAILED", {"passed": 1, "failed": 1, "skipped": 1})
+    assert (none.verdict, none.counts["failed"]) == ("FAILED", 1)
+    assert (checks.verdict, checks.counts) == ("FAILED", {"passed": 2, "failed": 1})
+    assert run.closing([tests, none, checks], 61) == "3 failed, 3 passed, 1 skipped in 61.00s (0:01:01)"
+
+
+def options(command: list[str], name: str) -> list[str]:
+    return [value for word, value in itertools.pairwise(command) if word == name]
+
+
+def test_each_test_is_in_exactly_one_job(tmp_path: Path) -> None:
+    """Also those that name no broker: they were in none, once."""
+    commands = [list(command) for job in run.Suite(run.PARTS, tmp_path, 1).jobs() for command in job.commands]
+    for folder in ("conformance", "integration", "unit", "wire", "spark"):
+        using = [command for command in commands if f"tests/{folder}" in command]
+        kinds = [(), *((name,) for name in CATALOGUE)]
+        kinds += [(f"dev-{protocol}",) for protocol in run.PROTOCOLS] if folder == "conformance" else []
+        for kind in kinds:
+            picked = [command for command in using if chosen(kind, options(command, "--protocol"), options(command, "--broker"))]
+            assert len(picked) == 1, (folder, kind)
+
+
+def test_parts_by_name_are_a_part_of_the_whole(tmp_path: Path) -> None:
+    whole = {json.dumps([job.commands]) for job in run.Suite(run.PARTS, tmp_path, 1).jobs()}
+    for part in ("lint", "unit", "wire", "fuzz", "spark", "bench"):
+        (job,) = run.Suite([part], tmp_path, 1).jobs()
+        assert json.dumps([job.commands]) in whole
+
+
+def session(failed: int, seconds: float, why: str = "no tree") -> table.Results:
+    results = table.Results()
+    results.count("kafka-4.3.1", "integration", "passed", 2)
+    results.count("kafka-4.3.1", "integration", "failed", failed)
+    results.failures += ["tests/integration/test_x.py::test_y"] * failed
+    results.skip(why, "kafka-4.3.1")
+    results.seconds["kafka"] = {"tests/integration/test_x.py": seconds}
+    return results
+
+
+def test_sessions_of_a_run_add_up_and_no_failure_goes_away(tmp_path: Path) -> None:
+    whole = session(2, 1.0)
+    whole.merge(session(0, 2.0))
+    assert whole.counts["kafka-4.3.1"]["integration"] == {"passed": 4, "failed": 2, "skipped": 0}
+    assert len(whole.failures) == 2
+    assert whole.skips == {"no tree": {"kafka-4.3.1": 2}}
+    assert whole.seconds == {"kafka": {"tests/integration/test_x.py": 3.0}}
+    record, page = tmp_path / "ran.json", tmp_path / "page.md"
+    facts = {"commit": "abc with changes", "when": "2026-01-01", "code": 1, "closing": "2 failed", "parts": {"kafka": ["FAILED", 1.0]}}
+    record.write_text(json.dumps(whole.to_json() | facts))
+    table.write(record, page)
+    said = page.read_text()
+    for words in ("abc with changes", "it FAILED", "4 passed, 2 failed", "`tests/integration/test_x.py::test_y`", "| no tree | 2 |"):
+        assert words in said
+    with pytest.raises(SystemExit, match="only a whole run"):
+        table.write(tmp_path / "none.json", page)
+
+
+def test_seconds_beyond_the_budget_are_told(tmp_path: Path) -> None:
+    record = tmp_path / "seconds.json"
+    record.write_text(json.dumps({"unit": {"a": 10.0, "b": 10.0, "c": 10.0, "gone": 1.0}}))
+    lines, grossly = budget.compare({"unit": {"a": 39.0, "b": 41.0, "c": 161.0, "new": 11.0, "small": 1.0}}, record)
+    assert [line.split()[1] for line in lines] == ["b", "c", "new"]
+    assert grossly == 1
+
+
+def test_the_machines_other_work_is_seen() -> None:
+    """A process that is not our child's end yet counts as another's."""
+    machine = budget.Machine()
+    burning = subprocess.Popen(python("while True: pass"))
+    try:
+        limit = time.monotonic() + 1.0
+        while time.monotonic() < limit:
+            time.sleep(0.05)
+        machine.stop()
+    finally:
+        burning.kill()
+        burning.wait()
+    assert machine.foreign > 0.02
+
+
+def test_what_is_missing_or_failed_fails_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    fine, machine = [Outcome(Job("unit", []), "ok")], budget.Machine()
+    machine.stop()
+    assert run.report(fine, table.Results(), machine, 7)
+    assert not run.report(fine, table.Results(missing={"kafka-4.3.1": "no mvn"}), machine, 7)
+    assert not run.report(fine, table.Results(failures=["a::b"]), machine, 7)
+    assert not run.report([Outcome(Job("wire", []))], table.Results(), machine, 7)
+    said = capsys.readouterr().out
+    assert "NOT RUN: kafka-4.3.1: no mvn" in said
+    assert "--seed 7" in said
