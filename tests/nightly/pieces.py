@@ -115,6 +115,11 @@ PIECES = (
         tuple(module("spark.kills", "--job", job, "--out", f".cache/nightly/soak-{job}.txt", step=job, figure=r"^(.*)$") for job in JOBS),
     ),
     Piece(
+        "soak-tests",
+        "the tests that `make test` leaves out, since others prove the same",
+        (Step("soak", (PYTHON, "tests/run.py", "--parts", "soak", "--minutes", "38"), CLOSING),),
+    ),
+    Piece(
         "mutate",
         f"`make mutate`, seeds {', '.join(SEEDS)}: faults in the client half that no test notices",
         (module("mutate", "--seed", *SEEDS, "--minutes", "34", step="mutate", figure=r"^all +(\d+) .* ([\d.]+%)$"),),
