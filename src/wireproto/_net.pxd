@@ -71,12 +71,13 @@ cdef class Call(Waitable):
     cdef public object context
     cdef tuple failure      # (error class, text), made into an error by whoever raises it
     cdef Mailbox mailbox
-    cdef Timer timer
+    cdef double due         # when it expires; 0: never
     cdef bint late          # given up: the reply will be dropped
     cdef bint secret        # the wire log shows the lengths of request and reply alone
     cdef void finish(self, object frame, tuple failure)
     cdef void abandon(self)
     cdef void settle(self)
+    cdef int expire(self) except -1
     cdef void want(self)
     cdef object outcome(self)
     cdef object outcome_by(self, double deadline)
@@ -133,6 +134,8 @@ cdef class Connection:
     cdef PyThread_type_lock tls_lock
     cdef dict calls         # token -> Call
     cdef dict routes        # channel -> Mailbox
+    cdef double due         # when the sweeper comes; FOREVER: no call can expire
+    cdef Timer sweeper
     cdef Py_ssize_t expected    # calls whose reply somebody still wants
     cdef int wanted         # threads that wait for a call of this connection
     cdef int held           # mailboxes that want it paused
@@ -142,6 +145,8 @@ cdef class Connection:
     cdef Waitable space     # ready while there is room to send
     cdef int32_t tokens
     cdef bint want_read(self) noexcept
+    cdef int sweep_at(self, double when) except -1
+    cdef void stop_sweeper(self)
     cdef int put(self, object buffers, bint secret) except -1
     cdef int push_out(self) except -1
     cdef int cork(self) except -1

@@ -151,8 +151,8 @@ class Connection:
         Args:
             token: what the reply will carry; unique among the calls pending on this connection.
             mailbox: where the finished Call (reply, failure or time-out) is put.
-            timeout_at: when to fail the call with TimedOut though nobody waits; also how long to wait for room when the peer does
-                not read. None: no time-out, and BufferFull at once without room.
+            timeout_at: when to fail the call with TimedOut, whether somebody waits or not; also how long to wait for room when the
+                peer does not read. None: no time-out, and BufferFull at once without room.
             secret: the wire log shows only its length, and its reply's.
         Raises:
             Disconnected, Closed, Forked: nothing was sent.  BufferFull, TimedOut: no room; nothing was sent.
@@ -162,7 +162,10 @@ class Connection:
     def post(
         self, word: int, body: bytes, mailbox: Mailbox | None = None, timeout_at: float | None = None, context: Any = None
     ) -> Call:
-        """submit for protocols whose frames begin with the token, as ZooKeeper's: [int32 next token][int32 word][body]. Raises the same."""
+        """submit for protocols whose frames begin with the token, as ZooKeeper's: [int32 next token][int32 word][body]. Raises the same.
+
+        A call without a mailbox does not expire: it may outlast the caller's patience, and ends with its session at the latest.
+        """
     def ask(self, word: int, body: bytes, deadline: float) -> bytes | None:
         """post and result in one: the fast path of a sync request. None: the connection takes nothing now (closed, forked, full), and
         nothing was sent; `post` says why."""

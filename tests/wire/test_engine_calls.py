@@ -235,6 +235,47 @@ def test_a_call_nobody_waits_for_fails_at_its_time(loop: Loop, conn: Connection)
     assert 0.1 <= time.monotonic() - begin < 0.1 + LATE
 
 
+def test_a_call_without_a_mailbox_fails_at_its_time_too(conn: Connection) -> None:
+    """Each at its own, in whatever order they were made; nobody needs to wait."""
+    begin, calls = time.monotonic(), []
+    for seconds in (0.3, 0.1, 20.0, 0.2):
+        token = conn.next_token()
+        calls.append(conn.submit(token, struct.pack(">i", token) + b"n", timeout_at=begin + seconds))
+    assert ask(conn, b"e", b"others are answered") == b"others are answered"
+    for call, seconds in sorted(zip(calls, (0.3, 0.1, 20.0, 0.2), strict=True), key=lambda pair: pair[1])[:3]:
+        assert call.wait(soon())
+        assert isinstance(call.error, TimedOut)
+        assert seconds <= time.monotonic() - begin < seconds + LATE
+        with pytest.raises(TimedOut, match="no reply in time"):
+            call.result(soon())
+    assert not calls[2].done
+    assert conn.pending == 1
+
+
+def test_a_reply_behind_the_time_of_its_call_is_dropped(conn: Connection) -> None:
+    token = conn.next_token()
+    late = conn.submit(token, struct.pack(">i", token) + b"q", timeout_at=soon(0.05))
+    assert late.wait(soon())
+    assert ask(conn, b"a", b"x") == b"x"  # answers the other one behind it
+    assert ask(conn, b"e", b"y") == b"y"
+    assert isinstance(late.error, TimedOut)
+    assert not conn.closed
+    assert conn.pending == 0
+
+
+def test_calls_that_are_answered_in_time_do_not_expire(loop: Loop, conn: Connection) -> None:
+    box, calls = Mailbox(loop), []
+    for number in range(40):
+        token = conn.next_token()
+        calls.append(conn.submit(token, struct.pack(">i", token) + b"e", box if number % 2 else None, soon(0.3)))
+    assert all(call.result(soon()) for call in calls)
+    rung = Event(loop)
+    loop.call_at(soon(0.4), rung.set)
+    rung.wait(soon())
+    assert [call.error for call in calls] == [None] * 40
+    assert ask(conn, b"e", b"z") == b"z"
+
+
 def test_a_timer_runs_in_time_whether_idle_or_reading(loop: Loop, conn: Connection) -> None:
     def ring() -> None:
         event = Event(loop)

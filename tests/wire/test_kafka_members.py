@@ -148,3 +148,21 @@ def test_a_node_that_stays_away_keeps_no_reader_busy(client: Any, topic: str) ->
         fetcher._send_ahead = look
         assert reader.poll(2.0) is None
         assert len(looks) < 50
+
+
+def test_a_join_that_nobody_answers_is_made_again_on_another_connection(broker: DevBroker, topic: str) -> None:
+    """The connection stands all the while; without an end to it the member would wait for ever."""
+    seen = broker.record("kafka")
+    with wireproto.connect(broker.url("kafka"), timeout=10.0, request_timeout=2.0) as other:
+        broker.faults("kafka").drop("JoinGroup")
+        with other.consumer(topic, f"silent-{topic}", max_poll_interval=0.7, session_timeout=1.0, heartbeat_interval=0.2) as consumer:
+            found: list[bytes] = []
+            deadline = time.monotonic() + 60
+            while len(found) < 20:
+                assert time.monotonic() < deadline, found
+                batch = consumer.poll(0.2)
+                found += batch.values() if batch is not None else []
+    joins = seen.requests("JoinGroup")
+    assert len(joins) >= 2
+    assert joins[1].at - joins[0].at >= 2.5, "as long as a rebalance may take"
+    assert joins[0].connection != joins[1].connection

@@ -48,6 +48,7 @@ cdef class Connection:
         self.routes = {}
         self.lost_callbacks = []
         self.first_bytes = b""
+        self.due = FOREVER
 
     def __dealloc__(self):
         self.release()
@@ -114,12 +115,14 @@ cdef class Connection:
         return self.start(token, buffers, mailbox, timeout_at, context, secret)
 
     def call(self, token, buffers, double deadline, bint secret=False):
-        cdef Call call = self.start(token, buffers, None, deadline, None, secret)
+        cdef Call call
+        self.make_room(deadline)
+        call = self.start(token, buffers, None, None, None, secret)     # we wait ourselves: no timer
         return call.outcome_by(deadline)
 
     def post(self, int32_t word, bytes body not None, Mailbox mailbox=None, timeout_at=None, context=None):
         self.make_room(timeout_at)
-        return start_numbered(self, word, body, mailbox, timeout_at, context)
+        return start_numbered(self, word, body, mailbox, None if mailbox is None else timeout_at, context)
 
     def ask(self, int32_t word, bytes body not None, double deadline):
         if self.failure is not None or self.loop.forked or self.out.size > UNSENT_CAP:
@@ -152,11 +155,12 @@ cdef class Connection:
         """Its frame is queued: have it sent, its reply known."""
         self.calls[call.token] = call
         self.expected += 1
-        if call.mailbox is not None:
-            if call.mailbox.handler is not None:
-                self.loop.errands += 1
-            if timeout_at is not None:
-                call.timer = self.loop.add_timer(timeout_at, call._expire, ())
+        if call.mailbox is not None and call.mailbox.handler is not None:
+            self.loop.errands += 1
+        if timeout_at is not None:
+            call.due = timeout_at
+            if call.due < self.due:
+                self.sweep_at(call.due)
         if self.expected == 1 or self.out.size >= OWN_SEGMENT:
             self.push_out()
         else:
@@ -164,6 +168,38 @@ cdef class Connection:
         if self.loop.interrupted is not None:
             self.loop.raise_interrupted()
         return 0
+
+    cdef int sweep_at(self, double when) except -1:
+        """Look for calls that are too late then. One timer serves all calls of a connection, since most are answered long before their time."""
+        self.stop_sweeper()
+        self.sweeper = self.loop.add_timer(when, self._sweep, ())
+        self.due = when
+        return 0
+
+    cdef void stop_sweeper(self):
+        """As Timer.cancel; runs no Python code."""
+        if self.sweeper is not None and self.sweeper.fn is not None:
+            self.sweeper.fn = None
+            self.loop.timers_dead += 1
+        self.sweeper = None
+        self.due = FOREVER
+
+    def _sweep(self):
+        """The keeper's timer: fail what has not been answered in time."""
+        cdef Call call
+        cdef double first = FOREVER
+        cdef double clock = now()
+        self.sweeper = None
+        self.due = FOREVER
+        for call in list(self.calls.values()):
+            if call.due == 0 or call.ready or call.late:
+                continue
+            if call.due <= clock:
+                call.expire()
+            elif call.due < first:
+                first = call.due
+        if first < self.due and self.failure is None:
+            self.sweep_at(first)
 
     def send(self, buffers, timeout_at=None, bint more=False, bint secret=False):
         self.make_room(timeout_at)
@@ -600,6 +636,7 @@ cdef class Connection:
         if self.loop.forked:
             return
         shutdown(self.input.fd, SHUT_RDWR)
+        self.stop_sweeper()
         calls, self.calls = self.calls, {}
         for call in calls.values():
             call.finish(None, self.failure)

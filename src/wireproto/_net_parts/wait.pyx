@@ -112,17 +112,10 @@ cdef class Call(Waitable):
         self.conn.expected -= 1
         if self.mailbox is not None and self.mailbox.handler is not None:
             self.loop.errands -= 1
-        if self.timer is not None:
-            if self.timer.fn is not None:
-                self.timer.fn = None
-                self.loop.timers_dead += 1
-            self.timer = None
 
-    def _expire(self):
-        """The keeper's timer: nobody waited, the reply did not come."""
+    cdef int expire(self) except -1:
+        """In the keeper: the reply did not come in time, whether somebody waits or not."""
         cdef Mailbox box
-        if self.ready or self.late:
-            return
         self.failure = (errors.TimedOut, "no reply in time")
         self.late = True                  # stays in conn.calls, so that a reply is known and dropped
         self.settle()
@@ -131,6 +124,7 @@ cdef class Call(Waitable):
         if box is not None:
             self.mailbox = None
             box.deliver(self, 0, self.conn)
+        return 0
 
     def cancel(self):
         self.abandon()

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .._net import Mailbox
-from ..errors import BrokerError, TimedOut, TransportError, WireprotoError
+from ..errors import BrokerError, Disconnected, TimedOut, TransportError, WireprotoError
 from ..net.errand import Errand
 from . import wire
 from .group import LEFT, STABLE, SYNCING, GroupSettings, Membership
@@ -92,7 +92,7 @@ class Coordinator:
                 if not self._call.wait(deadline):
                     return False
                 call, self._call = self._call, None
-                reply = wire.result(call)
+                reply = _answer(call)
                 with self._lock:
                     if member.state == SYNCING:
                         member.on_sync(reply)
@@ -269,3 +269,12 @@ class Coordinator:
                 )
         finally:
             self._client.drop_purpose(self._purpose)
+
+
+def _answer(call: Call) -> Any:
+    """The reply to a join or sync; a coordinator that has let their time pass is one that is gone, though its connection stands."""
+    try:
+        return wire.result(call)
+    except TimedOut as why:
+        call.conn.close("the coordinator does not answer")
+        raise Disconnected("the coordinator has not answered in time", peer=call.conn.peer) from why

@@ -152,7 +152,7 @@ class PartitionConsumer:
         command = self._subscribe()
         command.request_id = conn.next_token()
         try:
-            call = conn.submit(command.request_id, encode(command), timeout_at=deadline)
+            call = conn.submit(command.request_id, encode(command))  # `attach` minds the time: the answer may come in a later call
         except BaseException as why:
             conn.route(self.channel, None)
             if not isinstance(why, TimedOut):

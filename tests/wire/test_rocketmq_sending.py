@@ -1,0 +1,264 @@
+"""What a RocketMQ producer sends, how often and when: seen on the wire of the embedded broker, not only in what comes back."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import wireproto
+from wireproto._codec import Columns, RemotingCommand
+from wireproto.devbroker import DevBroker
+from wireproto.devbroker.recording import Recording, Seen
+from wireproto.errors import BrokerError, BufferFull, TimedOut, ValueUnsupported
+from wireproto.position import EARLIEST, LATEST
+from wireproto.rocketmq.client import RocketClient
+from wireproto.rocketmq.producer import PASSING, RESEND
+
+_numbers = itertools.count()
+SENDS = ("SendMessageV2", "SendBatchMessage")
+HARDLY = 0.9
+"""Of a wait with jitter: what of it is certain, and no rounding in doubt."""
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[DevBroker]:
+    with DevBroker(["rocketmq"], auto_create=False) as started:
+        yield started
+
+
+@pytest.fixture
+def dial(broker: DevBroker) -> Iterator[Callable[..., RocketClient]]:
+    """Makes clients, which end with the test."""
+    opened: list[RocketClient] = []
+
+    def dial(**options: Any) -> RocketClient:
+        opened.append(wireproto.connect(broker.url("rocketmq"), **options))
+        return opened[-1]
+
+    yield dial
+    broker.faults("rocketmq").clear()
+    for client in opened:
+        client.close(5.0)
+
+
+@pytest.fixture
+def client(dial: Callable[..., RocketClient]) -> RocketClient:
+    return dial()
+
+
+@pytest.fixture
+def topic(client: RocketClient) -> str:
+    name = f"sending-{next(_numbers)}"
+    client.admin().create_topic(name)
+    return name
+
+
+@pytest.fixture
+def seen(broker: DevBroker, topic: str) -> Recording:
+    return broker.record("rocketmq")
+
+
+def sends(seen: Recording) -> list[Seen]:
+    return [request for request in seen.requests() if request.name in SENDS]
+
+
+def stored(client: RocketClient, topic: str) -> list[bytes]:
+    with client.reader(topic, start=EARLIEST, stop=LATEST) as reader:
+        return [value for batch in reader for value in batch.values()]
+
+
+# what may pass --------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", sorted(PASSING))
+def test_a_refusal_that_may_pass_is_tried_again(broker: DevBroker, client: RocketClient, topic: str, seen: Recording, code: int) -> None:
+    broker.faults("rocketmq").error("SendMessageV2", code)
+    with client.producer(topic) as producer:
+        assert producer.send(b"once").position(30.0).offset == 0
+    assert len(sends(seen)) == 2
+    assert stored(client, topic) == [b"once"]
+
+
+def test_a_refusal_that_cannot_pass_is_told_at_once(broker: DevBroker, client: RocketClient, topic: str, seen: Recording) -> None:
+    broker.faults("rocketmq").error("SendMessageV2", 13)
+    with client.producer(topic) as producer:
+        receipt = producer.send(b"bad")
+        with pytest.raises(BrokerError) as caught:
+            receipt.position(30.0)
+        assert caught.value.code == 13
+        with pytest.raises(BrokerError):
+            producer.flush()
+    assert len(sends(seen)) == 1
+
+
+def test_attempts_wait_longer_and_longer(broker: DevBroker, client: RocketClient, topic: str, seen: Recording) -> None:
+    broker.faults("rocketmq").error("SendMessageV2", 2, times=5)
+    with client.producer(topic) as producer:
+        producer.send(b"x").position(30.0)
+    times = [request.at for request in sends(seen)]
+    assert len(times) == 6
+    for attempt, (before, after) in enumerate(itertools.pairwise(times), 1):
+        assert after - before >= RESEND.first * RESEND.factor ** (attempt - 1) * (1 - RESEND.jitter) * HARDLY
+
+
+def test_refusals_for_ever_end_at_delivery_timeout(broker: DevBroker, client: RocketClient, topic: str, seen: Recording) -> None:
+    broker.faults("rocketmq").error("SendMessageV2", 2, times=-1)
+    producer = client.producer(topic, delivery_timeout=0.6)
+    begun = time.monotonic()
+    with pytest.raises(BrokerError) as caught:
+        producer.send(b"x").position(30.0)
+    assert caught.value.code == 2
+    assert time.monotonic() - begun >= 0.5, "it was tried for as long as it may take"
+    assert len(sends(seen)) <= 12, "with back-off"
+    with pytest.raises(BrokerError):
+        producer.flush()
+
+
+# silence --------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_command_that_is_not_answered_goes_out_again_after_request_timeout(
+    broker: DevBroker, client: RocketClient, topic: str, seen: Recording
+) -> None:
+    """On a connection that stays open all the while."""
+    broker.faults("rocketmq").drop("SendMessageV2")
+    with client.producer(topic, request_timeout=0.4) as producer:
+        assert producer.send(b"x").position(30.0).offset == 1, "the first one was stored, too"
+    first, second = sends(seen)
+    assert 0.4 * HARDLY <= second.at - first.at < 5.0
+    assert RemotingCommand.decode(first.frame).body == RemotingCommand.decode(second.frame).body
+    assert first.connection == second.connection
+
+
+@pytest.mark.parametrize("how", ["long way", "alone"])
+def test_a_broker_that_stays_silent_does_not_hold_a_record_beyond_delivery_timeout(
+    broker: DevBroker, client: RocketClient, topic: str, seen: Recording, how: str
+) -> None:
+    broker.faults("rocketmq").drop("SendMessageV2", times=-1)
+    broker.faults("rocketmq").drop("SendBatchMessage", times=-1)
+    producer = client.producer(topic, delivery_timeout=0.5, request_timeout=60.0, linger=0.01 if how == "long way" else 0.0)
+    begun = time.monotonic()
+    receipts = [producer.send(b"x", timestamp=stamp) for stamp in (1, 2)]  # two commands: one is on the wire, one waits for it
+    for receipt in receipts:
+        with pytest.raises(TimedOut):
+            receipt.position(30.0)
+    assert 0.5 * HARDLY <= time.monotonic() - begun < 10.0
+    with pytest.raises(TimedOut):
+        producer.flush(10.0)
+    producer.send(b"y")
+    assert producer._held > 0
+    with pytest.raises(TimedOut):
+        producer.close(10.0)
+    assert producer._held == 0, "the buffer has been given back"
+
+
+def test_a_silent_broker_is_told_though_nobody_waits(broker: DevBroker, client: RocketClient, topic: str) -> None:
+    broker.faults("rocketmq").drop("SendMessageV2", times=-1)
+    producer = client.producer(topic, delivery_timeout=0.3, buffer_memory=1 << 16)
+    producer.send(bytes(60_000))
+    with pytest.raises(BufferFull):
+        producer.send(bytes(60_000), timeout=0.05)
+    producer.send(bytes(60_000), timeout=30.0)  # there is room when the first one's time is over
+    with pytest.raises(TimedOut):
+        producer.flush()
+
+
+# options --------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_so_many_commands_of_a_queue_are_on_the_wire(
+    broker: DevBroker, client: RocketClient, topic: str, seen: Recording, most: int
+) -> None:
+    """None is answered: the next one that comes is an old one again."""
+    broker.faults("rocketmq").drop("SendMessageV2", times=most)
+    with client.producer(topic, in_flight=most, request_timeout=0.5) as producer:
+        for number in range(6):
+            producer.send(b"%d" % number, timestamp=number)
+        bodies = [request.header.body for request in seen.wait("SendMessageV2", most + 1, timeout=30.0)[: most + 1]]
+    assert [bytes(body) for body in bodies[:most]] == [b"%d" % number for number in range(most)]
+    assert bytes(bodies[most]) == b"0"
+
+
+def test_records_wait_for_company_as_long_as_linger_says(client: RocketClient, topic: str, seen: Recording) -> None:
+    with client.producer(topic, linger=0.3) as producer:
+        begun = time.monotonic()
+        for number in range(5):
+            producer.send(b"%d" % number)
+        (batch,) = seen.wait("SendBatchMessage", timeout=30.0)
+        assert batch.at - begun >= 0.3 * HARDLY
+        producer.flush()
+    assert len(sends(seen)) == 1
+    assert stored(client, topic) == [b"%d" % number for number in range(5)]
+
+
+def test_no_command_is_larger_than_batch_size(client: RocketClient, topic: str, seen: Recording) -> None:
+    with client.producer(topic, linger=5.0, batch_size=5000) as producer:
+        for _ in range(30):
+            producer.send(bytes(1000))
+    sizes = [len(request.header.body) for request in sends(seen)]
+    assert len(sizes) >= 6
+    assert max(sizes) <= 5000 + 1500, "the one that fills it is taken"
+
+
+def test_the_limit_of_a_value_is_the_option_s(client: RocketClient, topic: str, seen: Recording) -> None:
+    with client.producer(topic, max_message_size=1000) as producer:
+        with pytest.raises(ValueUnsupported, match="1000"):
+            producer.send(bytes(1001))
+        with pytest.raises(ValueUnsupported):
+            producer.send_batch(Columns.from_rows([b"", bytes(1001)]))
+        producer.send(bytes(1000)).position(30.0)
+    assert [len(request.header.body) for request in sends(seen)] == [1000]
+
+
+@pytest.mark.parametrize(("codec", "flag"), [("none", 0), ("zlib", 0x301), ("lz4", 0x101), ("zstd", 0x201)])
+def test_bodies_above_the_option_s_size_are_packed(client: RocketClient, topic: str, seen: Recording, codec: str, flag: int) -> None:
+    with client.producer(topic, compression=codec, compress_above=500) as producer:
+        producer.send(bytes(499)).position(30.0)
+        producer.send(bytes(500)).position(30.0)
+    small, large = sends(seen)
+    assert (small.message.sys_flag, len(small.header.body)) == (0, 499)
+    assert large.message.sys_flag == flag
+    assert (len(large.header.body) < 100) == bool(flag)
+    assert stored(client, topic) == [bytes(499), bytes(500)]
+
+
+def test_the_group_of_a_producer_is_sent(client: RocketClient, topic: str, seen: Recording) -> None:
+    for group in (None, "orders"):
+        with client.producer(topic, group=group) as producer:
+            producer.send(b"x").position(30.0)
+    assert [request.message.producer_group for request in sends(seen)] == ["wireproto", "orders"]
+
+
+@pytest.mark.parametrize(("header", "kind"), [("json", 0), ("binary", 1)])
+def test_the_header_of_a_command_is_the_option_s(dial: Any, topic: str, seen: Recording, header: str, kind: int) -> None:
+    with dial(header=header).producer(topic) as producer:
+        producer.send(b"x").position(30.0)
+    assert {request.frame[0] for request in sends(seen)} == {kind}
+
+
+def test_credentials_and_their_token_are_sent(dial: Any, topic: str, seen: Recording) -> None:
+    other = dial(access_key="me", secret_key="hidden", security_token="for a while")
+    with other.producer(topic) as producer:
+        producer.send(b"x").position(30.0)
+    (request,) = sends(seen)
+    assert request.header.ext["AccessKey"] == "me"
+    assert request.header.ext["SecurityToken"] == "for a while"
+    assert request.header.ext["Signature"]
+    assert b"hidden" not in request.frame
+
+
+def test_a_route_is_looked_at_again_when_it_is_old(dial: Any, topic: str, seen: Recording) -> None:
+    for age, most in ((0.2, None), (300.0, 1)):
+        seen.clear()
+        with dial(route_age=age).producer(topic):
+            of_topic = lambda request: request.message.topic == topic  # noqa: E731
+            if most is None:
+                looks = seen.wait("GetRouteInfoByTopic", 4, timeout=30.0, when=of_topic)
+                assert all(after.at - before.at >= 0.2 * HARDLY for before, after in itertools.pairwise(looks))
+            else:
+                assert len([look for look in seen.requests("GetRouteInfoByTopic") if of_topic(look)]) == most
