@@ -27,6 +27,7 @@ class Groups:
         self.consumers: dict[str, dict[str, Any]] = {}  # group: its consumer data of the last heartbeat
         self.offsets: dict[str, dict[str, int]] = side.store.facts.setdefault("offsets", {})  # topic@group: queue: offset
         self.locks: dict[tuple[str, str, int], tuple[str, float]] = {}
+        self.old = False  # see `RocketMQSide.answer_as_old`
 
     def commit(self, group: str, topic: str, queue: int, offset: int) -> None:
         """Keep a group's offset."""
@@ -136,9 +137,18 @@ async def query_offset(request: Request) -> Reply:
     """Code 14."""
     header = request.header
     kept = request.side.groups.offsets.get(f"{header.topic}@{header.consumer_group}", {}).get(str(header.queue_id))
+    if kept is None and request.side.groups.old:
+        log = request.side.queues.log(header.topic, header.queue_id)
+        kept = 0 if log is not None and log.start == 0 else None
     if kept is None:
         return refuse(QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
     return Reply(ext=m.QueryConsumerOffsetResponse(offset=kept).to_ext())
+
+
+async def all_offsets(request: Request) -> Reply:
+    """Code 43."""
+    table = {key: {int(queue): offset for queue, offset in kept.items()} for key, kept in request.side.groups.offsets.items()}
+    return Reply(body=fastjson.dumps({"offsetTable": table}))
 
 
 async def update_offset(request: Request) -> Reply:

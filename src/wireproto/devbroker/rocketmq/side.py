@@ -44,6 +44,7 @@ COMMANDS: dict[int, tuple[str, Handler]] = {
     38: ("GetConsumerListByGroup", groups.members),
     41: ("LockBatchMq", groups.lock_queues),
     42: ("UnlockBatchMq", groups.unlock_queues),
+    43: ("GetAllConsumerOffset", groups.all_offsets),
     46: ("CheckClientConfig", groups.accept),
     101: ("GetKvConfig", names.get_kv),
     105: ("GetRouteInfoByTopic", names.route),
@@ -95,6 +96,10 @@ class RocketMQSide(Side):
 
     def show_queues(self) -> None:
         self.queues.show()
+
+    def answer_as_old(self, old: bool) -> None:
+        """Answer 0 for the offset of a group that has none in a queue that begins at 0, as the 4.9 line does; or no more."""
+        self.groups.old = old
 
     def pick(self, count: int) -> int:
         """A queue for a send that leaves the choice to the broker."""

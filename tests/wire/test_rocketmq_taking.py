@@ -1,0 +1,305 @@
+"""What those who read from RocketMQ send, how often and when: pulls, heartbeats, commits, seen on the wire of the embedded broker."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import wireproto
+from wireproto._codec import Columns
+from wireproto.devbroker import DevBroker
+from wireproto.devbroker.recording import Recording, Seen
+from wireproto.errors import DecompressionError, FrameTooLarge, WireprotoError
+from wireproto.net.runtime import ClientBase
+from wireproto.position import LATEST, LogOffset
+from wireproto.rocketmq import fastjson
+from wireproto.rocketmq.client import RocketClient
+from wireproto.rocketmq.fetch import AGAIN
+from wireproto.rocketmq.messages import GetAllTopicListFromNameserverRequest
+
+_numbers = itertools.count()
+HARDLY = 0.9
+"""Of a wait with jitter: what of it is certain, and no rounding in doubt."""
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[DevBroker]:
+    with DevBroker(["rocketmq"], auto_create=False) as started:
+        yield started
+
+
+@pytest.fixture
+def dial(broker: DevBroker) -> Iterator[Callable[..., RocketClient]]:
+    """Makes clients, which end with the test."""
+    opened: list[RocketClient] = []
+
+    def dial(**options: Any) -> RocketClient:
+        opened.append(wireproto.connect(broker.url("rocketmq"), **options))
+        return opened[-1]
+
+    yield dial
+    broker.faults("rocketmq").clear()
+    broker.call("rocketmq", "answer_as_old", False)
+    for client in opened:
+        client.close(5.0)
+
+
+@pytest.fixture
+def client(dial: Callable[..., RocketClient]) -> RocketClient:
+    return dial()
+
+
+@pytest.fixture
+def topic(client: RocketClient) -> str:
+    name = f"taking-{next(_numbers)}"
+    client.admin().create_topic(name)
+    return name
+
+
+@pytest.fixture
+def seen(broker: DevBroker, topic: str) -> Recording:
+    return broker.record("rocketmq")
+
+
+def put(client: RocketClient, topic: str, count: int, start: int = 0, **options: Any) -> None:
+    with client.producer(topic, **options) as out:
+        for number in range(start, start + count):
+            out.send(b"%d" % number)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+
+
+def drained(consumer: Any, count: int) -> list[bytes]:
+    found: list[bytes] = []
+
+    def more() -> bool:
+        batch = consumer.poll(0.3)
+        found.extend(batch.values() if batch is not None else [])
+        return len(found) >= count
+
+    until(more)
+    return found
+
+
+def vanish(client: RocketClient) -> None:
+    """As a process that is killed: its connections end, nobody says good-bye."""
+    ClientBase.close(client)
+
+
+def of_group(group: str) -> Callable[[Seen], bool]:
+    """Heartbeats of a member, not those that a connection begins with."""
+    return lambda seen: group in [item["groupName"] for item in fastjson.loads(bytes(seen.header.body)).get("consumerDataSet") or []]
+
+
+# membership -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_member_beats_at_its_interval(client: RocketClient, topic: str, seen: Recording) -> None:
+    with client.consumer(topic, f"g-{topic}", heartbeat_interval=0.2):
+        beats = seen.wait("HeartBeat", 6, timeout=30.0, when=of_group(f"g-{topic}"))
+    gaps = [after.at - before.at for before, after in itertools.pairwise(beats[1:])]
+    assert all(gap >= 0.1 for gap in gaps), gaps
+    assert sum(gaps) >= 0.2 * HARDLY * (len(gaps) - 1), gaps
+
+
+def test_a_member_that_does_not_poll_leaves_its_group(client: RocketClient, topic: str, seen: Recording) -> None:
+    group = f"g-{topic}"
+    put(client, topic, 3)
+    with client.consumer(topic, group, max_poll_interval=0.4) as consumer, client.consumer(topic, group) as other:
+        until(lambda: (consumer.poll(0.05), other.poll(0.05), len(client.admin().describe_group(group).members) == 2)[2])
+        (gone,) = seen.wait("UnregisterClient", timeout=30.0)
+        assert gone.message.client_id == consumer.member_id
+        until(lambda: [one.member for one in client.admin().describe_group(group).members] == [other.member_id])
+        consumer.poll(0.0)
+        until(lambda: (consumer.poll(0.05), len(client.admin().describe_group(group).members) == 2)[1])
+
+
+def test_a_member_that_polls_stays(client: RocketClient, topic: str, seen: Recording) -> None:
+    with client.consumer(topic, f"g-{topic}", max_poll_interval=0.5) as consumer:
+        end = time.monotonic() + 1.5
+        while time.monotonic() < end:
+            consumer.poll(0.05)
+        assert not seen.requests("UnregisterClient")
+
+
+def test_a_worker_that_does_not_receive_leaves_its_group(client: RocketClient, topic: str, seen: Recording) -> None:
+    with client.queue(topic, f"g-{topic}", max_poll_interval=0.4):
+        seen.wait("UnregisterClient", timeout=30.0)
+
+
+def test_members_look_at_their_group_at_their_interval(client: RocketClient, topic: str, seen: Recording) -> None:
+    with client.consumer(topic, f"g-{topic}", rebalance_interval=0.3) as consumer:
+        until(lambda: (consumer.poll(0.05), len(seen.requests("GetConsumerListByGroup")) >= 8)[1])  # two topics: two at a look
+    looks = [request.at for request in seen.requests("GetConsumerListByGroup")]
+    assert looks[7] - looks[0] >= 0.3 * HARDLY * 2
+
+
+# where groups begin -----------------------------------------------------------------------------------------------------------------
+
+
+def test_who_takes_over_reads_from_where_the_group_began(dial: Callable[..., RocketClient], client: RocketClient, topic: str) -> None:
+    """The member that began at the end is gone before it has committed anything."""
+    put(client, topic, 4)
+    other = dial()
+    first = other.consumer(topic, f"g-{topic}", start=LATEST)
+    assert first.poll(0.0) is None
+    vanish(other)
+    put(client, topic, 3, 10)
+    with client.consumer(topic, f"g-{topic}", start=LATEST) as second:
+        assert drained(second, 3) == [b"10", b"11", b"12"]
+
+
+@pytest.mark.parametrize("committed", [None, 0, 2])
+def test_an_old_broker_s_zero_is_no_offset_unless_it_was_committed(
+    broker: DevBroker, client: RocketClient, topic: str, committed: int | None
+) -> None:
+    """4.9 brokers answer 0 for a group that never committed, as long as the queue begins at 0."""
+    put(client, topic, 4)
+    if committed is not None:
+        with client.consumer(topic, f"g-{topic}") as consumer:
+            consumer.commit({(topic, 0): LogOffset(topic, 0, committed)})
+    broker.call("rocketmq", "answer_as_old", True)
+    with client.consumer(topic, f"g-{topic}", start={(topic, 0): LogOffset(topic, 0, 3)}) as consumer:
+        expected = [b"0", b"1", b"2", b"3"][3 if committed is None else committed :]
+        assert drained(consumer, len(expected)) == expected
+
+
+# pulls ----------------------------------------------------------------------------------------------------------------------------
+
+
+def test_pulls_that_are_refused_wait_longer_and_longer(broker: DevBroker, client: RocketClient, topic: str, seen: Recording) -> None:
+    put(client, topic, 1)
+    broker.faults("rocketmq").error("PullMessage", 17, times=5)
+    with client.reader(topic) as reader:
+        batch = reader.poll(30.0)
+        assert batch is not None
+        assert batch.values() == [b"0"]
+    pulls = [request.at for request in seen.requests("PullMessage")][:6]
+    for attempt, (before, after) in enumerate(itertools.pairwise(pulls), 1):
+        assert after - before >= AGAIN.first * AGAIN.factor ** (attempt - 1) * (1 - AGAIN.jitter) * HARDLY
+
+
+def test_refusals_end_reading_after_recovery_timeout(broker: DevBroker, client: RocketClient, topic: str, seen: Recording) -> None:
+    broker.faults("rocketmq").error("PullMessage", 17, times=-1)
+    with client.reader(topic, recovery_timeout=0.5) as reader:
+        begun = time.monotonic()
+        with pytest.raises(WireprotoError):
+            reader.poll(30.0)
+        assert time.monotonic() - begun >= 0.5
+
+
+@pytest.mark.parametrize("seconds", [2.0, 7.0])
+def test_a_pull_at_the_end_is_held_as_long_as_the_option_says(client: RocketClient, topic: str, seen: Recording, seconds: float) -> None:
+    with client.reader(topic, pull_suspend=seconds) as reader:
+        until(lambda: (reader.poll(0.05), seen.requests("PullMessage"))[1] != [])
+    pull = seen.requests("PullMessage")[0]
+    assert pull.message.sys_flag & 2
+    assert pull.message.suspend_timeout_millis == seconds * 1000
+
+
+@pytest.mark.parametrize("most", [1, 4])
+def test_so_many_pulls_are_sent_ahead(
+    broker: DevBroker, dial: Callable[..., RocketClient], client: RocketClient, topic: str, seen: Recording, most: int
+) -> None:
+    """None of them is answered: the next one that comes is an old one again, after request_timeout."""
+    put(client, topic, 400)
+    broker.faults("rocketmq").delay("PullMessage", 0.0)  # the first one tells the end
+    broker.faults("rocketmq").drop("PullMessage", times=most)
+    with dial(request_timeout=0.5).reader(topic, stop=LATEST, pull_ahead=most, batch_bytes=1 << 10) as reader:
+        found: list[bytes] = []
+        until(lambda: (found.extend((reader.poll(0.2) or Columns.from_rows([])).values()), reader.done)[1])
+    assert found == [b"%d" % number for number in range(400)]
+    pulls = seen.requests("PullMessage")[1 : most + 2]
+    offsets = [pull.message.queue_offset for pull in pulls]
+    assert len(set(offsets[:most])) == most
+    assert offsets[most] in offsets[:most]
+    first = pulls[offsets.index(offsets[most])]
+    assert 0.5 * HARDLY <= pulls[most].at - first.at < 10.0
+
+
+@pytest.mark.parametrize("role", ["reader", "consumer", "queue"])
+def test_no_body_unpacks_beyond_decompress_limit(client: RocketClient, topic: str, role: str) -> None:
+    with client.producer(topic, compression="zstd") as out:
+        out.send(b"small")
+        out.send(bytes(1 << 20))
+    limited = {"decompress_limit": 1 << 18}
+    if role == "reader":
+        opened: Any = client.reader(topic, **limited)
+    else:
+        opened = getattr(client, role)(topic, f"g-{topic}", **limited)
+    with opened, pytest.raises(DecompressionError):
+        until(lambda: ((opened.receive if role == "queue" else opened.poll)(0.3), False)[1])
+    with client.reader(topic, stop=LATEST, decompress_limit=1 << 21) as reader:
+        assert [len(value) for batch in reader for value in batch.values()] == [5, 1 << 20]
+
+
+def test_no_frame_is_larger_than_max_frame(client: RocketClient, dial: Callable[..., RocketClient], topic: str) -> None:
+    with client.producer(topic) as out:
+        out.send(bytes(200_000))
+    with dial(max_frame=100_000).reader(topic, recovery_timeout=0.1) as reader, pytest.raises(FrameTooLarge, match="100000"):
+        until(lambda: (reader.poll(0.3), False)[1])
+
+
+# work -----------------------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_given_back_bears_the_options(client: RocketClient, topic: str, seen: Recording) -> None:
+    put(client, topic, 1)
+    with client.queue(topic, f"g-{topic}", retry_level=4, max_attempts=7) as worker:
+        delivery = worker.receive(30.0)
+        assert delivery is not None
+        delivery.release()
+    (back,) = seen.requests("ConsumerSendMsgBack")
+    assert (back.message.delay_level, back.message.max_reconsume_times) == (4, 7)
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_a_message_is_dead_after_max_attempts(client: RocketClient, topic: str, most: int) -> None:
+    group = f"g-{topic}"
+    put(client, topic, 1)
+    attempts = 0
+    with client.queue(topic, group, max_attempts=most) as worker:
+        while f"%DLQ%{group}" not in client.request(GetAllTopicListFromNameserverRequest()).json()["topicList"]:
+            delivery = worker.receive(30.0)
+            assert delivery is not None
+            attempts += 1
+            delivery.release()
+        assert worker.receive(0.1) is None
+    assert attempts == most + 1
+    with client.reader(f"%DLQ%{group}", stop=LATEST) as reader:
+        assert [value for batch in reader for value in batch.values()] == [b"0"]
+
+
+def test_no_more_are_in_hand_than_max_unacked(client: RocketClient, topic: str) -> None:
+    put(client, topic, 5)
+    with client.queue(topic, f"g-{topic}", max_unacked=2) as worker:
+        held = [worker.receive(30.0), worker.receive(30.0)]
+        assert worker.receive(0.1) is None
+        assert held[0] is not None
+        held[0].ack()
+        third = worker.receive(30.0)
+        assert third is not None
+        assert third.record.value == b"2"
+
+
+# commits --------------------------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_handed_out_is_committed_at_the_interval(client: RocketClient, topic: str, seen: Recording) -> None:
+    put(client, topic, 3)
+    with client.consumer(topic, f"g-{topic}", auto_commit=0.3) as consumer:
+        assert drained(consumer, 3) == [b"0", b"1", b"2"]
+        begun = time.monotonic()
+        until(lambda: (consumer.poll(0.05), seen.requests("UpdateConsumerOffset"))[1] != [])
+        assert time.monotonic() - begun < 30.0
+        (commit,) = seen.requests("UpdateConsumerOffset")
+        assert commit.message.commit_offset == 3
+    assert len(seen.requests("UpdateConsumerOffset")) == 1, "nothing new was handed out"
