@@ -13,7 +13,7 @@ import wireproto
 from wireproto._codec import Columns
 from wireproto.devbroker import DevBroker
 from wireproto.devbroker.recording import Recording, Seen
-from wireproto.errors import DecompressionError, FrameTooLarge, WireprotoError
+from wireproto.errors import DecompressionError, FrameTooLarge, Revoked, WireprotoError
 from wireproto.net.runtime import ClientBase
 from wireproto.position import LATEST, LogOffset
 from wireproto.rocketmq import fastjson
@@ -303,3 +303,81 @@ def test_what_was_handed_out_is_committed_at_the_interval(client: RocketClient, 
         (commit,) = seen.requests("UpdateConsumerOffset")
         assert commit.message.commit_offset == 3
     assert len(seen.requests("UpdateConsumerOffset")) == 1, "nothing new was handed out"
+
+
+def test_a_batch_whose_work_failed_is_not_committed(client: RocketClient, topic: str) -> None:
+    """The batches before it are: they were worked on when the next one was asked for."""
+    group = f"g-{topic}"
+    put(client, topic, 5)
+
+    def work() -> None:
+        with client.consumer(topic, group, auto_commit=300.0) as consumer:
+            assert drained(consumer, 5)[-1:] == [b"4"]
+            put(client, topic, 3, 5)
+            drained(consumer, 1)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        work()
+    assert {key: place.offset for key, place in client.admin().group_positions(group, topic).items()} == {(topic, 0): 5}
+    with client.consumer(topic, group, auto_commit=300.0) as consumer:
+        assert drained(consumer, 3) == [b"5", b"6", b"7"]
+    assert {place.offset for place in client.admin().group_positions(group, topic).values()} == {8}, "a block that ends well commits"
+
+
+def expelled(client: RocketClient, seen: Recording, consumer: Any) -> None:
+    """Wait until the member has left because nobody polled, and its broker knows."""
+    seen.wait("UnregisterClient", timeout=30.0, when=lambda gone: gone.message.client_id == consumer._sharing.member.id)
+    until(lambda: consumer._sharing.member.left)
+
+
+@pytest.mark.parametrize("how", ["commit", "positions", "auto", "close"])
+def test_who_was_out_of_the_group_does_not_undo_what_others_committed(
+    client: RocketClient, topic: str, seen: Recording, how: str
+) -> None:
+    group = f"g-{topic}"
+    put(client, topic, 40)
+    options: dict[str, Any] = {"auto_commit": 0.05} if how in ("auto", "close") else {}
+    first = client.consumer(topic, group, max_poll_interval=0.4, batch_bytes=1, **options)
+    batch = None
+    while batch is None:
+        batch = first.poll(0.1)
+    expelled(client, seen, first)
+    with client.consumer(topic, group) as second:
+        until(lambda: (second.poll(0.1), bool(second.assignment))[1])
+        second.commit({(topic, 0): LogOffset(topic, 0, 40)})
+    put(client, topic, 5, 40)
+    if how == "commit":
+        with pytest.raises(Revoked) as caught:
+            first.commit()
+        assert caught.value.partitions == ((topic, 0),)
+        first.commit()  # told once
+    elif how == "positions":
+        with pytest.raises(Revoked):
+            first.commit({(topic, 0): LogOffset(topic, 0, 4)})
+    elif how == "close":
+        first.close()
+    if how != "close":
+        assert drained(first, 5) == [b"%d" % n for n in range(40, 45)]
+    places = client.admin().group_positions(group, topic)
+    assert places[topic, 0].offset >= 40
+    if how != "close":
+        first.commit({(topic, 0): LogOffset(topic, 0, 42)})
+        assert client.admin().group_positions(group, topic)[topic, 0].offset == 42
+        first.close()
+
+
+def test_an_ack_after_being_out_of_the_group_is_refused(client: RocketClient, topic: str, seen: Recording) -> None:
+    group = f"g-{topic}"
+    put(client, topic, 10)
+    first = client.queue(topic, group, max_poll_interval=0.4)
+    held = first.receive(30.0)
+    assert held is not None
+    expelled(client, seen, first)
+    with client.consumer(topic, group) as second:
+        until(lambda: (second.poll(0.1), bool(second.assignment))[1])
+        second.commit({(topic, 0): LogOffset(topic, 0, 10)})
+    with pytest.raises(Revoked):
+        held.ack()
+    assert client.admin().group_positions(group, topic)[topic, 0].offset == 10
+    first.close()

@@ -55,6 +55,7 @@ class Sharing:
         self.places = {topic: Offsets(client, topic, group) for topic in self.topics}
         self.queues: dict[TopicPartition, Queue] = {}
         self.set_back: set[TopicPartition] = set()
+        self.gone: set[TopicPartition] = set()
         self.missing_since: float | None = None
         self.uncommitted: dict[TopicPartition, int] = {}  # where an administrator has set queues that we read from there
         deadline = client.deadline(options.timeout)
@@ -107,6 +108,7 @@ class Sharing:
     def _drop(self, key: TopicPartition) -> None:
         self.queues.pop(key, None)
         self.fetcher.remove(key)
+        self.gone.add(key)
 
     def _begin(self, key: TopicPartition, queue: Queue, deadline: float) -> tuple[int, bool]:
         topic, offsets = key[0], self.member.offsets
@@ -181,6 +183,11 @@ class Sharing:
         found, self.set_back = self.set_back, set()
         return found
 
+    def take_gone(self) -> set[TopicPartition]:
+        """Queues that were given up since the last call, those that are ours again included: others may have read them meanwhile."""
+        found, self.gone = self.gone, set()
+        return found
+
     def fetch(self, deadline: float) -> Fetched | None:
         """The next batch of our queues, rebalancing where due; None when none came in time."""
         self.member.polled()
@@ -211,7 +218,12 @@ class RocketConsumer:
         self._client = client
         self._only = OneThread("consumer")
         self._paused: set[TopicPartition] = set()
-        self._handed: dict[TopicPartition, int] = {}
+        self._handed: dict[TopicPartition, int] = {}  # not committed yet
+        self._in_work: tuple[TopicPartition, int | None] | None = None  # the newest batch's queue, and what was handed out of it before
+        self._given: set[TopicPartition] = set()  # queues out of which something was handed out since they are ours
+        self._revoked: set[TopicPartition] = set()  # of those, the ones given up since; until they are ours and handed out again
+        self._lost: set[TopicPartition] = set()  # of those, the ones with something to commit that no commit has told of
+        self._elsewhere: set[TopicPartition] = set()  # set back or forth, and nothing handed out since
         self._last_commit = time.monotonic()
         self._sharing = Sharing(client, topics, group, start, options)
 
@@ -228,23 +240,36 @@ class RocketConsumer:
         with self._only:
             if self.options.auto_commit and time.monotonic() - self._last_commit >= self.options.auto_commit:
                 self._commit_handed(time.monotonic() + max(timeout, 1.0))
+            self._in_work = None
             found = self._sharing.fetch(time.monotonic() + timeout)
-            self._drop_set_back(self._handed)
+            self._forget()
             if found is None:
                 return None
             for key, position in found.batch.next_positions.items():
                 assert isinstance(position, LogOffset)
+                self._in_work = key, self._handed.get(key)
                 self._handed[key] = position.offset
+                self._given.add(key)
+                self._revoked.discard(key)
+                self._elsewhere.discard(key)
             return found.batch
 
-    def _drop_set_back(self, places: dict[TopicPartition, int]) -> None:
+    def _forget(self) -> None:
+        """What was handed out of queues that were given up since, or set to another place, counts no more."""
+        for key in self._sharing.take_gone() & self._given:
+            self._given.discard(key)
+            self._revoked.add(key)
+            if self._handed.pop(key, None) is not None:
+                self._lost.add(key)
         for key in self._sharing.take_set_back():
-            places.pop(key, None)
+            self._elsewhere.add(key)
             self._handed.pop(key, None)
 
     def _commit_handed(self, deadline: float) -> None:
         """Auto commit: what was handed out before this poll; of queues that are still ours."""
         self._last_commit = time.monotonic()
+        if self._sharing.member.left:
+            return  # others may have read on
         for key, offset in list(self._handed.items()):
             if queue := self._sharing.queues.get(key):
                 self._sharing.member.offsets.commit(key[0], queue, offset, deadline)
@@ -259,18 +284,20 @@ class RocketConsumer:
         with self._only:
             deadline = time.monotonic() + timeout
             sharing = self._sharing
-            wanted = dict(self._handed) if positions is None else {key: _offset(key, position) for key, position in positions.items()}
+            given = None if positions is None else {key: _offset(key, position) for key, position in positions.items()}
             sharing.settle(deadline)
-            self._drop_set_back(wanted)
-            lost: list[TopicPartition] = []
+            self._forget()
+            wanted = dict(self._handed) if given is None else {key: at for key, at in given.items() if key not in self._elsewhere}
+            lost = list(self._lost) if given is None else []
             for key, offset in wanted.items():
                 queue = sharing.queues.get(key)
-                if queue is None:
+                if queue is None or key in self._revoked:
                     lost.append(key)
                 else:
                     sharing.member.offsets.commit(key[0], queue, offset, deadline)
                 if self._handed.get(key, -1) <= offset or queue is None:
                     self._handed.pop(key, None)
+            self._lost.difference_update(lost)
             if lost:
                 names = ", ".join(f"{topic}[{partition}]" for topic, partition in sorted(lost))
                 raise Revoked(f"another member owns {names} now; the other positions are committed", partitions=tuple(sorted(lost)))
@@ -325,6 +352,8 @@ class RocketConsumer:
             for key, offset in found.items():
                 sharing.fetcher.seek(key, offset)
                 self._handed.pop(key, None)
+                self._revoked.discard(key)
+                self._elsewhere.discard(key)
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
@@ -332,7 +361,10 @@ class RocketConsumer:
         return frozenset(self._sharing.asked_for())
 
     def close(self, timeout: float = 30.0) -> None:
-        """Leave the group: its other members take over at once. Commits nothing, unless auto_commit is on."""
+        """Leave the group: its other members take over at once. Commits nothing, unless auto_commit is on.
+
+        An error that ends a `with` block leaves the newest batch uncommitted: its work was not done.
+        """
         if self._only.closed:
             return
         deadline = time.monotonic() + timeout
@@ -347,6 +379,11 @@ class RocketConsumer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is not None and self._in_work is not None:
+            key, before = self._in_work
+            self._handed.pop(key, None)
+            if before is not None:
+                self._handed[key] = before
         try:
             self.close()
         except WireprotoError:

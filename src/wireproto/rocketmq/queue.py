@@ -135,9 +135,9 @@ class RocketQueueConsumer:
             self._ready.append((Delivery(record, facts["reconsume_times"][at], self._end), held))
 
     def _forget(self) -> None:
-        """Drop what belongs to queues that are no longer ours, or were set to another offset."""
-        ours, set_back = self._sharing.queues, self._sharing.take_set_back()
-        for key in [key for key in self._prefixes if key not in ours or key in set_back]:
+        """Drop what belongs to queues that are no longer ours, were not for a while, or were set to another offset."""
+        over = self._sharing.take_set_back() | self._sharing.take_gone()
+        for key in [key for key in self._prefixes if key not in self._sharing.queues or key in over]:
             del self._prefixes[key]
             self._ready = deque(item for item in self._ready if item[1].key != key)
 
