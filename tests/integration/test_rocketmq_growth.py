@@ -89,3 +89,26 @@ def test_an_idle_producer_finds_them_too(client: RocketClient, topic: str) -> No
         deadline = time.monotonic() + 30
         while producer.send(b"x").position(30.0).partition != 2:
             assert time.monotonic() < deadline
+
+
+def test_a_group_that_began_at_the_end_reads_what_came_with_new_queues(client: RocketClient, topic: str, broker: RocketMQ) -> None:
+    """Written after the group began, to queues that its members had not seen yet."""
+    group = f"g-{topic}"
+    with client.producer(topic) as producer:
+        producer.send(b"before", partition=0).position(30.0)
+    with client.consumer(topic, group, start=LATEST, rebalance_interval=0.5) as consumer:
+        assert consumer.poll(0.0) is None
+        grow(client, topic, 4)
+        deadline = time.monotonic() + 30
+        while len(client.route(topic, client.deadline(10.0), fresh=True).queues) < 4:
+            assert time.monotonic() < deadline
+        with wireproto.connect(broker.url) as other, other.producer(topic) as producer:
+            for number in range(8):
+                producer.send(b"%d" % number, partition=number % 4).position(30.0)
+        found: list[bytes] = []
+        deadline = time.monotonic() + 60
+        while len(found) < 8:
+            assert time.monotonic() < deadline, found
+            batch = consumer.poll(0.5)
+            found += batch.values() if batch is not None else []
+    assert sorted(found) == [b"%d" % number for number in range(8)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,7 +20,7 @@ from wireproto.position import LATEST, LogOffset
 from wireproto.rocketmq import fastjson
 from wireproto.rocketmq.client import RocketClient
 from wireproto.rocketmq.fetch import AGAIN
-from wireproto.rocketmq.messages import GetAllTopicListFromNameserverRequest
+from wireproto.rocketmq.messages import GetAllTopicListFromNameserverRequest, UpdateAndCreateTopicRequest
 
 _numbers = itertools.count()
 HARDLY = 0.9
@@ -381,3 +382,66 @@ def test_an_ack_after_being_out_of_the_group_is_refused(client: RocketClient, to
         held.ack()
     assert client.admin().group_positions(group, topic)[topic, 0].offset == 10
     first.close()
+
+
+def test_latest_is_the_end_of_the_queues_that_there_were(client: RocketClient, dial: Callable[..., RocketClient], topic: str) -> None:
+    """Queues that come later are read from their first record, by members that are there and by such that come later still."""
+    group = f"g-{topic}"
+    put(client, topic, 4)
+    other = dial(route_age=0.05)
+    with other.consumer(topic, group, start=LATEST, rebalance_interval=0.05) as consumer:
+        assert consumer.poll(0.0) is None
+        grow(client, topic, 2)
+        with dial(route_age=0.05).producer(topic) as out:
+            out.send(b"first", partition=1).position(30.0)
+            out.send(b"old queue", partition=0).position(30.0)
+        assert sorted(drained(consumer, 2)) == [b"first", b"old queue"]
+        consumer.commit()
+    grow(client, topic, 3)
+    with dial(route_age=0.05).producer(topic) as out:
+        out.send(b"nobody was there", partition=2).position(30.0)
+    with dial().consumer(topic, group, start=LATEST) as consumer:
+        assert drained(consumer, 1) == [b"nobody was there"]
+        consumer.commit()
+    assert {key[1]: place.offset for key, place in dial().admin().group_positions(group, topic).items()} == {0: 5, 1: 1, 2: 1}
+
+
+def grow(client: RocketClient, topic: str, queues: int) -> None:
+    request = UpdateAndCreateTopicRequest(
+        topic=topic, default_topic="TBW102", read_queue_nums=queues, write_queue_nums=queues, perm=6, topic_filter_type="SINGLE_TAG",
+        topic_sys_flag=0, order=False,
+    )  # fmt: skip
+    (address,) = client.masters(client.deadline(10.0))
+    client.request(request, to=address)
+
+
+def test_members_that_begin_at_the_end_together_begin_no_queue_at_its_first_record(
+    client: RocketClient, dial: Callable[..., RocketClient], broker: DevBroker
+) -> None:
+    """The second one comes while the first is still noting where the group begins."""
+    topic = f"taking-{next(_numbers)}"
+    client.admin().create_topic(topic, partitions=6)
+    put(client, topic, 60)
+    broker.faults("rocketmq").delay("UpdateConsumerOffset", 0.05, times=8)
+    opened: list[Any] = []
+    clients = [dial(), dial()]
+    threads = [
+        threading.Thread(target=lambda one=one: opened.append(one.consumer(topic, f"g-{topic}", start=LATEST))) for one in clients
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60.0)
+    first, second = opened
+    until(lambda: (first.poll(0.05), second.poll(0.05), len(first.assignment) == len(second.assignment) == 3)[2])
+    put(client, topic, 12, 100)
+    found: list[bytes] = []
+
+    def more() -> bool:
+        for consumer in opened:
+            batch = consumer.poll(0.1)
+            found.extend(batch.values() if batch is not None else [])
+        return len(found) >= 12
+
+    until(more)
+    assert sorted(found) == [b"%d" % n for n in range(100, 112)]

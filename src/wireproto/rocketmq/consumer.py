@@ -2,7 +2,9 @@
 
 What it is: `Member` says which queues are ours, a `Fetcher` reads them from the committed offsets on, `commit` writes offsets with a reply.
 A queue without a committed offset begins at `start`; where that is not EARLIEST the place is committed at once, so that a member who takes
-the queue over later does not begin later.
+the queue over later does not begin later. LATEST is the end of the queues that there are when the group begins: whoever joins first commits
+the ends of all of them, not of its share alone, so that a queue without an offset is known for one that came later. That one is read from
+its first record.
 The group's retry topic, %RETRY%group, is read like the topics asked for: what another member of the group (a Java push consumer, a
 QueueConsumer) has given back is anybody's, and its one queue falls to whoever is first in order. Its batches bear its name and are
 committed there; it is not counted in `assignment`, `lag` and `committed`, and `seek` moves it only by name.
@@ -19,6 +21,7 @@ from typing import TYPE_CHECKING, Self
 from wireproto.errors import OptionError, Revoked, TransportError, WireprotoError
 from wireproto.position import LATEST, AtTime, Earliest, Latest, LogOffset, Position, TopicPartition, Where
 
+from .allocate import java_order
 from .asked import Standing
 from .codes import TopicNotExist
 from .fetch import Fetched, Fetcher
@@ -66,6 +69,10 @@ class Sharing:
         self.fetcher = Fetcher(client, options, group=group, purpose=self.member.id, facts=facts)
         try:
             self.member.join(deadline)
+            if isinstance(start, Latest):
+                for topic in self.topics:
+                    if topic != self.retry_topic:
+                        self._found(topic, deadline)
             self.rebalance(deadline)
         except BaseException:
             self.close(time.monotonic() + 1.0)
@@ -110,6 +117,18 @@ class Sharing:
         self.fetcher.remove(key)
         self.gone.add(key)
 
+    def _found(self, topic: str, deadline: float) -> None:
+        """Where the group begins, committed for every queue there is. The first queue comes last: it tells that all others are done."""
+        queues = sorted(self.client.route(topic, deadline).readable(), key=lambda queue: (java_order(queue.broker), queue.queue_id))
+        offsets, places = self.member.offsets, self.places[topic]
+        if not queues or offsets.committed(topic, queues[0], deadline) is not None:
+            return
+        places.all_shown(queues, deadline)
+        for queue in reversed(queues):
+            end = places.end(queue, deadline)
+            if offsets.committed(topic, queue, deadline) is None:  # another member may have begun, and be on its way already
+                offsets.commit(topic, queue, end, deadline)
+
     def _begin(self, key: TopicPartition, queue: Queue, deadline: float) -> tuple[int, bool]:
         topic, offsets = key[0], self.member.offsets
         if key in self.uncommitted:
@@ -118,6 +137,8 @@ class Sharing:
         if committed is not None:
             return committed, False
         start = self.start if not topic.startswith("%RETRY%") else Earliest()
+        if isinstance(start, Latest):
+            start = Earliest()  # the queue came when the group had begun: see `_found`
         if isinstance(start, Position):
             start = {(start.topic, start.partition): start}
         if isinstance(start, Mapping):
