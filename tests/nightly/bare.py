@@ -9,12 +9,15 @@ that folder.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from . import work
 from .copies import mirror
@@ -68,6 +71,33 @@ def inside(root: Path, *command: str, user: str = "root", parts: str = "", **key
     return subprocess.run([*spaces, "sh", "-c", ENTER, "sh", str(root), *clean, *switch, *command], check=False, **keywords)
 
 
+class Memory:
+    """The most that the system's processes had at a time, looked at every few seconds: what they share counts once."""
+
+    def __init__(self, root: Path) -> None:
+        self.most, self._root, self._over = 0, str(root), threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._over.wait(3):
+            self.most = max(self.most, sum(map(self._of, Path("/proc").glob("[0-9]*"))))
+
+    def _of(self, process: Path) -> int:
+        with contextlib.suppress(OSError):  # it has ended
+            if str((process / "root").readlink()) == self._root:
+                found = re.search(r"^Pss: +(\d+) kB", (process / "smaps_rollup").read_text(), re.MULTILINE)
+                return int(found[1]) * 1024 if found else 0
+        return 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="nightly.bare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--suite", default="bookworm", help="of Debian; a newer one has a newer CPython")
@@ -83,7 +113,10 @@ def main() -> int:
     mirror(root / TREE.lstrip("/"))
     inside(root, "chown", "-R", f"{USER}:", TREE).check_returncode()
     print(f"{root}: {' '.join(given.parts) or 'everything'}, as {USER}", flush=True)
-    return inside(root, "bash", "-c", RUN, user=USER, parts=" ".join(given.parts), stdin=subprocess.DEVNULL).returncode
+    with Memory(root) as memory:
+        code = inside(root, "bash", "-c", RUN, user=USER, parts=" ".join(given.parts), stdin=subprocess.DEVNULL).returncode
+    print(f"{memory.most / 1e9:.1f} GB of memory at most", flush=True)
+    return code
 
 
 if __name__ == "__main__":
