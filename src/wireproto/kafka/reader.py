@@ -97,10 +97,10 @@ class KafkaReader:
     def close(self, timeout: float = 30.0) -> None:
         if self._closed:
             return
-        self._closed = True
         if not self._owner.acquire(timeout=timeout):
             raise TimedOut("another thread is still reading")
         try:
+            self._closed = True
             self._fetcher.close()
             self._client.drop_purpose(f"bulk {id(self):x}")
         finally:
