@@ -8,6 +8,12 @@ What it is: the state of one producer id. Entered by callers (send, hurry, flush
 worker (opening again); one lock guards it all and is never held over a wait.
 A receipt names the oldest pending entry; one for an older entry is a repeat and ignored; one for a newer one means that the connection
 lost track, and it is dropped. So an entry is reported stored only after every entry before it was.
+
+    SEND_ERROR          any pending entry, a batch by its highest id; it overtakes the receipts of those before
+    NotAllowedError     the entry fails, and nothing is sent again
+    ChecksumError       the same where our own copy is broken, or when it happens twice; else as below
+    terminated, fenced  the producer has ended
+    others              the producer is opened again after a pause, which grows until something is acknowledged, and all is sent again
 Must not: choose partitions, or look into what a user sends.
 """
 
@@ -20,12 +26,12 @@ from copy import copy
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from wireproto._codec import BatchReceipt, Columns, PulsarBatchBuilder
+from wireproto._codec import BatchReceipt, Columns, PulsarBatchBuilder, crc32c
 from wireproto._net import Connection, Event, Mailbox, Push, Timer, producer_channel
 from wireproto.errors import BufferFull, Closed, Disconnected, TimedOut, TransportError, ValueUnsupported, WireprotoError
 
 from . import PulsarApi_pb2 as api
-from .codes import ChecksumError, ProducerBusy, ServiceNotReady, error_of
+from .codes import ChecksumError, NotAllowedError, ProducerBusy, ServiceNotReady, TopicTerminatedError, error_of
 from .connection import FRAME_PADDING, BrokerInfo, ask
 from .frames import command_name, decode, encode, signed
 from .receipts import Entry
@@ -75,6 +81,9 @@ class PartitionProducer:
         self._sequence = 0
         self._max_size = 0
         self._retry_in = RETRY_FIRST
+        self._opened_at = 0.0
+        self._fruitful = True  # whether anything was acknowledged since the producer was opened
+        self._trouble: Exception | None = None  # what was met last on the way to an acknowledgement
         self._linger: Timer | None = None
         self._expiry: Timer | None = None
 
@@ -118,7 +127,8 @@ class PartitionProducer:
             self._epoch += 1
             self._conn = self._latest = conn
             self._ready = True
-            self._retry_in = RETRY_FIRST
+            self._opened_at = time.monotonic()
+            self._fruitful = False
             if self._builder is None:
                 self._builder = self._new_builder()
             for entry in self._pending:
@@ -138,13 +148,31 @@ class PartitionProducer:
         )
 
     def _lost(self, conn: Connection, why: Exception) -> None:
-        """The connection is gone, or the broker closed the producer: open it again in the worker. Keeper thread."""
+        """The connection is gone, or the broker closed the producer: open it again in the worker. Keeper thread.
+
+        At once, unless it was opened a moment ago and nothing came of that.
+        """
         with self._lock:
             if self._conn is not conn or self._failed is not None:
                 return
             self._conn = None
             self._ready = False
-        self._loop.background(self._reopen)
+            steady = self._fruitful or time.monotonic() - self._opened_at > RETRY_MOST
+            if steady:
+                self._retry_in = RETRY_FIRST
+            pause = 0.0 if steady else self._pause()
+        self._reopen_in(pause)
+
+    def _pause(self) -> float:
+        """Seconds until the next attempt, longer each time. Lock held."""
+        pause, self._retry_in = self._retry_in, min(self._retry_in * 2, RETRY_MOST)
+        return pause
+
+    def _reopen_in(self, pause: float) -> None:
+        if pause:
+            self._loop.call_at(time.monotonic() + pause, self._loop.background, self._reopen)
+        else:
+            self._loop.background(self._reopen)
 
     def _reopen(self) -> None:
         """One attempt to come back; the next follows after a pause. Worker thread."""
@@ -158,8 +186,8 @@ class PartitionProducer:
                 self._fail(why)
                 return
             with self._lock:
-                pause, self._retry_in = self._retry_in, min(self._retry_in * 2, RETRY_MOST)
-            self._loop.call_at(time.monotonic() + pause, self._loop.background, self._reopen)
+                pause = self._pause()
+            self._reopen_in(pause)
 
     # -- taking records -----------------------------------------------------------------------------------------
 
@@ -264,6 +292,7 @@ class PartitionProducer:
             self._linger = None
         entry.sequence_id = self._sequence
         self._sequence += len(builder)
+        entry.last = self._sequence - 1
         entry.buffers = builder.finish(self._id, entry.sequence_id, int(time.time() * 1000))
         if sum(map(len, entry.buffers)) > self._max_size + FRAME_PADDING:
             self._settle(entry, None, ValueUnsupported("the packed batch is larger than the broker takes", topic=self.topic))
@@ -328,9 +357,12 @@ class PartitionProducer:
             if receipt.sequence_id < head.sequence_id:
                 return
             if receipt.sequence_id > head.sequence_id or not head.sent:
+                if conn is not self._conn:
+                    return  # given up because of the head: both are sent again
                 astray = True
             else:
                 astray = False
+                self._fruitful, self._retry_in, self._trouble = True, RETRY_FIRST, None
                 self._pending.popleft()
                 place = (signed(receipt.message_id.ledgerId), signed(receipt.message_id.entryId))
                 self._settle(head, place, None)
@@ -338,22 +370,36 @@ class PartitionProducer:
             conn.close(f"receipt for sequence id {receipt.sequence_id} while {head.sequence_id} is the oldest on its way")
 
     def _send_error(self, conn: Connection, refused: api.CommandSendError) -> None:
-        """A refused entry: what cannot succeed later fails now; anything else comes back by a fresh connection, in order."""
+        """A refused entry fails now when it cannot succeed later; else all comes back by a producer opened anew, in order."""
         error = error_of(refused.error, refused.message, peer=conn.peer, topic=self.topic, partition=self.partition)
-        if error.fenced or error.code == api.TopicTerminatedError:  # type: ignore[attr-defined]
+        if error.fenced or isinstance(error, TopicTerminatedError):
             self._fail(error)
             return
-        if not error.retriable or isinstance(error, ChecksumError):
-            with self._lock:
-                if self._pending and self._pending[0].sequence_id == refused.sequence_id and conn is self._conn:
-                    self._settle(self._pending.popleft(), None, error)
+        with self._lock:
+            if conn is not self._latest:
+                return  # of a flight that is sent again anyway
+            if isinstance(error, (NotAllowedError, ChecksumError)):
+                entry = next((one for one in self._pending if one.sent and one.sequence_id <= refused.sequence_id <= one.last), None)
+                if entry is None:
+                    return  # its time was over
+                if entry.doubted or isinstance(error, NotAllowedError) or not intact(entry.buffers):
+                    self._pending.remove(entry)
+                    self._settle(entry, None, error)
                     return
+                entry.doubted = True
         self._drop(conn, error)
 
     def _drop(self, conn: Connection, why: Exception) -> None:
-        """Give the producer up at this broker and open it again."""
+        """Give the producer up at this broker and open it again after a while; the connection stays, others use it."""
+        with self._lock:
+            if self._conn is not conn or self._failed is not None:
+                return
+            self._conn = None
+            self._ready = False
+            self._trouble = why
+            pause = self._pause()
         self._close_at_broker(conn)
-        self._lost(conn, why)
+        self._reopen_in(pause)
 
     def _close_at_broker(self, conn: Connection) -> None:
         """Tell the broker, without waiting for its answer."""
@@ -379,6 +425,8 @@ class PartitionProducer:
             while self._pending and self._pending[0].deadline <= now:
                 entry = self._pending.popleft()
                 text = f"not acknowledged within {self._options.delivery_timeout:g} s; it may be stored"
+                if self._trouble is not None:
+                    text += f"; met last: {self._trouble}"
                 self._settle(entry, None, TimedOut(text, topic=self.topic, partition=self.partition))
             if self._pending:
                 self._expiry = self._loop.call_at(self._pending[0].deadline, self._expire)
@@ -430,3 +478,10 @@ class PartitionProducer:
         finally:
             conn.route(producer_channel(self._id), None)
             self._box.close()
+
+
+def intact(buffers: list[Any]) -> bool:
+    """Whether the checksum of a SEND is right: what the broker found wrong was changed on its way then."""
+    data = b"".join(buffers)
+    at = 4 + int.from_bytes(data[:4], "big") + 6
+    return crc32c(memoryview(data)[at:]) == int.from_bytes(data[at - 4 : at], "big")

@@ -22,24 +22,25 @@ class Entry:
     Attributes:
         producer: whose it is.
         event: its outcome: (ledger, entry), or the error.
-        sequence_id: of its first record; -1 while the batch is open.
+        sequence_id, last: of its first and last record; -1 while the batch is open.
         size: bytes taken from the send buffer.
         buffers: the frame, kept until the receipt so that it can be sent again.
         deadline: monotonic time at which it fails with TimedOut.
         sent: whether it was handed to the present connection.
+        doubted: whether the broker found its checksum wrong before.
     """
 
-    __slots__ = ("batched", "buffers", "deadline", "event", "producer", "sent", "sequence_id", "size")
+    __slots__ = ("batched", "buffers", "deadline", "doubted", "event", "last", "producer", "sent", "sequence_id", "size")
 
     def __init__(self, producer: PartitionProducer, event: Event, deadline: float, batched: bool) -> None:
         self.producer = producer
         self.event = event
         self.deadline = deadline
         self.batched = batched
-        self.sequence_id = -1
+        self.sequence_id = self.last = -1
         self.size = 0
         self.buffers: list[Any] = []
-        self.sent = False
+        self.sent = self.doubted = False
 
     @property
     def done(self) -> bool:

@@ -122,9 +122,8 @@ class Session:
     def _refuse(name: str, command: Any, why: Refused) -> Any:
         text = str(why)
         if name == "send":
-            return api.CommandSendError(
-                producer_id=command.producer_id, sequence_id=command.sequence_id, error=why.code, message=text
-            )
+            highest = max(command.sequence_id, command.highest_sequence_id)  # of a batch; its receipt names the lowest
+            return api.CommandSendError(producer_id=command.producer_id, sequence_id=highest, error=why.code, message=text)
         if name == "partitionMetadata":
             kind = api.CommandPartitionedTopicMetadataResponse
             return kind(request_id=command.request_id, response=kind.LookupType.Failed, error=why.code, message=text)
