@@ -284,15 +284,47 @@ def test_refusals_are_retried_looked_up_or_raised() -> None:
     assert isinstance(chunk.error, codes.UnknownTopicOrPartition)
 
 
-def test_an_end_without_records_is_reached() -> None:
-    """The last offsets before the stop were compacted away, or are those of an aborted transaction."""
+def empties(plan: FetchPlan, *times: float, epoch: int = 7, **facts: Any) -> None:
+    """Answers without records, though the log goes on."""
+    for now in times:
+        due = plan.due(lambda topic, partition: 1, (), now)
+        request, asked = plan.request(due[1], lambda name: b"i" * 16, lambda topic, partition: epoch, crowded=False)
+        assert request.rack_id == ("" if plan.cursors["t", 0].empties else SETTINGS.rack)
+        plan.answer(asked, reply(high_watermark=12, last_stable_offset=9).replace(**facts), 12, now)
+
+
+def test_an_answer_without_records_proves_nothing() -> None:
     plan = FetchPlan(SETTINGS)
     cursor = plan.add("t", 0, 5, 9)
-    _, asked = ask(plan)
-    plan.answer(asked, reply(high_watermark=12, last_stable_offset=9), 12, 0.0)
-    chunk = plan.pop()
-    assert chunk is not None
-    assert (chunk.records, chunk.next, cursor.ahead) == (None, 9, 9)
+    empties(plan, 0.0, 1.0)
+    assert plan.due(lambda topic, partition: 1, (), 1.05) == {}, "it is asked again after a pause"
+    assert plan.doubted(100.0) is None, "not after two of them"
+    empties(plan, 1.5)
+    assert plan.doubted(1.5) is None, "nor after a moment"
+    assert plan.doubted(2.0) is cursor
+    assert plan.pop() is None
+    plan.settle(cursor, cursor.turn, local=6, epoch=7)
+    assert (cursor.ahead, plan.pop(), plan.doubted(100.0)) == (5, None, None), "they are in remote storage: ask on"
+    empties(plan, 3.0, 4.0, 5.0)
+    plan.settle(cursor, cursor.turn, local=5, epoch=8)
+    assert (cursor.ahead, plan.pop()) == (5, None), "another leader has a log of its own"
+    empties(plan, 6.0, 7.0, 8.0, throttle_time_ms=10)
+    assert plan.doubted(100.0) is None, "held back"
+    empties(plan, 9.0, 10.0, 11.0)
+    plan.settle(cursor, cursor.turn + 1, local=5, epoch=7)
+    assert plan.pop() is None, "it was about another position"
+
+
+def test_an_end_without_records_is_reached_when_the_leaders_own_disk_has_none() -> None:
+    """The last offsets before the stop were compacted away."""
+    for local in (-1, 0, 5):
+        plan = FetchPlan(SETTINGS)
+        cursor = plan.add("t", 0, 5, 9)
+        empties(plan, 0.0, 1.0, 2.0)
+        plan.settle(cursor, cursor.turn, local=local, epoch=7)
+        chunk = plan.pop()
+        assert chunk is not None
+        assert (chunk.records, chunk.next, cursor.ahead) == (None, 9, 9)
 
 
 def test_a_reader_of_committed_records_never_passes_an_open_transaction() -> None:

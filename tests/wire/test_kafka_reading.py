@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import wireproto
+from patience import LATE
 from wireproto import LATEST
 from wireproto.devbroker import DevBroker
 
@@ -92,3 +93,23 @@ def test_a_paused_partition_does_not_hold_up_the_others(client: Any, topic: str)
             found += len(batch) if batch is not None else 0
         assert found == 1800
     assert client.fetch_room.held == 0
+
+
+@pytest.mark.parametrize(("slow", "partitions"), [(2, range(6)), (25, [3])])
+def test_records_that_are_slow_to_come_are_waited_for(client: Any, broker: DevBroker, topic: str, slow: int, partitions: Any) -> None:
+    """Remote storage that takes longer than the broker waits: answers without records and without an error, fewer or more than it
+    takes to doubt that there are any."""
+    for partition in partitions:
+        broker.call("kafka", "move_away", topic, partition, 250, slow=slow)
+    with client.reader(topic, stop=LATEST, partitions=partitions) as reader:
+        assert count(reader)[0] == 300 * len(partitions)
+
+
+def test_a_log_that_ends_in_offsets_without_records_ends_a_read(client: Any, broker: DevBroker, topic: str) -> None:
+    for partition in range(6):
+        broker.call("kafka", "leave_out", topic, partition, 10)
+    began = time.monotonic()
+    with client.reader(topic, stop=LATEST) as reader:
+        assert count(reader)[0] == 1800
+        assert {place.offset for place in reader.positions.values()} == {310}
+    assert time.monotonic() - began < 10.0 + LATE

@@ -8,6 +8,10 @@ What is held counts, from the request on, against a room that all readers of a c
 answer fits, or names fewer partitions. A plan with nothing under way and nothing to hand out may always ask for one partition, the one
 not asked for longest: nobody starves, and the bound is the room and one partition's answer for each reader more.
 
+An answer without records proves nothing of the log: the leader may read from remote storage, which takes longer than it waits, or keeps
+to a quota. A cursor with a stop that gets such answers again and again is *doubted*: whoever drives the plan finds out where the leader's
+own disk begins, and tells (`settle`); only then are offsets that hold no record any more stepped over.
+
     due() ──► request() ──► (the leader) ──► answer() ──► chunks, in the order of arrival ──► pop() ──► moved()
 
 May assume: one caller at a time. Must not: send, read a clock, decode records, or know groups.
@@ -28,6 +32,9 @@ from .messages import FetchPartition, FetchPartitionData, FetchRequest, FetchRes
 
 _UNKNOWN_TOPIC = 3
 _BY_ID = 13
+_DOUBT_TIMES = 3
+_DOUBT_TIME = 2.0
+"""So many answers without records, over so many seconds, before offsets are taken for empty."""
 
 
 class Cursor:
@@ -40,12 +47,16 @@ class Cursor:
         max_bytes: how much to ask for; doubled when one batch does not fit.
         end: high watermark, or last stable offset for a reader of committed records, as of the last answer; -1: none yet.
         retry_at: not to be asked before. troubled_since: when its leader began to refuse, 0.0 while all is well.
+        empties: answers without records in a row, though its end is further on; the first came at `empty_since` under `empty_epoch`.
         replica: node that the leader sent us to, being nearer to our rack (KIP-392), until `replica_until`; -1: the leader is asked.
     """
 
     __slots__ = (
         "ahead",
         "asked_at",
+        "empties",
+        "empty_epoch",
+        "empty_since",
         "end",
         "fetching",
         "held",
@@ -79,6 +90,9 @@ class Cursor:
         self.replica = -1
         self.replica_until = 0.0
         self.asked_at = 0
+        self.empties = 0
+        self.empty_since = 0.0
+        self.empty_epoch = -1
 
     @property
     def done(self) -> bool:
@@ -101,10 +115,11 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A Fetch under way: its cursors with their turns, the topic ids in use, and the most bytes that it should bring."""
+    """A Fetch under way: its cursors with their turns, topic ids and leader epochs in use, and the most bytes that it should bring."""
 
     cursors: tuple[tuple[Cursor, int], ...]
     names: dict[bytes, str]
+    epochs: dict[Cursor, int]
     size: int = 0
 
 
@@ -164,6 +179,7 @@ class FetchPlan:
         cursor.turn += 1
         cursor.position = cursor.ahead = offset
         cursor.retry_at = cursor.troubled_since = 0.0
+        cursor.empties = 0
         self._drop_stale()
 
     def _drop_stale(self) -> None:
@@ -273,12 +289,13 @@ class FetchPlan:
             session_id=0,
             session_epoch=-1,
             topics=tuple(FetchTopic(topic=name, topic_id=ids(name), partitions=tuple(parts)) for name, parts in topics.items()),
-            rack_id=settings.rack,
+            rack_id="" if any(cursor.empties for cursor in cursors) else settings.rack,  # in doubt the leader itself has to say
         )
         names = {topic.topic_id: topic.topic for topic in request.topics}
         size = self._most(cursors)
         self._count(size)
-        return request, Asked(tuple((cursor, cursor.turn) for cursor in cursors), names, size)
+        epochs = {cursor: epoch(cursor.topic, cursor.partition) for cursor in cursors}
+        return request, Asked(tuple((cursor, cursor.turn) for cursor in cursors), names, epochs, size)
 
     def failed(self, asked: Asked, now: float) -> None:
         """No answer came: ask again, of whoever leads then."""
@@ -298,20 +315,21 @@ class FetchPlan:
         if reply.error_code:
             self._refused_all(asked, reply.error_code, now)
             return
+        nothing = not reply.throttle_time_ms and not any(part.records for topic in reply.responses for part in topic.partitions)
         for topic in reply.responses:
             name = topic.topic if version < _BY_ID else asked.names.get(topic.topic_id)
             for part in topic.partitions:
                 entry = turns.get((name or "", part.partition_index))
                 if entry is not None and entry[0].turn == entry[1]:
-                    alone = len(turns) == 1 and not reply.throttle_time_ms
-                    self._take(entry[0], part, now, alone=alone)
+                    self._take(entry[0], part, now, asked.epochs[entry[0]] if nothing else None)
 
     def _refused_all(self, asked: Asked, code: int, now: float) -> None:
         for cursor, turn in asked.cursors:
             if cursor.turn == turn:
                 self._refused(cursor, code, now)
 
-    def _take(self, cursor: Cursor, part: FetchPartitionData, now: float, *, alone: bool) -> None:
+    def _take(self, cursor: Cursor, part: FetchPartitionData, now: float, empty_epoch: int | None) -> None:
+        """One partition's share. `empty_epoch`: the leader epoch that was asked for where the whole answer has no records, else None."""
         if part.error_code:
             if cursor.replica >= 0:  # the leader knows better what is wrong, if anything is
                 cursor.replica = -1
@@ -329,10 +347,10 @@ class FetchPlan:
         cursor.end = stable if self.settings.committed and stable >= 0 else part.high_watermark
         size = len(part.records) if part.records is not None else 0
         if not size:
-            if alone and cursor.stop is not None and cursor.ahead < cursor.end:
-                # Asked alone and not held back, the leader had nothing up to the end: those offsets hold no record any more.
-                self._push(Chunk(cursor, cursor.turn, cursor.ahead, min(cursor.end, cursor.stop)))
+            if empty_epoch is not None and cursor.stop is not None and cursor.ahead < cursor.end:
+                self._empty(cursor, empty_epoch, now)
             return
+        cursor.empties = 0
         following = kafka_next_offset(part.records)
         if following < 0:
             self._too_large(cursor)
@@ -343,6 +361,29 @@ class FetchPlan:
             return
         aborted = tuple((entry.producer_id, entry.first_offset) for entry in part.aborted_transactions or ())
         self._push(Chunk(cursor, cursor.turn, cursor.ahead, following, part.records, aborted, size))
+
+    def _empty(self, cursor: Cursor, epoch: int, now: float) -> None:
+        """It had nothing, though there is more of the log. What a replica says of that does not count."""
+        cursor.retry_at = now + self.settings.backoff
+        if not cursor.empties or epoch != cursor.empty_epoch:
+            cursor.empties, cursor.empty_since, cursor.empty_epoch = 0, now, epoch
+        cursor.empties += 1
+        cursor.replica = -1
+
+    def doubted(self, now: float) -> Cursor | None:
+        """A partition that had nothing for a while, though its end is further on: `settle` it."""
+        found = (c for c in self.cursors.values() if c.empties >= _DOUBT_TIMES and now - c.empty_since >= _DOUBT_TIME and not c.paused)
+        return next(found, None)
+
+    def settle(self, cursor: Cursor, turn: int, local: int, epoch: int) -> None:
+        """Where the leader's own disk begins (-1: there is no other storage), under this leader epoch. What lies before is elsewhere, and
+        slow; what it does not find on its own disk is not there any more."""
+        if cursor.turn != turn or not cursor.empties or cursor.stop is None:
+            return
+        gone = local <= cursor.ahead and epoch == cursor.empty_epoch
+        cursor.empties = 0
+        if gone:
+            self._push(Chunk(cursor, cursor.turn, cursor.ahead, min(cursor.end, cursor.stop)))
 
     def _push(self, chunk: Chunk) -> None:
         chunk.cursor.ahead = chunk.next

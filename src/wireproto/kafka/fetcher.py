@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from .._codec import decode_kafka
 from .._net import Mailbox
-from ..errors import AuthError, ProtocolError, TimedOut, TlsError, TransportError, WireprotoError
+from ..errors import AuthError, BrokerError, ProtocolError, TimedOut, TlsError, TransportError, WireprotoError
 from ..net.errand import Errand
 from ..position import LogOffset
 from ..records import Batch
-from . import wire
+from . import positions, wire
 from .cluster import NO_ID
 from .fetch import Asked, Chunk, Cursor, FetchPlan, FetchSettings
 from .messages import FetchRequest
@@ -48,6 +48,7 @@ class Fetcher:
         self._purpose = purpose
         self._box = Mailbox(client.loop)
         self._errand = Errand(client.loop, options.request_timeout)
+        self._doubt = Errand(client.loop, options.request_timeout)
         self._calls: dict[int, Call] = {}
         self._down: dict[int, float] = {}
         self._failing_since = 0.0
@@ -145,6 +146,10 @@ class Fetcher:
         if patient and self.plan.stale:
             self._look_up(deadline)
         now = time.monotonic()
+        doubted = self.plan.doubted(now) if patient else None
+        if doubted is not None:
+            self._settle(doubted, deadline)
+            now = time.monotonic()
         due = self.plan.due(self._leader, self._calls, now)
         for node, cursors in due.items():
             if self._down.get(node, 0.0) <= now:
@@ -165,6 +170,25 @@ class Fetcher:
             self.plan.stale -= self._errand.ask("look", lambda late: self._refreshed(topics, late), until)
         except (TransportError, TimedOut) as why:
             self._failed(why)
+
+    def _settle(self, cursor: Cursor, deadline: float) -> None:
+        """Nothing comes of it: find out whether its records are gone, or only slow to come."""
+        key, turn = (cursor.topic, cursor.partition), cursor.turn
+
+        def look(late: float) -> tuple[int, int]:
+            local = positions.earliest_local(self._client, key, late)
+            return local, self._client.cluster.epoch(*key)
+
+        try:
+            local, epoch = self._doubt.ask((key, turn), look, min(deadline, time.monotonic() + _LOOK))
+        except (TransportError, TimedOut) as why:
+            self._failed(why)
+        except BrokerError as why:
+            if not why.retriable:
+                raise
+            self.plan.stale.add(cursor.topic)
+        else:
+            self.plan.settle(cursor, turn, local, epoch)
 
     def _refreshed(self, topics: set[str], deadline: float) -> set[str]:
         self._client.refresh(topics, deadline)

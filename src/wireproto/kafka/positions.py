@@ -6,6 +6,7 @@ be asked.
     where                    ListOffsets timestamp
     EARLIEST                 -2
     LATEST                   -1: high watermark, or last stable offset for readers of committed records
+    (`earliest_local`)       -4: what the leader has on its own disk
     AtTime(ms)               ms; -1 comes back when nothing is that late: LATEST then
     Position, mapping        nothing is asked
 """
@@ -24,7 +25,8 @@ from .messages import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsRespo
 if TYPE_CHECKING:
     from .client import KafkaClient
 
-LATEST_TIME, EARLIEST_TIME = -1, -2
+LATEST_TIME, EARLIEST_TIME, _LOCAL_TIME = -1, -2, -4
+_LOCAL_SINCE = 8
 _TIERED_TIMEOUT = 30_000
 
 
@@ -104,6 +106,14 @@ def list_offsets(
 
     client.retried(attempt, deadline, lambda why: client.refresh({topic for topic, _ in keys}, deadline))
     return found
+
+
+def earliest_local(client: KafkaClient, key: TopicPartition, deadline: float) -> int:
+    """The first offset on the leader's own disk: what lies before is in remote storage. -1 where the leader knows of no such thing."""
+    conn = client.to_leader(*key)(deadline)
+    if wire.version_for(conn, ListOffsetsRequest) < _LOCAL_SINCE:
+        return -1
+    return list_offsets(client, [key], _LOCAL_TIME, deadline, committed=False)[key]
 
 
 def by_leader(client: KafkaClient, keys: Iterable[TopicPartition], deadline: float) -> dict[int, list[TopicPartition]]:

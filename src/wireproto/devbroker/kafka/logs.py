@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .context import Context
 
 OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC = 1, 3
-LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
 
 
 async def produce(context: Context) -> Any:
@@ -42,6 +42,8 @@ async def fetch(context: Context) -> Any:
     def enough() -> bool:
         waiting, least = 0, int(request.min_bytes)
         for (_, part), log in zip(wanted, logs, strict=True):
+            if log is not None and _is_slow(log, part.fetch_offset):
+                continue
             if context.error or log is None or not log.start <= part.fetch_offset <= log.end:
                 return True
             waiting += sum(len(entry.data) for entry in log.read(part.fetch_offset, least))
@@ -69,6 +71,8 @@ def _read(context: Context, log: PartitionLog | None, want: Any, budget: int) ->
         start, end = log.start, log.end
         if not start <= want.fetch_offset <= end:
             error = error or OFFSET_OUT_OF_RANGE
+        elif _is_slow(log, want.fetch_offset):
+            log.facts["slow"] -= 1
         elif budget > 0 and not error:
             records = b"".join(entry.data for entry in log.read(want.fetch_offset, min(want.partition_max_bytes, budget)))
     answer = m.FetchPartitionData(
@@ -81,6 +85,11 @@ def _read(context: Context, log: PartitionLog | None, want: Any, budget: int) ->
         records=records,
     )
     return answer, len(records)
+
+
+def _is_slow(log: PartitionLog, offset: int) -> bool:
+    """Whether a read from there goes to the remote storage, and takes longer than this broker waits."""
+    return bool(offset < log.facts.get("local", 0) and log.facts.get("slow", 0) > 0)
 
 
 async def list_offsets(context: Context) -> Any:
@@ -108,6 +117,8 @@ def _search(log: PartitionLog, timestamp: int) -> tuple[int, int]:
         return log.end, -1
     if timestamp == EARLIEST:
         return log.start, -1
+    if timestamp == EARLIEST_LOCAL:
+        return max(log.start, log.facts.get("local", 0)), -1
     if timestamp == MAX_TIMESTAMP:
         timestamp = max((entry.timestamp for entry in log), default=0)
     entry = log.at_time(timestamp)

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...errors import Truncated, UnsupportedVersion
+from ...errors import OptionError, Truncated, UnsupportedVersion
 from ...kafka import messages as m
 from ..side import Side
 from . import groups, logs, sasl, topics
@@ -21,6 +21,7 @@ from .context import Context
 from .topics import Topics
 
 if TYPE_CHECKING:
+    from ..log import PartitionLog
     from ..server import Connection
 
 UNSUPPORTED_VERSION = 35
@@ -31,7 +32,7 @@ Handler = Callable[[Context], Awaitable[Any]]
 OFFERED: dict[int, tuple[str, int, int, Handler]] = {
     0: ("Produce", 3, 11, logs.produce),
     1: ("Fetch", 4, 12, logs.fetch),
-    2: ("ListOffsets", 1, 7, logs.list_offsets),
+    2: ("ListOffsets", 1, 8, logs.list_offsets),
     3: ("Metadata", 0, 12, topics.metadata),
     8: ("OffsetCommit", 2, 8, groups.offset_commit),
     9: ("OffsetFetch", 1, 7, groups.offset_fetch),
@@ -126,6 +127,20 @@ class KafkaSide(Side):
     def grow(self, topic: str, partitions: int) -> None:
         """Give a topic more partitions."""
         self.topics.grow(topic, partitions)
+
+    def move_away(self, topic: str, partition: int, below: int, *, slow: int) -> None:
+        """Records below an offset are in remote storage, whose next `slow` reads take too long: they are answered without records."""
+        self._log(topic, partition).facts.update(local=below, slow=slow)
+
+    def leave_out(self, topic: str, partition: int, count: int) -> None:
+        """The next offsets hold no record any more, as after a compaction."""
+        self._log(topic, partition).end += count
+
+    def _log(self, topic: str, partition: int) -> PartitionLog:
+        log = self.topics.log(topic, partition)
+        if log is None:
+            raise OptionError(f"there is no {topic}[{partition}]")
+        return log
 
     def hold_offsets(self, group: str, *, held: bool = True) -> None:
         """Be in the middle of a transaction that commits offsets of this group: who wants stable ones is told to wait."""
