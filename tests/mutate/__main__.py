@@ -25,6 +25,7 @@ from .state import State, arguments, tests_digest
 from .tree import Tree
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+KEPT = CHECKOUT / ".cache/mutate"
 ARGUED = Path(__file__).with_name("equivalent.txt")
 
 
@@ -40,13 +41,15 @@ def main() -> int:
     parser.add_argument("--key", action="append", default=[])
     given = parser.parse_args()
     ends = time.monotonic() + given.minutes * 60
-    state = State(CHECKOUT / ".cache/mutate/results.json")
-    tests = tests_digest(test_files(CHECKOUT), CHECKOUT)
+    state = State(KEPT / "results.json")
+    snapshot = Tree(CHECKOUT, KEPT / "trees/snapshot")
+    snapshot.sync()
+    tests = tests_digest(test_files(snapshot.root), snapshot.root)
     groups = tuple(given.only or sample.GROUPS)
-    runs = [Run(CHECKOUT, state, tests, seed, groups, given.size, not given.sampled) for seed in given.seed]
+    runs = [Run(snapshot.root, state, tests, seed, groups, given.size, not given.sampled) for seed in given.seed]
     left = 0
     if not given.report:
-        known = mapped(ends)
+        known = mapped(snapshot.root, ends)
         if known is None:
             print("the map is not finished: run again")
             return 3
@@ -64,12 +67,12 @@ def main() -> int:
     return 3 if left else 0
 
 
-def mapped(ends: float) -> Map | None:
+def mapped(snapshot: Path, ends: float) -> Map | None:
     """The map of who runs what, renewed where tests have changed; None when time was up before that was done."""
-    known = Map(CHECKOUT)
+    known = Map(snapshot, KEPT / "map")
     stale = known.stale()
     if stale:
-        tree = Tree(CHECKOUT, CHECKOUT / ".cache/mutate/trees/map")
+        tree = Tree(snapshot, KEPT / "trees/map")
         tree.sync()
         for part, files in stale.items():
             if time.monotonic() > ends:

@@ -1,6 +1,6 @@
 """Which test runs which line: the map by which the tests that judge a fault are chosen.
 
-What it is: `Map`, read from `.cache/mutate/map/`, one file a test file: its digest, seconds and verdict of each test, and the lines of
+What it is: `Map`, read from `.cache/mutate/map`, one file a test file: its digest, seconds and verdict of each test, and the lines of
 the client half that it ran. `renew` runs what has changed since under coverage, part by part (unit, wire, conformance on the embedded
 broker), so that it can be ended at any time and go on. Lines are those of the sources then, which are kept beside it: `lines_now` finds
 them again in today's. May assume: tests are not changed meanwhile. Must not: judge. Left out: tests that need a JVM, which are about
@@ -38,9 +38,9 @@ def test_files(root: Path) -> dict[str, list[str]]:
 class Map:
     """What ran which line."""
 
-    def __init__(self, checkout: Path) -> None:
+    def __init__(self, checkout: Path, folder: Path | None = None) -> None:
         self.checkout = checkout
-        self.folder = checkout / ".cache/mutate/map"
+        self.folder = folder or checkout / ".cache/mutate/map"
         self.seconds: dict[str, float] = {}
         self.failed: set[str] = set()
         self._counts: collections.Counter[tuple[str, str]] = collections.Counter()  # lines by test and file, and by test alone

@@ -95,8 +95,6 @@ class Judge:
                 break
             else:
                 return Verdict("survived", "no test runs it", time.monotonic() - began)
-        if mutant.group == "engine" and failing not in self._sound:
-            self.tree.build_engine()
         if self._sound.setdefault(failing, self._sound.get(failing) or self._run([failing])[0] == "passed"):
             return Verdict("caught", failing, time.monotonic() - began, len(tests))
         return self.verdict(mutant)

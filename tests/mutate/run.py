@@ -33,7 +33,8 @@ class Run:
     def __init__(
         self, checkout: Path, state: State, tests: str, seed: int, groups: tuple[str, ...], size: int | None = None, full: bool = True
     ) -> None:
-        self.checkout = checkout
+        self.checkout = checkout  # a snapshot of it
+        self.trees = checkout.parent
         self.state = state
         self.tests = tests
         self.seed = seed
@@ -94,7 +95,7 @@ class Run:
             raise
 
     def _work(self, name: str, line: queue.SimpleQueue[Mutant], known: Map, ends: float) -> None:
-        tree = Tree(self.checkout, self.checkout / ".cache/mutate/trees" / name)
+        tree = Tree(self.checkout, self.trees / name)
         tree.sync()
         judge = Judge(tree, known, self.stop)
         for mutant in _drained(line):

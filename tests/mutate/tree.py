@@ -1,7 +1,8 @@
 """Copies of the checkout in which the faults are put: `.cache/mutate/trees/<name>`.
 
-What it is: `Tree`, brought up to date with the checkout, changed by a mutant's edits and put right again; for the engine also built anew.
-Must not: write into the checkout.
+What it is: `Tree`, brought up to date with its original, changed by a mutant's edits and put right again; for the engine also built anew.
+A run takes a snapshot of the checkout first, and its workers' trees are copies of that: the checkout may change meanwhile.
+Must not: write into the original.
 """
 
 from __future__ import annotations
@@ -63,6 +64,10 @@ class Tree:
         finally:
             for path in paths:
                 self._renew(path)
+            if any(path.endswith(".pyx") for path in paths):  # what was built of the fault, too
+                for built in (self.checkout / "src/wireproto").glob("_net*"):
+                    if built.is_file():
+                        self._renew(built.relative_to(self.checkout))
 
     def build_engine(self) -> bool:
         """Build the engine from what stands in the copy now; False when it does not compile."""

@@ -165,6 +165,20 @@ def test_a_tree_has_the_fault_for_as_long_as_it_is_judged_and_the_checkout_never
     assert (tree.root / path).read_text() == plain
 
 
+def test_what_was_built_of_an_engines_fault_goes_with_it(known: Map) -> None:
+    source = known.checkout / "src/wireproto/_net_parts/x.pyx"
+    source.parent.mkdir()
+    source.write_text("pass\n")
+    (known.checkout / "src/wireproto/_net.so").write_text("plain")
+    tree = Tree(known.checkout, known.checkout / ".cache/mutate/trees/one")
+    tree.sync()
+    fault = Mutant("k", "engine", "drop", (Edit("src/wireproto/_net_parts/x.pyx", 0, 4, "x", 1, 1),), "pass", "x", "w")
+    with tree.with_fault(fault):
+        (tree.root / "src/wireproto/_net.so").write_text("built with the fault")
+    assert (tree.root / "src/wireproto/_net.so").read_text() == "plain"
+    assert (tree.root / "src/wireproto/_net_parts/x.pyx").read_text() == "pass\n"
+
+
 def test_a_run_that_is_being_ended_says_so_and_leaves_the_tree_whole(known: Map) -> None:
     stop = threading.Event()
     stop.set()
