@@ -38,10 +38,10 @@ class _Lookup:
         except (OSError, UnicodeError) as error:
             self.error = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         finally:
-            self.finished.set()
-            with _lock:
+            with _lock:  # first, so that whoever asks again when this one has failed is not told so once more
                 if _running.get((self.host, self.port)) is self:
                     del _running[self.host, self.port]
+            self.finished.set()
 
 
 _lock = threading.Lock()
