@@ -116,6 +116,8 @@ def request(operations: Sequence[Operation], root: Chroot) -> op.Request[list[An
 
 
 def _record(item: Operation, root: Chroot) -> tuple[int, bytes]:
+    if not isinstance(item, Operation):
+        raise ValueUnsupported(f"{type(item).__name__} is no operation of a multi")
     if isinstance(item, Create):
         code, record = op.create_record(
             root.out(item.path, sequence=item.sequence),
@@ -136,9 +138,7 @@ def _record(item: Operation, root: Chroot) -> tuple[int, bytes]:
         return op.CHECK, CheckVersionRequest(path=path, version=item.version).encode()
     if isinstance(item, Get):
         return op.GET, GetDataRequest(path=path, watch=False).encode()
-    if isinstance(item, Children):
-        return 8, GetChildrenRequest(path=path, watch=False).encode()
-    raise ValueUnsupported(f"{type(item).__name__} is no operation of a multi")
+    return 8, GetChildrenRequest(path=path, watch=False).encode()
 
 
 def _reader(items: tuple[Operation, ...], root: Chroot, read: bool) -> Callable[[bytes], list[Any]]:
