@@ -16,7 +16,9 @@ PLACES = (
     *("src", "tests", "proto", "benchmarks", "examples", ".ci", "docs/build.py"),
     *("Makefile", "MANIFEST.in", "README.md", "constraints.txt", "pyproject.toml", "setup.py"),
 )
-BUILT = re.compile(r"\.so$|\.pyc$|/_(codec|net)\.c$|\.egg-info/")
+BUILT = re.compile(
+    r"\.so$|\.pyc$|/_(codec|net)\.c$|\.egg-info/|^\.(git|venv|cache|[a-z]+_cache|hypothesis)/|^(build|dist|demo-out|bench-out)/"
+)
 
 
 def git(*arguments: str, clone: Path = CLONE) -> str | None:

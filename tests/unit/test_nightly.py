@@ -154,6 +154,11 @@ def test_what_is_built_is_no_source(clone: Path, with_git: bool) -> None:
     for name in ("_codec.so", "_codec.c", "_net.c", "one.pyc"):
         (clone / "src" / name).write_text("built")
     assert work.files(("src",), clone) == ["src/one.py"]
+    if not with_git:
+        for name in (".venv/bin/python", ".cache/nightly/trees/x/src/one.py", "build/one.py", ".mypy_cache/one"):
+            (clone / name).parent.mkdir(parents=True)
+            (clone / name).write_text("not of the work")
+    assert work.files((".",), clone) == ["src/one.py"]
 
 
 def test_a_copy_follows_the_work_and_keeps_what_it_built(clone: Path, tmp_path: Path) -> None:
