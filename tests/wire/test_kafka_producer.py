@@ -298,3 +298,17 @@ def test_an_interpreter_ends_with_unsent_records(broker: DevBroker, topic: str, 
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stdout) == (0, "sent\n"), ended.stderr
     assert not ended.stderr
+
+
+def test_unacknowledged_records_beyond_what_a_connection_holds_all_leave(broker: DevBroker, faults: Faults, topic: str) -> None:
+    """Nothing answers them, so nothing but the connection itself tells that there is room again; and a flush is over when all have left."""
+    rows = Columns.from_rows([b"x" * 10_000] * 1000)
+    with wireproto.connect(broker.url("kafka"), timeout=10.0) as client, client.producer(topic, acks="0", batch_size=1 << 20) as producer:
+        faults.delay("Produce", 0.5)
+        for partition in range(4):
+            producer.send_batch(rows, partition=partition)
+        producer.flush(30.0)
+    with wireproto.connect(broker.url("kafka"), timeout=10.0) as client:
+        deadline = time.monotonic() + 30.0
+        while sum(place.offset for place in client.admin().positions(topic, LATEST).values()) < 4000:
+            assert time.monotonic() < deadline, "some never came"

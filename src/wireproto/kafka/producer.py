@@ -48,6 +48,7 @@ _DUPLICATE = 46
 _STARTS_OVER = frozenset((45, 47, 49, 59))
 _IN_DOUBT = frozenset((7, 13, 20))
 _UNSENT_LIMIT = 2 << 20
+_CROWDED_PAUSE = 0.005
 _PREPARE_TIME = 10.0
 _PREPARE_PAUSE = 0.1
 
@@ -311,6 +312,10 @@ class KafkaProducer(KafkaIntake):
                     raise TimedOut(f"not all records were acknowledged within {timeout:g} s{why}", topic=self.topic) from None
             except BrokerError:
                 continue  # in _failure
+        while not self._acks and any(conn.unsent and not conn.closed for conn in tuple(self._links.values())):
+            if time.monotonic() >= deadline:
+                raise TimedOut(f"not all records have left within {timeout:g} s", topic=self.topic)
+            self._client.pause(_CROWDED_PAUSE)
         with self._lock:
             failure, self._failure = self._failure, None
         if failure is not None:
@@ -356,6 +361,7 @@ class KafkaProducer(KafkaIntake):
         if now - self._looked_at > self.options.metadata_max_age:
             self._looked_at, self._stale = now, True
         missing: set[int] = set()
+        crowded = False
         loads: dict[int, tuple[Connection, list[Outgoing]]] = {}
         with self._lock:
             expired = self._batches.expired(now)
@@ -366,6 +372,7 @@ class KafkaProducer(KafkaIntake):
                     missing.add(node.id if node is not None else -1)
                     continue
                 if conn.unsent > _UNSENT_LIMIT:
+                    crowded = True
                     continue
                 batch = self._batches.take(partition, self._identity, now)
                 if batch is None:
@@ -373,7 +380,9 @@ class KafkaProducer(KafkaIntake):
                     continue
                 loads.setdefault(id(conn), (conn, []))[1].append(batch)
             wakeup = self._batches.wakeup(now)
-            more = bool(loads) and bool(self._batches.sendable(now))
+            if crowded and not self._acks:  # no answer will tell that there is room again
+                wakeup = now + _CROWDED_PAUSE
+            more = bool(loads) and (not self._acks or bool(self._batches.sendable(now)))  # without acks what was sent has landed
         for batch in expired:
             self._fail(batch, self._expiry(batch))
         left = [(conn, part) for conn, batches in loads.values() for part in outgoing.requests(batches, self.options.max_request_size)]
