@@ -17,6 +17,8 @@ from wireproto.errors import ConnectError, TimedOut, TlsError, TransportError, V
 from wireproto.zookeeper import acl as access
 from wireproto.zookeeper.codes import AuthFailed, EventType, KeeperState, NoAuth, NoNode
 from wireproto.zookeeper.link import ConnectionLoss
+from wireproto.zookeeper.messages import ReplyHeader, WatcherEvent
+from wireproto.zookeeper.multi import Set
 from wireproto.zookeeper.session import State
 
 SECONDS = 20.0
@@ -152,6 +154,22 @@ def test_watches_that_stay_are_set_again_after_a_cut(cut_off: Any, dial: Any, fa
     with news:
         assert news.wait_for(lambda: len(seen) >= 8, SECONDS)
     assert seen == expected * 2
+
+
+@ONE
+def test_a_cut_among_the_events_of_one_transaction_costs_none_of_them(cut_off: Any, dial: Any, fault_proxy: Any, node: str) -> None:
+    tree, other = cut_off().tree(), dial().tree()
+    names = [other.create(f"{node}/{number:02d}") for number in range(20)]
+    for told in (1, 7, 19):
+        watches = [tree.watch() for _ in names]
+        for name, watch in zip(names, watches, strict=True):
+            tree.get(name, watch=watch)
+        event = ReplyHeader(xid=-1, zxid=1, err=0).encode() + WatcherEvent(type=3, state=3, path=names[0]).encode()
+        fault_proxy.cut_after(told * (4 + len(event)) + 10)  # so many are told, and a part of the next
+        other.multi([Set(name, b"1") for name in names])
+        deadline = time.monotonic() + SECONDS
+        got = [watch.wait(deadline - time.monotonic()) for watch in watches]
+        assert [event and event.path for event in got] == names
 
 
 @ONE

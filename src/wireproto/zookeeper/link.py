@@ -483,8 +483,7 @@ class Link:
         except (ProtocolError, ValueError) as why:
             item.conn.close(f"an event that does not decode: {why}")
             return
-        with self._lock:
-            self.session.saw(header.zxid)
+        with self._lock:  # the event's transaction is not noted as seen: it may have more events, which a cut keeps from us
             callbacks = self.watches.fire(event.type, told.path)
         self.dispatcher.call(callbacks, told)
 
