@@ -15,7 +15,7 @@ from brokers import ZooKeeper
 from patience import LATE
 from wireproto.errors import ConnectError, TimedOut, TlsError, TransportError, ValueUnsupported
 from wireproto.zookeeper import acl as access
-from wireproto.zookeeper.codes import AuthFailed, EventType, KeeperState, NoAuth, NoNode
+from wireproto.zookeeper.codes import AuthFailed, EventType, KeeperState, NoAuth, NoNode, SessionExpired
 from wireproto.zookeeper.link import ConnectionLoss
 from wireproto.zookeeper.messages import ReplyHeader, WatcherEvent
 from wireproto.zookeeper.multi import Set
@@ -186,6 +186,8 @@ def test_an_expired_session_says_so_and_a_new_one_is_opened(cut_off: Any, dial: 
     fault_proxy.refuse()
     assert gone.wait(SECONDS) is not None
     fault_proxy.heal()
+    with pytest.raises(SessionExpired):  # what waits is of the session that is over
+        tree.set(node, b"1", timeout=SECONDS)
     assert tree.get(node, timeout=SECONDS)[0] == b"0"
     assert tree.session[0] != before
     assert wait(State.CONNECTED)

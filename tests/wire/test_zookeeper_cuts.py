@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,9 +12,11 @@ import pytest
 import wireproto
 from brokers.proxy import FaultProxy
 from wireproto.devbroker import DevBroker, Faults
-from wireproto.zookeeper.codes import EventType
+from wireproto.errors import Revoked
+from wireproto.zookeeper.codes import EventType, SessionExpired
 from wireproto.zookeeper.messages import ReplyHeader, WatcherEvent
 from wireproto.zookeeper.multi import Set
+from wireproto.zookeeper.session import State
 
 SECONDS = 20.0
 
@@ -73,3 +76,162 @@ def test_a_cut_among_the_events_of_one_transaction_costs_none_of_them(
     deadline = time.monotonic() + SECONDS
     got = [watch.wait(deadline - time.monotonic()) for watch in watches]
     assert [event and (event.type, event.path) for event in got] == [(EventType.NODE_DATA_CHANGED, name) for name in names]
+
+
+# -- one session and the next -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def expire(broker: DevBroker, faults: Faults) -> Callable[[Any], None]:
+    """Ends a client's session; returns when the client knows that its connection is lost, and not yet that its session is."""
+
+    def end(tree: Any, away: float = 1.0) -> None:
+        suspended = threading.Event()
+        tree.on_state(lambda state: suspended.set() if state is State.SUSPENDED else None)
+        faults.delay("createSession", away)
+        assert broker.call("zookeeper", "expire", tree.session[0])
+        assert suspended.wait(SECONDS)
+
+    return end
+
+
+WAITING: dict[str, Callable[[Any, str], Any]] = {
+    "set": lambda tree, node: tree.set(node, b"mine"),
+    "set_async": lambda tree, node: tree.set_async(node, b"mine").result(SECONDS),
+    "create": lambda tree, node: tree.create(f"{node}/mine", ephemeral=True),
+    "create with parents": lambda tree, node: tree.create(f"{node}/a/b", ephemeral=True, parents=True),
+    "delete": lambda tree, node: tree.delete(node),
+    "multi": lambda tree, node: tree.multi([Set(node, b"mine")]),
+    "get": lambda tree, node: tree.get(node),
+    "get_async": lambda tree, node: tree.get_async(node).result(SECONDS),
+    "children with a watch": lambda tree, node: tree.children(node, watch=tree.watch()),
+}
+
+
+@pytest.mark.parametrize("call", WAITING)
+def test_what_waits_while_its_session_ends_is_not_done_in_the_next(dial: Any, node: str, expire: Any, call: str) -> None:
+    tree = dial().tree()
+    before, ephemerals = tree.session[0], tree.ephemerals()
+    expire(tree)
+    with pytest.raises(SessionExpired):
+        WAITING[call](tree, node)
+    assert tree.get(node)[0] == b"0"
+    assert tree.session[0] != before
+    assert tree.ephemerals() == ephemerals
+    assert tree.set(node, b"1").version == 1, "and the next call is one of the new session"
+
+
+def test_reads_in_flight_end_with_their_session(dial: Any, node: str, expire: Any, faults: Faults) -> None:
+    tree = dial().tree()
+    faults.drop("getData")
+    call = tree.get_async(node)
+    expire(tree, 0.0)
+    tree.any_session().exists(node)  # the next one is there
+    with pytest.raises(SessionExpired):
+        call.result(SECONDS)
+
+
+def test_calls_of_a_scope_end_with_its_session_whenever_they_are_made(dial: Any, node: str, expire: Any) -> None:
+    tree = dial().tree()
+    with tree.session_scope() as scope:
+        assert scope.set(node, b"1").version == 1
+        expire(tree, 0.0)
+        while tree.session[0] == scope.session[0] and tree.state is not State.CONNECTED:
+            tree.any_session().exists(node)
+        tree.any_session().exists(node)
+        for call in WAITING.values():
+            with pytest.raises(SessionExpired):
+                call(scope, node)
+        with pytest.raises(SessionExpired):
+            scope.session_scope().set(node, b"2")
+    assert tree.session_scope().set(node, b"2").version == 2
+
+
+def test_calls_of_any_session_go_into_the_next(dial: Any, node: str, expire: Any) -> None:
+    tree = dial().tree()
+    expire(tree)
+    assert tree.any_session().set(node, b"1").version == 1
+    expire(tree)
+    assert tree.any_session().get_async(node).result(SECONDS)[0] == b"1"
+
+
+@pytest.fixture
+def jobs(dial: Any) -> Iterator[str]:
+    topic = f"q-{time.monotonic_ns()}"
+    with dial().producer(topic) as out:
+        out.send(b"job").position()
+    return topic
+
+
+def test_a_claim_that_waits_while_its_session_ends_hides_no_message(
+    dial: Any, jobs: str, expire: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, other = dial(), dial()
+    with client.queue(jobs, "g") as queue:
+        real = queue._look
+
+        def look(deadline: float) -> bool:
+            found = real(deadline)
+            monkeypatch.undo()
+            expire(client.tree())
+            return bool(found)
+
+        monkeypatch.setattr(queue, "_look", look)
+        delivery = queue.receive(SECONDS)
+        assert delivery is not None
+        assert delivery.value == b"job"
+        assert (
+            other.tree().exists(f"/{jobs}/taken/{other.tree().children(f'/{jobs}/taken')[0][0]}").ephemeral_owner
+            == client.tree().session[0]
+        )
+        delivery.ack()
+    assert other.tree().children(f"/{jobs}/entries")[0] == other.tree().children(f"/{jobs}/taken")[0] == []
+
+
+@pytest.mark.parametrize("end", ["ack", "release"])
+def test_an_end_that_waits_while_its_session_ends_leaves_anothers_claim_alone(dial: Any, jobs: str, expire: Any, end: str) -> None:
+    client, other, third = dial(), dial(), dial()
+    with client.queue(jobs, "g") as queue, other.queue(jobs, "g") as heir, third.queue(jobs, "g") as last:
+        delivery = queue.receive(SECONDS)
+        expire(client.tree())
+        again = heir.receive(SECONDS)
+        assert again.value == b"job"
+        with pytest.raises(Revoked):
+            getattr(delivery, end)()
+        assert last.receive(0.3) is None, "one worker at a time"
+        again.ack()
+        assert last.receive(0.3) is None
+
+
+def test_a_queue_that_is_made_again_is_gone_on_with(dial: Any, jobs: str) -> None:
+    client, other = dial(), dial()
+    with client.queue(jobs, "g") as queue:
+        queue.receive(SECONDS).ack()
+        assert queue.receive(0.1) is None
+        for value in (b"a", b"b"):
+            other.admin().delete_topic(jobs)
+            assert queue.receive(0.2) is None
+            with other.producer(jobs) as out:
+                out.send(value).position()
+            delivery = queue.receive(SECONDS)
+            assert delivery is not None
+            assert delivery.value == value
+            delivery.ack()
+
+
+def test_a_queue_that_is_deleted_while_a_claim_is_made_is_gone_on_with(dial: Any, jobs: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    client, other = dial(), dial()
+    with client.queue(jobs, "g") as queue:
+        real = queue._look
+
+        def look(deadline: float) -> bool:
+            found = real(deadline)
+            monkeypatch.undo()
+            other.admin().delete_topic(jobs)
+            return bool(found)
+
+        monkeypatch.setattr(queue, "_look", look)
+        assert queue.receive(0.5) is None
+        with other.producer(jobs) as out:
+            out.send(b"again").position()
+        assert queue.receive(SECONDS).value == b"again"

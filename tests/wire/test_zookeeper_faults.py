@@ -14,7 +14,7 @@ from patience import LATE
 from wireproto.devbroker import DevBroker, Faults
 from wireproto.errors import Disconnected, ProtocolError, Revoked, TimedOut, TransportError
 from wireproto.position import LATEST
-from wireproto.zookeeper.codes import EventType, KeeperState, NodeExists, Unimplemented
+from wireproto.zookeeper.codes import EventType, KeeperState, NodeExists, SessionExpired, Unimplemented
 from wireproto.zookeeper.link import ConnectionLoss
 from wireproto.zookeeper.multi import Create, Delete
 from wireproto.zookeeper.session import State
@@ -114,10 +114,12 @@ def test_a_server_that_hangs_up_is_asked_again(broker: DevBroker, faults: Faults
     assert time.monotonic() - begin < 1.0 + LATE
 
 
-def test_an_expired_session_fails_writes_in_flight_and_a_new_one_serves(broker: DevBroker, tree: Any, faults: Faults) -> None:
+def test_an_expired_session_is_told_once_and_a_new_one_serves(broker: DevBroker, tree: Any, faults: Faults) -> None:
     tree.create("/mine", ephemeral=True)
     before = tree.session[0]
     assert broker.call("zookeeper", "expire", before)
+    with pytest.raises(SessionExpired):
+        tree.exists("/mine")
     assert tree.exists("/mine") is None
     assert tree.session[0] != before
 

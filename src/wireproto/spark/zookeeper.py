@@ -166,7 +166,7 @@ class TreeReader(DataSourceReader):
         """Go down from the root until there are subtrees enough; the nodes passed on the way make a task of their own."""
         settings = self.settings
         with connect(settings.url, **settings.client) as client:
-            tree = cast("Tree", client.tree())
+            tree = cast("Tree", client.tree()).any_session()
             tree.sync(settings.root)
             try:
                 tree.get(settings.root)
@@ -196,7 +196,7 @@ class TreeReader(DataSourceReader):
         """Yield the nodes as Arrow batches."""
         assert isinstance(partition, Subtree)
         settings = self.settings
-        tree = cast("Tree", worker.client(settings.url, settings.client).tree())
+        tree = cast("Tree", worker.client(settings.url, settings.client).tree()).any_session()
         try:
             reach(tree, settings.root, partition.zxid)
             walked = walk(tree, list(partition.tops), partition.zxid, settings.strict)

@@ -87,12 +87,12 @@ class TreeSink(Sink):
                 raise OptionError(f"Required attribute {name!r} not found: zookeeper-wire writes the columns path and data")
 
     def begin(self, client: Client, task: Task) -> Session | None:
-        return TreeSession(self, cast("Tree", client.tree()), task)
+        return TreeSession(self, cast("Tree", client.tree()).any_session(), task)
 
     def check(self, client: Client, *, stream: bool) -> None:
         """The node above a batch write's markers."""
         if not stream:
-            cast("Tree", client.tree()).ensure(f"{self.settings.markers}/{self.job}")
+            cast("Tree", client.tree()).any_session().ensure(f"{self.settings.markers}/{self.job}")
 
     def commit(self, messages: list[Written | None], batch: int | None) -> None:
         """Delete the markers that nobody will ask for again."""
@@ -110,7 +110,7 @@ class TreeSink(Sink):
             return
         home = f"{self.settings.markers}/{owner}"
         with self.open() as client:
-            tree = cast("Tree", client.tree())
+            tree = cast("Tree", client.tree()).any_session()
             if before is None:
                 if tree.exists(home) is not None:
                     tree.delete(home, recursive=True)

@@ -86,16 +86,16 @@ class ZooKeeperClient(ClientBase[ZooKeeperOptions]):
 
     def admin(self) -> QueueAdmin:
         """Queues as topics."""
-        return QueueAdmin(self._tree)
+        return QueueAdmin(self._tree.any_session())
 
     def producer(self, topic: str, **options: Any) -> QueueProducer:
         """Puts messages into the queue `topic`; see `QueueProducer` for the options."""
         options.setdefault("buffer_memory", self.options.buffer_memory)
-        return _made(QueueProducer, self._tree, self._link, topic, **options)
+        return _made(QueueProducer, self._tree.any_session(), self._link, topic, **options)
 
     def reader(self, topic: str, *, start: Where = EARLIEST, stop: Where | None = None, **options: Any) -> QueueReader:
         """Reads the messages of the queue `topic` in order, without taking them. Raises NoNode when there is no such queue."""
-        return _made(QueueReader, self._tree, topic, start=start, stop=stop, **options)
+        return _made(QueueReader, self._tree.any_session(), topic, start=start, stop=stop, **options)
 
     def queue(self, topic: str, group: str = "", **options: Any) -> QueueWorker:
         """A worker on the queue `topic`. All workers of a queue share it, whatever their group is called."""

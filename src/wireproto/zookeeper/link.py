@@ -11,7 +11,10 @@ sees of a lost connection:
     | a write, in flight      | ConnectionLoss: it may have taken effect (the official client reports the same); nothing is repeated |
     | any, answered with      | (throttled, session moved) is sent again after a pause, within its timeout                         |
     | "not now"               |                                                                                                    |
-    | the session expired     | as above; then a new session is opened, ephemeral nodes and watches of the old one are gone        |
+    | any, and the session    | a write in flight: ConnectionLoss; all else: SessionExpired, be it waiting or about to be repeated.  |
+    |   expired meanwhile     |   Then a new session is opened, ephemeral nodes and watches of the old one are gone                  |
+
+A call belongs to the session of the moment when it was made (`era`); `Within` binds calls to one session, or to whichever there is.
 
 Threads: any thread calls; `_lost`, `_tick` and `_deliver` run in the keeper, `_reconnect` in the client's worker thread. One lock guards
 the session, the table of watches and which connection is the current one; it is never held while waiting.
@@ -56,6 +59,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Watching = tuple[str, str, Callback]
 """How a request's watch is noted when the reply is in: kind, path as the caller knows it, callback."""
+ANY, NOW = -1, -2
+"""Which session a call belongs to, where it is not one by number: whichever there is, or that of the moment when it is made."""
 IF_EXISTS = "exists"
 """Kind of an exists call's watch, which depends on the answer: `DATA` or `EXIST`."""
 
@@ -108,6 +113,7 @@ class Link:
         self.session = session
         self._heads = session.heads
         self.root = root
+        self.era = 0  # how many sessions have ended
         self.watches = WatchTable()
         self.dispatcher = Dispatcher(loop.name or "zookeeper")
         self._loop = loop
@@ -131,19 +137,27 @@ class Link:
 
     # -- calls ------------------------------------------------------------------------------------------------------------
 
-    def call(self, request: Request[T], deadline: float, watching: Watching | None = None) -> T:
-        """Send one request and read its reply; see the module's table for what a lost connection does."""
+    def call(self, request: Request[T], deadline: float, watching: Watching | None = None, within: int = NOW) -> T:
+        """Send one request and read its reply; see the module's table for what a lost connection does.
+
+        Args:
+            within: number of the session that it belongs to (`era`), `NOW` or `ANY`.
+        """
         failures = 0
         heads = self._heads.take
+        if within == NOW:
+            within = self.era
         while True:
-            conn = self._conn or self.connection(deadline)
+            conn = self._conn or self.connection(deadline, within)
+            if within != self.era and within != ANY:  # looked at behind the connection: it is of this session or an earlier one
+                raise self._over(request.path)
             sent, frame = True, None
             try:
                 if watching is None and len(request.body) <= self._max_body:
                     frame = conn.ask(request.code, request.body, deadline)
                 if frame is None:  # a watch to be noted, or the connection takes nothing just now
                     sent = False
-                    waiting = self.submit(request, deadline, watching)
+                    waiting = self.submit(request, deadline, watching, within)
                     sent, conn = True, waiting.conn
                     frame = waiting.result(deadline)
                 if heads(frame) == 0:
@@ -167,11 +181,15 @@ class Link:
             if failures > 1:  # a request that costs a connection each time must not cost them as fast as they can be made
                 pause(self._loop, min(time.monotonic() + retry.DEFAULT.delay(failures), deadline))
 
-    def submit(self, request: Request[Any], deadline: float, watching: Watching | None = None) -> Call:
+    def submit(self, request: Request[Any], deadline: float, watching: Watching | None = None, within: int = NOW) -> Call:
         """Send one request without waiting for the reply; waits for a connection until `deadline` where there is none."""
         self._fits(request)
+        if within == NOW:
+            within = self.era
         while True:
-            conn = self._conn or self.connection(deadline)
+            conn = self._conn or self.connection(deadline, within)
+            if within != self.era and within != ANY:
+                raise self._over(request.path)
             try:
                 return conn.post(request.code, request.body, None if watching is None else self._events, deadline, watching)
             except Disconnected as why:  # nothing was sent
@@ -212,10 +230,11 @@ class Link:
 
     # -- the connection of now --------------------------------------------------------------------------------------------
 
-    def connection(self, deadline: float) -> Connection:
+    def connection(self, deadline: float, within: int = ANY) -> Connection:
         """The current connection, handshake done; waits for one until `deadline`.
 
         Raises:
+            SessionExpired: the session that it is wanted for has ended.
             TimedOut: no server could be reached in time; the text names the last reason.
             AuthError: the ensemble refused the credentials.
         """
@@ -223,6 +242,8 @@ class Link:
             with self._lock:
                 if self._failure is not None:
                     raise self._failure
+                if within not in (self.era, ANY):
+                    raise self._over()
                 if self._conn is not None:
                     return self._conn
                 ready, last = self._ready, self._last_error
@@ -247,6 +268,9 @@ class Link:
                     raise
             else:
                 return
+
+    def _over(self, path: str = "") -> BrokerError:
+        return error(-112, f"{path}: the session ended before this was done" if path else "the session has ended")
 
     @property
     def current(self) -> Connection | None:
@@ -419,8 +443,11 @@ class Link:
 
     def _expired(self, deadline: float) -> None:
         with self._lock:
+            self.era += 1
             self._set_state(State.EXPIRED)
             self.session.forget()
+            ready, self._ready = self._ready, Event(self._loop)
+        ready.set()  # who waits for a connection of the session that has ended is told now
         self._end_watches(KeeperState.EXPIRED, deadline)
 
     def _give_up(self, why: WireprotoError, deadline: float) -> None:
@@ -498,8 +525,31 @@ class Link:
             self.watches.add(kind, path, callback)
 
 
+class Within:
+    """The link as calls see it that belong to one session, whenever they are made, or to whichever there is.
+
+    Args:
+        era: the session's number, or `ANY`.
+    """
+
+    __slots__ = ("_link", "era")
+
+    def __init__(self, link: Link, era: int) -> None:
+        self._link = link
+        self.era = era
+
+    def call(self, request: Request[T], deadline: float, watching: Watching | None = None, within: int = NOW) -> T:
+        return self._link.call(request, deadline, watching, self.era)
+
+    def submit(self, request: Request[Any], deadline: float, watching: Watching | None = None, within: int = NOW) -> Call:
+        return self._link.submit(request, deadline, watching, self.era)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._link, name)
+
+
 def _tell(listener: Callable[[State], Any], state: State) -> Callback:
     return lambda _: listener(state)
 
 
-__all__ = ["CHILD", "DATA", "IF_EXISTS", "ConnectionLoss", "Link", "Watching"]
+__all__ = ["ANY", "CHILD", "DATA", "IF_EXISTS", "NOW", "ConnectionLoss", "Link", "Watching", "Within"]

@@ -19,9 +19,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from .._codec import ColumnsBuilder
-from ..errors import Closed, ConcurrentUse, Revoked, TimedOut
+from ..errors import Closed, ConcurrentUse, Revoked, TimedOut, WireprotoError
 from ..records import Delivery
-from .codes import BadVersion, NodeExists, NoNode
+from .codes import BadVersion, NodeExists, NoNode, SessionExpired
 from .layout import ENTRIES, TAKEN, Entry, by_priority, queue_path
 from .link import ConnectionLoss
 from .multi import Delete, Operation, Set
@@ -38,10 +38,10 @@ STALE = 1.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Claim:
-    """What a delivery holds: the message's name, the session that claimed it, the data version that it had."""
+    """What a delivery holds: the message's name, the tree within the session that claimed it, the data version that it had."""
 
     name: str
-    session: int
+    scope: Tree
     version: int
 
 
@@ -55,7 +55,7 @@ class QueueWorker:
     def __init__(self, tree: Tree, topic: str, group: str) -> None:
         self.topic = topic
         self.group = group
-        self._tree = tree
+        self._tree = tree.any_session()
         path = queue_path(topic)
         self._entries, self._taken = join(path, ENTRIES), join(path, TAKEN)
         self._id = f"{group}/{uuid.uuid4().hex}".encode()
@@ -64,7 +64,7 @@ class QueueWorker:
         self._watch: Watch | None = None
         self._looked = 0.0
         self._claims: dict[str, Claim] = {}
-        self._claiming: tuple[Entry, Call[str], int] | None = None
+        self._claiming: tuple[Entry, Call[str], Tree] | None = None
         self._made: set[str] = set()
         self._closed = False
 
@@ -85,7 +85,10 @@ class QueueWorker:
                         return delivery
                 if (self._watch is None or self._watch.fired) and self._look(max(deadline, time.monotonic() + 0.1)):
                     continue
-                assert self._watch is not None
+                if self._watch is None:  # the queue was deleted meanwhile
+                    if time.monotonic() >= deadline:
+                        return None
+                    continue
                 if self._watch.wait(max(deadline - time.monotonic(), 0.0)) is None:
                     return None
         except TimedOut:
@@ -99,12 +102,11 @@ class QueueWorker:
             return
         self._closed = True
         deadline = time.monotonic() + timeout
-        for name, claim in list(self._claims.items()):
-            if claim.session == self._tree.session[0]:
-                self._drop(name, deadline)
+        for claim in list(self._claims.values()):
+            self._drop(claim.name, claim.scope, deadline)
         self._claims.clear()
         if self._claiming is not None:
-            self._drop(self._claiming[0].name, deadline, only_ours=True)
+            self._drop(self._claiming[0].name, self._claiming[2], deadline, only_ours=True)
 
     def __enter__(self) -> Self:
         return self
@@ -123,8 +125,12 @@ class QueueWorker:
         watch = self._tree.watch()
         entries = self._tree.children_async(self._entries, watch=watch, timeout=deadline - time.monotonic())
         taken = self._tree.children_async(self._taken, watch=watch, timeout=deadline - time.monotonic())
-        names, _ = entries.result(deadline - time.monotonic())
-        claimed, _ = taken.result(deadline - time.monotonic())
+        try:
+            names, _ = entries.result(deadline - time.monotonic())
+            claimed, _ = taken.result(deadline - time.monotonic())
+        except NoNode:
+            self._look_anew()
+            return False
         self._watch, self._looked = watch, time.monotonic()
         held = set(claimed)
         self._candidates.extend(entry for entry in by_priority(names) if entry.name not in held)
@@ -136,11 +142,14 @@ class QueueWorker:
         When time runs out (TimedOut) the claim stays under way and the next call goes on with it: nobody may forget that it is ours.
         """
         if self._claiming is None:
-            claim = join(self._taken, self._candidates[0].name)
-            session = self._tree.session[0]
-            call = self._tree.create_async(claim, self._id, ephemeral=True, timeout=max(deadline - time.monotonic(), 0.0))
-            self._claiming = self._candidates.popleft(), call, session
-        entry, call, session = self._claiming
+            claim, scope = join(self._taken, self._candidates[0].name), self._tree.session_scope()
+            try:
+                call = scope.create_async(claim, self._id, ephemeral=True, timeout=max(deadline - time.monotonic(), 0.0))
+            except SessionExpired:
+                self._look_anew()
+                return None
+            self._claiming = self._candidates.popleft(), call, scope
+        entry, call, scope = self._claiming
         if not call.wait(max(deadline - time.monotonic(), 0.0)):
             raise TimedOut("the claim is not answered yet", topic=self.topic)
         try:
@@ -149,46 +158,55 @@ class QueueWorker:
             self._claiming = None
             return None
         except ConnectionLoss:
-            if not self._ours(join(self._taken, entry.name), deadline):
-                self._claiming = None
-                self._watch = None  # perhaps nobody took it, and then no event will tell
+            if not self._ours(join(self._taken, entry.name), scope, deadline):
+                self._look_anew()
                 return None
-            session = self._tree.session[0]
+        except NoNode:
+            self._look_anew()
+            return None
+        except WireprotoError:
+            self._look_anew()
+            raise
         try:
-            data, stat = self._tree.get(join(self._entries, entry.name), timeout=deadline - time.monotonic())
+            data, stat = scope.get(join(self._entries, entry.name), timeout=deadline - time.monotonic())
         except NoNode:  # finished by its worker between our look and our claim
-            self._drop(entry.name, deadline)
+            self._drop(entry.name, scope, deadline)
             self._claiming = None
             return None
-        self._claiming = None
-        if session != self._tree.session[0]:
+        except SessionExpired:
+            self._look_anew()
             return None
-        made = self._claims[entry.name] = Claim(entry.name, session, stat.version)
+        self._claiming = None
+        made = self._claims[entry.name] = Claim(entry.name, scope, stat.version)
         builder = ColumnsBuilder("sequence")
         builder.append(data, timestamp=stat.ctime, position=entry.sequence)
         record = builder.finish().record(0, self.topic, 0)
         return Delivery(record, stat.version, lambda delivery, ack, timeout: self._end(made, delivery, ack, timeout))
 
+    def _look_anew(self) -> None:
+        """The claim under way has come to nothing, and no event may tell of it: list the queue again, which may have been made anew."""
+        self._claiming = None
+        self._watch = None
+        self._candidates.clear()
+        self._made.clear()
+
     def _end(self, held: Claim, delivery: Delivery, ack: bool, timeout: float) -> None:
         deadline = time.monotonic() + timeout
-        name, version, session = held.name, held.version, held.session
+        name, version, scope = held.name, held.version, held.scope
         if self._claims.get(name) is not held:
-            raise self._revoked(delivery, name)
-        if session != self._tree.session[0]:
-            del self._claims[name]
             raise self._revoked(delivery, name)
         entry, claim = join(self._entries, name), join(self._taken, name)
         work: list[Operation] = [Delete(entry), Delete(claim)] if ack else [Delete(claim), Set(entry, delivery.value, version)]
         uncertain = False
         while True:
             try:
-                self._tree.multi(work, timeout=deadline - time.monotonic())
+                scope.multi(work, timeout=deadline - time.monotonic())
             except ConnectionLoss:
                 uncertain = True
-                self._tree.sync(claim, timeout=deadline - time.monotonic())
-                if session != self._tree.session[0]:
-                    raise self._revoked(delivery, name) from None
                 continue
+            except SessionExpired:  # the claim went with it, and another worker may have the message
+                self._claims.pop(name, None)
+                raise self._revoked(delivery, name) from None
             except (NoNode, BadVersion):
                 self._claims.pop(name, None)
                 if uncertain:
@@ -205,23 +223,22 @@ class QueueWorker:
             position=delivery.position,
         )
 
-    def _ours(self, claim: str, deadline: float) -> bool:
+    def _ours(self, claim: str, scope: Tree, deadline: float) -> bool:
         """Whether a claim whose answer was lost came to be. The server of now may be behind the one that made it."""
         try:
-            self._tree.catch_up(self._taken, timeout=deadline - time.monotonic())
-            data, _ = self._tree.get(claim, timeout=deadline - time.monotonic())
-        except NoNode:
+            scope.catch_up(self._taken, timeout=deadline - time.monotonic())
+            data, _ = scope.get(claim, timeout=deadline - time.monotonic())
+        except (NoNode, SessionExpired):  # with its session it goes by itself
             return False
         return data == self._id
 
-    def _drop(self, name: str, deadline: float, *, only_ours: bool = False) -> None:
-        session = self._tree.session[0]
-        while session == self._tree.session[0]:  # with its session it goes by itself
+    def _drop(self, name: str, scope: Tree, deadline: float, *, only_ours: bool = False) -> None:
+        while True:
             try:
-                if only_ours and not self._ours(join(self._taken, name), deadline):
+                if only_ours and not self._ours(join(self._taken, name), scope, deadline):
                     return
-                self._tree.delete(join(self._taken, name), timeout=deadline - time.monotonic())
-            except NoNode:
+                scope.delete(join(self._taken, name), timeout=deadline - time.monotonic())
+            except (NoNode, SessionExpired):
                 return
             except ConnectionLoss:
                 continue  # asking again tells: left there, it would hide the message as long as the session lives

@@ -6,7 +6,8 @@ absolute, below the chroot of the URL. Thread-safe. Every blocking call takes `t
 event, run in a thread of its own (or a `Watch` to wait for); it survives the loss of a connection.
 
 Raises, everywhere: `NoNode`, `BadVersion`, `NoAuth` … (``wireproto.zookeeper.codes``) with the path as `node`; `ValueUnsupported` for an
-illegal path or a frame beyond the servers' limit; `ConnectionLoss` when a write was in flight on a lost connection; `TimedOut`.
+illegal path or a frame beyond the servers' limit; `ConnectionLoss` when a write was in flight on a lost connection; `SessionExpired` when
+the session in which the call was made ended before the call was done: nothing slips into the next one; `TimedOut`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ..errors import Disconnected, ValueUnsupported
 from . import multi as multi_module
 from . import operations as op
 from .codes import AddWatchMode, NoAuth, NodeExists, NoNode, NotEmpty, NoWatcher, WatcherType
-from .link import CHILD, DATA, IF_EXISTS, ConnectionLoss, Link, Watching
+from .link import ANY, CHILD, DATA, IF_EXISTS, ConnectionLoss, Link, Watching, Within
 from .messages import ACL, AddWatchRequest, CheckWatchesRequest, ClientInfo, ReconfigRequest, RemoveWatchesRequest, Stat, WhoAmIResponse
 from .paths import Chroot, join
 from .paths import parents as parents_of
@@ -35,14 +36,14 @@ REMEMBERED, REMEMBERED_LENGTH = 512, 200
 class Call(Generic[T]):
     """An answer on its way.
 
-    A read whose connection was lost is sent again by `result`; a write raises ConnectionLoss.
+    A read whose connection was lost is sent again by `result`, within its session; a write raises ConnectionLoss.
     """
 
-    __slots__ = ("_finish", "_link", "_request", "_sent", "_watching")
+    __slots__ = ("_era", "_finish", "_link", "_request", "_sent", "_watching")
 
     def __init__(
         self,
-        link: Link,
+        link: Link | Within,
         request: op.Request[Any],
         deadline: float,
         finish: Callable[[Any], T] | None,
@@ -52,7 +53,8 @@ class Call(Generic[T]):
         self._request = request
         self._finish = finish
         self._watching = watching
-        self._sent = link.submit(request, deadline, watching)
+        self._era = link.era
+        self._sent = link.submit(request, deadline, watching, self._era)
 
     @property
     def done(self) -> bool:
@@ -71,7 +73,7 @@ class Call(Generic[T]):
         except Disconnected as why:
             if not self._request.repeats:
                 raise ConnectionLoss(f"{self._request.path}: {why.text}", peer=self._sent.conn.peer) from why
-            value = self._link.call(self._request, deadline, self._watching)
+            value = self._link.call(self._request, deadline, self._watching, self._era)
         return value if self._finish is None else self._finish(value)
 
 
@@ -101,7 +103,7 @@ class Known(dict[str, T]):
 class Tree:
     """The tree of nodes. Made by ``client.tree()``; closing it does nothing, the client holds the session."""
 
-    def __init__(self, link: Link, loop: Any) -> None:
+    def __init__(self, link: Link | Within, loop: Any) -> None:
         self._link = link
         self._loop = loop
         self._root = link.root
@@ -205,15 +207,16 @@ class Tree:
             NodeExists, NoNode (no parent), NoChildrenForEphemerals.
         """
         deadline = monotonic() + timeout
+        link = self.session_scope()._link if parents and self._link.era != ANY else self._link  # one session for all of it
         kind: dict[str, Any] = {"ephemeral": ephemeral, "sequence": sequence, "container": container, "ttl": ttl, "acl": acl}
         request = op.create(self._root.out(path, sequence=sequence), path, data, **kind)
         try:
-            made = self._link.call(request, deadline)
+            made = link.call(request, deadline)
         except NoNode:
             if not parents:
                 raise
             self._ensure((parents_of(path) or ["/"])[-1], acl, deadline)
-            made = self._link.call(request, deadline)
+            made = link.call(request, deadline)
         return self._root.back(made)
 
     def create_async(self, path: str, data: bytes | None = b"", *, timeout: float = 30.0, **kind: Any) -> Call[str]:
@@ -330,6 +333,22 @@ class Tree:
         self._link.listen(listener)
 
     # -- session ----------------------------------------------------------------------------------------------------------
+
+    def session_scope(self) -> Tree:
+        """This tree for the session of now: once that has ended, every call raises SessionExpired, whenever it is made.
+
+        For what only holds as long as an ephemeral node does: a call made in between, after a `ConnectionLoss` say, cannot be the first
+        one of the next session.
+        """
+        return Tree(Within(self._bare, self._link.era if self._link.era != ANY else self._bare.era), self._loop)
+
+    def any_session(self) -> Tree:
+        """This tree for whichever session there is: a call that waits for a connection goes into the next session when this one ends."""
+        return Tree(Within(self._bare, ANY), self._loop)
+
+    @property
+    def _bare(self) -> Link:
+        return self._link if isinstance(self._link, Link) else self._link._link
 
     @property
     def state(self) -> State:
