@@ -101,7 +101,7 @@ def test_a_step_that_had_less_than_all_of_it_goes_on(clone: Path) -> None:
 
 
 def test_a_step_is_ended_as_by_ctrl_c() -> None:
-    code = "import time\nprint('begun', flush=True)\ntry: time.sleep(600)\nexcept KeyboardInterrupt: print('interrupted')"
+    code = "import time\ntry: print('begun', flush=True); time.sleep(600)\nexcept KeyboardInterrupt: print('interrupted')"
     child = spawn([sys.executable, "-c", code], start_new_session=True, stdout=subprocess.PIPE)
     assert child.stdout is not None
     with child.stdout:
