@@ -26,7 +26,6 @@ class Features:
         consumer, queue, tree: the roles there are.
         nearest: role without support to the one that the error must name.
         repeats_after_crash: whether a record acknowledged or in flight when the broker crashed may come twice (never: be lost).
-        keeps_partial_commit: whether a commit inside a batch resumes exactly there (else from the batch's begin: repeats, loses nothing).
         shares_one_partition: whether two queue consumers of one group can both work on a single partition.
         shares_exactly: whether a message goes to one queue consumer alone also while members come and go (else it may come to two then).
         releases_at_once: whether a released delivery is handed out again within seconds.
@@ -53,7 +52,6 @@ class Features:
     tree: bool
     nearest: dict[str, str]
     repeats_after_crash: bool
-    keeps_partial_commit: bool = True
     shares_one_partition: bool = True
     shares_exactly: bool = True
     releases_at_once: bool = True

@@ -6,6 +6,7 @@ encodes again and comes back the same, its columns export and are valid Arrow.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import struct
@@ -299,7 +300,8 @@ def check_stored(label: Label, data: bytes) -> None:
         return
     columns, _ = decode_rocketmq(data, topic="T", partition=0, check_crc=False, limit=LIMIT, on_corrupt="skip")
     hold(columns)
-    decode_rocketmq([data[: len(data) // 2], data[len(data) // 2 :]], topic="T", partition=0, limit=LIMIT, on_corrupt="skip")
+    with contextlib.suppress(WireprotoError):  # cut in the middle, so that it is refused even when whole
+        decode_rocketmq([data[: len(data) // 2], data[len(data) // 2 :]], topic="T", partition=0, limit=LIMIT, on_corrupt="skip")
     for start in (0, 6):  # what is plain is read in one go; with facts, each message by itself: it must come to the same
         outcomes: list[object] = []
         for facts in (False, True):

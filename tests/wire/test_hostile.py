@@ -1,7 +1,7 @@
 """Hostile bytes: each message of the four protocols in every version, cut at every byte, changed thousands of ways, with lengths that lie.
 
 A typed error or a value: never another exception, and never memory beyond a small multiple of the input. The same checks run for as long as
-one likes under the sanitizers: `make fuzz`.
+one likes under the sanitizers: `make fuzz`, which has its share of `make test`, too.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import random
-import re
 import subprocess
 import sys
 import tracemalloc
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+import chance
 from fuzz.mutate import Mutator
 from fuzz.samples import filled, proto_messages, schema_messages
 from fuzz.targets import TARGETS
@@ -27,7 +27,7 @@ from wireproto.errors import Malformed, ProtocolError, Truncated, WireprotoError
 from wireproto.message import message_class
 
 CORPUS = Path(__file__).parents[1] / "fuzz" / "corpus"
-INPUTS = {"kafka-messages": 150_000, "pulsar-messages": 20_000, "zookeeper-messages": 60_000}
+INPUTS = {"kafka-messages": 40_000, "pulsar-messages": 5_000, "zookeeper-messages": 20_000}
 
 
 @pytest.mark.parametrize("protocol", ["kafka", "zookeeper"])
@@ -76,11 +76,11 @@ def test_a_prefix_of_a_bare_protobuf_is_truncated_unless_it_is_a_message_itself(
 @pytest.mark.parametrize("name", sorted(TARGETS))
 def test_changed_inputs_give_a_typed_error_or_a_value(name: str, tmp_path: Path) -> None:
     target = TARGETS[name]
-    mutator = Mutator(tmp_path / "memory", seed=5)
+    mutator = Mutator(tmp_path / "memory", chance.seed())
     for label, data in target.corpus():
         mutator.add(label, data)
     decoded = 0
-    runs = INPUTS.get(name, 40_000)
+    runs = INPUTS.get(name, 10_000)
     for _ in range(runs):
         label, data = mutator.input()
         with contextlib.suppress(WireprotoError):
@@ -130,7 +130,6 @@ def test_lengths_and_counts_that_lie_take_no_memory(protocol: str) -> None:
     """The largest numbers are put over every place of a message, in every version."""
     rng = random.Random(3)
     lies = [b"\x7f\xff\xff\xff", b"\x00\xff\xff\xff", b"\x7f\xff", b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\x7f"]
-    worst = 0.0
     for _, version, cls, data in schema_messages(protocol, seed=22):
         cls.decode(data, version)
         for at in rng.sample(range(len(data)), min(len(data), 6)):
@@ -138,8 +137,6 @@ def test_lengths_and_counts_that_lie_take_no_memory(protocol: str) -> None:
             bad = data[:at] + lie + data[at + len(lie) :]
             peak = peak_of(cls.decode, bad, version)
             assert peak <= MULTIPLE * len(bad) + ROOM, (cls.__name__, version, at, peak, len(bad))
-            worst = max(worst, peak / (len(bad) + ROOM))
-    assert worst < MULTIPLE
 
 
 @pytest.mark.usefixtures("traced")
@@ -224,22 +221,25 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 
 @pytest.mark.parametrize(
-    ("message", "version", "text"),
+    ("message", "version", "text", "refused"),
     [
-        ("MetadataRequest", 9, "82800002740000000000"),  # a count as an overlong varint
-        ("ApiVersionsRequest", 3, "0161016200"),  # canonical
-        ("ApiVersionsRequest", 3, "01610162026401616501"),
-        ("MetadataRequest", 1, "0000000100017400"),  # left-over byte
-        ("ApiVersionsRequest", 3, "01010202000100"),  # unknown tags out of order
+        ("ApiVersionsRequest", 3, "0261026200", ""),  # canonical
+        ("ApiVersionsRequest", 3, "02610262026401616501aa", ""),  # with tags that no schema has
+        ("ApiVersionsRequest", 3, "01010202000100", ""),  # such tags out of order
+        ("MetadataRequest", 9, "82800002740000000000", ""),  # a count as an overlong varint
+        ("MetadataRequest", 9, "0202740001000000", ""),  # canonical
+        ("MetadataRequest", 9, "020274000100000000", "1 bytes left over"),
+        ("MetadataRequest", 1, "0000000100017400", "1 bytes left over"),
+        ("MetadataRequest", 9, "020000010000", "null where this version has none"),
     ],
 )
-def test_what_is_written_otherwise_comes_back_as_it_was_or_is_refused(message: str, version: int, text: str) -> None:
+def test_what_is_written_otherwise_comes_back_as_it_was_or_is_refused(message: str, version: int, text: str, refused: str) -> None:
     data = bytes.fromhex(text)
-    try:
-        fields = wire.decode("kafka", message, version, data)
-    except ProtocolError:
-        return
-    assert wire.encode("kafka", message, version, fields) == data
+    if refused:
+        with pytest.raises(Malformed, match=refused):
+            wire.decode("kafka", message, version, data)
+    else:
+        assert wire.encode("kafka", message, version, wire.decode("kafka", message, version, data)) == data
 
 
 def test_a_default_on_the_wire_and_tags_out_of_order_are_kept() -> None:
@@ -269,4 +269,12 @@ def test_samples_are_what_they_claim() -> None:
     rng = random.Random(1)
     sizes = [len(filled(message_class("kafka", "FetchResponse"), 12, rng).encode(12)) for _ in range(20)]
     assert max(sizes) > 100
-    assert not re.search("Error", "".join(TARGETS))
+    for name, target in TARGETS.items():  # what is whole passes its check to the end; Pulsar's frames that hold no entry are refused
+        refused = 0
+        entries = list(target.corpus())
+        for label, data in entries:
+            try:
+                target.check(label, data)
+            except WireprotoError:
+                refused += 1
+        assert refused == 0 < len(entries) or (name == "pulsar-entries" and 3 * refused < len(entries)), name

@@ -120,9 +120,20 @@ def test_inner_batches() -> None:
     columns, following = decode(stored(30, BATCH, "INNER_BASE\x0130\x02INNER_NUM\x012", flags=0xC0))
     assert (columns.positions(), columns.values(), columns.keys(), following) == ([30, 31], [b"b1", b"b22"], [b"k", b"k2"], 32)
     assert decode(stored(30, BATCH, "INNER_BASE\x0130", flags=0xC0), start=31)[0].positions() == [31]
-    for bad, props in ((BATCH[:-1], ""), (BATCH, "INNER_BASE\x01x")):
+    far = ("x", str(1 << 63), str((1 << 63) - 2), "-1")
+    for bad, props in ((BATCH[:-1], ""), *((BATCH, f"INNER_BASE\x01{base}") for base in far)):
         with pytest.raises(Malformed):
             decode(stored(30, bad, props, flags=0xC0))
+
+
+@pytest.mark.parametrize("facts", [False, True])
+def test_an_offset_that_nothing_can_follow_is_refused(facts: bool) -> None:
+    """There is no next offset; what was told for one was negative, or forgot the message."""
+    last = struct.pack(">q", (1 << 63) - 1)
+    whole = stored(30, b"x")
+    assert decode(whole, facts=facts)[1] == 31
+    with pytest.raises(Malformed, match="nothing can follow"):
+        decode(whole[:20] + last + whole[28:], facts=facts)
 
 
 def test_reserved_names_are_the_adapters() -> None:

@@ -10,7 +10,7 @@
 #
 # Properties: rocketmq_properties.pyx. May assume: nothing of the bytes. Must not: hand out a part.
 
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t
 from libc.string cimport memchr, memcmp, memset
 
 from wireproto.errors import ChecksumMismatch, DecompressionError, Malformed, Truncated, ValueUnsupported
@@ -104,8 +104,8 @@ cdef bint read_stored(Stored *m, const uint8_t *p, const uint8_t *end) noexcept 
     if size != end - p:
         return False
     m.properties, m.properties_size = p, size
-    m.why = "a negative queue offset"
-    return m.offset >= 0
+    m.why = "a negative queue offset, or one that nothing can follow"
+    return 0 <= m.offset < INT64_MAX
 
 
 cdef int push_rocket(Table *t, Source *s, int64_t offset, int64_t born, const uint8_t *body, int64_t body_size, int64_t slack,
@@ -328,8 +328,10 @@ cdef int64_t read_body(Table *t, Stored *m, const uint8_t *end, int64_t start, i
     if base.data != NULL:
         try:
             offset = int(base.data[:base.size])
-        except ValueError:
-            raise Malformed("INNER_BASE is no number") from None
+        except (ValueError, OverflowError):
+            raise Malformed("INNER_BASE is no number of 64 bits") from None
+        if offset < 0 or offset > INT64_MAX - size:      # a message of the batch takes more than a byte
+            raise Malformed("INNER_BASE is no queue offset")
     code = walk_batch_body(t, body, body + size, offset, m.born, start, &last)
     if code == BATCH_BAD:
         raise Malformed("an inner batch is broken")
