@@ -62,7 +62,10 @@ def test_pulsar_keeps_records_over_a_crash(broker: Pulsar) -> None:
     client.close()
 
 
-@pytest.mark.parametrize("broker", ["rocketmq-4.9.7", "rocketmq-5.5.0", "rocketmq-5.5.0-binary"], indirect=True)
+LINES = ["rocketmq-4.9.7", "rocketmq-5.5.0", pytest.param("rocketmq-5.5.0-binary", marks=pytest.mark.soak)]
+
+
+@pytest.mark.parametrize("broker", LINES, indirect=True)
 def test_rocketmq_keeps_records_over_a_crash(broker: RocketMQ) -> None:
     pom = f"rocketmq-{broker.version}"
     java.run(pom, "RocketJudge", "create", broker.name_server, "Kept", "1", f"127.0.0.1:{broker.broker_ports[0]}")
