@@ -21,7 +21,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .._codec import KafkaRoom
-from ..errors import BrokerError, ConnectError, Disconnected, OptionError, RoleUnsupported, TimedOut, TransportError, WireprotoError
+from ..errors import (
+    AuthError,
+    BrokerError,
+    ConnectError,
+    Disconnected,
+    OptionError,
+    RoleUnsupported,
+    TimedOut,
+    TransportError,
+    WireprotoError,
+)
 from ..net.runtime import ClientBase
 from ..position import EARLIEST, Where
 from . import wire
@@ -67,6 +77,7 @@ class KafkaClient(ClientBase[KafkaOptions]):
         self.addresses = tuple(addresses)
         self.cluster = Cluster()
         self._lock = threading.Lock()
+        self._known = False
         self.send_buffer = SendBuffer(self.loop, options.buffer_memory)
         self.fetch_room = KafkaRoom()
         self.fetch_room.bound(options.fetch_memory)
@@ -74,8 +85,17 @@ class KafkaClient(ClientBase[KafkaOptions]):
         self._roles: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def handshake(self, conn: Connection, deadline: float) -> None:
-        """Agree on versions and authenticate."""
-        handshake(conn, deadline, self.options)
+        """Agree on versions and authenticate.
+
+        A broker that hangs up in the middle of that is a matter of credentials only until they have worked once.
+        """
+        try:
+            handshake(conn, deadline, self.options)
+        except Disconnected as why:
+            if self._known or not conn.frames_read or self.options.mechanism is None:
+                raise
+            raise AuthError(why.text, peer=why.peer) from why
+        self._known = True
 
     def close(self, timeout: float = 30.0) -> None:
         """Close the roles, which flush and leave their groups, then all connections."""

@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING
 
 from .._version import __version__
-from ..errors import AuthError, ConnectError, Disconnected, OptionError, ProtocolError
+from ..errors import ConnectError, Disconnected, OptionError, ProtocolError
 from . import wire
 from .codes import error
 from .messages import ApiVersionsRequest, SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeRequest, SaslHandshakeResponse
@@ -34,7 +34,8 @@ def handshake(conn: Connection, deadline: float, options: KafkaOptions) -> None:
     """Make a fresh connection ready for requests; `conn.context` is then an `Agreed`.
 
     Raises:
-        ConnectError: what answers does not speak Kafka. AuthError: credentials missing or refused. TimedOut, Disconnected.
+        ConnectError: what answers does not speak Kafka. AuthError: credentials refused, or missing. TimedOut, Disconnected: also where the
+        broker hangs up instead of answering to credentials, which old ones do to refuse them, and all when they go down.
     """
     agreed = wire.Agreed(_NOTHING_KNOWN, options.client_id.encode())
     conn.context = agreed
@@ -82,7 +83,7 @@ def authenticate(conn: Connection, name: str, mechanism: Mechanism, deadline: fl
             if mechanism.done:
                 break
     except Disconnected as why:
-        raise AuthError(
+        raise Disconnected(
             f"the broker closed the connection during {name}: wrong credentials, or no SASL on this listener", peer=conn.peer
         ) from why
     if answer.session_lifetime_ms:

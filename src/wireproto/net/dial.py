@@ -45,7 +45,7 @@ def dial(
         address: host and port, as advertised; `address_map` rewrites it first. TLS checks the name before the rewriting.
         deadline: `time.monotonic()` value.
     Raises:
-        ConnectError, TlsError, TimedOut, with the peer.
+        ConnectError, TlsError, TimedOut, with the peer. Disconnected: the peer hung up during the TLS handshake.
     """
     target = translate(address, address_map)
     peer = peer_name(address) + ("" if target == address else f" (by way of {peer_name(target)})")

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from wireproto._net import Connection, Loop
-from wireproto.errors import ConnectError, Disconnected, FrameTooLarge, TimedOut, WireprotoError
+from wireproto.errors import ConnectError, Disconnected, FrameTooLarge, TimedOut, TlsError, WireprotoError
 from wireproto.url import Address
 
 from . import debug, dial, retry
@@ -48,14 +48,24 @@ class ClientBase(Generic[Options]):
         self.loop = Loop(name or options.client_id, options.fetch_memory)
         debug.attach(self.loop)
         self._tls = options.tls_options()
+        self._tls_worked = False
         self._context = self._tls.make_context() if self._tls is not None else None
         self.pool = Pool(self.loop, self.dial, self._shake)
 
     def dial(self, address: Address, deadline: float) -> Connection:
-        """Open a connection without the protocol's handshake; keeps `deadline` and `connect_timeout`, whichever is sooner."""
+        """Open a connection without the protocol's handshake; keeps `deadline` and `connect_timeout`, whichever is sooner.
+
+        A peer that hangs up in the middle of TLS is a matter of configuration (TlsError) only until it has worked once.
+        """
         self.loop.check()
         deadline = min(deadline, time.monotonic() + self.options.connect_timeout)
-        stream = dial.dial(address, deadline, address_map=self.options.address_map, tls=self._tls, context=self._context)
+        try:
+            stream = dial.dial(address, deadline, address_map=self.options.address_map, tls=self._tls, context=self._context)
+        except Disconnected as error:
+            if self._tls_worked:
+                raise
+            raise TlsError(error.text, peer=error.peer) from error  # it has never worked: more likely the wrong port than a bad moment
+        self._tls_worked = self._tls is not None
         try:
             return self.loop.open(stream, dial.peer_name(address), self.framing, self.frame_cap)
         except BaseException:

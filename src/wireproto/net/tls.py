@@ -97,6 +97,7 @@ def wrap(sock: socket.socket, host: str, options: TlsOptions, deadline: float, c
         context: one made from `options` before, to share its session cache and parsed files.
     Raises:
         TlsError: one line that says what was wrong, naming a peer that does not speak TLS. TimedOut.
+        Disconnected: the peer hung up, which servers and balancers also do that go down or have nobody behind them just then.
     """
     if context is None:
         context = options.make_context()
@@ -114,7 +115,7 @@ def wrap(sock: socket.socket, host: str, options: TlsOptions, deadline: float, c
                 _send(sock, bio_out.read(), deadline)
                 data = _receive(sock, deadline)
                 if not data:
-                    raise TlsError("the peer closed the connection during the TLS handshake: is this a port without TLS?") from None
+                    raise Disconnected("the peer closed the connection during the TLS handshake: is this a port without TLS?") from None
                 first = first or data[:16]
                 bio_in.write(data)
     except ssl.SSLCertVerificationError as error:
@@ -124,8 +125,8 @@ def wrap(sock: socket.socket, host: str, options: TlsOptions, deadline: float, c
             other = describe_first_bytes(first)
             raise TlsError("the peer does not speak TLS on this port" + (f": {other}" if other else "")) from error
         raise TlsError(f"the TLS handshake failed: {error.reason or error}") from error
-    except (ConnectionError, Disconnected):
-        raise TlsError("the peer dropped the connection during the TLS handshake: is this a port without TLS?") from None
+    except ConnectionError:
+        raise Disconnected("the peer dropped the connection during the TLS handshake: is this a port without TLS?") from None
 
 
 def _wait(sock: socket.socket, events: int, deadline: float) -> None:

@@ -1,0 +1,178 @@
+"""A peer that hangs up in the middle of TLS or SASL, as balancers and brokers do that go down: once it has worked it is asked again, and no
+record, read or call fails of it. What is refused is refused at once."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import certificates
+import wireproto
+from certificates import Certificates
+from patience import LATE
+from wireproto import LATEST
+from wireproto.devbroker import DevBroker
+from wireproto.errors import AuthError, TlsError
+from wireproto.kafka.codes import SaslAuthenticationFailed
+
+SOON = 20.0
+USERS = {"alice": "secret"}
+_numbers = itertools.count()
+
+
+class Gate:
+    """A balancer: passes bytes on to a port, or closes what it accepted.
+
+    Attributes:
+        closing: so many more connections are closed at once. closed: how many were.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._to = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._open: list[socket.socket] = []
+        self.closing = self.closed = 0
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                if self.closing:
+                    self.closing -= 1
+                    self.closed += 1
+                    client.close()
+                    continue
+                server = socket.create_connection(("127.0.0.1", self._to))
+                self._open += [client, server]
+                for pair in ((client, server), (server, client)):
+                    threading.Thread(target=self._pass, args=pair, daemon=True).start()
+
+    @staticmethod
+    def _pass(source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                sink.sendall(data)
+        for sock in (source, sink):
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        for sock in (self._listener, *self._open):
+            sock.close()
+
+
+@pytest.fixture(scope="module")
+def certs(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return certificates.make(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+def broker() -> Iterator[DevBroker]:
+    with DevBroker(["kafka"]) as made:
+        made.call("kafka", "let_in", USERS)
+        yield made
+        made.faults("kafka").clear()
+
+
+@pytest.fixture
+def secure(certs: Certificates) -> Iterator[tuple[DevBroker, Gate]]:
+    """A broker with TLS, behind a gate."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certs.server, certs.server_key)
+    with DevBroker(["kafka"], host="127.0.0.1", tls=context) as made:
+        gate = Gate(int(made.address("kafka").rpartition(":")[2]))
+        yield made, gate
+        gate.close()
+
+
+def everything(client: Any, disturb: Any) -> None:
+    """Send, read, be a member and ask, each right after a disturbance of all connections."""
+    name = f"hangups-{next(_numbers)}"
+    client.admin().create_topic(name)
+    with client.producer(name) as producer, client.reader(name) as reader, client.consumer(name, "g", heartbeat_interval=0.1) as member:
+        assert producer.send(b"one").position(SOON).offset == 0
+        for role in (reader, member):
+            assert role.poll(SOON).values() == [b"one"]
+        disturb()
+        assert producer.send(b"two").position(SOON).offset == 1
+        disturb()
+        assert reader.poll(SOON).values() == [b"two"]
+        disturb()
+        assert member.poll(SOON).values() == [b"two"]
+        member.commit(timeout=SOON)
+        disturb()
+        assert name in client.admin().list_topics(timeout=SOON)
+        assert sum(place.offset for place in client.admin().positions(name, LATEST, timeout=SOON).values()) == 2
+
+
+def test_a_broker_that_hangs_up_in_the_middle_of_sasl_is_asked_again(broker: DevBroker) -> None:
+    orders: list[Any] = []
+
+    def disturb() -> None:
+        orders.append(broker.faults("kafka").disconnect("SaslAuthenticate", times=2))
+        orders.append(broker.faults("kafka").disconnect("SaslHandshake", times=1))
+        broker.kick("kafka")
+
+    with wireproto.connect(broker.url("kafka"), user="alice", password="secret", timeout=SOON) as client:
+        everything(client, disturb)
+    assert [order.times for order in orders[:2]] == [0, 0]
+
+
+def test_a_balancer_that_accepts_and_closes_is_asked_again_under_tls(secure: tuple[DevBroker, Gate], certs: Certificates) -> None:
+    broker, gate = secure
+
+    def disturb() -> None:
+        gate.closing = 3
+        broker.kick("kafka")
+
+    way = {broker.address("kafka"): gate.address}
+    with wireproto.connect(broker.url("kafka"), timeout=SOON, tls_ca_file=certs.ca, address_map=way) as client:
+        everything(client, disturb)
+    assert gate.closed >= 9
+
+
+def test_what_never_worked_is_told_at_once(broker: DevBroker, secure: tuple[DevBroker, Gate], certs: Certificates) -> None:
+    began = time.monotonic()
+    broker.faults("kafka").disconnect("SaslAuthenticate", times=-1)
+    with (
+        wireproto.connect(broker.url("kafka"), user="alice", password="secret") as client,
+        pytest.raises(AuthError, match="closed the connection during PLAIN"),
+    ):
+        client.admin().list_topics()
+    behind, gate = secure
+    gate.closing = 1 << 30
+    with (
+        wireproto.connect(behind.url("kafka"), tls_ca_file=certs.ca, address_map={behind.address("kafka"): gate.address}) as client,
+        pytest.raises(TlsError, match="is this a port without TLS"),
+    ):
+        client.admin().list_topics()
+    assert time.monotonic() - began < 1.0 + LATE
+
+
+def test_a_password_that_is_refused_is_final_also_after_it_has_worked(broker: DevBroker) -> None:
+    with wireproto.connect(broker.url("kafka"), user="alice", password="secret", timeout=SOON) as client:
+        client.admin().create_topic("refused")
+        with client.producer("refused", delivery_timeout=60.0) as producer:
+            producer.send(b"one").position(SOON)
+            broker.call("kafka", "let_in", {"alice": "another"})
+            broker.kick("kafka")
+            began = time.monotonic()
+            with pytest.raises(SaslAuthenticationFailed):
+                producer.send(b"two").position(SOON)
+            with pytest.raises(SaslAuthenticationFailed):
+                client.admin().list_topics(timeout=SOON)
+            assert time.monotonic() - began < 3.0 + LATE
+            with pytest.raises(SaslAuthenticationFailed):
+                producer.flush(SOON)
