@@ -1,0 +1,247 @@
+"""How a Pulsar client finds brokers and introduces itself, against scripted ones; and the budget of bytes that wait for a broker."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import wireproto
+from patience import LATE
+from pulsar_server import Link, PulsarServer
+from wireproto._net import Loop
+from wireproto.errors import AuthError, BufferFull, ConnectError, Malformed, OptionError, TimedOut, TransportError
+from wireproto.pulsar import PulsarApi_pb2 as api
+from wireproto.pulsar.budget import Budget
+from wireproto.pulsar.codes import ServiceNotReady, TopicNotFound
+from wireproto.pulsar.connection import DEFAULT_MAX_MESSAGE_SIZE
+
+T = "persistent://public/default/t"
+Answers = dict[str, Callable[[Link, Any], Any]]
+
+
+def connected(**fields: Any) -> api.CommandConnected:
+    return api.CommandConnected(**{"server_version": "Pulsar 9", "protocol_version": 20, "max_message_size": 1 << 20} | fields)
+
+
+def closed_port() -> int:
+    with socket.socket() as made:
+        made.bind(("127.0.0.1", 0))
+        port: int = made.getsockname()[1]
+        return port
+
+
+# introduction
+
+
+def test_we_say_who_we_are_and_what_we_can() -> None:
+    with PulsarServer() as server, wireproto.connect(server.url, client_id="flights"):
+        [said] = server.commands("connect")
+    assert said.client_version == "flights"
+    assert said.protocol_version >= 19
+    assert said.auth_method_name == "none"
+    assert not said.auth_data
+    assert not said.proxy_to_broker_url
+    flags = {field.name for field, value in said.feature_flags.ListFields() if value}
+    assert flags == {
+        "supports_auth_refresh",
+        "supports_broker_entry_metadata",
+        "supports_partial_producer",
+        "supports_get_partitioned_metadata_without_auto_creation",
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "method", "data"),
+    [
+        ({"token": "t0"}, "token", b"t0"),
+        ({"user": "u", "password": "p"}, "basic", b"u:p"),
+        ({}, "none", b""),
+    ],
+)
+def test_how_we_authenticate_goes_by_what_is_given(options: dict[str, Any], method: str, data: bytes) -> None:
+    with PulsarServer() as server, wireproto.connect(server.url, **options):
+        [said] = server.commands("connect")
+    assert (said.auth_method_name, said.auth_data) == (method, data)
+
+
+def test_a_user_needs_a_password() -> None:
+    with PulsarServer() as server, pytest.raises(OptionError, match="user without password"):
+        wireproto.connect(server.url, user="u")
+
+
+def test_what_the_broker_told_of_itself_is_kept() -> None:
+    flags = api.FeatureFlags(supports_partial_producer=True, supports_auth_refresh=False)
+    answers: Answers = {"connect": lambda link, ask: connected(feature_flags=flags)}
+    with PulsarServer(**answers) as server, wireproto.connect(server.url) as client:
+        info = client.broker_info()
+        assert (info.server_version, info.protocol_version, info.max_message_size) == ("Pulsar 9", 20, 1 << 20)
+        assert info.flags == {"supports_partial_producer"}
+    answers = {"connect": lambda link, ask: connected(max_message_size=0)}
+    with PulsarServer(**answers) as server, wireproto.connect(server.url) as client:
+        assert client.broker_info().max_message_size == DEFAULT_MAX_MESSAGE_SIZE
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "text"),
+    [
+        (lambda link, ask: api.CommandSuccess(request_id=2**64 - 1), ConnectError, "answered CONNECT with CommandSuccess"),
+        (lambda link, ask: link.close(), ConnectError, "no Pulsar broker answers there|dropped the connection"),
+        (lambda link, ask: api.CommandError(request_id=2**64 - 1, error="AuthenticationError", message="no"), AuthError, "no"),
+        (lambda link, ask: None, TimedOut, "answer"),
+    ],
+)
+def test_what_is_no_welcome(answer: Any, kind: Any, text: str) -> None:
+    with PulsarServer(connect=answer) as server, pytest.raises(kind, match=text):
+        wireproto.connect(server.url, timeout=0.5)
+
+
+def test_a_challenge_later_is_answered_with_fresh_credentials() -> None:
+    tokens = iter(["first", "second"])
+    with PulsarServer() as server, wireproto.connect(server.url, token=lambda: next(tokens)):
+        server.links[0].send(api.CommandAuthChallenge(challenge=api.AuthData(auth_method_name="token", auth_data=b"")))
+        with server.came:
+            assert server.came.wait_for(lambda: server.count("authResponse"), 10.0)
+        [said] = server.commands("authResponse")
+    assert (said.response.auth_method_name, said.response.auth_data) == ("token", b"second")
+
+
+def test_a_challenge_that_cannot_be_answered_ends_the_connection() -> None:
+    given = ["first"]
+    with PulsarServer() as server, wireproto.connect(server.url, token=lambda: given.pop()) as client:
+        [conn] = client.loop.connections
+        lost: list[str] = []
+        done = threading.Event()
+        conn.on_lost(lambda why: (lost.append(str(why)), done.set()))
+        server.links[0].send(api.CommandAuthChallenge(challenge=api.AuthData(auth_method_name="token", auth_data=b"")))
+        assert done.wait(10.0)
+        assert conn.closed
+        assert "no fresh credentials for the broker's AUTH_CHALLENGE: IndexError" in lost[0]
+
+
+# look-up
+
+
+def test_a_service_address_that_does_not_answer_is_passed_over_and_stays_behind() -> None:
+    with PulsarServer() as server:
+        url = f"pulsar://127.0.0.1:{closed_port()},127.0.0.1:{server.port}"
+        with wireproto.connect(url, connect_timeout=0.5) as client:
+            deadline = time.monotonic() + 10.0
+            first, _ = client.lookup.service(deadline)
+            assert first == ("127.0.0.1", server.port)
+            assert client.lookup._service[0] == first, "the last that worked comes first"
+
+
+def test_when_no_service_address_answers_the_last_failure_is_told() -> None:
+    ports = [closed_port(), closed_port()]
+    began = time.monotonic()
+    with pytest.raises(TransportError):
+        wireproto.connect(f"pulsar://127.0.0.1:{ports[0]},127.0.0.1:{ports[1]}", timeout=2.0)
+    assert time.monotonic() - began < 2.0 + LATE
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_partitions_are_asked_for_with_or_without_making_the_topic(create: bool) -> None:
+    with PulsarServer() as server, wireproto.connect(server.url) as client:
+        assert client.names("t", time.monotonic() + 5.0, create=create) == [(-1, T)]
+        [asked] = server.commands("partitionMetadata")
+        assert asked.topic == T
+        assert asked.metadata_auto_creation_enabled is create
+        assert client.names("t-partition-3", time.monotonic() + 5.0) == [(-1, f"{T}-partition-3")]
+        assert server.count("partitionMetadata") == 1, "a partition has none"
+
+
+def test_the_partitions_of_a_topic_have_numbers() -> None:
+    answers: Answers = {
+        "partitionMetadata": lambda link, ask: api.CommandPartitionedTopicMetadataResponse(
+            request_id=ask.request_id, partitions=2, response="Success"
+        )
+    }
+    with PulsarServer(**answers) as server, wireproto.connect(server.url) as client:
+        assert client.names("t", time.monotonic() + 5.0) == [(0, f"{T}-partition-0"), (1, f"{T}-partition-1")]
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "text"),
+    [
+        ({"response": "Failed", "error": "ServiceNotReady", "message": "busy"}, ServiceNotReady, "busy"),
+        ({"response": "Failed", "error": "TopicNotFound", "message": "none"}, TopicNotFound, "none"),
+        ({"brokerServiceUrl": ""}, ServiceNotReady, "no plain address"),
+        ({"brokerServiceUrl": "what?"}, Malformed, "broker URL 'what"),
+    ],
+)
+def test_a_look_up_without_a_broker(fields: dict[str, Any], kind: Any, text: str) -> None:
+    answers: Answers = {"lookupTopic": lambda link, ask: link.server.here(ask, **fields)}
+    with PulsarServer(**answers) as server, wireproto.connect(server.url) as client, pytest.raises(kind, match=text):
+        client.lookup.broker(T, time.monotonic() + 5.0)
+
+
+def test_the_listener_that_is_asked_for() -> None:
+    for options, name in (({"listener": "inside"}, "inside"), ({}, "")):
+        with PulsarServer() as server, wireproto.connect(server.url, **options) as client:
+            client.lookup.broker(T, time.monotonic() + 5.0)
+            [asked] = server.commands("lookupTopic")
+            assert (asked.topic, asked.advertised_listener_name, asked.authoritative) == (T, name, False)
+
+
+def test_topics_of_a_namespace_are_named_once() -> None:
+    answers: Answers = {
+        "getTopicsOfNamespace": lambda link, ask: api.CommandGetTopicsOfNamespaceResponse(
+            request_id=ask.request_id, topics=[f"{T}-partition-1", f"{T}-partition-0", "persistent://public/default/a"]
+        )
+    }
+    with PulsarServer(**answers) as server, wireproto.connect(server.url) as client:
+        assert client.lookup.topics("public/default", time.monotonic() + 5.0) == ["persistent://public/default/a", T]
+        [asked] = server.commands("getTopicsOfNamespace")
+        assert (asked.namespace, asked.mode) == ("public/default", api.CommandGetTopicsOfNamespace.ALL)
+
+
+# the budget
+
+
+@pytest.fixture
+def loop() -> Any:
+    made = Loop("budget")
+    yield made
+    made.close()
+
+
+def test_one_that_is_larger_than_the_budget_goes_alone(loop: Any) -> None:
+    budget = Budget(loop, 10)
+    assert budget.try_take(50)
+    assert not budget.try_take(1)
+    budget.give(50)
+    assert budget.used == 0
+    assert budget.try_take(4)
+    assert budget.try_take(6), "up to the limit"
+    assert not budget.try_take(1)
+    with pytest.raises(BufferFull, match="no room for 1 bytes: 10 of 10 wait"):
+        budget.take(1, time.monotonic() + 0.05)
+    budget.give(10)
+    assert budget.try_take(10), "who gave up waiting holds nothing"
+
+
+def test_who_waits_first_is_served_first_and_nobody_passes(loop: Any) -> None:
+    budget = Budget(loop, 10)
+    budget.take(10, time.monotonic() + 5.0)
+    served: list[int] = []
+    threads = []
+    for size in (8, 2):
+        thread = threading.Thread(target=lambda size=size: (budget.take(size, time.monotonic() + 20.0), served.append(size)))  # type: ignore[misc]
+        thread.start()
+        threads.append(thread)
+        limit = time.monotonic() + 10.0
+        while len(budget._waiting) < len(threads):
+            assert time.monotonic() < limit
+    budget.give(4)
+    assert not budget.try_take(1), "nobody passes who waits"
+    assert served == []
+    budget.give(6)
+    for thread in threads:
+        thread.join(10.0)
+    assert sorted(served) == [2, 8]
+    assert budget.used == 10
