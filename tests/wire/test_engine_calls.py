@@ -287,6 +287,23 @@ def test_a_timer_runs_in_time_whether_idle_or_reading(loop: Loop, conn: Connecti
     assert quickest(ring) < 0.12
 
 
+def test_a_timer_that_is_set_while_the_keeper_goes_to_sleep_runs_in_time(loop: Loop) -> None:
+    """By the thread that the keeper's last deed has woken, while another one reads and would not be done for long."""
+    done = Event(loop)
+    rounds = 0
+
+    def again() -> None:
+        nonlocal rounds
+        rounds += 1
+        if rounds < 500:
+            loop.call_at(time.monotonic() + 0.0001, loop.background, again)
+        else:
+            done.set(None)
+
+    loop.background(again)
+    done.wait(soon())
+
+
 def test_a_cancelled_timer_does_not_run(loop: Loop) -> None:
     rung: list[int] = []
     event = Event(loop)

@@ -523,11 +523,11 @@ cdef class Loop:
         cdef double timer = self.next_timer()
         cdef int rc
         self.keeper = KEEPER_DEEP if until == FOREVER else KEEPER_PARKED
+        self.keeper_until = timer                 # before the GIL goes: whoever sets a sooner timer from here on kicks
         with nogil:
             while True:
                 self.keeper_seen = self.leads
-                self.keeper_until = timer if timer < until else until
-                rc = PyThread_acquire_lock_timed(self.park, microseconds(self.keeper_until - now()), 0)
+                rc = PyThread_acquire_lock_timed(self.park, microseconds((timer if timer < until else until) - now()), 0)
                 if rc == LOCK_ACQUIRED or until == FOREVER or timer <= until or self.keeper_seen == self.leads or self.corks:
                     break
                 until = now() + KEEPER_X
