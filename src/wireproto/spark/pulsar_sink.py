@@ -1,9 +1,12 @@
 """Pulsar's sink: a micro-batch that Spark runs again is stored once.
 
 How. Each task writes each partition of a topic as the producer ``<query>-<task>``; row i of a micro-batch has the sequence id
-``batch << 40 | i`` there. A broker that de-duplicates drops what it has under that name already. It looks at a stored batch's first id
-alone, so batches must be cut at the same places whenever the same rows come again: by row number, every `batchRows` rows of a partition,
-never by time, by room in a buffer or by how Spark cut its Arrow batches; one too large for the broker is cut where its rows say.
+``batch << 40 | i`` there. A broker's ids have 63 bits: from micro-batch 2^23 on the producer's name counts how often that many are over
+(``<query>-<task>-g1`` …), and the ids begin at 0 again. Before that, names and ids are those of all versions, so that the last micro-batch
+of an old checkpoint is known again. A broker that de-duplicates drops what it has under that name already. It looks at a stored batch's
+first id alone, so batches must be cut at the same places whenever the same rows come again: by row number, every `batchRows` rows of a
+partition, never by time, by room in a buffer or by how Spark cut its Arrow batches; one too large for the broker is cut where its rows
+say.
 
 What must stay the same until a micro-batch is committed: its rows, their order, the number of tasks (a source's minPartitions, the plan),
 the target's partitions and batchRows. The broker forgets a producer some hours after its last connection
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
 ROWS = 1000
 LARGEST = 4 << 20  # bytes of a stored batch; brokers take 5 MB by default
 SHIFT = 40  # bits of a row's number within a task's part of a micro-batch
+GENERATION = 1 << 63 - SHIFT  # micro-batches whose ids go into the 63 bits that brokers compare
 ENABLED = "Enabled"
 REMEDY = (
     "have the broker do it (pulsar-admin namespaces set-deduplication --enable, or brokerDeduplicationEnabled=true), "
@@ -105,8 +109,9 @@ class PulsarSession(TopicSession):
 
     def __init__(self, sink: PulsarSink, client: Client, task: Task) -> None:
         super().__init__(sink, client)
-        self.name = f"{sink.settings.prefix}-{task.query or sink.job}-{task.partition}"
-        self.first = (task.batch or 0) << SHIFT
+        generation, number = divmod(task.batch or 0, GENERATION)
+        self.name = f"{sink.settings.prefix}-{task.query or sink.job}-{task.partition}" + (f"-g{generation}" if generation else "")
+        self.first = number << SHIFT
         self.exact = task.query is not None and not sink.settings.at_least_once
         self.held: dict[tuple[str, int], list[Columns]] = {}
 

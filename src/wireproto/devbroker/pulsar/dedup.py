@@ -4,6 +4,7 @@
     remembered     the last sequence id that a stored entry of the name holds (a batch: its highest)
     a chunk        only a message's last one is judged: all of them carry the message's own sequence id
     a repetition   is answered like the first time, with the message id -1:-1
+    ids            have a sign: one of 2^63 or more lies before all others, and counts as stored
 
 What it is: one topic's names and numbers, which the entries themselves tell when a topic is opened again.
 """
@@ -12,6 +13,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+
+from ...pulsar.frames import signed
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +33,8 @@ class Origin:
 
 def origin_of(metadata: Any) -> Origin:
     """What an entry's MessageMetadata says."""
-    sequence = metadata.sequence_id
-    highest = max(sequence, metadata.highest_sequence_id)
+    sequence = signed(metadata.sequence_id)
+    highest = max(sequence, signed(metadata.highest_sequence_id))
     partial = metadata.HasField("chunk_id") and metadata.chunk_id != metadata.num_chunks_from_msg - 1
     return Origin(metadata.producer_name, sequence, highest, partial)
 
