@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from itertools import pairwise
 from typing import Any
 
+import pytest
+
 import wireproto
 from pulsar_server import Link, PulsarServer
+from wireproto.errors import TimedOut
 from wireproto.pulsar import PulsarApi_pb2 as api
+from wireproto.pulsar.codes import ProducerBlockedQuotaExceededException, ProducerFenced, TopicNotFound, TopicTerminatedError
 
 
 def opened(link: Link, ask: Any) -> Any:
@@ -38,3 +43,115 @@ def test_a_producer_that_is_refused_tries_again_less_and_less_often() -> None:
     pauses = [later - earlier for earlier, later in pairwise(tries)]
     assert pauses[0] >= 0.05
     assert pauses[-1] >= 0.5
+
+
+PASSING = [
+    *(
+        "UnknownError",
+        "MetadataError",
+        "PersistenceError",
+        "AuthenticationError",
+        "AuthorizationError",
+        "ServiceNotReady",
+        "TooManyRequests",
+    ),
+    *("TooManyRequests", "ProducerBlockedQuotaExceededError", "ProducerBusy", "NotAllowedError", "IncompatibleSchema", "InvalidTopicName"),
+]
+
+
+def refused_lookup(ask: Any, code: str) -> Any:
+    return api.CommandLookupTopicResponse(request_id=ask.request_id, response="Failed", error=code, message="not now")
+
+
+@pytest.mark.parametrize("step", ["lookupTopic", "producer"])
+@pytest.mark.parametrize("code", PASSING)
+def test_a_producer_that_was_open_outlives_a_refusal(code: str, step: str) -> None:
+    """Whatever it is called: three times refused, then taken back."""
+
+    def answer(link: Link, ask: Any) -> Any:
+        if not 2 <= link.server.count(step) <= 4:
+            return opened(link, ask) if step == "producer" else link.server.here(ask)
+        return refusal(ask, code) if step == "producer" else refused_lookup(ask, code)
+
+    with PulsarServer(**{step: answer}) as server, wireproto.connect(server.url) as client:
+        with client.producer("t", batching=False) as out:
+            assert out.send(b"a").position(20.0) is not None
+            server.links[-1].close()
+            while server.count(step) < 3:  # taken while it is away
+                kept = out.send(b"b")
+                server.wait(step, server.count(step) + 1)
+            assert kept.position(20.0) is not None
+            assert out.send(b"c").position(20.0) is not None
+        assert server.count(step) == 5
+
+
+def test_a_producer_fails_what_waits_at_a_full_quota_and_goes_on_when_it_is_free() -> None:
+    free = threading.Event()
+
+    def producer(link: Link, ask: Any) -> Any:
+        full = link.server.count("producer") > 1 and not free.is_set()
+        return refusal(ask, "ProducerBlockedQuotaExceededException", "the backlog is full") if full else opened(link, ask)
+
+    with PulsarServer(producer=producer) as server, wireproto.connect(server.url) as client, client.producer("t") as out:
+        out.send(b"a").position(20.0)
+        server.links[-1].close()
+        for _ in range(2):
+            with pytest.raises(ProducerBlockedQuotaExceededException, match="the backlog is full"):
+                out.send(b"refused").position(20.0)
+        free.set()
+        server.wait("producer", server.count("producer") + 1)
+        assert out.send(b"b").position(20.0) is not None
+        with pytest.raises(ProducerBlockedQuotaExceededException):
+            out.flush(20.0)
+        assert client.budget.used <= client.send_credit
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [("TopicTerminatedError", TopicTerminatedError), ("ProducerFenced", ProducerFenced), ("TopicNotFound", TopicNotFound)]
+)
+def test_what_ends_a_producer_ends_it_when_it_comes_back_too(code: str, kind: type[Exception]) -> None:
+    def producer(link: Link, ask: Any) -> Any:
+        return opened(link, ask) if link.server.count("producer") == 1 else refusal(ask, code)
+
+    with PulsarServer(producer=producer) as server, wireproto.connect(server.url) as client:
+        out = client.producer("t", batching=False)
+        out.send(b"a").position(20.0)
+        server.answers["send"] = lambda link, sent: link.close()
+        with pytest.raises(kind):
+            out.send(b"b").position(20.0)
+        with pytest.raises(kind):
+            out.send(b"c")
+        with pytest.raises(kind):
+            out.close()
+        assert server.count("producer") == 2
+
+
+def test_credentials_that_cannot_be_had_just_now_do_not_end_a_producer() -> None:
+    """They are the user's code, which may raise anything."""
+    tokens: list[str] = ["one", "two", "", "", "three", "four"]  # two connections; then two attempts without one
+
+    def token() -> str:
+        found = tokens.pop(0)
+        if not found:
+            raise RuntimeError("the vault is sealed")
+        return found
+
+    with PulsarServer() as server, wireproto.connect(server.url, token=token) as client, client.producer("t") as out:
+        out.send(b"a").position(20.0)
+        server.links[-1].close()
+        assert out.send(b"b").position(20.0) is not None
+        assert tokens == ["four"]
+
+
+def test_what_is_in_a_producer_s_way_is_told_when_time_is_over() -> None:
+    def producer(link: Link, ask: Any) -> Any:
+        return opened(link, ask) if link.server.count("producer") == 1 else refusal(ask, "AuthorizationError", "not your topic")
+
+    with PulsarServer(producer=producer) as server, wireproto.connect(server.url, delivery_timeout=1.0) as client:
+        out = client.producer("t")
+        out.send(b"a").position(20.0)
+        server.links[-1].close()
+        with pytest.raises(TimedOut, match="not your topic"):
+            out.send(b"b").position(20.0)
+        with pytest.raises(TimedOut):
+            out.close()

@@ -28,10 +28,18 @@ from typing import TYPE_CHECKING, Any
 
 from wireproto._codec import BatchReceipt, Columns, PulsarBatchBuilder, crc32c
 from wireproto._net import Connection, Event, Mailbox, Push, Timer, producer_channel
-from wireproto.errors import BufferFull, Closed, Disconnected, TimedOut, TransportError, ValueUnsupported, WireprotoError
+from wireproto.errors import BufferFull, Closed, Disconnected, Forked, TimedOut, ValueUnsupported, WireprotoError
 
 from . import PulsarApi_pb2 as api
-from .codes import ChecksumError, NotAllowedError, ProducerBusy, ServiceNotReady, TopicTerminatedError, error_of
+from .codes import (
+    ChecksumError,
+    NotAllowedError,
+    ProducerBlockedQuotaExceededException,
+    ServiceNotReady,
+    TopicNotFound,
+    TopicTerminatedError,
+    error_of,
+)
 from .connection import FRAME_PADDING, BrokerInfo, ask
 from .frames import command_name, decode, encode, signed
 from .receipts import Entry
@@ -42,6 +50,8 @@ if TYPE_CHECKING:
 
 RETRY_FIRST, RETRY_MOST = 0.1, 10.0
 """Seconds between attempts to open the producer again."""
+FINAL = (TopicTerminatedError, TopicNotFound, Closed, Forked)
+"""What ends a producer that was open; other refusals are met with another attempt."""
 RECORD_OVERHEAD = 64
 """Bytes that a record is counted with in the send buffer beside its key, value and headers."""
 ROOM_RETRY = 0.005
@@ -175,17 +185,24 @@ class PartitionProducer:
             self._loop.background(self._reopen)
 
     def _reopen(self) -> None:
-        """One attempt to come back; the next follows after a pause. Worker thread."""
+        """One attempt to come back; the next follows after a pause, whatever stood in its way: what is refused now may be taken later, and
+        what waits has its delivery timeout. Worker thread.
+
+        Final are the end of the topic, of this producer's name and of the client. A full quota that refuses producers fails what waits.
+        """
         with self._lock:
             if self._ready or self._failed is not None:
                 return
         try:
             self._attach(time.monotonic() + self._options.operation_timeout)
-        except WireprotoError as why:
-            if why.fenced or not (why.retriable or isinstance(why, (TransportError, ProducerBusy))):
+        except Exception as why:  # looking up, dialling and registering; credentials are the user's code
+            if isinstance(why, FINAL) or (isinstance(why, WireprotoError) and why.fenced):
                 self._fail(why)
                 return
             with self._lock:
+                self._trouble = why
+                if isinstance(why, ProducerBlockedQuotaExceededException):
+                    self._fail_pending(why)
                 pause = self._pause()
             self._reopen_in(pause)
 
@@ -442,12 +459,16 @@ class PartitionProducer:
             if self._open is not None:
                 entry, self._open = self._open, None
                 self._settle(entry, None, error)
-            while self._pending:
-                self._settle(self._pending.popleft(), None, error)
-            self._unsent.clear()
+            self._fail_pending(error)
             for timer in (self._linger, self._expiry):
                 if timer is not None:
                     timer.cancel()
+
+    def _fail_pending(self, error: WireprotoError) -> None:
+        """Everything that is closed and not acknowledged fails. Lock held."""
+        while self._pending:
+            self._settle(self._pending.popleft(), None, error)
+        self._unsent.clear()
 
     # -- ends ---------------------------------------------------------------------------------------------------
 
