@@ -16,7 +16,7 @@ from wireproto._codec import Columns, kafka_batches, kafka_partition
 from wireproto.devbroker import DevBroker, Faults
 from wireproto.devbroker.recording import Recording
 from wireproto.errors import TimedOut
-from wireproto.kafka.codes import UnknownTopicOrPartition
+from wireproto.kafka.codes import InvalidRecord, UnknownTopicOrPartition
 
 SOON = 20.0
 BACK_OFF = 0.1
@@ -190,7 +190,7 @@ def test_who_looks_for_a_topic_makes_none(client: Any, topic: str, seen: Recordi
 def test_a_producer_that_the_broker_does_not_know_starts_over(
     client: Any, topic: str, faults: Faults, seen: Recording, code: int
 ) -> None:
-    """Under another identity, from sequence 0 on; each record lands once, in order."""
+    """In the next epoch of its id, which fences what is still under way, from sequence 0 on; each record lands once, in order."""
     with client.producer(topic) as producer:
         for number in range(4):
             if number == 2:
@@ -200,10 +200,37 @@ def test_a_producer_that_the_broker_does_not_know_starts_over(
     assert [sequence for _, _, sequence, _ in sent] == [0, 1, 2, 0, 1]
     assert len({identity[:2] for identity in sent[:3]}) == 1
     assert len({identity[:2] for identity in sent[3:]}) == 1
-    assert sent[0][:2] != sent[3][:2]
+    assert sent[3][:2] == (sent[0][0], sent[0][1] + 1)
+    assert len(seen.requests("InitProducerId")) == 1
     with client.reader(topic, stop=LATEST, partitions=[0]) as reader:
         landed = [record.value for batch in reader for record in batch if record.headers]
     assert landed == [b"0", b"1", b"2", b"3"]
+
+
+def test_what_was_held_up_on_the_way_does_not_land_again_when_it_comes_late(
+    client: Any, topic: str, faults: Faults, seen: Recording
+) -> None:
+    """Two batches on a path that stalls. Sent again, the first is refused for good, and the second starts over behind the hole; then the
+    path delivers what it held."""
+    with client.producer(topic, linger=0.0, request_timeout=0.1) as producer:
+        for _ in range(2):
+            producer.send(b"before", partition=0).position(SOON)
+        faults.delay("Produce", 2.5)
+        faults.error("Produce", InvalidRecord.code)
+        hole, again = producer.send(b"hole", partition=0), producer.send(b"again", partition=0)
+        with pytest.raises(InvalidRecord):
+            hole.position(SOON)
+        place = again.position(SOON).offset
+        assert producer.send(b"behind", partition=0).position(SOON).offset == place + 1
+        deadline = time.monotonic() + SOON
+        while len(seen.replies("Produce")) < len(seen.requests("Produce")):
+            assert time.monotonic() < deadline, "the path does not deliver"
+            client.pause(0.05)
+        with pytest.raises(InvalidRecord):
+            producer.flush(SOON)
+    with client.reader(topic, stop=LATEST, partitions=[0]) as reader:
+        values = [value for batch in reader for value in batch.values()]
+    assert values[-4:] == [b"before", b"before", b"again", b"behind"]
 
 
 def test_a_record_whose_answers_were_lost_may_still_be_in_the_log_and_says_so(client: Any, topic: str, faults: Faults) -> None:

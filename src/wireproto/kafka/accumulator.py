@@ -10,7 +10,9 @@ How a batch is written exactly once. Each partition writes under an identity (pr
 at the first sending and stay with the batch for every later one, so that a broker which has it already recognises it. A partition
 starts again under a new identity, with new numbers for all that is left, in one case only: the broker says that the *oldest*
 unanswered batch
-does not follow what it has (OUT_OF_ORDER_SEQUENCE_NUMBER and its kin). Then neither this batch nor any after it is in the log.
+does not follow what it has (OUT_OF_ORDER_SEQUENCE_NUMBER and its kin). Then neither this batch nor any after it is in the log. The new
+identity is the next epoch of the same producer id (`Identity.raised`), not another id: once its first batch is stored, the broker refuses
+whatever of the old epoch was held up on the way and comes late, which would be there twice else.
     - After a refusal the partition sends nothing until all that flies has come back; then it goes on from the oldest.
     - Until the first batch of an identity is acknowledged only one flies: a broker takes any number from a producer it does not know.
     - No batch flies that is five or more behind the oldest unanswered one: brokers recognise a producer's last five batches, so that one
@@ -31,16 +33,22 @@ from typing import Any
 from .._codec import KafkaOpenBatch
 
 MAX_SEQUENCE = 0x7FFFFFFF
+LAST_EPOCH = 0x7FFE
+"""Java's clients, too, leave the one above alone: brokers take it for a producer that was fenced."""
 WINDOW = 5
 _FOREVER = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A producer id and epoch, from InitProducerId."""
+    """A producer id and epoch: from InitProducerId, or raised since."""
 
     producer_id: int
     epoch: int
+
+    def raised(self) -> Identity | None:
+        """The next epoch, which needs nobody's leave; None when they are used up and a new id must be asked for."""
+        return Identity(self.producer_id, self.epoch + 1) if self.epoch < LAST_EPOCH else None
 
 
 NOBODY = Identity(-1, -1)

@@ -10,7 +10,7 @@ sending is one thread's at a time (`_pump`).
     answer                                              the batch
     0                                                   is done
     no answer, or a retriable code                      is sent again in its place, with its numbers
-    OUT_OF_ORDER_SEQUENCE_NUMBER and kin                the same; when it is the oldest, the partition gets a new producer id first
+    OUT_OF_ORDER_SEQUENCE_NUMBER and kin                the same; if it is the oldest, the partition begins anew in the next epoch
     any other code, or delivery_timeout                 fails, and its receipts with it
 
 Locks: `_lock` guards the accumulator and is held for moments; nothing is called under it that could wait.
@@ -516,7 +516,7 @@ class KafkaProducer(KafkaIntake):
             self._trouble = why
             given_up = self._batches.out_of_order(batch, time.monotonic())
             if given_up is not None and self._identity == given_up:
-                self._identity = None
+                self._identity = given_up.raised()
 
     def _refuse(self, batches: list[Outgoing], why: WireprotoError) -> None:
         for batch in batches:
