@@ -12,7 +12,9 @@ from conformance.features import CARRIED
 from conformance.helpers import records, values, write
 from conformance.seats import Seat
 from wireproto import LATEST
+from wireproto.devbroker.recording import Recording
 from wireproto.errors import OptionError, ValueUnsupported
+from wireproto.pulsar.PulsarApi_pb2 import CompressionType, MessageMetadata
 
 ALL_BYTES = bytes(range(256))
 
@@ -157,14 +159,36 @@ def test_partition_is_chosen_by_number_and_by_key(seat: Seat, client: Any, fresh
 
 @pytest.mark.only("kafka", "pulsar")
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd", "zlib"])
-def test_each_codec(seat: Seat, dial: Any, fresh: Any, codec: str) -> None:
+def test_each_codec(seat: Seat, dial: Any, fresh: Any, fault_proxy: Any, codec: str) -> None:
+    """What was sent comes back, and was packed on its way to the broker by this codec and no other."""
     if codec == {"kafka": "zlib", "pulsar": "gzip"}[seat.protocol]:
         pytest.skip(f"{seat.protocol} has no {codec}")
     topic = fresh()
-    client = dial(compression=codec)
+    seen = fault_proxy.record(seat.protocol)
+    url, options = seat.through(fault_proxy)
+    client = dial(url, compression=codec, **options)
     sent = [b"a text that compresses well, number %d" % number for number in range(2000)]
     write(client, topic, sent)
     assert values(client, topic) == sent
+    packed = {"kafka": kafka_codecs, "pulsar": pulsar_codecs}[seat.protocol](seen)
+    assert packed, "nothing was sent"
+    assert set(packed) == {codec}
+
+
+def kafka_codecs(seen: Recording) -> list[str]:
+    """Of each batch that was sent: the lowest bits of its attributes."""
+    names = ("none", "gzip", "snappy", "lz4", "zstd")
+    parts = [part for request in seen.requests("Produce") for topic in request.message.topic_data for part in topic.partition_data]
+    return [names[int.from_bytes(bytes(part.records)[21:23], "big") & 7] for part in parts]
+
+
+def pulsar_codecs(seen: Recording) -> list[str]:
+    """Of each entry that was sent: a field of its metadata, behind magic and CRC."""
+    found = []
+    for request in seen.requests("send"):
+        size = int.from_bytes(request.rest[6:10], "big")
+        found.append(CompressionType.Name(MessageMetadata.FromString(request.rest[10 : 10 + size]).compression).lower())
+    return found
 
 
 def test_chosen_columns_only(seat: Seat, client: Any, topic: str) -> None:
