@@ -32,7 +32,7 @@ CATALOGUE: dict[str, Callable[[], Broker]] = {
     "rocketmq-5.5.0": lambda: RocketMQ("5.5.0"),
     "rocketmq-5.5.0-binary": lambda: RocketMQ("5.5.0", binary=True),
     "rocketmq-5.5.0-secure": lambda: RocketMQ("5.5.0", acl=True, tls=True),
-    "rocketmq-5.5.0-cluster": lambda: RocketMQ("5.5.0", nodes=2),
+    "rocketmq-5.5.0-cluster": lambda: RocketMQ("5.5.0", nodes=2, settings={"useServerSideResetOffset": "true"}),  # as out of the box
     "zookeeper-3.9.5": lambda: ZooKeeper("3.9.5"),
     "zookeeper-3.9.5-ensemble": lambda: ZooKeeper("3.9.5", nodes=3),
     "zookeeper-3.9.5-sasl": lambda: ZooKeeper("3.9.5", sasl=True),

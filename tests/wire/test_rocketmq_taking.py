@@ -20,7 +20,11 @@ from wireproto.position import LATEST, LogOffset
 from wireproto.rocketmq import fastjson
 from wireproto.rocketmq.client import RocketClient
 from wireproto.rocketmq.fetch import AGAIN
-from wireproto.rocketmq.messages import GetAllTopicListFromNameserverRequest, UpdateAndCreateTopicRequest
+from wireproto.rocketmq.messages import (
+    GetAllTopicListFromNameserverRequest,
+    InvokeBrokerToResetOffsetRequest,
+    UpdateAndCreateTopicRequest,
+)
 
 _numbers = itertools.count()
 HARDLY = 0.9
@@ -445,3 +449,79 @@ def test_members_that_begin_at_the_end_together_begin_no_queue_at_its_first_reco
 
     until(more)
     assert sorted(found) == [b"%d" % n for n in range(100, 112)]
+
+
+# resets ---------------------------------------------------------------------------------------------------------------------------
+
+
+def reset(client: RocketClient, topic: str, group: str, offset: int) -> None:
+    request = InvokeBrokerToResetOffsetRequest(topic=topic, group=group, timestamp=0, is_force=True, queue_id=0, offset=offset)
+    client.request(request, to=(topic, 0))
+
+
+@pytest.mark.parametrize(("handed", "goal"), [(32, 590), (32, 600), (600, 10), (600, 0), (600, 600), (64, 31)])
+def test_a_reset_that_the_broker_keeps_is_obeyed_whichever_pull_hears_of_it(
+    client: RocketClient, topic: str, seen: Recording, handed: int, goal: int
+) -> None:
+    """Back and forth, with a backlog fetched ahead and at the end of the queue."""
+    group = f"g-{topic}"
+    put(client, topic, 600)
+    with client.consumer(topic, group, pull_suspend=1.0, batch_bytes=1) as consumer:
+        drained(consumer, handed)
+        reset(client, topic, group, goal)
+        found: list[int] = []
+
+        def told() -> bool:
+            batch = consumer.poll(0.1)
+            found.extend(int(value) for value in (batch.values() if batch is not None else []))
+            return any(commit.message.commit_offset == goal for commit in seen.requests("UpdateConsumerOffset"))
+
+        until(told)
+        put(client, topic, 1, 600)
+        found += [int(value) for value in drained(consumer, 1)]
+        until(lambda: (found.extend(int(value) for value in getattr(consumer.poll(0.1), "values", list)()), found[-1] == 600)[1])
+        fresh = found[len(found) - (601 - goal) :]
+        assert fresh == list(range(goal, 601))
+        consumer.commit()
+        assert client.admin().group_positions(group, topic)[topic, 0].offset == 601
+
+
+def test_positions_from_before_a_reset_do_not_undo_it(client: RocketClient, topic: str, seen: Recording) -> None:
+    group = f"g-{topic}"
+    put(client, topic, 40)
+    with client.consumer(topic, group, pull_suspend=1.0, batch_bytes=1) as consumer:
+        drained(consumer, 40)
+        reset(client, topic, group, 5)
+        until(lambda: (consumer.commit({(topic, 0): LogOffset(topic, 0, 40)}), consumer.poll(0.1) is not None)[1])
+        assert client.admin().group_positions(group, topic)[topic, 0].offset == 5
+
+
+def test_a_worker_s_messages_from_before_a_reset_are_revoked(client: RocketClient, topic: str) -> None:
+    group = f"g-{topic}"
+    put(client, topic, 4)
+    with client.queue(topic, group, pull_suspend=1.0) as worker:
+        for _ in range(3):
+            delivery = worker.receive(30.0)
+            assert delivery is not None
+            delivery.ack()
+        old = worker.receive(30.0)
+        reset(client, topic, group, 1)
+        again: list[Any] = []
+        until(lambda: (again.append(worker.receive(0.2)), again[-1] is not None)[1])
+        assert again[-1].record.value == b"1"
+        assert old is not None
+        with pytest.raises(Revoked):
+            old.ack()
+        again[-1].ack()
+        assert client.admin().group_positions(group, topic)[topic, 0].offset == 2
+
+
+def test_a_reader_is_not_led_by_what_a_group_is_told(client: RocketClient, topic: str) -> None:
+    put(client, topic, 40)
+    with client.reader(topic, group=f"g-{topic}", batch_bytes=1, pull_suspend=1.0, stop={(topic, 0): LogOffset(topic, 0, 45)}) as reader:
+        drained(reader, 32)
+        reset(client, topic, f"g-{topic}", 0)
+        put(client, topic, 5, 40)
+        found = drained(reader, 5)
+        until(lambda: (found.extend(getattr(reader.poll(0.1), "values", list)()), reader.done)[1])
+        assert found == [b"%d" % n for n in range(32, 45)]

@@ -66,7 +66,7 @@ class Sharing:
             if topic not in optional:
                 client.route(topic, deadline)
         self.member = Member(client, options, group, self.topics, self._wake, self._standing, optional)
-        self.fetcher = Fetcher(client, options, group=group, purpose=self.member.id, facts=facts)
+        self.fetcher = Fetcher(client, options, group=group, purpose=self.member.id, facts=facts, on_reset=self._reset)
         try:
             self.member.join(deadline)
             if isinstance(start, Latest):
@@ -91,6 +91,11 @@ class Sharing:
         fetcher = getattr(self, "fetcher", None)
         if fetcher is not None:
             fetcher.wake()
+
+    def _reset(self, key: TopicPartition, offset: int) -> None:
+        """A broker has told a pull that an administrator set the group there: commits count again, so that one is made before all others."""
+        self.set_back.add(key)
+        self.uncommitted[key] = offset
 
     def rebalance(self, deadline: float) -> frozenset[TopicPartition]:
         """Take and give up queues as the lists say now; the ones given up."""

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from wireproto._codec import RepeatedCommand, Slice, decode_rocketmq, rocket_pull_reply
+from wireproto._codec import RemotingCommand, RepeatedCommand, Slice, decode_rocketmq, rocket_pull_reply
 from wireproto._net import Call, Mailbox
 from wireproto.errors import TimedOut, TransportError, WireprotoError
 from wireproto.net.errand import Errand
@@ -46,6 +47,8 @@ Key = tuple[str, int]
 Found: TypeAlias = "tuple[int, int, int, int, Slice]"
 """A pull's reply: code, next offset, the queue's first offset and its end, stored messages."""
 WAKE = object()
+RESET = "OFFSET_RESET"
+"""Remark by which a broker tells a group's pull, once and whichever comes next, that an administrator has set the group back or forth."""
 
 
 @dataclass(slots=True, eq=False)
@@ -98,14 +101,23 @@ class Fetcher:
     group: whom the pulls are counted for.
     purpose: which connections they use.
     facts: whether the batches' columns tell what only brokers and queue consumers care about.
+    on_reset: called in `poll` with a queue and the place where its broker was told to set the group; reading goes on from there, and `poll`
+        returns. None: what is told to the group does not matter here.
     """
 
     def __init__(
-        self, client: RocketClient, options: RocketOptions, *, group: str, purpose: str, facts: bool = False
+        self,
+        client: RocketClient,
+        options: RocketOptions,
+        *,
+        group: str,
+        purpose: str,
+        facts: bool = False,
+        on_reset: Callable[[Key, int], object] | None = None,
     ) -> None:
         self._client = client
         self._options = options
-        self._group, self._purpose, self._facts = group, purpose, facts
+        self._group, self._purpose, self._facts, self._on_reset = group, purpose, facts, on_reset
         self._box = Mailbox(client.loop, limit=options.fetch_memory // 2)
         self._errand = Errand(client.loop, options.request_timeout)
         self._held: dict[Key, Fetching] = {}
@@ -269,10 +281,15 @@ class Fetcher:
         context: tuple[Fetching, int, int] = call.context
         item, generation, offset = context
         pulls = item.pulls
-        if self._held.get(item.key) is not item or pulls.generation != generation:
+        if self._held.get(item.key) is not item:
             return
         frame = call.frame
         found = rocket_pull_reply(frame) if frame is not None else None
+        if found is not None and found[0] == PullOffsetMoved.code and RemotingCommand.decode(frame).remark == RESET:
+            self._reset(item, offset, found[1], pulls.generation == generation)
+            return
+        if pulls.generation != generation:
+            return
         if found is None:
             try:
                 found = self._look(call, item)
@@ -301,6 +318,18 @@ class Fetcher:
         fields = PullMessageResponse.from_ext(reply.ext)
         return reply.code, fields.next_begin_offset, fields.min_offset, fields.max_offset, Slice(reply.body)
 
+    def _reset(self, item: Fetching, offset: int, following: int, current: bool) -> None:
+        """An administrator has set the group: also if the pull is an old one by now, or stood at the queue's end. It is not told again."""
+        if self._on_reset is None:
+            if current:
+                item.pulls.failed(offset)
+            return
+        item.lenient = item.caught_up = item.unseen = False
+        item.failures = 0
+        item.pulls.seek(following)
+        self._on_reset(item.key, following)
+        self.wake()
+
     def _moved(self, item: Fetching, offset: int, following: int, low: int, high: int) -> None:
         """No such offset. At the very end (5.x says it there too) that is no news; else records are gone, or the group was reset.
 
@@ -321,7 +350,7 @@ class Fetcher:
         item.caught_up = False
         inside = low <= offset < high
         choice = "earliest" if item.lenient else self._options.on_moved
-        if inside:  # the broker was told to set this group back or forth
+        if inside:  # by a broker that does not tell a reset by its remark
             pulls.seek(following)
         elif choice == "error":
             pulls.failed(offset)

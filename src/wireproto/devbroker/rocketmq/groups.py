@@ -27,11 +27,21 @@ class Groups:
         self.consumers: dict[str, dict[str, Any]] = {}  # group: its consumer data of the last heartbeat
         self.offsets: dict[str, dict[str, int]] = side.store.facts.setdefault("offsets", {})  # topic@group: queue: offset
         self.locks: dict[tuple[str, str, int], tuple[str, float]] = {}
+        self.resets: dict[tuple[str, int], int] = {}  # by topic@group and queue: told with the next pull's answer
         self.old = False  # see `RocketMQSide.answer_as_old`
 
     def commit(self, group: str, topic: str, queue: int, offset: int) -> None:
         """Keep a group's offset."""
         self.offsets.setdefault(f"{topic}@{group}", {})[str(queue)] = offset
+
+    def reset(self, group: str, topic: str, queue: int, offset: int) -> None:
+        """Set a group back or forth, as 5.x brokers do by default: nobody is called, and nothing else is committed until a pull has told it."""
+        self.commit(group, topic, queue, offset)
+        self.resets[f"{topic}@{group}", queue] = offset
+
+    def take_reset(self, group: str, topic: str, queue: int) -> int | None:
+        """For a pull: where it must go on instead; told once."""
+        return self.resets.pop((f"{topic}@{group}", queue), None)
 
     def subscription(self, group: str, topic: str) -> str | None:
         """The expression that a group subscribed a topic with, by its last heartbeat."""
@@ -154,8 +164,29 @@ async def all_offsets(request: Request) -> Reply:
 async def update_offset(request: Request) -> Reply:
     """Code 15."""
     header = request.header
+    if (f"{header.topic}@{header.consumer_group}", header.queue_id) in request.side.groups.resets:
+        return Reply(remark="Offset has been previously reset")
     request.side.groups.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
     return Reply()
+
+
+async def reset_offset(request: Request) -> Reply:
+    """Code 222: one queue to an offset, or all of a topic's to a time (-1: to their ends)."""
+    header, side = request.header, request.side
+    settings = side.queues.topics.get(header.topic)
+    if settings is None:
+        return refuse(SYSTEM_ERROR, f"topic {header.topic} not exist")
+    one = header.queue_id is not None and header.queue_id >= 0 and header.offset is not None
+    for queue in [header.queue_id] if one else range(settings["queues"]):
+        log = side.queues.log(header.topic, queue)
+        if log is None:
+            return refuse(SYSTEM_ERROR, f"no queue {queue}")
+        offset = header.offset if one else log.end
+        if not one and header.timestamp >= 0:
+            entry = log.at_time(header.timestamp, appended=True)
+            offset = log.end if entry is None else entry.base
+        side.groups.reset(header.group, header.topic, queue, offset)
+    return Reply(body=fastjson.dumps({"offsetTable": {}}))
 
 
 async def lock_queues(request: Request) -> Reply:

@@ -152,6 +152,10 @@ async def pull(request: Request) -> Reply:
         limit = min(header.suspend_timeout_millis, 60_000) / 1000
         await wait_for_append([log], lambda: end() > offset, limit)
     code, after, bodies = 0, offset, []
+    moved = side.groups.take_reset(header.consumer_group, header.topic, header.queue_id)
+    if moved is not None:
+        ext = m.PullMessageResponse(suggest_which_broker_id=0, next_begin_offset=moved, min_offset=log.start, max_offset=end()).to_ext()
+        return Reply(PULL_OFFSET_MOVED, "OFFSET_RESET", ext)
     if not log.start <= offset <= end():
         code, after = PULL_OFFSET_MOVED, log.start if offset < log.start else end()
     else:

@@ -54,6 +54,7 @@ COMMANDS: dict[int, tuple[str, Handler]] = {
     206: ("GetAllTopicListFromNameserver", names.topics),
     215: ("DeleteTopicInBroker", queues.delete_topic),
     216: ("DeleteTopicInNamesrv", queues.delete_topic),
+    222: ("InvokeBrokerToResetOffset", groups.reset_offset),
     224: ("GetTopicsByCluster", names.topics),
     304: ("GetSystemTopicListFromNs", names.no_topics),
     305: ("GetSystemTopicListFromBroker", names.no_topics),

@@ -1,0 +1,40 @@
+"""Whether a topic takes records with a key only: one that its brokers compact (5.x, attribute cleanup.policy=COMPACTION).
+
+Trap: a broker refuses a single record without a key there, but acknowledges one inside a batch (320), and nobody can ever read it. So the
+producer must know before it gathers. The policy of a topic cannot be changed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from wireproto.errors import AuthError, BrokerError, ProtocolError, TransportError
+
+from . import fastjson
+from .codes import RequestCodeNotSupported, TopicNotExist
+from .messages import GetTopicConfigRequest
+
+if TYPE_CHECKING:
+    from .client import RocketClient
+
+POLICY, COMPACTED = "cleanup.policy", "COMPACTION"
+
+
+def needs_keys(client: RocketClient, topic: str, masters: Sequence[str], deadline: float) -> bool | None:
+    """Ask the topic's masters, the next one where one is away; None when none of them tells (or we may not ask)."""
+    for left, address in zip(range(len(masters), 0, -1), masters, strict=True):
+        now = time.monotonic()
+        try:
+            reply = client.invoke(address, GetTopicConfigRequest(topic=topic), deadline=now + max(0.0, deadline - now) / left)
+            tree = fastjson.loads(reply.body)
+        except (RequestCodeNotSupported, TopicNotExist):  # an old broker, or a topic that makes itself when it is written to
+            return False
+        except AuthError:
+            return None
+        except (TransportError, BrokerError, ProtocolError):
+            continue
+        attributes = tree.get("attributes") if isinstance(tree, dict) else None
+        return isinstance(attributes, dict) and attributes.get(POLICY) == COMPACTED
+    return None

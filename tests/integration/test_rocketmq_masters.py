@@ -1,0 +1,184 @@
+"""One of two RocketMQ masters silent or away, resets as 5.x brokers keep them by default, and kinds of topics that only 5.x has."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import wireproto
+from brokers import RocketMQ
+from wireproto._codec import RocketBatchBuilder
+from wireproto.errors import TimedOut, TransportError, ValueUnsupported, WireprotoError
+from wireproto.position import LogOffset
+from wireproto.rocketmq.client import RocketClient
+from wireproto.rocketmq.messages import InvokeBrokerToResetOffsetRequest, SendBatchMessageRequest
+
+pytestmark = pytest.mark.parametrize("broker", ["rocketmq-5.5.0-cluster"], indirect=True)
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def client(broker: RocketMQ) -> Iterator[RocketClient]:
+    with wireproto.connect(broker.url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def topic(client: RocketClient) -> str:
+    """Two queues on each broker."""
+    name = f"masters-{next(_numbers)}"
+    client.admin().create_topic(name, partitions=4)
+    until(lambda: len(client.route(name, client.deadline(10.0), fresh=True).queues) == 4)
+    return name
+
+
+@pytest.fixture
+def second(broker: RocketMQ) -> Iterator[Any]:
+    """The process of broker-b, which goes on when the test ends."""
+    yield broker.servers[2]
+    broker.servers[2].resume()
+
+
+def until(condition: Callable[[], bool], patience: float = 60.0) -> None:
+    deadline = time.monotonic() + patience
+    while not condition():
+        assert time.monotonic() < deadline
+
+
+def taken(consumer: Any, count: int, patience: float = 60.0) -> list[bytes]:
+    found: list[bytes] = []
+
+    def more() -> bool:
+        batch = consumer.poll(0.3)
+        found.extend(batch.values() if batch is not None else [])
+        return len(found) >= count
+
+    until(more, patience)
+    return found
+
+
+def owners(client: RocketClient, topic: str) -> list[str]:
+    """The broker of each partition."""
+    return [queue.broker for queue in client.route(topic, client.deadline(10.0)).queues]
+
+
+def test_who_reads_goes_on_with_the_other_broker_when_one_is_killed(broker: RocketMQ, client: RocketClient, topic: str) -> None:
+    with client.producer(topic) as producer, client.consumer(topic, f"g-{topic}") as consumer, client.reader(topic) as reader:
+        for n in range(4):
+            producer.send(b"%d" % n, partition=n).position(30.0)
+        assert len(taken(consumer, 4)) == len(taken(reader, 4)) == 4
+        broker.kill(2)
+        try:
+            for n in range(40):
+                producer.send(b"alone %d" % n, partition=n % 2).position(30.0)
+            assert len(taken(consumer, 40)) == 40
+            assert len(taken(reader, 40)) == 40
+            free = [producer.send(b"free %d" % n) for n in range(20)]
+            assert {owners(client, topic)[receipt.position(30.0).partition] for receipt in free} == {"broker-a"}
+            assert len(taken(consumer, 20)) == 20
+        finally:
+            broker.start(2)
+        producer.send(b"back", partition=3).position(60.0)
+        assert taken(consumer, 1) == [b"back"]
+
+
+def test_a_silent_broker_holds_neither_its_own_records_nor_those_of_others_for_ever(
+    client: RocketClient, topic: str, second: Any
+) -> None:
+    """Its sockets stay open: nothing is refused, nothing is lost, nothing is answered."""
+    with client.producer(topic, request_timeout=1.0, delivery_timeout=4.0) as producer:
+        for n in range(4):
+            producer.send(b"%d" % n, partition=n).position(30.0)
+        second.pause()
+        begun = time.monotonic()
+        receipt = producer.send(b"in vain", partition=3)
+        assert producer.send(b"beside", partition=0).position(30.0).partition == 0
+        with pytest.raises((TimedOut, TransportError)):
+            receipt.position(30.0)
+        assert 3.5 <= time.monotonic() - begun < 20.0
+        with pytest.raises(WireprotoError):
+            producer.flush(30.0)
+        second.resume()
+        until(lambda: producer.send(b"again", partition=3).position(30.0).partition == 3)
+
+
+@pytest.mark.parametrize("where", ["backlog", "end"])
+def test_a_reset_that_the_broker_keeps_is_obeyed_by_the_members(client: RocketClient, topic: str, where: str) -> None:
+    """It is told with one pull's answer, whichever that is; until then commits are ignored, from then on they count."""
+    group = f"g-{topic}"
+    with client.producer(topic) as producer:
+        for n in range(640):
+            producer.send(b"%d" % n, partition=0)
+    with client.consumer(topic, group, pull_suspend=1.0, batch_bytes=1) as consumer:
+        taken(consumer, 64 if where == "backlog" else 640)
+        consumer.commit()
+        goal = 600 if where == "backlog" else 10
+        client.request(
+            InvokeBrokerToResetOffsetRequest(topic=topic, group=group, timestamp=0, is_force=True, queue_id=0, offset=goal), to=(topic, 0)
+        )
+        found: list[int] = []
+
+        def there() -> bool:
+            batch = consumer.poll(0.3)
+            found.extend(int(value) for value in (batch.values() if batch is not None else []) if value is not None)
+            return goal in found and found[-1] == 639
+
+        until(there)
+        begun = len(found) - 1 - found[::-1].index(goal)
+        assert found[begun:] == list(range(goal, 640)), "from there on, each once"
+        assert where == "end" or len(set(range(64, 600)) - set(found)) > 100, "what was fetched ahead is dropped"
+        consumer.commit()
+        assert {place.offset for key, place in consumer.committed().items() if key[1] == 0} == {640}
+
+
+def test_a_reset_is_not_undone_by_positions_from_before(client: RocketClient, topic: str) -> None:
+    group = f"g-{topic}"
+    with client.producer(topic) as producer:
+        for n in range(40):
+            producer.send(b"%d" % n, partition=0)
+    with client.consumer(topic, group, pull_suspend=1.0) as consumer:
+        taken(consumer, 40)
+        client.request(
+            InvokeBrokerToResetOffsetRequest(topic=topic, group=group, timestamp=0, is_force=True, queue_id=0, offset=5), to=(topic, 0)
+        )
+        found: list[bytes] = []
+        while b"5" not in found:
+            consumer.commit()
+            batch = consumer.poll(0.3)
+            found += batch.values() if batch is not None else []
+    places = client.admin().group_positions(group, topic)
+    assert places[topic, 0].offset == 5, "the records that come again have not been committed"
+
+
+def test_a_compacted_topic_is_known_for_one(client: RocketClient) -> None:
+    """The broker would acknowledge records without a key that share a command, and nobody would ever read them."""
+    name = f"compacted-{next(_numbers)}"
+    client.admin().create_topic(name, partitions=2, config={"attributes": "+cleanup.policy=COMPACTION"})
+    with client.producer(name) as producer:
+        with pytest.raises(ValueUnsupported, match="key"):
+            producer.send(b"lost")
+        assert producer.send(b"kept", key=b"k").position(30.0).offset == 0
+
+
+def test_a_stop_within_what_is_stored_as_one_is_kept(client: RocketClient) -> None:
+    """A queue of batches (5.x) keeps what Java's `batch` sends as one message, and gives it out whole from any offset in it."""
+    name = f"batches-{next(_numbers)}"
+    client.admin().create_topic(name, partitions=2, config={"attributes": "+queue.type=BatchCQ"})
+    for first in (0, 10):
+        body = RocketBatchBuilder()
+        for number in range(first, first + 10):
+            body.append(b"%d" % number, unique_id=f"id{number}")
+        send = SendBatchMessageRequest(
+            producer_group="g", topic=name, default_topic="TBW102", default_topic_queue_nums=4, queue_id=0, sys_flag=0,
+            born_timestamp=1, flag=0, properties=f"UNIQ_KEY\x01batch{first}\x02", batch=True,
+        )  # fmt: skip
+        client.request(send, body=body.finish(), to=(name, 0))
+    for start, stop in ((0, 5), (5, 15), (12, 13), (0, 20)):
+        places = {"start": {(name, 0): LogOffset(name, 0, start)}, "stop": {(name, 0): LogOffset(name, 0, stop)}}
+        with client.reader(name, **places) as reader:
+            assert [value for batch in reader for value in batch.values()] == [b"%d" % number for number in range(start, stop)]
+            assert reader.positions == places["stop"]
