@@ -262,3 +262,65 @@ def test_a_route_is_looked_at_again_when_it_is_old(dial: Any, topic: str, seen: 
                 assert all(after.at - before.at >= 0.2 * HARDLY for before, after in itertools.pairwise(looks))
             else:
                 assert len([look for look in seen.requests("GetRouteInfoByTopic") if of_topic(look)]) == most
+
+
+# compacted topics -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def compacted(client: RocketClient) -> str:
+    name = f"compacted-{next(_numbers)}"
+    client.admin().create_topic(name, config={"attributes": "+cleanup.policy=COMPACTION"})
+    return name
+
+
+def test_a_compacted_topic_takes_no_record_without_a_key(client: RocketClient, compacted: str) -> None:
+    """Its brokers acknowledge one that shares a command, and lose it."""
+    with client.producer(compacted, linger=0.2) as producer:
+        for _ in range(2):
+            with pytest.raises(ValueUnsupported, match="key"):
+                producer.send(b"lost")
+        with pytest.raises(ValueUnsupported, match="key"):
+            producer.send_batch(Columns.from_rows([b"a", b"b"]))
+        with pytest.raises(ValueUnsupported, match="key"):
+            producer.send_batch(Columns.from_rows([b"a", b"b"], keys=[b"k", None]))
+        for number in range(5):
+            producer.send(b"%d" % number, key=b"k%d" % number)
+        producer.send_batch(Columns.from_rows([b"5", b"6"], keys=[b"k", b"l"]))
+    assert stored(client, compacted) == [b"%d" % number for number in range(7)]
+
+
+def test_while_nobody_tells_what_a_topic_is_records_without_a_key_go_alone(
+    broker: DevBroker, dial: Callable[..., RocketClient], compacted: str, topic: str
+) -> None:
+    """A broker refuses them then, each for itself; those of any other topic arrive."""
+    seen = broker.record("rocketmq")
+    broker.faults("rocketmq").error("GetTopicConfig", 16, times=2)
+    with dial().producer(compacted, linger=0.1) as producer:
+        receipts = [producer.send(b"lost %d" % number) for number in range(3)]
+        receipts += producer.send_batch(Columns.from_rows([b"lost", b"too"], timestamps=[7, 7]))
+        kept = [producer.send(b"%d" % number, key=b"k") for number in range(3)]
+        for receipt in receipts:
+            with pytest.raises(BrokerError, match="key is missing"):
+                receipt.position(30.0)
+        assert [receipt.position(30.0).offset for receipt in kept] == [0, 1, 2]
+        with pytest.raises(BrokerError):
+            producer.flush()
+    assert {request.name for request in sends(seen) if b"lost" in bytes(request.header.body)} == {"SendMessageV2"}
+    with dial().producer(topic, linger=0.1) as producer:
+        producer.send_batch(Columns.from_rows([b"a", b"b", b"c"]))
+        producer.send(b"d")
+    assert sorted(stored(dial(), topic)) == [b"a", b"b", b"c", b"d"]
+
+
+def test_what_a_topic_is_is_asked_again_until_somebody_tells(
+    broker: DevBroker, dial: Callable[..., RocketClient], client: RocketClient, topic: str
+) -> None:
+    seen = broker.record("rocketmq")
+    broker.faults("rocketmq").error("GetTopicConfig", 1)
+    with dial(route_age=0.1).producer(topic, linger=0.2) as producer:
+        seen.wait("GetTopicConfig", 2, timeout=30.0)
+        deadline = time.monotonic() + 30
+        while not seen.requests("SendBatchMessage"):
+            assert time.monotonic() < deadline
+            producer.send_batch(Columns.from_rows([b"a", b"b"]))

@@ -58,6 +58,7 @@ class Lanes:
         """In the client's worker: take in what the name servers say now."""
         with contextlib.suppress(WireprotoError):  # what is known goes on to be used; senders find out what does not work
             self.look_up()
+            self._producer.learn_keys()
         if not self.closed and not self._client.loop.closed:
             self.refresh_later()
 

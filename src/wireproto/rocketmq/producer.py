@@ -9,6 +9,8 @@ overtakes it in its queue.
 
 Delivery: acknowledged means stored by the broker (see `RocketReceipt.warning`). A command whose reply was lost is repeated and may then be
 stored twice: RocketMQ has no sequence numbers to tell.
+A compacted topic takes records with a key only, and its brokers lose others in a command 320 (see `keyed.py`): they are refused here, and
+while nobody has told what the topic is, each record without a key has a command of its own.
 Partition: the one named; by key, Java's ``hashCode``; else in turn over the queues whose brokers answer.
 Queues that a topic gets later: see `lanes.py`.
 Thread-safe. `_lock` is held for moments only, never while waiting. Nobody's thread is needed: callers that send, wait or flush take the
@@ -38,6 +40,7 @@ from wireproto.errors import BufferFull, Closed, OptionError, TimedOut, Transpor
 from wireproto.net.retry import Policy
 
 from . import codes, record
+from .keyed import needs_keys
 from .lanes import Lanes
 from .outbox import OVERHEAD, SINGLE, Pending, RocketReceipt
 from .remoting import SEND_WARNINGS
@@ -55,6 +58,7 @@ COMPRESSED = {"zlib": 0x301, "lz4": 0x101, "zstd": 0x201}
 RESEND = Policy(first=0.02, factor=2.0, ceiling=1.0, jitter=0.2)
 PASSING = frozenset({1500, 14, 2, 17, 16})
 """Codes of a send that may pass (as Java's client has it): shutting down, busy, route not there (yet), broker read-only for a while."""
+WANTS_KEYS = "the topic is compacted: its brokers keep the newest record of each key, and none without one"
 GLANCE = 0.0002
 """Seconds between a sender's looks at the socket while its records wait for replies."""
 TICK = 0.005
@@ -91,6 +95,7 @@ class RocketProducer:
         for address in route.masters:
             with contextlib.suppress(TransportError):  # one that is down is left to the retries
                 client.connection(address, deadline)
+        self._needs_keys = needs_keys(client, topic, route.masters, deadline)
 
     # taking records --------------------------------------------------------------------------------------------------------------
 
@@ -107,10 +112,13 @@ class RocketProducer:
         """Take one record; see `wireproto.roles.Producer.send`.
 
         Raises:
-            ValueUnsupported: null value; empty key; header that is null, empty, repeated, reserved or not text; too large.
+            ValueUnsupported: null value; empty key; header that is null, empty, repeated, reserved or not text; too large; no key, and the
+                topic is compacted.
             BufferFull, Closed.
         """
         now_ms = int(time.time() * 1000)
+        if key is None and self._needs_keys:
+            raise ValueUnsupported(WANTS_KEYS, topic=self.topic)
         body = value if type(value) is bytes and len(value) <= self.options.max_message_size else self._checked(value)
         properties = None if headers else rocket_plain_properties(key, self._ids, now_ms)
         if properties is None:
@@ -127,13 +135,15 @@ class RocketProducer:
             self._lanes.move_keys(timeout)
         with self._lock:
             lane, free = self._choose(partition, key)
-            return self._take(lane, free, body, properties, timestamp, now_ms, sys_flag)
+            return self._take(lane, free, body, properties, timestamp, now_ms, sys_flag, alone=key is None and self._needs_keys is None)
 
     def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> Sequence[RocketReceipt]:
         """Take many records; see `wireproto.roles.Producer.send_batch`. Everything is checked before anything is taken."""
         deadline = time.monotonic() + timeout
         table = columns if isinstance(columns, Columns) else Columns.from_arrow(columns)
         check_rocket_columns(table, self.options.max_message_size)
+        if self._needs_keys and any(key is None for key in (table.keys() if "key" in table.columns else [None])):
+            raise ValueUnsupported(WANTS_KEYS, topic=self.topic)
         if self._lanes.larger is not None:
             self._lanes.move_keys(timeout)
         last: dict[int, RocketReceipt] = {}
@@ -159,7 +169,7 @@ class RocketProducer:
         limit = min(self.options.batch_size, self.options.max_message_size)
         first = rows[start : start + 1]
         timestamp = first.timestamps()[0] if "timestamp" in first.columns else None
-        if first.nbytes > limit // 2:
+        if first.nbytes > limit // 2 or self._needs_keys is None:
             return 1, self._take_large(lane, free, first, timestamp, now_ms)
         pending = lane.joinable(timestamp, first.nbytes + OVERHEAD, limit)
         fresh = pending is None
@@ -201,27 +211,27 @@ class RocketProducer:
         return able[next(self._turn) % len(able)], True
 
     def _take(
-        self, lane: Lane, free: bool, body: bytes, properties: bytes, timestamp: int | None, now_ms: int, sys_flag: int
+        self, lane: Lane, free: bool, body: bytes, properties: bytes, timestamp: int | None, now_ms: int, sys_flag: int, *, alone: bool
     ) -> RocketReceipt:
-        """Queue a record and send what can be sent. Under the lock."""
+        """Queue a record and send what can be sent. Under the lock. alone: in a command of its own."""
         if self._closed:
             raise Closed("the producer was closed", topic=self.topic)
         size = len(body) + len(properties) + OVERHEAD
         if lane.flying:
             self._sweep(lane)
         if body and not lane.flying and not lane.waiting:
-            alone = self._send_alone(lane, free, body, properties, timestamp, now_ms, sys_flag)
-            if alone is not None:
+            sent = self._send_alone(lane, free, body, properties, timestamp, now_ms, sys_flag)
+            if sent is not None:
                 self._held += size
-                return alone
-        pending = None if sys_flag else lane.joinable(timestamp, size, self.options.batch_size)
+                return sent
+        pending = None if sys_flag or alone else lane.joinable(timestamp, size, self.options.batch_size)
         if pending is None:
             pending = self._new_pending(lane, timestamp, now_ms)
             pending.sys_flag = sys_flag
             self._queue(lane, pending)
         index = pending.add(body, properties, free)
         self._held += size
-        self._set_off(lane, pending)
+        self._set_off(lane, pending, full=alone)
         return RocketReceipt(pending, index)
 
     def _send_alone(
@@ -254,7 +264,7 @@ class RocketProducer:
         key = row.keys()[0] if "key" in row.columns else None
         headers = row.headers()[0] if "headers" in row.columns else None
         properties = record.properties(key, headers, self._ids.next(now_ms)).encode()
-        return self._take(lane, free, value, properties, timestamp, now_ms, 0)
+        return self._take(lane, free, value, properties, timestamp, now_ms, 0, alone=key is None and self._needs_keys is None)
 
     def _new_pending(self, lane: Lane, timestamp: int | None, now_ms: int) -> Pending:
         born = now_ms if timestamp is None else timestamp
@@ -370,6 +380,12 @@ class RocketProducer:
         lane.problem = error
         lane.failures += 1
         lane.retry_at = time.monotonic() + RESEND.delay(lane.failures)
+
+    def learn_keys(self) -> None:
+        """In the worker, now and then: ask whether the topic is compacted, if nobody has told yet."""
+        if self._needs_keys is None:
+            deadline = self._client.deadline(self.options.connect_timeout)
+            self._needs_keys = needs_keys(self._client, self.topic, self._lanes.route.masters, deadline)
 
     def _rehome(self, lane: Lane) -> None:
         """Records that may go anywhere go where a broker answers."""

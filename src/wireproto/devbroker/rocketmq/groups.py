@@ -35,7 +35,7 @@ class Groups:
         self.offsets.setdefault(f"{topic}@{group}", {})[str(queue)] = offset
 
     def reset(self, group: str, topic: str, queue: int, offset: int) -> None:
-        """Set a group back or forth, as 5.x brokers do by default: nobody is called, and nothing else is committed until a pull has told it."""
+        """Set a group back or forth, as 5.x brokers do by default: nobody is called; no other commit counts until a pull was told."""
         self.commit(group, topic, queue, offset)
         self.resets[f"{topic}@{group}", queue] = offset
 

@@ -50,9 +50,15 @@ class Queues:
         self._commit += size
         return at
 
-    def create(self, topic: str, queues: int, perm: int = READ | WRITE) -> None:
-        """Make a topic or change it; queues are only ever added to the store."""
-        self.topics[topic] = {"queues": queues, "perm": perm}
+    def create(self, topic: str, queues: int, perm: int = READ | WRITE, attributes: str | None = None) -> None:
+        """Make a topic or change it; queues are only ever added to the store.
+
+        Args:
+            attributes: ``+name=value,…``; they stay what they are when the topic is changed.
+        """
+        pairs = [item.removeprefix("+").partition("=") for item in (attributes or "").split(",") if item]
+        kept = {name: value for name, _, value in pairs} or self.topics.get(topic, {}).get("attributes", {})
+        self.topics[topic] = {"queues": queues, "perm": perm, "attributes": kept}
         self._side.store.create(topic, queues)
 
     def delete(self, topic: str) -> None:
@@ -131,6 +137,12 @@ async def send(request: Request) -> Reply:
         messages = [stored.Message(body=request.body, properties=(header.properties or "").encode(), flag=header.flag, **common)]
     if not messages:
         return refuse(MESSAGE_ILLEGAL, "an empty batch")
+    if settings.get("attributes", {}).get("cleanup.policy") == "COMPACTION":
+        if not header.batch and "KEYS" not in stored.read_properties(messages[0].properties):
+            return refuse(MESSAGE_ILLEGAL, "Required message key is missing")
+        messages = [message for message in messages if "KEYS" in stored.read_properties(message.properties)]
+        if not messages:  # as real brokers do: acknowledged, and nobody ever reads it
+            return Reply(ext=m.SendMessageResponse(msg_id="", queue_id=queue, queue_offset=0).to_ext())
     places = [queues.append(queue, message) for message in messages]
     ids = ",".join(stored.offset_id(side.broker_host, place) for _, place in places)
     unique = stored.read_properties(messages[0].properties).get("UNIQ_KEY")
@@ -219,8 +231,19 @@ async def create_topic(request: Request) -> Reply:
     header = request.header
     if not header.topic or len(header.topic) > 127 or not all(c.isascii() and (c.isalnum() or c in "%|_-") for c in header.topic):
         return refuse(1, f"the topic name [{header.topic}] is illegal")
-    request.side.queues.create(header.topic, max(header.write_queue_nums, header.read_queue_nums), header.perm)
+    request.side.queues.create(header.topic, max(header.write_queue_nums, header.read_queue_nums), header.perm, header.attributes)
     return Reply()
+
+
+async def topic_config(request: Request) -> Reply:
+    """Code 351."""
+    topic = request.header.topic
+    settings = request.side.queues.topics.get(topic)
+    if settings is None:
+        return refuse(TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
+    counts = {"readQueueNums": settings["queues"], "writeQueueNums": settings["queues"]}
+    tree = {"topicName": topic, "perm": settings["perm"], "attributes": settings.get("attributes", {}), **counts}
+    return Reply(body=fastjson.dumps(tree))
 
 
 async def delete_topic(request: Request) -> Reply:

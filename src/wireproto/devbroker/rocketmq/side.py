@@ -60,6 +60,7 @@ COMMANDS: dict[int, tuple[str, Handler]] = {
     305: ("GetSystemTopicListFromBroker", names.no_topics),
     310: ("SendMessageV2", queues.send),
     320: ("SendBatchMessage", queues.send),
+    351: ("GetTopicConfig", queues.topic_config),
 }
 
 
