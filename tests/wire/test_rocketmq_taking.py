@@ -14,7 +14,7 @@ import wireproto
 from wireproto._codec import Columns
 from wireproto.devbroker import DevBroker
 from wireproto.devbroker.recording import Recording, Seen
-from wireproto.errors import DecompressionError, FrameTooLarge, Revoked, WireprotoError
+from wireproto.errors import ChecksumMismatch, DecompressionError, FrameTooLarge, Revoked, WireprotoError
 from wireproto.net.runtime import ClientBase
 from wireproto.position import LATEST, LogOffset
 from wireproto.rocketmq import fastjson
@@ -251,6 +251,62 @@ def test_no_frame_is_larger_than_max_frame(client: RocketClient, dial: Callable[
         out.send(bytes(200_000))
     with dial(max_frame=100_000).reader(topic, recovery_timeout=0.1) as reader, pytest.raises(FrameTooLarge, match="100000"):
         until(lambda: (reader.poll(0.3), False)[1])
+
+
+@pytest.mark.parametrize("role", ["reader", "consumer"])
+@pytest.mark.parametrize("choice", ["raise", "skip", "unchecked"])
+def test_a_body_that_was_changed_on_its_way(broker: DevBroker, client: RocketClient, topic: str, role: str, choice: str) -> None:
+    with client.producer(topic) as out:
+        out.send(bytes(2000))
+    options: dict[str, Any] = {"skip": {"on_corrupt": "skip"}, "unchecked": {"check_crc": False}, "raise": {}}[choice]
+    broker.faults("rocketmq").corrupt("PullMessage", at=-1000)
+    batch = None
+    with client.reader(topic, **options) if role == "reader" else client.consumer(topic, f"g-{topic}", **options) as opened:
+        if choice == "raise":
+            with pytest.raises(ChecksumMismatch):
+                until(lambda: (opened.poll(0.3), False)[1])
+            batch = opened.poll(30.0)
+            assert batch is not None
+            assert batch.values() == [bytes(2000)], "read again, as it is"
+            return
+        while batch is None:
+            batch = opened.poll(0.3)
+    if choice == "skip":
+        assert len(batch) == 0
+        assert len(batch.columns.skipped) == 1
+        assert batch.next_positions == {(topic, 0): LogOffset(topic, 0, 1)}
+    else:
+        (value,) = batch.values()
+        assert value is not None
+        assert len(value) == 2000
+        assert value != bytes(2000)
+
+
+def test_a_batch_is_at_most_batch_bytes_and_at_least_min_bytes(client: RocketClient, topic: str) -> None:
+    """Of stored messages: 32 of them a reply, some 4 kB each here."""
+    with client.producer(topic) as out:
+        for _ in range(400):
+            out.send(bytes(4000))
+
+    def sizes(**options: Any) -> list[int]:
+        with client.reader(topic, stop=LATEST, **options) as reader:
+            return [len(batch) for batch in reader]
+
+    assert set(sizes(batch_bytes=1)) <= {32, 16}, "one reply each"
+    assert max(sizes(batch_bytes=300_000, min_bytes=300_000)) == 64
+    assert sizes(batch_bytes=4 << 20, min_bytes=4 << 20) == [400]
+
+
+@pytest.mark.parametrize("role", ["reader", "consumer"])
+def test_only_the_columns_asked_for_are_decoded(client: RocketClient, topic: str, role: str) -> None:
+    put(client, topic, 2)
+    with client.reader(topic, columns=("value",)) if role == "reader" else client.consumer(
+        topic, f"g-{topic}", columns=("value",)
+    ) as opened:
+        batch = None
+        while batch is None:
+            batch = opened.poll(1.0)
+        assert batch.columns.columns == ("value",)
 
 
 # work -----------------------------------------------------------------------------------------------------------------------------
@@ -493,6 +549,7 @@ def test_positions_from_before_a_reset_do_not_undo_it(client: RocketClient, topi
         drained(consumer, 40)
         reset(client, topic, group, 5)
         until(lambda: (consumer.commit({(topic, 0): LogOffset(topic, 0, 40)}), consumer.poll(0.1) is not None)[1])
+        assert seen.requests("UpdateConsumerOffset")[-1].message.commit_offset == 5, "before anything from behind it was handed out"
         assert client.admin().group_positions(group, topic)[topic, 0].offset == 5
 
 

@@ -93,7 +93,7 @@ class Sharing:
             fetcher.wake()
 
     def _reset(self, key: TopicPartition, offset: int) -> None:
-        """A broker has told a pull that an administrator set the group there: commits count again, so that one is made before all others."""
+        """A broker has told a pull that an administrator set the group there. Commits count again: that place is to be the first one."""
         self.set_back.add(key)
         self.uncommitted[key] = offset
 
@@ -224,6 +224,8 @@ class Sharing:
                 self.client.pause(min(0.2, max(0.0, deadline - time.monotonic())))
                 continue
             found = self.fetcher.poll(min(deadline, time.monotonic() + self.options.rebalance_interval))
+            if self.uncommitted:  # a reset was told: nothing from behind it is handed out before its place is committed
+                self.try_settle(deadline)
             if found is not None or time.monotonic() >= deadline:
                 self.member.polled()
                 return found

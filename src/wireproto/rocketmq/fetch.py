@@ -123,6 +123,7 @@ class Fetcher:
         self._held: dict[Key, Fetching] = {}
         self._turns: deque[Key] = deque()
         self._health = Health()
+        self._told = False  # of a reset: `poll` is to return
 
     # which queues ------------------------------------------------------------------------------------------------------------------
 
@@ -174,6 +175,9 @@ class Fetcher:
         """The next batch, or None: nothing by `deadline`, every stop reached, or woken."""
         while True:
             self._collect()
+            if self._told:
+                self._told = False
+                return None
             if (found := self._take()) is not None:
                 return found
             if self.done and self._held:
@@ -285,7 +289,7 @@ class Fetcher:
             return
         frame = call.frame
         found = rocket_pull_reply(frame) if frame is not None else None
-        if found is not None and found[0] == PullOffsetMoved.code and RemotingCommand.decode(frame).remark == RESET:
+        if found is not None and frame is not None and found[0] == PullOffsetMoved.code and RemotingCommand.decode(frame).remark == RESET:
             self._reset(item, offset, found[1], pulls.generation == generation)
             return
         if pulls.generation != generation:
@@ -328,7 +332,7 @@ class Fetcher:
         item.failures = 0
         item.pulls.seek(following)
         self._on_reset(item.key, following)
-        self.wake()
+        self._told = True
 
     def _moved(self, item: Fetching, offset: int, following: int, low: int, high: int) -> None:
         """No such offset. At the very end (5.x says it there too) that is no news; else records are gone, or the group was reset.
