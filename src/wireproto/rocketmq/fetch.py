@@ -9,6 +9,7 @@ May assume: one thread at a time. Must not: keep a thread.
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -398,13 +399,21 @@ class Fetcher:
                 except WireprotoError:
                     item.pulls.seek(start)  # what cannot be read is not passed over in silence: it is the next to be read again
                     raise
-                end = answers[-1].next_offset
+                end = item.pulls.next
                 batch = Batch(item.topic, item.queue.partition, columns, LogOffset(item.topic, item.queue.partition, end))
                 return Fetched(batch, item.queue, columns, start, end)
         return None
 
     def _decode(self, item: Fetching, bodies: list[bytes | Slice], start: int) -> Columns:
-        columns, _ = decode_rocketmq(
+        stop, options = item.pulls.stop, self._options
+        columns, end = self._columns(item, bodies, start, options.columns)
+        if stop is None or end <= stop:
+            return columns
+        offsets = self._columns(item, bodies, start, ("offset",))[0].positions()
+        return columns[: bisect_left(offsets, stop)]
+
+    def _columns(self, item: Fetching, bodies: list[bytes | Slice], start: int, names: tuple[str, ...] | None) -> tuple[Columns, int]:
+        return decode_rocketmq(
             bodies,
             topic=item.topic,
             partition=item.queue.partition,
@@ -413,6 +422,5 @@ class Fetcher:
             check_crc=self._options.check_crc,
             facts=self._facts,
             on_corrupt=self._options.on_corrupt,
-            columns=self._options.columns,
+            columns=names,
         )
-        return columns

@@ -193,14 +193,17 @@ class QueuePulls:
         return self.upto >= self.end or (self.stop is not None and self.upto >= self.stop)
 
     def take(self, max_bytes: int) -> list[Answer]:
-        """The answers that follow `next` without a hole, up to `max_bytes` of bodies (at least one); moves `next`."""
+        """The answers that follow `next` without a hole, up to `max_bytes` of bodies (at least one); moves `next`.
+
+        The last one may reach beyond the stop: what is stored as one inner batch (5.x) comes whole.
+        """
         taken: list[Answer] = []
         size = 0
         while self._run and (not taken or size + len(self._run[0].body) <= max_bytes):
             answer = self._run.popleft()
             taken.append(answer)
             size += len(answer.body)
-            self.next = answer.next_offset
+            self.next = answer.next_offset if self.stop is None else min(answer.next_offset, self.stop)
         self._size -= size
         self._waiting -= size
         self._stuck = False
