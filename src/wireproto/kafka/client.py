@@ -284,7 +284,7 @@ class KafkaClient(ClientBase[KafkaOptions]):
         version = wire.version_for(conn, MetadataRequest)
         asked = None if named is None else tuple(MetadataRequestTopic(name=name) for name in named)
         if version == 0 and named == ():
-            asked = (MetadataRequestTopic(name="-"),)  # v0 has no way to ask for nodes only: an empty list means every topic
+            asked = (MetadataRequestTopic(name="?"),)  # v0 cannot ask for nodes only: an empty list means all topics
         request = MetadataRequest(topics=asked if version > 0 or asked is not None else (), allow_auto_topic_creation=create or version < 4)
         reply = wire.exchange(conn, request, deadline, version=version)
         with self._lock:
