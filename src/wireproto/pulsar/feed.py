@@ -292,6 +292,10 @@ class Feed:
         part.detach()
         self.attached(part, deadline, flow=False)
 
+    def ahead(self, part: PartitionConsumer) -> int:
+        """How many frames of a partition may have come and were not handed over: what was sent before this moment is among them."""
+        return len(part.frames) + len(self._box)
+
     def requeue(self, part: PartitionConsumer) -> None:
         """Frames were put back to the front of a partition's queue."""
         if part not in self._ready:

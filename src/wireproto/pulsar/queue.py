@@ -2,7 +2,8 @@
 
 What it is: entries in hand, message by message. Within a batch one message is acknowledged by the set of those still wanted; when the
 last of an entry is done the entry itself is acknowledged, so that a broker that keeps no such sets gives up whole batches only.
-A release asks for the entry again. What of it is still in this worker's hands is passed over when it comes, and stays in hand.
+A release asks for the entry again. What of it is still in this worker's hands is passed over when it comes, and stays in hand; so is what
+was acknowledged since the consumer was attached, since an entry may have been fetched before that.
 
 Belongs to one thread at a time. Must not: acknowledge by itself.
 """
@@ -44,12 +45,14 @@ class InHand:
         wanted: indexes that nobody has acknowledged yet.
         held: indexes handed to the user and not ended.
         waiting: indexes decoded and not yet handed out.
+        done: indexes acknowledged since the consumer was attached.
     """
 
     size: int
     wanted: set[int] = field(default_factory=set)
     held: set[int] = field(default_factory=set)
     waiting: set[int] = field(default_factory=set)
+    done: set[int] = field(default_factory=set)
 
 
 class PulsarQueue(OneThread):
@@ -75,6 +78,9 @@ class PulsarQueue(OneThread):
         self._feed = Feed(client, names, subscription, window=options.receive_memory, patience=options.timeout, prepare=self._prepare)
         self._parts = {part.partition: part for part in self._feed.parts}
         self._entries: dict[Key, InHand] = {}
+        self._done: dict[int, dict[Key, int]] = {number: {} for number in self._parts}
+        """By partition what was acknowledged whole, oldest first: passed over until so many frames of it were looked at."""
+        self._looked_at: dict[int, int] = dict.fromkeys(self._parts, 0)
         self._next: deque[tuple[Any, int, Key, int]] = deque()
         self._closed = False
         try:
@@ -84,7 +90,7 @@ class PulsarQueue(OneThread):
             raise
 
     def _prepare(self, part: PartitionConsumer) -> None:
-        """Before a partition is attached again: what was not handed out yet comes again."""
+        """Before a partition is attached again: what was not handed out yet comes again, without what the broker was told is done."""
         kept = deque(item for item in self._next if item[2][0] != part.partition)
         for _, _, key, index in self._next:
             if key[0] == part.partition:
@@ -92,6 +98,10 @@ class PulsarQueue(OneThread):
         self._next = kept
         for key in [key for key, entry in self._entries.items() if key[0] == part.partition and not entry.held and not entry.waiting]:
             del self._entries[key]
+        for key, entry in self._entries.items():
+            if key[0] == part.partition:
+                entry.done.clear()
+        self._done[part.partition].clear()
 
     # -- receiving ----------------------------------------------------------------------------------------------
 
@@ -116,6 +126,7 @@ class PulsarQueue(OneThread):
     def _decode(self, part: PartitionConsumer, frames: list[bytes]) -> None:
         columns, facts = decode_pulsar(frames, topic=self.topic, partition=part.partition, check_crc=self._options.check_crc)
         records = list(columns.records(self.topic, part.partition))
+        done = self._done[part.partition]
         for number, (fact, frame) in enumerate(zip(facts, frames, strict=True)):
             if fact.error is not None and self._options.on_corrupt == "raise":
                 rest = frames[number + 1 :]
@@ -126,12 +137,15 @@ class PulsarQueue(OneThread):
                 raise fact.error.with_context(topic=self.topic, partition=part.partition, position=place)
             part.handed(fact.permits, len(frame))
             key = (part.partition, fact.ledger, fact.entry)
+            self._looked_at[part.partition] += 1
+            if key in done:
+                continue
             entry = self._entries.get(key)
             if entry is None:
                 entry = self._entries[key] = InHand(fact.batch_size)
             for record in records[fact.start : fact.stop]:
                 index = record.position.index  # type: ignore[attr-defined]
-                if index in entry.held or index in entry.waiting:
+                if index in entry.held or index in entry.waiting or index in entry.done:
                     continue
                 entry.wanted.add(index)
                 entry.waiting.add(index)
@@ -141,6 +155,11 @@ class PulsarQueue(OneThread):
                 del self._entries[key]
                 if fact.error is None and fact.start == fact.stop:
                     self._acknowledge(part, key, None, time.monotonic(), wait=False)
+        while done:
+            oldest, until = next(iter(done.items()))
+            if self._looked_at[part.partition] < until:
+                break
+            del done[oldest]
 
     # -- ends of a delivery -------------------------------------------------------------------------------------
 
@@ -165,8 +184,10 @@ class PulsarQueue(OneThread):
         self._acknowledge(part, key, words(left, entry.size) if left else None, deadline, index=index if left else -1, size=entry.size)
         entry.held.discard(index)
         entry.wanted.discard(index)
+        entry.done.add(index)
         if not entry.wanted:
             self._entries.pop(key, None)
+            self._done[part.partition][key] = self._looked_at[part.partition] + self._feed.ahead(part)
 
     def _acknowledge(
         self,
