@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,9 +33,9 @@ def killed(name: str, folder: Path, kafka: Kafka) -> None:
     assert not wrong, f"seed {SIZE.seed}\n" + "\n".join(wrong)
 
 
-def today(name: str) -> pytest.MarkDecorator:
+def today(name: str) -> Callable[[Callable[..., None]], Any]:
     """Left to `make soak` when it is another job's day."""
-    return pytest.mark.usefixtures() if name == TODAY else pytest.mark.soak
+    return (lambda test: test) if name == TODAY else pytest.mark.soak
 
 
 @today("kafka")
