@@ -44,10 +44,11 @@ def check_columns(options: KafkaOptions, table: Columns, topic: str) -> None:
 
 
 def builder_factory(options: KafkaOptions) -> Callable[[], KafkaBatchBuilder]:
-    """Makes the batch builders that these options ask for."""
+    """Makes the batch builders that these options ask for; a record beyond `limit` has a batch of its own, where it is met and refused."""
+    limit = min(options.batch_size, options.max_request_size)
 
     def make() -> KafkaBatchBuilder:
-        return KafkaBatchBuilder(magic=options.message_format, compression=options.compression, limit=options.batch_size)
+        return KafkaBatchBuilder(magic=options.message_format, compression=options.compression, limit=limit)
 
     return make
 
