@@ -1,0 +1,100 @@
+"""RocketMQ's brokers that are not ready yet, or will not tell: what is waited for, and what is taken as it is; on the embedded broker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import wireproto
+from patience import LATE
+from wireproto import LATEST
+from wireproto.devbroker import DevBroker
+from wireproto.errors import TimedOut
+from wireproto.rocketmq import times
+
+
+@pytest.fixture
+def broker() -> Iterator[DevBroker]:
+    with DevBroker(["rocketmq"], auto_create=False) as made:
+        yield made
+
+
+@pytest.fixture
+def client(broker: DevBroker) -> Iterator[Any]:
+    with wireproto.connect(broker.url("rocketmq"), timeout=5.0) as made:
+        made.admin().create_topic("t")
+        made.producer("t").send(b"x").position(5.0)
+        yield made
+
+
+@pytest.mark.parametrize("code", [16, 3, 1])
+def test_a_broker_that_will_not_tell_how_far_it_is_is_taken_as_it_is(broker: DevBroker, client: Any, code: int) -> None:
+    seen = broker.record("rocketmq")
+    broker.faults("rocketmq").error("GetBrokerRuntimeInfo", code, times=-1)
+    if code != 1:
+        assert {place.offset for place in client.admin().positions("t", LATEST).values()} == {1}
+        assert broker.faults("rocketmq").seen("GetBrokerRuntimeInfo") == 1, "what it does not know, or may not tell, it will not tell later"
+    else:
+        began = time.monotonic()
+        assert {place.offset for place in client.admin().positions("t", LATEST).values()} == {1}
+        assert time.monotonic() - began < times.STARTING + LATE
+        assert broker.faults("rocketmq").seen("GetBrokerRuntimeInfo") > 1
+    assert seen.requests("GetMaxOffset")
+
+
+def test_a_broker_in_its_first_second_is_asked_again(broker: DevBroker, client: Any) -> None:
+    broker.faults("rocketmq").error("GetBrokerRuntimeInfo", 1, times=2)
+    assert {place.offset for place in client.admin().positions("t", LATEST).values()} == {1}
+    assert broker.faults("rocketmq").seen("GetBrokerRuntimeInfo") == 3
+
+
+@pytest.mark.parametrize(
+    ("facts", "asked"),
+    [
+        ([{"commitLogMaxOffset": "10", "dispatchBehindBytes": "4"}, {"commitLogMaxOffset": "20", "dispatchBehindBytes": "10"}], 2),
+        ([{"commitLogMaxOffset": "10", "dispatchBehindBytes": "0"}], 1),
+        ([{"commitLogMaxOffset": "x", "dispatchBehindBytes": "0"}], 1),
+        ([{"dispatchBehindBytes": "0"}], 1),
+    ],
+)
+def test_the_goal_is_what_the_log_held_when_it_was_asked_first(
+    client: Any, facts: list[dict[str, str]], asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = iter(facts)
+    taken: list[Any] = []
+    monkeypatch.setattr(times, "runtime_info", lambda body: taken.append(body) or next(told))
+    client.admin().positions("t", LATEST)
+    assert len(taken) == asked
+
+
+def test_a_broker_that_never_catches_up_holds_nobody_beyond_the_timeout(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(times, "runtime_info", lambda body: {"commitLogMaxOffset": "10", "dispatchBehindBytes": "4"})
+    began = time.monotonic()
+    with pytest.raises(TimedOut, match="not caught up with its own log"):
+        client.admin().positions("t", LATEST, timeout=0.4)
+    assert time.monotonic() - began < 0.4 + LATE
+
+
+def test_a_topic_is_usable_when_every_queue_answers(broker: DevBroker, client: Any) -> None:
+    broker.faults("rocketmq").error("GetRouteInfoByTopic", 17, times=3)  # the first asks whether it exists; then it is not told yet
+    client.admin().create_topic("u", partitions=2)
+    assert broker.faults("rocketmq").seen("GetRouteInfoByTopic") > 3
+    broker.faults("rocketmq").clear()
+    broker.faults("rocketmq").error("GetRouteInfoByTopic", 17, times=-1)
+    began = time.monotonic()
+    with pytest.raises(TimedOut, match="did not become usable in time"):
+        client.admin().create_topic("v", timeout=0.4)
+    assert time.monotonic() - began < 0.4 + LATE
+
+
+def test_a_topic_that_a_list_brought_back_is_taken_out_again(broker: DevBroker, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    admin = client.admin()
+    answers = iter([True, True, False])
+    monkeypatch.setattr(admin, "_exists", lambda topic, deadline: next(answers))
+    seen = broker.record("rocketmq")
+    admin.delete_topic("t")
+    assert len(seen.requests("DeleteTopicInNamesrv")) >= 1
+    assert next(answers, None) is None, "looked at until it was gone"
