@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +13,8 @@ import pytest
 import wireproto
 from brokers.proxy import FaultProxy
 from wireproto.devbroker import DevBroker, Faults
-from wireproto.errors import Revoked
+from wireproto.errors import BufferFull, Revoked
+from wireproto.position import LATEST
 from wireproto.zookeeper.codes import EventType, SessionExpired
 from wireproto.zookeeper.messages import ReplyHeader, WatcherEvent
 from wireproto.zookeeper.multi import Set
@@ -235,3 +237,48 @@ def test_a_queue_that_is_deleted_while_a_claim_is_made_is_gone_on_with(dial: Any
         with other.producer(jobs) as out:
             out.send(b"again").position()
         assert queue.receive(SECONDS).value == b"again"
+
+
+# -- the producer -----------------------------------------------------------------------------------------------------------
+
+
+def test_more_than_a_connection_holds_is_sent_again_after_a_cut(
+    broker: DevBroker, faults: Faults, dial: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """32 MiB may wait for answers, of which the engine takes 8 at once: the rest follows, each message once and in order."""
+    client, other = dial(), dial()
+    topic = f"q-{time.monotonic_ns()}"
+    unraisable: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+    with client.producer(topic, buffer_memory=32 << 20) as out:
+        suspended = threading.Event()
+        client.tree().on_state(lambda state: suspended.set() if state is State.SUSPENDED else None)
+        faults.delay("createSession", 0.5)
+        broker.kick("zookeeper")
+        assert suspended.wait(SECONDS)
+        values = [b"%04d" % number + bytes(500_000) for number in range(40)]
+        receipts = [out.send(value, timeout=0.0) for value in values]
+        out.flush(60.0)
+        assert [receipt.position().offset for receipt in receipts] == list(range(40))
+        assert unraisable == []
+    got = [value[:4] for batch in other.reader(topic, stop=LATEST) for value in batch.values()]
+    assert got == [b"%04d" % number for number in range(40)]
+
+
+def test_a_message_is_taken_or_refused_and_never_both(dial: Any, faults: Faults, node: str) -> None:
+    """The server reads nothing for a while: what the connection has no room for waits in the producer."""
+    client, other = dial(), dial()
+    topic = f"q-{time.monotonic_ns()}"
+    with client.producer(topic, buffer_memory=16 << 20) as out:
+        faults.delay("create", 1.0)
+        taken = 0
+        try:
+            for number in range(64):
+                out.send(b"%04d" % number + bytes(500_000), timeout=0.0)
+                taken += 1
+        except BufferFull:
+            pass
+        assert taken * 500_000 > 15 << 20, "as much as the producer's memory holds, and not as the connection takes"
+        out.flush(60.0)
+    got = [value[:4] for batch in other.reader(topic, stop=LATEST) for value in batch.values()]
+    assert got == [b"%04d" % number for number in range(taken)]

@@ -16,7 +16,7 @@ sees of a lost connection:
 
 A call belongs to the session of the moment when it was made (`era`); `Within` binds calls to one session, or to whichever there is.
 
-Threads: any thread calls; `_lost`, `_tick` and `_deliver` run in the keeper, `_reconnect` in the client's worker thread. One lock guards
+Threads: any thread calls; `lost`, `_tick` and `_deliver` run in the keeper, `_reconnect` in the client's worker thread. One lock guards
 the session, the table of watches and which connection is the current one; it is never held while waiting.
 """
 
@@ -167,7 +167,7 @@ class Link:
                 conn.close(str(why))
                 raise why.with_context(peer=conn.peer) from None
             except Disconnected as why:
-                self._lost(conn, why)
+                self.lost(conn, why)
                 if not sent:  # nothing left this machine
                     continue
                 if not request.repeats:
@@ -193,7 +193,7 @@ class Link:
             try:
                 return conn.post(request.code, request.body, None if watching is None else self._events, deadline, watching)
             except Disconnected as why:  # nothing was sent
-                self._lost(conn, why)
+                self.lost(conn, why)
 
     def submit_on(self, conn: Connection, request: Request[Any]) -> Call:
         """Send one request on this connection or not at all (Disconnected): for senders that keep an order over a reconnect."""
@@ -201,7 +201,7 @@ class Link:
         try:
             return conn.post(request.code, request.body)
         except Disconnected as why:
-            self._lost(conn, why)
+            self.lost(conn, why)
             raise
 
     def read(self, request: Request[T], frame: bytes, conn: Connection) -> T:
@@ -305,7 +305,7 @@ class Link:
                 try:
                     self._authenticate(conn, scheme, credential, deadline)
                 except Disconnected as why:
-                    self._lost(conn, why)
+                    self.lost(conn, why)
                 else:
                     break
             self._identities.append((scheme, credential))
@@ -394,7 +394,7 @@ class Link:
             conn.close("handshake failed")
             raise
         ready.set(conn)
-        conn.on_lost(lambda why: self._lost(conn, why))
+        conn.on_lost(lambda why: self.lost(conn, why))
         self._tick(conn)
 
     def _authenticate(self, conn: Connection, scheme: str, credential: bytes, deadline: float) -> None:
@@ -409,7 +409,7 @@ class Link:
 
     # -- loss and return --------------------------------------------------------------------------------------------------
 
-    def _lost(self, conn: Connection, why: Exception) -> None:
+    def lost(self, conn: Connection, why: Exception | None) -> None:
         """The connection is gone: callers wait for the next one, which the worker thread makes."""
         with self._lock:
             if self._conn is not conn:

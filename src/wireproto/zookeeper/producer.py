@@ -11,7 +11,6 @@ acknowledged message is lost; one that was in flight at that moment may be in th
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections import deque
@@ -20,6 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from ..errors import BufferFull, Closed, Disconnected, TimedOut, ValueUnsupported, WireprotoError
+from ..net.pool import pause
 from ..position import LogOffset
 from ..records import Headers
 from . import operations as op
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from .._net import Connection
     from .messages import ACL
     from .tree import Tree
+
+
+ROOM = 0.01
+"""Seconds between looks whether a connection that had no room for more bytes has some again."""
 
 
 class QueueReceipt:
@@ -102,6 +106,9 @@ class QueueProducer:
         self._acl = acl
         self._lock = threading.RLock()
         self._unanswered: deque[QueueReceipt] = deque()
+        self._unsent: deque[QueueReceipt] = deque()  # the last of them, which `_conn` had no room for yet
+        self._again = False  # a timer will look for room
+        self._loop = tree.loop
         self._bytes = 0
         self._conn: Connection | None = None
         self._failed: WireprotoError | None = None
@@ -192,15 +199,9 @@ class QueueProducer:
 
     def _take(self, receipt: QueueReceipt) -> None:
         self._unanswered.append(receipt)
+        self._unsent.append(receipt)
         self._bytes += receipt.size
-        conn = self._link.current
-        if conn is None:
-            return
-        if conn is not self._conn:
-            self._pump()
-            return
-        with contextlib.suppress(Disconnected):
-            receipt._sent = self._link.submit_on(conn, receipt._request)
+        self._pump()
 
     def _make_room(self, receipt: QueueReceipt, deadline: float, timeout: float) -> None:
         while True:
@@ -221,12 +222,29 @@ class QueueProducer:
             conn = self._link.current
             if conn is None:
                 return
-            self._conn = conn
-            with contextlib.suppress(Disconnected):
-                for receipt in self._unanswered:
-                    sent = receipt._sent
-                    if sent is None or (self._repeat and sent.done and sent.frame is None):
-                        receipt._sent = self._link.submit_on(conn, receipt._request)
+            if conn is not self._conn:
+                self._conn = conn
+                self._unsent = deque(receipt for receipt in self._unanswered if self._to_send(receipt))
+            try:
+                while self._unsent:
+                    receipt = self._unsent[0]
+                    receipt._sent = self._link.submit_on(conn, receipt._request)
+                    self._unsent.popleft()
+            except Disconnected:
+                return
+            except BufferFull:  # the engine holds enough for this connection: the rest follows as it is sent
+                if not self._again:
+                    self._again = True
+                    self._loop.call_at(time.monotonic() + ROOM, self._look_for_room)
+
+    def _to_send(self, receipt: QueueReceipt) -> bool:
+        sent = receipt._sent
+        return sent is None or (self._repeat and sent.done and sent.frame is None)
+
+    def _look_for_room(self) -> None:
+        """The keeper's timer."""
+        self._again = False
+        self._pump()
 
     def _collect(self) -> None:
         """Take the answers that are there already."""
@@ -248,9 +266,15 @@ class QueueProducer:
             if sent is not None and not sent.done:
                 if not sent.wait(deadline):
                     raise TimedOut("the message is not acknowledged yet", topic=self.topic)
-            else:
-                self._link.connection(deadline)
-                self._pump()
+                continue
+            if sent is not None:
+                self._link.lost(sent.conn, sent.error)  # perhaps nobody has told it yet
+            self._link.connection(deadline)
+            self._pump()
+            if head._sent is None:  # others fill the connection
+                if time.monotonic() >= deadline:
+                    raise TimedOut("the message is not sent yet", topic=self.topic)
+                pause(self._loop, min(time.monotonic() + ROOM, deadline))
 
     def _finish(self, receipt: QueueReceipt) -> None:
         self._unanswered.popleft()

@@ -347,6 +347,11 @@ class Tree:
         return Tree(Within(self._bare, ANY), self._loop)
 
     @property
+    def loop(self) -> Any:
+        """The client's engine, for roles that wait by it."""
+        return self._loop
+
+    @property
     def _bare(self) -> Link:
         return self._link if isinstance(self._link, Link) else self._link._link
 
