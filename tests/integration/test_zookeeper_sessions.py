@@ -308,7 +308,8 @@ def test_a_chroot_is_invisible(broker: ZooKeeper, dial: Any, node: str) -> None:
     outside.set(node, b"1")
     assert watch.wait(SECONDS).path == "/"
     assert inside.sync("/a") == "/a"
-    assert inside.get("/zookeeper/config", timeout=SECONDS) is not None
+    assert inside.exists("/zookeeper") is None
+    assert inside.config(timeout=SECONDS) == outside.get("/zookeeper/config", timeout=SECONDS)
     inside.create("/e", ephemeral=True)
     assert inside.ephemerals() == ["/e"]
     inside.delete("/a", recursive=True)

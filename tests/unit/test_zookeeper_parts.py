@@ -88,8 +88,8 @@ def test_a_chroot_goes_on_and_comes_off() -> None:
     assert [root.out(path) for path in ("/", "/b", "/zookeeper", "/zookeeper/quota", "/zookeepers")] == [
         "/a",
         "/a/b",
-        "/zookeeper",
-        "/zookeeper/quota",
+        "/a/zookeeper",
+        "/a/zookeeper/quota",
         "/a/zookeepers",
     ]
     assert [root.back(path) for path in ("/a", "/a/b", "/ab", "/zookeeper/quota", "/c")] == ["/", "/b", "/ab", "/zookeeper/quota", "/c"]
@@ -209,16 +209,16 @@ def test_watches_are_armed_again_in_packets_below_the_limit() -> None:
     paths = [f"/{number:04d}" + "x" * 200 for number in range(2000)]
     for number, path in enumerate(paths):
         table.add((DATA, EXIST, CHILD)[number % 3], path, print)
-    packets = list(table.rearm(99, lambda path: "/root" + path))
+    packets = list(table.rearm(99))
     assert all(type(packet) is SetWatches and packet.relative_zxid == 99 and len(packet.encode()) <= PACKET + 100 for packet in packets)
     sent = [path for packet in packets for path in (*packet.data_watches, *packet.exist_watches, *packet.child_watches)]
-    assert sorted(sent) == ["/root" + path for path in paths]
+    assert sorted(sent) == paths
     assert len(packets) == 4
     table.add(RECURSIVE, "/all", print)
-    newer = list(table.rearm(99, str))
+    newer = list(table.rearm(99))
     assert all(type(packet) is SetWatches2 for packet in newer)
     assert newer[-1].persistent_recursive_watches == ("/all",)
-    assert list(WatchTable().rearm(0, str)) == []
+    assert list(WatchTable().rearm(0)) == []
 
 
 # -- queue ----------------------------------------------------------------------------------------------------------------

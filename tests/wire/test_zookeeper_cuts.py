@@ -282,3 +282,36 @@ def test_a_message_is_taken_or_refused_and_never_both(dial: Any, faults: Faults,
         out.flush(60.0)
     got = [value[:4] for batch in other.reader(topic, stop=LATEST) for value in batch.values()]
     assert got == [b"%04d" % number for number in range(taken)]
+
+
+# -- the chroot -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_chroot_holds_below_a_node_that_is_called_as_the_servers_own(broker: DevBroker, dial: Any, node: str) -> None:
+    outside, inside = dial().tree(), dial(broker.url("zookeeper", node.strip("/"))).tree()
+    assert inside.exists("/zookeeper") is None
+    assert inside.create("/zookeeper/config", b"mine", parents=True) == "/zookeeper/config"
+    assert outside.get(f"{node}/zookeeper/config")[0] == b"mine"
+    assert inside.get("/zookeeper/config")[0] == b"mine"
+    assert inside.multi([Set("/zookeeper/config", b"still mine")])
+    assert outside.get(f"{node}/zookeeper/config")[0] == b"still mine"
+    assert inside.children("/zookeeper")[0] == ["config"]
+
+
+def test_the_ensembles_configuration_is_seen_from_a_chroot(broker: DevBroker, dial: Any, node: str) -> None:
+    outside, inside = dial().tree(), dial(broker.url("zookeeper", node.strip("/"))).tree()
+    inside.create("/zookeeper/config", b"mine", parents=True)
+    theirs, mine = inside.watch(), inside.watch()
+    assert inside.config(watch=theirs)[0] == outside.get("/zookeeper/config")[0]
+    assert inside.get("/zookeeper/config", watch=mine)[0] == b"mine"
+    back = threading.Event()
+    inside.on_state(lambda state: back.set() if state is State.CONNECTED else None)
+    broker.kick("zookeeper")
+    assert back.wait(SECONDS)
+    assert not theirs.fired
+    assert not mine.fired
+    outside.set(f"{node}/zookeeper/config", b"changed")
+    assert mine.wait(SECONDS).path == "/zookeeper/config"
+    assert not theirs.fired
+    outside.set("/zookeeper/config", b"server.1=changed")
+    assert theirs.wait(SECONDS).path == "/zookeeper/config"

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Watching = tuple[str, str, Callback]
-"""How a request's watch is noted when the reply is in: kind, path as the caller knows it, callback."""
+"""How a request's watch is noted when the reply is in: kind, the server's path, callback."""
 ANY, NOW = -1, -2
 """Which session a call belongs to, where it is not one by number: whichever there is, or that of the moment when it is made."""
 IF_EXISTS = "exists"
@@ -378,7 +378,7 @@ class Link:
             for scheme, credential in list(self._identities):
                 self._authenticate(conn, scheme, credential, deadline)
             with self._lock:
-                packets = list(self.watches.rearm(self.session.zxid, self.root.out))
+                packets = list(self.watches.rearm(self.session.zxid))
             for packet in packets:
                 code = 101 if isinstance(packet, SetWatches) else 105
                 reply = conn.call(_SET_WATCHES, (RequestHeader(xid=_SET_WATCHES, type=code).encode(), packet.encode()), deadline)
@@ -511,7 +511,7 @@ class Link:
             item.conn.close(f"an event that does not decode: {why}")
             return
         with self._lock:  # the event's transaction is not noted as seen: it may have more events, which a cut keeps from us
-            callbacks = self.watches.fire(event.type, told.path)
+            callbacks = self.watches.fire(event.type, event.path or "")
         self.dispatcher.call(callbacks, told)
 
     def _note(self, watching: Watching, frame: bytes) -> None:

@@ -17,8 +17,8 @@ from ..errors import ValueUnsupported
 
 _BAD = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]|//|/\\.\\.?(?:/|$)")
 _SEQUENCE = re.compile(r"[0-9]{10}|-[0-9]{9,10}")
-SYSTEM = "/zookeeper"
-"""The servers' own nodes: the chroot does not apply to them."""
+CONFIG = "/zookeeper/config"
+"""The ensemble's configuration. A client with a chroot sees this one node of the servers' own, and by calls that are for it alone."""
 
 
 def check(path: str, *, sequence: bool = False) -> str:
@@ -54,7 +54,7 @@ class Chroot:
     def out(self, path: str, *, sequence: bool = False) -> str:
         """A checked path as the server knows it."""
         check(path, sequence=sequence)
-        if not self.prefix or path == SYSTEM or path.startswith("/zookeeper/"):
+        if not self.prefix:
             return path
         return self.prefix if path == "/" else self.prefix + path
 

@@ -23,7 +23,7 @@ from . import operations as op
 from .codes import AddWatchMode, NoAuth, NodeExists, NoNode, NotEmpty, NoWatcher, WatcherType
 from .link import ANY, CHILD, DATA, IF_EXISTS, ConnectionLoss, Link, Watching, Within
 from .messages import ACL, AddWatchRequest, CheckWatchesRequest, ClientInfo, ReconfigRequest, RemoveWatchesRequest, Stat, WhoAmIResponse
-from .paths import Chroot, join
+from .paths import CONFIG, Chroot, join
 from .paths import parents as parents_of
 from .session import State
 from .watch import EXIST, PERSISTENT, RECURSIVE, Callback, Watch
@@ -304,16 +304,17 @@ class Tree:
     def remove_watch(self, path: str, callback: Callback | None = None, *, timeout: float = 30.0) -> None:
         """Take back one callback of a path, or all. Raises NoWatcher when there is none."""
         deadline = monotonic() + timeout
+        server_path = self._root.out(path)
         self._link.settle_watches(deadline)
         with self._link._lock:
             table = self._link.watches
             kinds = (DATA, EXIST, CHILD, PERSISTENT, RECURSIVE)
-            if not table.remove(path, callback, kinds):
+            if not table.remove(server_path, callback, kinds):
                 raise NoWatcher(path, node=path)
-            left = [group for group in ((DATA, EXIST), (CHILD,), (PERSISTENT,), (RECURSIVE,)) if table.has(path, group)]
+            left = [group for group in ((DATA, EXIST), (CHILD,), (PERSISTENT,), (RECURSIVE,)) if table.has(server_path, group)]
         if left:
             return  # somebody else's callback needs the server's watch
-        body = RemoveWatchesRequest(path=self._root.out(path), type=int(WatcherType.ANY)).encode()
+        body = RemoveWatchesRequest(path=server_path, type=int(WatcherType.ANY)).encode()
         try:
             self._link.call(op.Request(18, body, op.nothing, path), deadline)
         except NoWatcher:
@@ -392,7 +393,8 @@ class Tree:
 
     def config(self, *, watch: Callback | None = None, timeout: float = 30.0) -> tuple[bytes | None, Stat]:
         """The ensemble's configuration (``server.1=…`` lines and its version) and the stat of its node, whatever the chroot."""
-        return self.get("/zookeeper/config", watch=watch, timeout=timeout)
+        watching = None if watch is None else self._watching(DATA, CONFIG, watch, CONFIG)
+        return self._link.call(op.get(CONFIG, CONFIG, watch is not None), monotonic() + timeout, watching)
 
     def reconfigure(
         self,
@@ -405,7 +407,7 @@ class Tree:
     ) -> tuple[bytes | None, Stat]:
         """Change the ensemble (``server.4=host:2888:3888;2181``, …); returns the new configuration and its stat."""
         body = ReconfigRequest(joining_servers=joining, leaving_servers=leaving, new_members=members, cur_config_id=config).encode()
-        return self._link.call(op.Request(16, body, op._read_data, "/zookeeper/config", repeats=False), monotonic() + timeout)
+        return self._link.call(op.Request(16, body, op._read_data, CONFIG, repeats=False), monotonic() + timeout)
 
     def close(self, timeout: float = 30.0) -> None:
         """Nothing: the session belongs to the client."""
@@ -427,12 +429,12 @@ class Tree:
     ) -> Call[T]:
         return Call(self._link, request, monotonic() + timeout, finish, watching)
 
-    def _watching(self, kind: str, path: str, callback: Callback | None) -> Watching | None:
+    def _watching(self, kind: str, path: str, callback: Callback | None, server_path: str | None = None) -> Watching | None:
         if callback is None:
             return None
         if type(callback) is not Watch:
             self._link.dispatcher.prepare()
-        return kind, path, callback
+        return kind, self._root.out(path) if server_path is None else server_path, callback
 
     def _ensure(self, path: str, acl: Sequence[ACL] | None, deadline: float) -> bool:
         """Look upwards for what exists, then create downwards: nobody needs the right to create where nothing is missing."""

@@ -108,7 +108,7 @@ class Watch:
 
 @dataclass(slots=True)
 class WatchTable:
-    """Which callbacks wait for which path. A callback that is set twice on one path is called once. Not thread-safe."""
+    """Which callbacks wait for which path, as the server knows it. A callback that is set twice on one path is called once. Not thread-safe."""
 
     _books: dict[Kind, dict[str, dict[Callback, None]]] = field(
         default_factory=lambda: {kind: {} for kind in (DATA, EXIST, CHILD, PERSISTENT, RECURSIVE)}
@@ -157,24 +157,22 @@ class WatchTable:
             book.clear()
         return list(called)
 
-    def rearm(self, zxid: int, outward: Callable[[str], str]) -> Iterator[SetWatches | SetWatches2]:
+    def rearm(self, zxid: int) -> Iterator[SetWatches | SetWatches2]:
         """The requests that set every watch again after a reconnect, each with at most 128 KiB of paths.
 
         Args:
             zxid: last transaction that the session has seen; what happened after it is notified at once.
-            outward: puts the chroot before a path.
         """
         order = [(kind, path) for kind in (DATA, EXIST, CHILD, PERSISTENT, RECURSIVE) for path in self._books[kind]]
         newer = bool(self._books[PERSISTENT] or self._books[RECURSIVE])
         part: dict[Kind, list[str]] = {}
         size = 0
         for kind, path in order:
-            server_path = outward(path)
-            if size and size + len(server_path) * 3 + 4 > PACKET:
+            if size and size + len(path) * 3 + 4 > PACKET:
                 yield _set_watches(zxid, part, newer)
                 part, size = {}, 0
-            part.setdefault(kind, []).append(server_path)
-            size += len(server_path.encode("utf-8", "surrogatepass")) + 4
+            part.setdefault(kind, []).append(path)
+            size += len(path.encode("utf-8", "surrogatepass")) + 4
         if part:
             yield _set_watches(zxid, part, newer)
 
