@@ -22,6 +22,7 @@ cdef struct input_t:        # one connection as the nogil reader sees it
     uint8_t *big            # payload of the bytes object that a big frame is read into, or NULL
     size_t big_have, big_room, big_size
     size_t received         # in this turn
+    double heard            # when bytes came last
     size_t mark             # SO_RCVLOWAT: bytes that are worth a wake-up
     void *owner             # borrowed Connection
 
@@ -118,9 +119,9 @@ cdef class Timer:
 cdef class Connection:
     cdef readonly Loop loop
     cdef readonly str peer
-    cdef readonly double last_read
     cdef readonly long frames_read
     cdef readonly bytes first_bytes
+    cdef readonly int64_t seen_zxid
     cdef public object context
     cdef input_t *input
     cdef int framing
@@ -139,6 +140,7 @@ cdef class Connection:
     cdef Py_ssize_t expected    # calls whose reply somebody still wants
     cdef int wanted         # threads that wait for a call of this connection
     cdef int held           # mailboxes that want it paused
+    cdef double heard       # `input.heard` of a connection whose input is gone
     cdef bint corked, blocked, writing, registered, fresh
     cdef tuple failure      # why it is closed, or None
     cdef list lost_callbacks
@@ -155,7 +157,7 @@ cdef class Connection:
     cdef int decrypt(self) except -1
     cdef int make_room(self, object timeout_at) except -1
     cdef int take(self) except -1
-    cdef int turned(self, int revents, double clock) except -1
+    cdef int turned(self, int revents) except -1
     cdef int take_tls(self, object stream) except -1
     cdef bint own_tls(self) noexcept
     cdef void disown_tls(self) noexcept
@@ -164,7 +166,8 @@ cdef class Connection:
     cdef int grow_big(self) except -1
     cdef int arrived(self, object frame, const uint8_t *p, size_t n) except -1
     cdef bint is_secret(self, int64_t token)
-    cdef int answer(self, object frame, int64_t token) except -1
+    cdef void note_zxid(self, int64_t xid, const uint8_t *p, size_t n) noexcept
+    cdef int answer(self, object frame, int64_t token, const uint8_t *p, size_t n) except -1
     cdef int pushed(self, object frame, int64_t channel, size_t n) except -1
     cdef void fail(self, object kind, str text)
     cdef void release(self) noexcept

@@ -15,7 +15,8 @@ WATCHES: Final[int]
 REQUESTS: Final[int]
 """RocketMQ: channel of requests that the broker makes."""
 SERVICE: Final[int]
-"""Pulsar: channel of everything that belongs to no request, producer or consumer (CONNECTED, AUTH_CHALLENGE, unknown commands)."""
+"""ZooKeeper: channel of a ping's reply that carries an error. Pulsar: channel of everything that belongs to no request, producer or
+consumer (CONNECTED, AUTH_CHALLENGE, unknown commands)."""
 
 def producer_channel(producer_id: int) -> int:
     """Pulsar: channel of SEND_RECEIPT, SEND_ERROR and CLOSE_PRODUCER of a producer."""
@@ -126,7 +127,10 @@ class Connection:
         """Bytes taken and not yet given to the kernel."""
     @property
     def last_read(self) -> float:
-        """time.monotonic() of the last bytes received (of the opening, before the first)."""
+        """time.monotonic() of the last bytes received, be it a part of a frame (of the opening, before the first)."""
+    @property
+    def seen_zxid(self) -> int:
+        """ZooKeeper: the highest transaction that a reply told of, be it looked at or not; 0 before the first."""
     @property
     def frames_read(self) -> int: ...
     @property

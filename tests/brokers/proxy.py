@@ -7,6 +7,7 @@
         proxy.stall("down")    # only from broker to client; the broker still gets requests
         proxy.drop("up")       # bytes are read and thrown away
         proxy.delay(0.2)       # every chunk arrives that much later, in order
+    proxy.slow(20_000)     # so many bytes a second in each direction, in small pieces
         proxy.cut()            # reset every open connection now; new ones pass
         proxy.half_close()     # end of stream to the client; its own bytes still pass
         proxy.refuse()         # the port is closed: connections are refused, open ones are reset
@@ -49,6 +50,7 @@ class _Flow:
         self.source, self.sink, self.name = source, sink, name
         self.chunks: collections.deque[tuple[float, bytes]] = collections.deque()
         self.held = 0
+        self.due = 0.0  # when the last piece of a slow line is through
         self.ended = False  # the source sent its end
         self.finished = False  # and the sink was told
         self.framers: list[tuple[Recording, Framer]] = []  # who is told of the frames that pass
@@ -90,6 +92,7 @@ class FaultProxy:
         self._links: list[_Link] = []
         self._mode = {"up": "pass", "down": "pass"}
         self._delay = 0.0
+        self._rate: float | None = None
         self._left: int | None = None
         self._refusing = self._ended = False
         self.connections = 0
@@ -139,6 +142,9 @@ class FaultProxy:
     def delay(self, seconds: float) -> None:
         self._do(lambda: setattr(self, "_delay", seconds))
 
+    def slow(self, rate: float) -> None:
+        self._do(lambda: setattr(self, "_rate", rate))
+
     def cut(self) -> None:
         self._do(self._cut)
 
@@ -167,7 +173,7 @@ class FaultProxy:
     def heal(self) -> None:
         def mend() -> None:
             self._mode = {"up": "pass", "down": "pass"}
-            self._delay, self._left = 0.0, None
+            self._delay, self._left, self._rate = 0.0, None, None
             if self._refusing:
                 self._refusing = False
                 for target in self._routes:
@@ -272,6 +278,11 @@ class FaultProxy:
                 link.close(reset=not alive)
                 self._links.remove(link)
 
+    def _pieces(self, data: bytes) -> list[bytes]:
+        """What goes over a slow line in a twentieth of a second each; else all at once."""
+        step = max(int(self._rate / 20), 1) if self._rate else len(data)
+        return [data[start : start + step] for start in range(0, len(data), step)]
+
     def _accept(self, listener: socket.socket, target: tuple[str, int]) -> None:
         try:
             client, _ = listener.accept()
@@ -299,7 +310,9 @@ class FaultProxy:
             if not data:
                 flow.ended = True
             elif self._mode[flow.name] != "drop":
-                flow.chunks.append((time.monotonic() + self._delay, data))
+                for piece in self._pieces(data):
+                    flow.due = max(flow.due, time.monotonic()) + (len(piece) / self._rate if self._rate else 0.0)
+                    flow.chunks.append((flow.due + self._delay, piece))
                 flow.held += len(data)
         while flow.chunks and flow.chunks[0][0] <= time.monotonic():
             when, data = flow.chunks[0]

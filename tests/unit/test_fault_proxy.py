@@ -115,6 +115,17 @@ def test_delay_holds_each_direction_back(proxy: FaultProxy, echo: str) -> None:
         assert time.monotonic() - began >= 0.2
 
 
+def test_a_slow_line_lets_so_many_bytes_through_a_second(proxy: FaultProxy, echo: str) -> None:
+    with dial(proxy.through(echo)) as sock:
+        proxy.slow(100_000)
+        data = bytes(range(256)) * 100
+        began = time.monotonic()
+        assert ask(sock, data) == data
+        assert time.monotonic() - began >= 0.25
+        proxy.heal()
+        assert ask(sock) == b"ping"
+
+
 def test_cut_resets_the_open_and_lets_new_ones_pass(proxy: FaultProxy, echo: str) -> None:
     with dial(proxy.through(echo)) as sock:
         assert ask(sock) == b"ping"

@@ -63,6 +63,7 @@ cdef class Connection:
             if self.plain != self.input:
                 free(self.plain.buf)
                 free(self.plain)
+            self.heard = self.input.heard
             free(self.input.buf)
             free(self.input)
             self.input = self.plain = NULL
@@ -76,6 +77,10 @@ cdef class Connection:
     @property
     def lost(self):
         return None if self.failure is None else self.describe(self.failure)
+
+    @property
+    def last_read(self):
+        return self.input.heard if self.input != NULL else self.heard
 
     @property
     def pending(self):
@@ -351,11 +356,9 @@ cdef class Connection:
 
     # ---- receiving ----------------------------------------------------------------------------------------------------------
 
-    cdef int turned(self, int revents, double clock) except -1:
+    cdef int turned(self, int revents) except -1:
         """The reading thread, after poll and recv."""
         cdef input_t *c = self.input
-        if c.received:
-            self.last_read = clock
         if revents & POLLOUT:
             self.blocked = False
             self.push_out()
@@ -591,7 +594,7 @@ cdef class Connection:
         if self.loop.tap is not None:
             self.loop.tap.deliver(("<", self.peer, n if kind == REPLY and self.is_secret(number) else frame), n, None)
         if kind == REPLY:
-            return self.answer(frame, number)
+            return self.answer(frame, number, p, n)
         if kind == PUSH:
             return self.pushed(frame, number, n)
         if kind == PONG:
@@ -606,8 +609,10 @@ cdef class Connection:
         cdef Call call = self.calls.get(token)
         return call is not None and call.secret
 
-    cdef int answer(self, object frame, int64_t token) except -1:
+    cdef int answer(self, object frame, int64_t token, const uint8_t *p, size_t n) except -1:
         cdef Call call = self.calls.pop(token, None)
+        if self.framing == ZOOKEEPER:
+            self.note_zxid(token, p, n)
         if call is not None:
             call.finish(frame, None)
         elif self.framing == PULSAR:
@@ -615,6 +620,14 @@ cdef class Connection:
         elif self.framing != ROCKETMQ:                        # a RocketMQ broker may answer a one-way request
             self.fail(errors.Malformed, f"a reply to request {token}, which was never made")
         return 0
+
+    cdef void note_zxid(self, int64_t xid, const uint8_t *p, size_t n) noexcept:
+        """A reply was received, be it looked at or not. Those of the handshake (xid 0) and to identities and watches (below) tell nothing."""
+        cdef int64_t zxid
+        if xid > 0 and n >= 12:
+            zxid = get_i64(p + 4)
+            if zxid > self.seen_zxid:
+                self.seen_zxid = zxid
 
     cdef int pushed(self, object frame, int64_t channel, size_t n) except -1:
         cdef Mailbox box = self.routes.get(channel)

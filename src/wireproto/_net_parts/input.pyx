@@ -48,6 +48,7 @@ cdef inline int receive(input_t *c, int flags) noexcept nogil:
     got = recv(c.fd, p, room, flags)
     if got > 0:
         c.received += got
+        c.heard = now()
         if c.big != NULL:
             c.big_have += got
         else:

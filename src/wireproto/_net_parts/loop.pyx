@@ -117,7 +117,7 @@ cdef class Loop:
         room.loop = self
         room.ready = True
         conn.space = room
-        conn.last_read = now()
+        conn.input.heard = now()
         conn.take_stream(stream)
         conn.cap = cap
         conn.registered = True
@@ -353,7 +353,7 @@ cdef class Loop:
             if conn.failure is not None or not (self.slots[i].received or fds[i + 1].revents or conn.fresh):
                 continue
             try:
-                conn.turned(fds[i + 1].revents, self.clock)
+                conn.turned(fds[i + 1].revents)
             except BaseException as error:
                 conn.fail(errors.Disconnected, f"reading failed: {type(error).__name__}")
                 raise

@@ -38,19 +38,21 @@ def dial(
     address_map: AddressMap | None = None,
     tls: TlsOptions | None = None,
     context: ssl.SSLContext | None = None,
+    places: list[SocketAddress] | None = None,
 ) -> socket.socket | TlsStream:
     """Connect to `address`, and do the TLS handshake when `tls` is given.
 
     Args:
         address: host and port, as advertised; `address_map` rewrites it first. TLS checks the name before the rewriting.
         deadline: `time.monotonic()` value.
+        places: what the (rewritten) host's name resolved to; see `connect`.
     Raises:
         ConnectError, TlsError, TimedOut, with the peer. Disconnected: the peer hung up during the TLS handshake.
     """
     target = translate(address, address_map)
     peer = peer_name(address) + ("" if target == address else f" (by way of {peer_name(target)})")
     try:
-        sock = connect(target, deadline)
+        sock = connect(target, deadline, places)
         if tls is None:
             return sock
         try:
@@ -63,9 +65,14 @@ def dial(
         raise
 
 
-def connect(address: Address, deadline: float) -> socket.socket:
-    """A connected, non-blocking TCP socket with Nagle's algorithm off."""
-    waiting = resolve(address, deadline)
+def connect(address: Address, deadline: float, places: list[SocketAddress] | None = None) -> socket.socket:
+    """A connected, non-blocking TCP socket with Nagle's algorithm off.
+
+    Args:
+        places: where to connect to instead of looking the name up, best first. What was tried, in vain or not, is taken off: a host
+            may answer and yet not serve, and who finds that out goes on with the rest.
+    """
+    waiting = list(resolve(address, deadline)) if places is None else places
     begun: dict[int, tuple[socket.socket, SocketAddress]] = {}
     poller = select.poll()
     problem: OSError | None = None
@@ -74,7 +81,7 @@ def connect(address: Address, deadline: float) -> socket.socket:
         while True:
             now = time.monotonic()
             if waiting and (now >= next_at or not begun):
-                entry, waiting = waiting[0], waiting[1:]
+                entry = waiting.pop(0)
                 next_at = now + HEAD_START
                 sock = _begin(entry)
                 code = sock.connect_ex(entry[1])
@@ -96,6 +103,7 @@ def connect(address: Address, deadline: float) -> socket.socket:
                 poller.unregister(fd)
                 code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
                 if code == 0:
+                    waiting[:0] = [place for _, place in begun.values()]
                     return sock
                 sock.close()
                 problem = OSError(code, os.strerror(code))

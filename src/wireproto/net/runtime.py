@@ -16,6 +16,7 @@ from wireproto.errors import ConnectError, Disconnected, FrameTooLarge, TimedOut
 from wireproto.url import Address
 
 from . import debug, dial, retry
+from .address import SocketAddress, resolve, translate
 from .options import CommonOptions
 from .pool import Pool, pause
 from .tls import TlsStream
@@ -52,15 +53,24 @@ class ClientBase(Generic[Options]):
         self._context = self._tls.make_context() if self._tls is not None else None
         self.pool = Pool(self.loop, self.dial, self._shake)
 
-    def dial(self, address: Address, deadline: float) -> Connection:
+    def resolve(self, address: Address, deadline: float) -> list[SocketAddress]:
+        """Where a server may be found, best first, for `dial`; raises ConnectError, TimedOut."""
+        return list(resolve(translate(address, self.options.address_map), min(deadline, time.monotonic() + self.options.connect_timeout)))
+
+    def dial(self, address: Address, deadline: float, places: list[SocketAddress] | None = None) -> Connection:
         """Open a connection without the protocol's handshake; keeps `deadline` and `connect_timeout`, whichever is sooner.
 
         A peer that hangs up in the middle of TLS is a matter of configuration (TlsError) only until it has worked once.
+
+        Args:
+            places: of `resolve`; what was tried is taken off (`net.dial.connect`). None: looked up here.
         """
         self.loop.check()
         deadline = min(deadline, time.monotonic() + self.options.connect_timeout)
         try:
-            stream = dial.dial(address, deadline, address_map=self.options.address_map, tls=self._tls, context=self._context)
+            stream = dial.dial(
+                address, deadline, address_map=self.options.address_map, tls=self._tls, context=self._context, places=places
+            )
         except Disconnected as error:
             if self._tls_worked:
                 raise

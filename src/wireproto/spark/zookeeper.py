@@ -178,7 +178,7 @@ class TreeReader(DataSourceReader):
             level = [(settings.root, settings.depth)]
             while level and len(level) < settings.tasks and level[0][1] > 0:
                 passed += [(path, 0) for path, _ in level]
-                calls = [(path, depth, tree.children_async(path)) for path, depth in level]
+                calls = [(path, depth, tree.children_async(path).unordered()) for path, depth in level]
                 level = []
                 for path, depth, call in calls:
                     try:
@@ -235,7 +235,10 @@ def walk(tree: Tree, waiting: list[tuple[str, int]], zxid: int, strict: bool) ->
     while waiting:
         asked = waiting[-ABREAST:]
         del waiting[-ABREAST:]
-        calls = [(path, depth, tree.get_async(path), tree.children_async(path) if depth > 0 else None) for path, depth in asked]
+        calls = [
+            (path, depth, tree.get_async(path).unordered(), tree.children_async(path).unordered() if depth > 0 else None)
+            for path, depth in asked
+        ]
         nodes: list[Node] = []
         for path, depth, data, children in calls:
             try:

@@ -202,7 +202,7 @@ def transact(tree: Tree, settings: TreeWriteSettings, marker: str, rows: list[Ro
             tree.ensure(parent)
     there = [settings.operation == "set"] * len(rows)
     if settings.operation == "upsert":
-        calls = [tree.exists_async(path) for path, _ in rows]
+        calls = [tree.exists_async(path).unordered() for path, _ in rows]
         there = [call.result() is not None for call in calls]
     while True:
         mark = Create(marker, ours) if before is None else Set(marker, ours, before[1])  # in this version: never a second time

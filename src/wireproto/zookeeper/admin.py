@@ -37,7 +37,7 @@ class QueueAdmin:
         names, _ = self._tree.children("/", timeout=timeout)
 
         def ask(path: str) -> Call[Stat | None]:
-            return self._tree.exists_async(path, timeout=max(deadline - time.monotonic(), 0.0))
+            return self._tree.exists_async(path, timeout=max(deadline - time.monotonic(), 0.0)).unordered()
 
         calls = [(name, ask(f"/{name}/{ENTRIES}"), ask(f"/{name}/{TAKEN}")) for name in names]
         found = []

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, TypeVar
 
 from .._codec import Message
 from ..errors import OptionError, RoleUnsupported, UsageError
+from ..net.address import SocketAddress, interleave
 from ..net.retry import Policy
 from ..net.runtime import ClientBase
 from ..position import EARLIEST, Where
@@ -59,6 +60,7 @@ class ZooKeeperClient(ClientBase[ZooKeeperOptions]):
             order,
             self._meet,
             root,
+            resolve=self._places,
             identities=identities,
             server_timeout=options.connect_timeout,
             max_frame=options.max_frame,
@@ -138,8 +140,15 @@ class ZooKeeperClient(ClientBase[ZooKeeperOptions]):
         """The session's two frames; the answer is read by the link."""
         conn.context = conn.call(0, self._session.connect_request(), deadline, secret=True)
 
-    def _meet(self, address: Address, deadline: float) -> Connection:
-        conn = self.dial(address, deadline)
+    def _places(self, address: Address, deadline: float) -> list[SocketAddress]:
+        found = self.resolve(address, deadline)
+        if self.options.shuffle and len(found) > 1:
+            random.shuffle(found)
+            found = interleave(found)
+        return found
+
+    def _meet(self, address: Address, deadline: float, places: list[SocketAddress]) -> Connection:
+        conn = self.dial(address, deadline, places)
         try:
             self._shake(conn, deadline)
         except BaseException:

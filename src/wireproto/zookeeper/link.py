@@ -7,7 +7,8 @@ sees of a lost connection:
     | the request             | then                                                                                               |
     |-------------------------|----------------------------------------------------------------------------------------------------|
     | not sent yet            | waits for the next connection, within its timeout                                                  |
-    | a read, in flight       | is sent again on the next connection, within its timeout                                           |
+    | a read, in flight       | is sent again on the next connection, within its timeout; where a write was sent behind it:        |
+    |                         | ConnectionLoss, for it might see that write (`tree.Call`)                                          |
     | a write, in flight      | ConnectionLoss: it may have taken effect (the official client reports the same); nothing is repeated |
     | any, answered with      | (throttled, session moved) is sent again after a pause, within its timeout                         |
     | "not now"               |                                                                                                    |
@@ -23,14 +24,16 @@ the session, the table of watches and which connection is the current one; it is
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
+import random
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .._net import WATCHES, Call, Event, Mailbox
+from .._net import SERVICE, WATCHES, Call, Event, Mailbox
 from ..errors import (
     AuthError,
     BrokerError,
@@ -53,6 +56,7 @@ from .watch import CHILD, DATA, EXIST, Callback, Dispatcher, WatchedEvent, Watch
 
 if TYPE_CHECKING:
     from .._net import Connection, Loop
+    from ..net.address import SocketAddress
     from ..url import Address
     from .paths import Chroot
 
@@ -67,6 +71,9 @@ IF_EXISTS = "exists"
 log = logging.getLogger("wireproto.zookeeper")
 _AUTH, _SET_WATCHES, _PING = -4, -8, -2
 _SETTLE = 5.0
+_WANTS_IDENTITY = -124
+SPREAD = 0.5
+"""Seconds over which clients that lost a server together come back, at most; a twentieth of the session's time-out at most, too."""
 _STATES = {
     State.CONNECTED: KeeperState.SYNC_CONNECTED,
     State.SUSPENDED: KeeperState.DISCONNECTED,
@@ -89,8 +96,10 @@ class Link:
         loop: the client's loop.
         session: new, or to be resumed.
         servers: in the order to try, already shuffled.
-        dial: connects to one server within a deadline and sends the ConnectRequest; the answer is the connection's `context`.
+        dial: connects to one server within a deadline, at one of the places given, which it takes off that list, and sends the
+            ConnectRequest; the answer is the connection's `context`.
         root: the chroot.
+        resolve: the places of a server within a deadline, in the order to try. Behind one name may be a whole ensemble.
         identities: scheme and credential pairs to give on every connection.
         server_timeout: seconds for one server to answer a handshake.
         max_frame: bytes of the largest frame that the servers take (their ``jute.maxbuffer``).
@@ -102,9 +111,10 @@ class Link:
         loop: Loop,
         session: Session,
         servers: Sequence[Address],
-        dial: Callable[[Address, float], Connection],
+        dial: Callable[[Address, float, list[SocketAddress]], Connection],
         root: Chroot,
         *,
+        resolve: Callable[[Address, float], list[SocketAddress]],
         identities: Sequence[tuple[str, bytes]] = (),
         server_timeout: float = 10.0,
         max_frame: int = 0xFFFFF,
@@ -114,12 +124,14 @@ class Link:
         self._heads = session.heads
         self.root = root
         self.era = 0  # how many sessions have ended
+        self.writes = 0  # how many requests were sent that must not be repeated; two threads' may count as one
         self.watches = WatchTable()
         self.dispatcher = Dispatcher(loop.name or "zookeeper")
         self._loop = loop
         self._servers = list(servers)
         self._next_server = 0
         self._dial = dial
+        self._resolve = resolve
         self._identities = list(identities)
         self._server_timeout = server_timeout
         self._max_body = max_frame - 8
@@ -128,6 +140,8 @@ class Link:
         self._auth_lock = threading.Lock()
         self._conn: Connection | None = None
         self._ready = Event(loop)
+        self._since = 0.0  # when the connection of now, or the last one, was ready
+        self._short_lived = 0  # connections in a row that did not last a session's time-out
         self._failure: WireprotoError | None = None
         self._last_error: WireprotoError | None = None
         self._closing = threading.Event()
@@ -147,6 +161,8 @@ class Link:
         heads = self._heads.take
         if within == NOW:
             within = self.era
+        if not request.repeats:
+            self.writes += 1
         while True:
             conn = self._conn or self.connection(deadline, within)
             if within != self.era and within != ANY:  # looked at behind the connection: it is of this session or an earlier one
@@ -186,6 +202,8 @@ class Link:
         self._fits(request)
         if within == NOW:
             within = self.era
+        if not request.repeats:
+            self.writes += 1
         while True:
             conn = self._conn or self.connection(deadline, within)
             if within != self.era and within != ANY:
@@ -198,6 +216,7 @@ class Link:
     def submit_on(self, conn: Connection, request: Request[Any]) -> Call:
         """Send one request on this connection or not at all (Disconnected): for senders that keep an order over a reconnect."""
         self._fits(request)
+        self.writes += 1
         try:
             return conn.post(request.code, request.body)
         except Disconnected as why:
@@ -215,7 +234,10 @@ class Link:
             raise why.with_context(peer=conn.peer) from None
         if err == NO_NODE and request.absent:
             return None  # type: ignore[return-value]
-        raise failure(err, request, conn.peer)
+        answer = failure(err, request, conn.peer)
+        if err == _WANTS_IDENTITY:
+            self._shut_out(answer)
+        raise answer
 
     def check(self, request: Request[Any]) -> None:
         """Raise ValueUnsupported for a request that no server would take, Closed on a closed client."""
@@ -271,6 +293,12 @@ class Link:
 
     def _over(self, path: str = "") -> BrokerError:
         return error(-112, f"{path}: the session ended before this was done" if path else "the session has ended")
+
+    @property
+    def zxid(self) -> int:
+        """The last transaction that a reply told of, be it looked at or not."""
+        conn = self._conn
+        return self.session.zxid if conn is None else max(self.session.zxid, conn.seen_zxid)
 
     @property
     def current(self) -> Connection | None:
@@ -330,40 +358,49 @@ class Link:
     # -- handshake --------------------------------------------------------------------------------------------------------
 
     def _establish(self, deadline: float) -> None:
-        """One round over the servers, starting behind the last one tried."""
+        """One round over the servers, starting behind the last one tried, and over all places of each."""
         refused: WireprotoError | None = None
         for _ in self._servers:
-            if self._closing.is_set():
-                raise Closed("the client is closed")
-            now = time.monotonic()
-            if now >= deadline:
-                break
-            share = max(self.session.timeout / len(self._servers), 1.0)  # so that the others are reached before the session is over
             address = self._servers[self._next_server % len(self._servers)]
             self._next_server += 1
-            try:
-                self._join(address, min(deadline, now + min(self._server_timeout, share)))
-            except AuthError as why:
-                self._give_up(why, deadline)
-                raise
-            except (TransportError, ProtocolError, BrokerError) as why:
-                log.info("%s:%d: %s", *address, why)
-                refused = why
-                self._last_error = why
-            else:
-                return
+            places: list[SocketAddress] | None = None
+            while places is None or places:
+                if self._closing.is_set():
+                    raise Closed("the client is closed")
+                now = time.monotonic()
+                if now >= deadline:
+                    break
+                try:
+                    if places is None:
+                        places = self._resolve(address, min(deadline, now + self._share(1)))
+                    self._join(address, min(deadline, now + self._share(len(places))), places)
+                except AuthError as why:
+                    self._give_up(why, deadline)
+                    raise
+                except (TransportError, ProtocolError, BrokerError) as why:
+                    log.info("%s:%d: %s", *address, why)
+                    refused = why
+                    self._last_error = why
+                    places = places or []
+                else:
+                    return
         if refused is None:
             raise TimedOut("no time was left to connect")
         if isinstance(refused, (TransportError, ProtocolError)):
             raise refused
         raise ConnectError(str(refused)) from refused
 
-    def _join(self, address: Address, deadline: float) -> None:
+    def _share(self, places: int) -> float:
+        """Seconds that one of them may take, so that the others are reached before the session is over."""
+        return min(self._server_timeout, max(self.session.timeout / (len(self._servers) - 1 + places), 1.0))
+
+    def _join(self, address: Address, deadline: float, places: list[SocketAddress]) -> None:
         """Dial one server, take up the session there, and make its connection the current one."""
-        conn = self._dial(address, deadline)
+        conn = self._dial(address, deadline, places)
         try:
             self.settle_watches(deadline)  # what the connection before still told is noted before the table is read
             conn.route(WATCHES, self._events)
+            conn.route(SERVICE, self._events)
             try:
                 with self._lock:
                     self.session.connected(conn.context)
@@ -373,7 +410,7 @@ class Link:
                 log.warning("%s", why)
                 conn.close("session expired")
                 self._expired(deadline)
-                self._join(address, deadline)
+                self._join(address, deadline, self._resolve(address, deadline))
                 return
             for scheme, credential in list(self._identities):
                 self._authenticate(conn, scheme, credential, deadline)
@@ -387,6 +424,7 @@ class Link:
                 if self._closing.is_set():
                     raise Closed("the client is closed")
                 self._conn = conn
+                self._since = time.monotonic()
                 self._last_error = None
                 self._set_state(State.CONNECTED)
                 ready = self._ready
@@ -395,7 +433,7 @@ class Link:
             raise
         ready.set(conn)
         conn.on_lost(lambda why: self.lost(conn, why))
-        self._tick(conn)
+        self._loop.call_at(time.monotonic() + self.session.ping_every, self._tick, conn)
 
     def _authenticate(self, conn: Connection, scheme: str, credential: bytes, deadline: float) -> None:
         packet = AuthPacket(type=0, scheme=scheme, auth=credential).encode()
@@ -415,9 +453,12 @@ class Link:
             if self._conn is not conn:
                 return
             self._conn = None
+            self.session.saw(conn.seen_zxid)
             self._ready = Event(self._loop)
             self._last_error = why if isinstance(why, WireprotoError) else None
-            if self._closing.is_set():
+            lasted = time.monotonic() - self._since >= self.session.timeout
+            self._short_lived = 0 if lasted else self._short_lived + 1
+            if self._closing.is_set() or self._failure is not None:
                 return
             self._set_state(State.SUSPENDED)
         log.info("%s: connection lost: %s", conn.peer, why)
@@ -426,6 +467,8 @@ class Link:
 
     def _reconnect(self) -> None:
         """In the worker thread: round after round, until a server takes the session up or the client is closed."""
+        if self._closing.wait(self._pause()):
+            return
         for delay in self._delays():
             try:
                 self._establish(time.monotonic() + self._server_timeout * len(self._servers))
@@ -440,6 +483,14 @@ class Link:
                 return
             if self._closing.wait(delay):
                 return
+
+    def _pause(self) -> float:
+        """Seconds before the first attempt: clients that lost a server together spread, and connections that do not last become rare."""
+        spread = random.random() * min(SPREAD, self.session.timeout / 20)
+        if self._short_lived < 2:
+            return spread
+        delay = next(itertools.islice(self._delays(), min(self._short_lived, 16) - 2, None))
+        return min(spread + delay, self.session.timeout / 4)
 
     def _expired(self, deadline: float) -> None:
         with self._lock:
@@ -458,6 +509,15 @@ class Link:
             ready = self._ready
         ready.fail(why)
         self._end_watches(KeeperState.AUTH_FAILED, deadline)
+
+    def _shut_out(self, why: WireprotoError) -> None:
+        """A server takes nothing from a client without an identity that it accepts, and each next one would hang up, too."""
+        with self._lock:
+            if self._failure is not None or self._closing.is_set():
+                return
+            self._failure = why
+        with contextlib.suppress(Closed):
+            self._loop.background(self._give_up, why, time.monotonic() + _SETTLE)
 
     def _set_state(self, state: State) -> None:
         self.session.state = state
@@ -505,6 +565,12 @@ class Link:
             return
         try:
             header, _ = ReplyHeader.decode_from(item.frame)
+            if item.channel == SERVICE:  # a ping was answered with an error
+                why = error(header.err, "the server refuses this client's pings", peer=item.conn.peer)
+                if header.err == _WANTS_IDENTITY:
+                    self._shut_out(why)
+                item.conn.close(str(why))
+                return
             event = WatcherEvent.decode(item.frame, start=HEADER)
             told = WatchedEvent(EventType(event.type), KeeperState(event.state), self.root.back(event.path or ""), header.zxid)
         except (ProtocolError, ValueError) as why:

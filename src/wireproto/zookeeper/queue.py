@@ -123,8 +123,8 @@ class QueueWorker:
                 self._tree.ensure(path, timeout=deadline - time.monotonic())
                 self._made.add(path)
         watch = self._tree.watch()
-        entries = self._tree.children_async(self._entries, watch=watch, timeout=deadline - time.monotonic())
-        taken = self._tree.children_async(self._taken, watch=watch, timeout=deadline - time.monotonic())
+        entries = self._tree.children_async(self._entries, watch=watch, timeout=deadline - time.monotonic()).unordered()
+        taken = self._tree.children_async(self._taken, watch=watch, timeout=deadline - time.monotonic()).unordered()
         try:
             names, _ = entries.result(deadline - time.monotonic())
             claimed, _ = taken.result(deadline - time.monotonic())

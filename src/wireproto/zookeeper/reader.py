@@ -189,7 +189,7 @@ class QueueReader:
         self._asked_at = time.monotonic()
         for _ in range(min(len(self._found), AHEAD, max(AHEAD_BYTES // max(self._size, 1), 1))):
             path = join(self._entries, self._found[0].name)
-            call = self._tree.get_async(path, timeout=max(until - time.monotonic(), 0.0))
+            call = self._tree.get_async(path, timeout=max(until - time.monotonic(), 0.0)).unordered()
             self._asked.append((self._found.popleft(), call))
 
     def _ask_again(self) -> None:

@@ -113,7 +113,7 @@ class Session:
             self.state = State.NEW
 
     def saw(self, zxid: int) -> None:
-        """An event carried this transaction. Replies' own go through `heads`."""
+        """A reply told of this transaction, be it looked at (then `heads` knows) or not. Not for events: see `Link._deliver`."""
         self.heads.saw(zxid)
 
     @property

@@ -17,7 +17,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from ..errors import Disconnected, ValueUnsupported
+from ..errors import Disconnected, TimedOut, ValueUnsupported, WireprotoError
 from . import multi as multi_module
 from . import operations as op
 from .codes import AddWatchMode, NoAuth, NodeExists, NoNode, NotEmpty, NoWatcher, WatcherType
@@ -36,10 +36,11 @@ REMEMBERED, REMEMBERED_LENGTH = 512, 200
 class Call(Generic[T]):
     """An answer on its way.
 
-    A read whose connection was lost is sent again by `result`, within its session; a write raises ConnectionLoss.
+    A read whose connection was lost is sent again by `result`, within its session, unless a write of this client was sent behind it: the
+    read might see that write, so it raises ConnectionLoss, as a write does. An outcome stays as it is; a call that timed out goes on.
     """
 
-    __slots__ = ("_era", "_finish", "_link", "_request", "_sent", "_watching")
+    __slots__ = ("_era", "_error", "_finish", "_link", "_request", "_sent", "_settled", "_value", "_watching", "_writes")
 
     def __init__(
         self,
@@ -54,25 +55,54 @@ class Call(Generic[T]):
         self._finish = finish
         self._watching = watching
         self._era = link.era
+        self._writes: int | None = link.writes
+        self._settled = False
+        self._value: Any = None
+        self._error: Exception | None = None
         self._sent = link.submit(request, deadline, watching, self._era)
+
+    def unordered(self) -> Self:
+        """Have it read again after a lost connection whatever was written meanwhile; returns the call."""
+        self._writes = None
+        return self
 
     @property
     def done(self) -> bool:
         """Whether `result` will not wait."""
-        return self._sent.done
+        return self._settled or (self._sent.done and (self._sent.frame is not None or not self._repeats()))
 
     def wait(self, timeout: float = 30.0) -> bool:
         """Wait without taking the answer; whether it is there."""
-        return self._sent.wait(monotonic() + timeout)
+        return self._settled or self._sent.wait(monotonic() + timeout)
 
     def result(self, timeout: float = 30.0) -> T:
-        """Wait for the answer; returns what the waiting form of the call does, or raises what it raises."""
-        deadline = monotonic() + timeout
+        """Wait for the answer; returns what the waiting form of the call does, or raises what it raises. TimedOut is no outcome: the
+        answer may be asked for again."""
+        if not self._settled:
+            try:
+                self._value = self._outcome(monotonic() + timeout)
+            except TimedOut:
+                raise
+            except WireprotoError as why:
+                self._error = why
+            self._settled = True
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+        return self._value  # type: ignore[no-any-return]
+
+    def _repeats(self) -> bool:
+        return self._request.repeats and self._writes in (None, self._link.writes)
+
+    def _outcome(self, deadline: float) -> Any:
+        if not self._sent.wait(deadline):
+            raise TimedOut("no reply in time", peer=self._sent.conn.peer)
         try:
             value = self._link.read(self._request, self._sent.result(deadline), self._sent.conn)
         except Disconnected as why:
-            if not self._request.repeats:
-                raise ConnectionLoss(f"{self._request.path}: {why.text}", peer=self._sent.conn.peer) from why
+            if not self._repeats():
+                behind = ", and a write behind it may have taken effect" if self._request.repeats else ""
+                raise ConnectionLoss(f"{self._request.path}: {why.text}{behind}", peer=self._sent.conn.peer) from why
+            self._link.lost(self._sent.conn, why)
             value = self._link.call(self._request, deadline, self._watching, self._era)
         return value if self._finish is None else self._finish(value)
 
@@ -374,7 +404,7 @@ class Tree:
     @property
     def zxid(self) -> int:
         """The last transaction that this client has seen."""
-        return self._link.session.zxid
+        return self._link.zxid
 
     def add_auth(self, scheme: str, credential: str | bytes, *, timeout: float = 30.0) -> None:
         """Give an identity (``digest``, ``user:password``) now and after every reconnect. Raises AuthFailed."""

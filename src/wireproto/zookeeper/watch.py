@@ -108,7 +108,7 @@ class Watch:
 
 @dataclass(slots=True)
 class WatchTable:
-    """Which callbacks wait for which path, as the server knows it. A callback that is set twice on one path is called once. Not thread-safe."""
+    """Which callbacks wait for which path (the server's). A callback that is set twice on one path is called once. Not thread-safe."""
 
     _books: dict[Kind, dict[str, dict[Callback, None]]] = field(
         default_factory=lambda: {kind: {} for kind in (DATA, EXIST, CHILD, PERSISTENT, RECURSIVE)}

@@ -1,0 +1,311 @@
+"""How the ZooKeeper client keeps to a server and finds the next: slow lines, names with several addresses, servers that hang up."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+import wireproto
+from brokers.proxy import FaultProxy
+from patience import LATE
+from wireproto.devbroker import DevBroker, Faults
+from wireproto.errors import AuthError, TimedOut
+from wireproto.zookeeper.link import ConnectionLoss
+from wireproto.zookeeper.messages import ConnectResponse
+from wireproto.zookeeper.session import State
+
+SECONDS = 20.0
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[DevBroker]:
+    with DevBroker(["zookeeper"]) as made:
+        yield made
+
+
+@pytest.fixture
+def faults(broker: DevBroker) -> Iterator[Faults]:
+    given = broker.faults("zookeeper")
+    given.clear()
+    yield given
+    given.clear()
+
+
+@pytest.fixture
+def proxy() -> Iterator[FaultProxy]:
+    with FaultProxy() as made:
+        yield made
+
+
+@pytest.fixture
+def node(broker: DevBroker) -> str:
+    with wireproto.connect(broker.url("zookeeper")) as client:
+        return str(client.tree().create(f"/n-{time.monotonic_ns()}", b"0"))
+
+
+@pytest.fixture
+def dial(broker: DevBroker, faults: Faults) -> Iterator[Callable[..., Any]]:
+    opened: list[Any] = []
+
+    def make(url: str = "", **options: Any) -> Any:
+        opened.append(wireproto.connect(url or broker.url("zookeeper"), **{"timeout": SECONDS} | options))
+        return opened[-1]
+
+    yield make
+    faults.clear()
+    broker.kick("zookeeper")
+    for client in opened:
+        client.close(5.0)
+
+
+# -- what was received, and when --------------------------------------------------------------------------------------------
+
+
+def test_a_reply_that_nobody_looked_at_counts_as_seen(broker: DevBroker, dial: Any, node: str) -> None:
+    """Else a server that is behind it would take the session, and reads would go back."""
+    seen = broker.record("zookeeper")
+    tree, other = dial().tree(), dial().tree()
+    zxid = other.set(node, b"1").mzxid
+    call = tree.get_async(node)
+    assert call.wait(SECONDS)
+    assert tree.zxid >= zxid
+    broker.kick("zookeeper")
+    assert tree.any_session().exists(node) is not None
+    again = [request.message for request in seen.requests("createSession") if request.message.session_id == tree.session[0]]
+    assert again[0].last_zxid_seen >= zxid
+    assert call.result(SECONDS)[0] == b"1"
+
+
+def test_what_is_no_reply_counts_for_nothing(broker: DevBroker, dial: Any, node: str) -> None:
+    """An event's transaction may have more events; those of identities and watches tell of none at all."""
+    seen = broker.record("zookeeper")
+    tree, other = dial(user="ann", password="x").tree(), dial().tree()
+    watch = tree.watch()
+    before = tree.get(node, watch=watch)[1].mzxid
+    zxid = tree.zxid
+    assert before <= zxid < 1 << 62
+    assert other.set(node, b"1").mzxid > zxid
+    assert watch.wait(SECONDS) is not None
+    assert tree.zxid == zxid
+    broker.kick("zookeeper")
+    tree.exists(node)
+    again = [request.message for request in seen.requests("createSession") if request.message.session_id == tree.session[0]]
+    assert [request.last_zxid_seen for request in again] == [zxid]
+
+
+def test_a_reply_that_takes_longer_than_a_silent_server_may_is_read(proxy: FaultProxy, broker: DevBroker, dial: Any, node: str) -> None:
+    seen = broker.record("zookeeper")
+    url = proxy.url(broker.url("zookeeper", f"slow-{time.monotonic_ns()}"))
+    tree = dial(url, session_timeout=3.0).tree()
+    tree.ensure("/")
+    data = bytes(range(256)) * 2000
+    tree.set("/", data)
+    asked = len(seen.requests("createSession"))
+    proxy.slow(150_000)  # 3.4 s; after 2 s without a byte the server would be given up
+    begin = time.monotonic()
+    assert tree.get("/", timeout=60.0)[0] == data
+    assert time.monotonic() - begin > 2.0
+    assert len(seen.requests("createSession")) == asked
+    assert len(seen.requests("getData")) == 1
+
+
+# -- order ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_read_before_a_write_never_sees_it(dial: Any, faults: Faults, node: str) -> None:
+    """The server does both, and their answers are lost: the read may not be repeated behind the write."""
+    tree = dial().tree()
+    faults.drop("getData", times=2)
+    faults.lose_reply("setData")
+    before = tree.get_async(node)
+    anyway = tree.get_async(node).unordered()
+    write = tree.set_async(node, b"1")
+    after = tree.get_async(node)
+    for call in (before, write):
+        for _ in range(2):
+            with pytest.raises(ConnectionLoss):
+                call.result(SECONDS)
+            assert call.done
+    assert anyway.result(SECONDS)[0] == b"1"
+    assert after.result(SECONDS)[0] == b"1"
+
+
+def test_a_read_in_flight_is_not_done_behind_a_later_connections_write(dial: Any, faults: Faults, node: str) -> None:
+    tree = dial().tree()
+    faults.lose_reply("getData")
+    read = tree.get_async(node)
+    while True:
+        try:
+            tree.set(node, b"1")
+            break
+        except ConnectionLoss:
+            continue
+    with pytest.raises(ConnectionLoss, match="a write behind it"):
+        read.result(SECONDS)
+
+
+def test_an_outcome_stays(dial: Any, faults: Faults, node: str) -> None:
+    tree, other = dial().tree(), dial().tree()
+    faults.lose_reply("getData")
+    call = tree.get_async(node)
+    assert call.result(SECONDS)[0] == b"0"
+    assert call.done
+    other.set(node, b"1")
+    assert call.result(0.0)[0] == b"0"
+
+
+def test_a_call_that_timed_out_may_be_asked_again(dial: Any, faults: Faults, node: str) -> None:
+    tree = dial().tree()
+    faults.delay("setData", 0.5)
+    call = tree.set_async(node, b"1")
+    with pytest.raises(TimedOut):
+        call.result(0.05)
+    assert call.result(SECONDS).version == 1
+    assert call.result(0.0).version == 1
+
+
+# -- the next connection ----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def hanging_up(address: tuple[str, int] = ("127.0.0.1", 0), *, greet: bool = True) -> Iterator[tuple[int, list[float], threading.Event]]:
+    """A server that hangs up, after the handshake or before: its port, when it was met, and an event for the eighth time."""
+    met: list[float] = []
+    eighth = threading.Event()
+    answer = ConnectResponse(protocol_version=0, time_out=10_000, session_id=7, passwd=bytes(16), read_only=False).encode()
+    with socket.create_server(address) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    sock, _ = server.accept()
+                except OSError:
+                    return
+                with sock:
+                    met.append(time.monotonic())
+                    if greet and sock.recv(100):
+                        sock.sendall(len(answer).to_bytes(4, "big") + answer)
+                if len(met) == 8:
+                    eighth.set()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield server.getsockname()[1], met, eighth
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join(5)
+
+
+def test_a_server_that_hangs_up_after_the_handshake_is_not_stormed() -> None:
+    with hanging_up() as (port, met, eighth), wireproto.connect(f"zookeeper://127.0.0.1:{port}", timeout=SECONDS):
+        assert eighth.wait(60.0)
+        assert met[7] - met[0] > 0.7 * (0.05 + 0.1 + 0.2 + 0.4 + 0.8), "each pause is longer than the one before"
+
+
+@pytest.mark.parametrize(("chance", "least"), [(0.99, 0.45), (0.0, 0.0)])
+def test_clients_that_lose_a_server_together_spread(
+    broker: DevBroker, dial: Any, monkeypatch: pytest.MonkeyPatch, chance: float, least: float
+) -> None:
+    seen = broker.record("zookeeper")
+    monkeypatch.setattr("wireproto.zookeeper.link.random.random", lambda: chance)
+    tree = dial().tree()
+    begin = time.monotonic()
+    broker.kick("zookeeper")
+    tree.exists("/")
+    first, second = seen.requests("createSession")
+    assert first.at < begin
+    assert least <= second.at - begin < least + LATE
+
+
+@pytest.mark.parametrize("told", ["ping", "getData"])
+def test_a_server_that_wants_an_identity_is_given_up(broker: DevBroker, faults: Faults, dial: Any, told: str) -> None:
+    seen = broker.record("zookeeper")
+    tree = dial(session_timeout=1.2).tree()
+    states: list[State] = []
+    over = threading.Event()
+
+    def note(state: State) -> None:
+        states.append(state)
+        if state is State.AUTH_FAILED:
+            over.set()
+
+    tree.on_state(note)
+    faults.error(told, -124, times=-1)
+    if told == "getData":
+        with pytest.raises(AuthError, match="SESSIONCLOSEDREQUIRESASLAUTH"):
+            tree.get("/")
+    assert over.wait(SECONDS)
+    for _ in range(3):
+        with pytest.raises(AuthError, match="SESSIONCLOSEDREQUIRESASLAUTH"):
+            tree.get("/")
+    assert len(seen.requests("createSession")) == 1
+    assert [state for state in states if state is not State.SUSPENDED] == [State.AUTH_FAILED]
+
+
+def test_an_identity_may_be_given_after_connecting(broker: DevBroker, dial: Any) -> None:
+    """Where servers hang up at the first request without one, the client's own must not come first."""
+    seen = broker.record("zookeeper")
+    tree = dial().tree()
+    tree.add_auth("digest", "ann:secret")
+    assert [request.name for request in seen.requests()][:2] == ["createSession", "auth"]
+
+
+@pytest.fixture
+def named(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Has the name ``ensemble.test`` resolve to these addresses."""
+    real = socket.getaddrinfo
+
+    def give(*hosts: str) -> None:
+        def look_up(host: Any, port: Any, *rest: Any, **more: Any) -> Any:
+            if host != "ensemble.test":
+                return real(host, port, *rest, **more)
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in hosts]
+
+        monkeypatch.setattr(socket, "getaddrinfo", look_up)
+
+    return give
+
+
+def test_every_address_of_a_name_is_tried(broker: DevBroker, dial: Any, named: Any) -> None:
+    """The first one accepts and hangs up, as a member without quorum does; the second refuses; the third serves."""
+    port = int(broker.address("zookeeper").rpartition(":")[2])
+    named("127.0.0.2", "127.0.0.3", "127.0.0.1")
+    with hanging_up(("127.0.0.2", port), greet=False) as (_, met, _):
+        begin = time.monotonic()
+        tree = dial(f"zookeeper://ensemble.test:{port}", shuffle=False).tree()
+        assert time.monotonic() - begin < LATE
+        assert tree.exists("/") is not None
+        assert len(met) == 1
+
+
+def test_a_silent_address_of_a_name_has_its_share_of_time(broker: DevBroker, dial: Any, named: Any) -> None:
+    port = int(broker.address("zookeeper").rpartition(":")[2])
+    named("127.0.0.2", "127.0.0.1")
+    with socket.create_server(("127.0.0.2", port)):
+        begin = time.monotonic()
+        dial(f"zookeeper://ensemble.test:{port}", shuffle=False, session_timeout=2.0)
+        assert 1.0 <= time.monotonic() - begin < 1.0 + LATE
+
+
+def test_clients_spread_over_the_addresses_of_a_name(broker: DevBroker, named: Any) -> None:
+    port = int(broker.address("zookeeper").rpartition(":")[2])
+    named("127.0.0.1", "127.0.0.2")
+    with DevBroker(["zookeeper"], host="127.0.0.2", ports={"zookeeper": port}) as other:
+        recordings = [broker.record("zookeeper"), other.record("zookeeper")]
+
+        def met() -> list[int]:
+            return [len(recording.requests("createSession")) for recording in recordings]
+
+        for _ in range(8):
+            wireproto.connect(f"zookeeper://ensemble.test:{port}", shuffle=False).close()
+        assert met() == [8, 0]
+        for _ in range(64):
+            wireproto.connect(f"zookeeper://ensemble.test:{port}").close()
+            if met()[1]:
+                break
+        assert met()[1] == 1, "by chance alone once in 2^64"
