@@ -85,7 +85,7 @@ def test_a_topic_is_usable_when_every_queue_answers(broker: DevBroker, client: A
     broker.faults("rocketmq").clear()
     broker.faults("rocketmq").error("GetRouteInfoByTopic", 17, times=-1)
     began = time.monotonic()
-    with pytest.raises(TimedOut, match="did not become usable in time"):
+    with pytest.raises(TimedOut):
         client.admin().create_topic("v", timeout=0.4)
     assert time.monotonic() - began < 0.4 + LATE
 
