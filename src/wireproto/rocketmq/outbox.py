@@ -172,7 +172,7 @@ class Lane:
     def healthy(self, now: float) -> bool:
         """Whether its broker answers, or deserves another try."""
         if self.failures:
-            return not self.waiting and not self.reviving and now > self.retry_at + REPENT
+            return not self.waiting and not self.flying and not self.reviving and now > self.retry_at + REPENT
         return self.queue.address is not None
 
     def give_back(self, pending: Pending) -> None:

@@ -5,7 +5,8 @@ one queue and one timestamp share a command 320, which goes out when the one bef
 old). One command a queue at a time keeps the records of a queue in order, since brokers handle commands on several threads; the option
 `in_flight` trades that order for more of them.
 Where a reply is a refusal that may pass, or the connection was lost, the command goes out again until the delivery timeout, and nothing
-overtakes it in its queue.
+overtakes it in its queue. What may go to any queue goes to another broker at once, and the one that refused or was silent is left alone for
+a while.
 
 Delivery: acknowledged means stored by the broker (see `RocketReceipt.warning`). A command whose reply was lost is repeated and may then be
 stored twice: RocketMQ has no sequence numbers to tell.
@@ -58,6 +59,8 @@ COMPRESSED = {"zlib": 0x301, "lz4": 0x101, "zstd": 0x201}
 RESEND = Policy(first=0.02, factor=2.0, ceiling=1.0, jitter=0.2)
 PASSING = frozenset({1500, 14, 2, 17, 16})
 """Codes of a send that may pass (as Java's client has it): shutting down, busy, route not there (yet), broker read-only for a while."""
+LEAVING = PASSING | {1, 204, 205}
+"""Codes that another broker may not answer (as Java's client has it): failures of its own, no right to this one."""
 WANTS_KEYS = "the topic is compacted: its brokers keep the newest record of each key, and none without one"
 GLANCE = 0.0002
 """Seconds between a sender's looks at the socket while its records wait for replies."""
@@ -499,6 +502,8 @@ class RocketProducer:
         passing = error.retriable or code in PASSING or isinstance(error, TimedOut)
         if error.refresh or code in PASSING:
             self._client.routes.stale(self.topic)
+        if (passing or code in LEAVING) and not self._closed and time.monotonic() < pending.deadline and self._leave(lane, pending, error):
+            return
         hopeless = code in (16, 17) and lane.failures > 3
         if not passing or hopeless or self._closed or time.monotonic() >= pending.deadline:
             self._failed(pending, error)
@@ -506,6 +511,25 @@ class RocketProducer:
         self._stumble(lane, error)
         lane.give_back(pending)
         self._revive_later(lane, time.monotonic())
+
+    def _leave(self, lane: Lane, pending: Pending, error: WireprotoError) -> bool:
+        """Have it, and what waits behind it, sent by another broker; False where it must go by this one, or no other is known to answer."""
+        now, broker = time.monotonic(), lane.queue.broker
+        others = [other for other in self._lanes.all if other.queue.broker != broker and other.queue.writable and other.healthy(now)]
+        if not pending.free or not others:
+            return False
+        self._stumble(lane, error)
+        leaving = [pending, *(waiting for waiting in lane.waiting if waiting.free)]
+        for one in leaving:
+            if one is not pending:
+                lane.waiting.remove(one)
+            one.lane = others[next(self._turn) % len(others)]
+            one.lane.give_back(one)
+        for other in others:
+            self._pump(other)
+        if lane.waiting:
+            self._revive_later(lane, now)
+        return True
 
     def _failed(self, pending: Pending, error: WireprotoError) -> None:
         self._held -= pending.size

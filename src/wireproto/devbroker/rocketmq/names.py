@@ -24,31 +24,31 @@ async def route(request: Request) -> Reply:
         settings = {"queues": side.default_queues, "perm": 7}
     if settings is None:
         return refuse(TOPIC_NOT_EXIST, f"No topic route info in name server for the topic: {topic}")
+    known = brokers(side)
+    queues = {
+        "perm": settings["perm"],
+        "readQueueNums": settings["queues"],
+        "topicSysFlag": 0,
+        "writeQueueNums": settings["queues"],
+    }
     tree = {
-        "brokerDatas": [broker(side)],
+        "brokerDatas": list(known.values()),
         "filterServerTable": {},
-        "queueDatas": [
-            {
-                "brokerName": BROKER,
-                "perm": settings["perm"],
-                "readQueueNums": settings["queues"],
-                "topicSysFlag": 0,
-                "writeQueueNums": settings["queues"],
-            }
-        ],
+        "queueDatas": [{"brokerName": name, **queues} for name in known],
     }
     return Reply(body=fastjson.dumps(tree))
 
 
-def broker(side: RocketMQSide) -> dict[str, Any]:
-    """This one broker."""
-    return {"brokerAddrs": {"0": side.address("broker")}, "brokerName": BROKER, "cluster": CLUSTER}
+def brokers(side: RocketMQSide) -> dict[str, dict[str, Any]]:
+    """This broker and those that were registered, by name: every topic lies on each."""
+    places = {BROKER: side.address("broker"), **side.others}
+    return {name: {"brokerAddrs": {"0": address}, "brokerName": name, "cluster": CLUSTER} for name, address in places.items()}
 
 
 async def cluster(request: Request) -> Reply:
     """Code 106."""
-    tree = {"brokerAddrTable": {BROKER: broker(request.side)}, "clusterAddrTable": {CLUSTER: [BROKER]}}
-    return Reply(body=fastjson.dumps(tree))
+    known = brokers(request.side)
+    return Reply(body=fastjson.dumps({"brokerAddrTable": known, "clusterAddrTable": {CLUSTER: list(known)}}))
 
 
 async def topics(request: Request) -> Reply:

@@ -69,6 +69,7 @@ class RocketMQSide(Side):
 
     Attributes:
         default_queues: how many queues the template topic offers.
+        others: addresses of other embedded brokers by name, for which this one is the name server, too.
     """
 
     protocol = "rocketmq"
@@ -76,6 +77,7 @@ class RocketMQSide(Side):
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         self.default_queues = 4
+        self.others: dict[str, str] = {}
         self.queues = Queues(self)
         self.groups = Groups(self)
         self._turn = itertools.count()
@@ -98,6 +100,13 @@ class RocketMQSide(Side):
 
     def show_queues(self) -> None:
         self.queues.show()
+
+    def register(self, name: str, address: str | None) -> None:
+        """Have the name server know another broker; None: no more. Its topics are made there, as everywhere, by an admin's create_topic."""
+        if address is None:
+            self.others.pop(name, None)
+        else:
+            self.others[name] = address
 
     def answer_as_old(self, old: bool) -> None:
         """Answer 0 for the offset of a group that has none in a queue that begins at 0, as the 4.9 line does; or no more."""
