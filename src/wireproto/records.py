@@ -16,10 +16,11 @@ The common record, field by field (what a broker cannot carry raises ValueUnsupp
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, Union
 
+from .errors import OptionError
 from .position import Position, TopicPartition
 
 if TYPE_CHECKING:
@@ -117,12 +118,29 @@ class Receipt(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Backoff:
+    """Seconds until a released message comes back, longer each time it was handed out: ``delivery.release(after=Backoff())``.
+
+    Attributes:
+        first: seconds after the first time. factor: growth from one time to the next. most: seconds at most.
+    """
+
+    first: float = 10.0
+    factor: float = 2.0
+    most: float = 600.0
+
+    def __call__(self, attempt: int) -> float:
+        return float(min(self.first * self.factor ** min(attempt, 64), self.most))
+
+
+@dataclass(frozen=True, slots=True)
 class Delivery:
     """A queue message in hand: a record, how often it was handed out before, and its two ways to end. Made by QueueConsumer."""
 
     record: Record
     attempt: int
     _end: Any = field(repr=False)
+    _end_later: Any = field(default=None, repr=False)
 
     @property
     def value(self) -> bytes | None:
@@ -144,9 +162,22 @@ class Delivery:
         """Done with it: the broker will not hand it out again. Raises Revoked when it was no longer ours."""
         self._end(self, True, timeout)
 
-    def release(self, timeout: float = 30.0) -> None:
-        """Give it back: the broker hands it out again, to this or another consumer."""
-        self._end(self, False, timeout)
+    def release(self, timeout: float = 30.0, *, after: float | Callable[[int], float] | None = None) -> None:
+        """Give it back: the broker hands it out again, to this or another consumer.
+
+        Args:
+            timeout: seconds for the call.
+            after: seconds until it is given back, or what tells them for `attempt` (`Backoff`); None: when the broker sees fit.
+        Raises:
+            OptionError: `after` with a broker whose own delay it is (RocketMQ), or that has none (ZooKeeper).
+            Revoked: the message was no longer ours.
+        """
+        if after is None:
+            self._end(self, False, timeout)
+            return
+        if self._end_later is None:
+            raise OptionError("after= is Pulsar's: RocketMQ's messages come back by retry_level, ZooKeeper's at once")
+        self._end_later(self, float(after(self.attempt) if callable(after) else after))
 
 
 @dataclass(frozen=True, slots=True)

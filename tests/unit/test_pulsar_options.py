@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -194,12 +195,12 @@ def test_an_attempt_to_open_again_has_the_time_of_an_operation(server: PulsarSer
     server.answers["producer"] = made
     with entries(server, operation_timeout=0.3, linger=0.001) as producer:
         producer.send(b"a").position(20.0)
+        lost = time.monotonic()
         server.links[-1].close()
         producer.send(b"b").position(20.0)
     first, taken_back = server.commands("producer")[0], server.commands("close_producer")[0]
     assert taken_back.producer_id == first.producer_id
-    second, third = server.moments("producer")[1:3]
-    assert third - second >= 0.3
+    assert server.moments("producer")[2] - lost >= 0.3
     assert server.count("producer") == 3
 
 
@@ -210,6 +211,7 @@ def test_an_attempt_to_open_again_has_the_time_of_an_operation(server: PulsarSer
 def test_a_subscribe_has_the_time_of_an_operation(server: PulsarServer, role: str) -> None:
     with wireproto.connect(server.url, operation_timeout=0.3) as client, opened(client, role) as reading:
         server.answers["subscribe"] = lambda link, ask: success(link, ask) if server.count("subscribe") > 2 else None
+        lost = time.monotonic()
         server.links[-1].close()
         poll = reading.receive if role == "queue" else reading.poll
         while server.count("subscribe") < 3:
@@ -217,8 +219,7 @@ def test_a_subscribe_has_the_time_of_an_operation(server: PulsarServer, role: st
         second, third = server.commands("subscribe")[1:]
         assert [closed.consumer_id for closed in server.commands("close_consumer")] == [second.consumer_id]
         assert third.consumer_id != second.consumer_id
-        sent, again = server.moments("subscribe")[1:]
-        assert again - sent >= 0.3
+        assert server.moments("subscribe")[2] - lost >= 0.3
 
 
 @pytest.mark.parametrize("create", [True, False])

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import wireproto
 from pulsar_server import Link, PulsarServer, acknowledged, stored, success
+from wireproto.devbroker import DevBroker
+from wireproto.errors import ChecksumMismatch, OptionError, Revoked
 from wireproto.pulsar import PulsarApi_pb2 as api
+from wireproto.records import Backoff, Delivery
 
 VALUES = [b"a", b"b", b"c"]
 
@@ -108,3 +112,134 @@ def test_what_is_done_is_not_remembered_for_long(server: PulsarServer) -> None:
             server.links[-1].message(ident, number, stored([b"%d" % number]))
             take(queue, 1)[0].ack(20.0)
         assert len(queue._done[-1]) < 10
+
+
+# -- giving back later ----------------------------------------------------------------------------------------------------
+
+
+def again(link: Link, ask: Any) -> None:
+    """The broker's answer to a redelivery: the entry, with all of it wanted at the first time, and its first message at the second."""
+    count = link.server.count("redeliverUnacknowledgedMessages")
+    link.message(ask.consumer_id, ask.message_ids[0].entryId, stored(VALUES), redelivery_count=count, ack_set=[7 if count == 1 else 1])
+
+
+def test_a_message_comes_back_after_its_delay_and_the_others_stay(server: PulsarServer) -> None:
+    """It is given back while the worker is busy elsewhere."""
+    server.answers["redeliverUnacknowledgedMessages"] = again
+    with wireproto.connect(server.url) as client, client.queue("t", "group") as queue:
+        (first,) = take(queue, 1)
+        begun = time.monotonic()
+        first.release(after=0.3)
+        with pytest.raises(Revoked):
+            first.ack(20.0)
+        others = take(queue, 2)
+        assert [delivery.value for delivery in others] == [b"b", b"c"]
+        server.wait("redeliverUnacknowledgedMessages")
+        assert server.moments("redeliverUnacknowledgedMessages")[0] - begun >= 0.3
+        (back,) = take(queue, 1)
+        assert (back.value, back.attempt) == (b"a", 1)
+        for delivery in (back, *others):
+            delivery.ack(20.0)
+        nothing_more(server, queue)
+        assert server.count("redeliverUnacknowledgedMessages") == 1
+
+
+def test_a_message_that_is_to_come_later_is_passed_over_until_then(server: PulsarServer) -> None:
+    """Its entry comes before that: for another message of it that is released at once, and after an unload."""
+    server.answers["redeliverUnacknowledgedMessages"] = again
+    with wireproto.connect(server.url) as client, client.queue("t", "group") as queue:
+        first, second, third = take(queue, 3)
+        first.release(after=2.0)
+        second.release(20.0)
+        (back,) = take(queue, 1)
+        assert back.value == b"b"
+        unload(server)
+        third.ack(20.0)
+        back.ack(20.0)
+        (late,) = take(queue, 1)
+        assert (late.value, server.count("redeliverUnacknowledgedMessages")) == (b"a", 2)
+        assert server.commands("redeliverUnacknowledgedMessages")[-1].consumer_id == server.commands("subscribe")[-1].consumer_id
+        late.ack(20.0)
+        nothing_more(server, queue)
+
+
+def test_a_delay_outlasts_an_unload(server: PulsarServer) -> None:
+    def single(link: Link, ask: Any) -> None:
+        if sum(one.consumer_id == ask.consumer_id for one in server.commands("flow")) == 1:
+            link.message(ask.consumer_id, 0, stored([b"a"]))
+
+    server.answers["flow"] = single
+    server.answers["redeliverUnacknowledgedMessages"] = lambda link, ask: link.message(ask.consumer_id, 0, stored([b"a"]))
+    with wireproto.connect(server.url) as client, client.queue("t", "group") as queue:
+        (first,) = take(queue, 1)
+        begun = time.monotonic()
+        first.release(after=3.0)
+        unload(server)
+        while server.count("subscribe") < 2 or server.count("flow") < 2:
+            assert queue.receive(0.05) is None
+        nothing_more(server, queue)
+        (late,) = take(queue, 1)
+        assert late.value == b"a"
+        assert time.monotonic() - begun >= 3.0
+
+
+def test_pauses_grow_with_the_attempts() -> None:
+    assert [Backoff(1.0, 3.0, 20.0)(attempt) for attempt in (0, 1, 2, 3, 1000)] == [1.0, 3.0, 9.0, 20.0, 20.0]
+    with DevBroker(["pulsar"]) as broker, wireproto.connect(broker.url("pulsar")) as client:
+        seen = broker.record("pulsar")
+        with client.producer("t", batching=False) as producer:
+            producer.send(b"poison")
+        begun = time.monotonic()
+        with client.queue("t", "group") as queue:
+            for attempt in range(4):
+                (delivery,) = take(queue, 1)
+                assert delivery.attempt == attempt
+                delivery.release(after=Backoff(first=0.1, factor=2.0, most=0.3))
+            (delivery,) = take(queue, 1)
+            assert time.monotonic() - begun >= 0.1 + 0.2 + 0.3 + 0.3
+            delivery.ack(20.0)
+        assert len(seen.requests("redeliverUnacknowledgedMessages")) == 4
+
+
+def test_a_broker_without_delays_says_so() -> None:
+    ended: list[Any] = []
+    delivery = Delivery(cast("Any", None), 0, lambda *given: ended.append(given))
+    with pytest.raises(OptionError, match="after="):
+        delivery.release(after=1.0)
+    assert ended == []
+
+
+# -- what cannot be read --------------------------------------------------------------------------------------------------
+
+
+def broken(link: Link, ask: Any) -> None:
+    if link.server.count("flow") == 1:
+        entry = bytearray(stored([b"x"]))
+        entry[-1] ^= 1
+        link.message(ask.consumer_id, 0, bytes(entry))
+        link.message(ask.consumer_id, 1, stored([b"good"]))
+
+
+def test_an_entry_that_cannot_be_read_is_given_back(server: PulsarServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another worker may be able to; here it is told each time it comes."""
+    monkeypatch.setattr("wireproto.pulsar.queue.UNREADABLE", Backoff(0.1))
+    server.answers["flow"] = broken
+    with wireproto.connect(server.url) as client, client.queue("t", "group") as queue:
+        with pytest.raises(ChecksumMismatch, match="7:0"):
+            queue.receive(20.0)
+        asked = server.wait("redeliverUnacknowledgedMessages")
+        assert [place.entryId for place in asked.message_ids] == [0]
+        (good,) = take(queue, 1)
+        assert good.value == b"good"
+        good.ack(20.0)
+        assert [ack.message_id[0].entryId for ack in server.commands("ack")] == [1]
+
+
+def test_an_entry_that_is_skipped_is_acknowledged_with_the_reason(server: PulsarServer) -> None:
+    server.answers["flow"] = broken
+    with wireproto.connect(server.url) as client, client.queue("t", "group", on_corrupt="skip") as queue:
+        (good,) = take(queue, 1)
+        good.ack(20.0)
+        told, done = server.commands("ack")
+        assert (told.message_id[0].entryId, told.validation_error) == (0, api.CommandAck.ChecksumMismatch)
+        assert (done.message_id[0].entryId, done.HasField("validation_error")) == (1, False)

@@ -5,7 +5,11 @@ last of an entry is done the entry itself is acknowledged, so that a broker that
 A release asks for the entry again. What of it is still in this worker's hands is passed over when it comes, and stays in hand; so is what
 was acknowledged since the consumer was attached, since an entry may have been fetched before that.
 
-Belongs to one thread at a time. Must not: acknowledge by itself.
+    release(after=)     the message stays here, out of sight; the keeper's timer asks for its entry again, also while the user works
+    cannot be read      raised once each time it is handed out, and given back after a pause that grows with that; with on_corrupt="skip"
+                        acknowledged, with the reason (validation_error), as Java's client does
+
+Belongs to one thread at a time; the timers touch connections and `_over` alone. Must not: acknowledge by itself what can be read.
 """
 
 from __future__ import annotations
@@ -17,14 +21,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from wireproto._codec import decode_pulsar
-from wireproto.errors import Closed, OptionError, Revoked
+from wireproto.errors import BufferFull, ChecksumMismatch, Closed, DecompressionError, OptionError, Revoked, WireprotoError
 from wireproto.position import MessageId
-from wireproto.records import Delivery
+from wireproto.records import Backoff, Delivery
 
 from . import PulsarApi_pb2 as api
 from .acks import words
 from .feed import Feed
-from .frames import message_id
+from .frames import encode, message_id
 from .partition_consumer import KEY_SHARED, SHARED, PartitionConsumer, Subscription
 from .turns import OneThread
 
@@ -34,6 +38,12 @@ if TYPE_CHECKING:
 
 Key = tuple[int, int, int]
 """(partition, ledger, entry)"""
+
+
+UNREADABLE = Backoff(1.0, 2.0, 60.0)
+"""After how long an entry that cannot be read is given back."""
+FULL_RETRY = 0.1
+"""Seconds until what a connection had no room for is tried again."""
 
 
 @dataclass(slots=True)
@@ -46,6 +56,7 @@ class InHand:
         held: indexes handed to the user and not ended.
         waiting: indexes decoded and not yet handed out.
         done: indexes acknowledged since the consumer was attached.
+        delayed: indexes released that are given back later.
     """
 
     size: int
@@ -53,6 +64,12 @@ class InHand:
     held: set[int] = field(default_factory=set)
     waiting: set[int] = field(default_factory=set)
     done: set[int] = field(default_factory=set)
+    delayed: set[int] = field(default_factory=set)
+
+    @property
+    def idle(self) -> bool:
+        """Whether this worker has nothing of it."""
+        return not (self.held or self.waiting or self.delayed)
 
 
 class PulsarQueue(OneThread):
@@ -80,6 +97,7 @@ class PulsarQueue(OneThread):
         self._entries: dict[Key, InHand] = {}
         self._done: dict[int, dict[Key, int]] = {number: {} for number in self._parts}
         """By partition what was acknowledged whole, oldest first: passed over until so many frames of it were looked at."""
+        self._over: deque[tuple[Key, int]] = deque()  # messages whose delay is over; from the keeper
         self._looked_at: dict[int, int] = dict.fromkeys(self._parts, 0)
         self._next: deque[tuple[Any, int, Key, int]] = deque()
         self._closed = False
@@ -96,7 +114,7 @@ class PulsarQueue(OneThread):
             if key[0] == part.partition:
                 self._entries[key].waiting.discard(index)
         self._next = kept
-        for key in [key for key, entry in self._entries.items() if key[0] == part.partition and not entry.held and not entry.waiting]:
+        for key in [key for key, entry in self._entries.items() if key[0] == part.partition and entry.idle]:
             del self._entries[key]
         for key, entry in self._entries.items():
             if key[0] == part.partition:
@@ -117,13 +135,14 @@ class PulsarQueue(OneThread):
                     entry = self._entries[key]
                     entry.waiting.discard(index)
                     entry.held.add(index)
-                    return Delivery(record, attempt, self._end)
+                    return Delivery(record, attempt, self._end, self._end_later)
                 got = self._feed.next(deadline)
                 if got is None:
                     return None
                 self._decode(*got)
 
     def _decode(self, part: PartitionConsumer, frames: list[bytes]) -> None:
+        self._take_up()
         columns, facts = decode_pulsar(frames, topic=self.topic, partition=part.partition, check_crc=self._options.check_crc)
         records = list(columns.records(self.topic, part.partition))
         done = self._done[part.partition]
@@ -134,10 +153,14 @@ class PulsarQueue(OneThread):
                 self._feed.requeue(part)
                 part.handed(fact.permits, len(frame))
                 place = MessageId(self.topic, part.partition, fact.ledger, fact.entry)
+                self._give_back_in(UNREADABLE(fact.redelivery_count), part, (part.partition, fact.ledger, fact.entry), -1)
                 raise fact.error.with_context(topic=self.topic, partition=part.partition, position=place)
             part.handed(fact.permits, len(frame))
             key = (part.partition, fact.ledger, fact.entry)
             self._looked_at[part.partition] += 1
+            if fact.error is not None:
+                self._discard(part, key, fact.error)
+                continue
             if key in done:
                 continue
             entry = self._entries.get(key)
@@ -145,7 +168,7 @@ class PulsarQueue(OneThread):
                 entry = self._entries[key] = InHand(fact.batch_size)
             for record in records[fact.start : fact.stop]:
                 index = record.position.index  # type: ignore[attr-defined]
-                if index in entry.held or index in entry.waiting or index in entry.done:
+                if index in entry.held or index in entry.waiting or index in entry.done or index in entry.delayed:
                     continue
                 entry.wanted.add(index)
                 entry.waiting.add(index)
@@ -153,7 +176,7 @@ class PulsarQueue(OneThread):
             if not entry.wanted:
                 # nothing of it is left for anybody: compacted, or all acknowledged
                 del self._entries[key]
-                if fact.error is None and fact.start == fact.stop:
+                if fact.start == fact.stop:
                     self._acknowledge(part, key, None, time.monotonic(), wait=False)
         while done:
             oldest, until = next(iter(done.items()))
@@ -163,21 +186,32 @@ class PulsarQueue(OneThread):
 
     # -- ends of a delivery -------------------------------------------------------------------------------------
 
+    def _held(self, delivery: Delivery) -> tuple[PartitionConsumer, Key, InHand, int]:
+        """Where a delivery's message is; raises Revoked when it is not in hand."""
+        position = delivery.position
+        if not isinstance(position, MessageId):
+            raise OptionError(f"not a delivery of this queue: {delivery!r}")
+        key = (position.partition, position.ledger, position.entry)
+        entry = self._entries.get(key)
+        if self._closed or entry is None or position.index not in entry.held:
+            raise Revoked("the message was ended before", partitions=((self.topic, position.partition),), position=position)
+        return self._parts[position.partition], key, entry, position.index
+
     def _end(self, delivery: Delivery, done: bool, timeout: float) -> None:
         with self.entered():
-            position = delivery.position
-            if not isinstance(position, MessageId):
-                raise OptionError(f"not a delivery of this queue: {delivery!r}")
-            key = (position.partition, position.ledger, position.entry)
-            entry = self._entries.get(key)
-            if self._closed or entry is None or position.index not in entry.held:
-                raise Revoked("the message was ended before", partitions=((self.topic, position.partition),), position=position)
             deadline = time.monotonic() + timeout
-            part = self._parts[position.partition]
+            held = self._held(delivery)
             if done:
-                self._ack(part, key, entry, position.index, deadline)
+                self._ack(*held, deadline)
             else:
-                self._release(part, key, entry, position.index, deadline)
+                self._release(*held, deadline)
+
+    def _end_later(self, delivery: Delivery, seconds: float) -> None:
+        with self.entered():
+            part, key, entry, index = self._held(delivery)
+            entry.held.discard(index)
+            entry.delayed.add(index)
+            self._give_back_in(seconds, part, key, index)
 
     def _ack(self, part: PartitionConsumer, key: Key, entry: InHand, index: int, deadline: float) -> None:
         left = entry.wanted - {index}
@@ -217,10 +251,47 @@ class PulsarQueue(OneThread):
         for waiting in [item for item in self._next if item[2] == key]:
             self._next.remove(waiting)
         entry.waiting.clear()
-        if not entry.held:
+        if entry.idle:
             self._entries.pop(key, None)
-        command = api.CommandRedeliverUnacknowledgedMessages(consumer_id=self._feed.attached(part, deadline).id)
-        command.message_ids.append(message_id(key[1], key[2]))
+        self._feed.attached(part, deadline)
+        part.tell(_redeliver(part, key))
+
+    def _give_back_in(self, seconds: float, part: PartitionConsumer, key: Key, index: int) -> None:
+        self._client.loop.call_at(time.monotonic() + seconds, self._give_back, part, key, index)
+
+    def _give_back(self, part: PartitionConsumer, key: Key, index: int) -> None:
+        """A delay is over: ask for the entry again; without a connection it comes with the next one. Keeper thread."""
+        conn = part.conn
+        if self._closed:
+            return
+        self._over.append((key, index))
+        if conn is not None:
+            try:
+                conn.send(encode(_redeliver(part, key)))
+            except BufferFull:
+                self._give_back_in(FULL_RETRY, part, key, index)
+            except WireprotoError:
+                pass  # the connection is lost
+
+    def _take_up(self) -> None:
+        """Messages whose delay is over are nobody's until they come again."""
+        while self._over:
+            key, index = self._over.popleft()
+            entry = self._entries.get(key)
+            if entry is not None:
+                entry.delayed.discard(index)
+                if entry.idle:
+                    del self._entries[key]
+
+    def _discard(self, part: PartitionConsumer, key: Key, why: Exception) -> None:
+        """Acknowledge what cannot be read, with the reason: else it stands in the subscription's way for ever."""
+        command = api.CommandAck(consumer_id=part.id, ack_type=api.CommandAck.Individual)
+        command.message_id.append(message_id(key[1], key[2]))
+        command.validation_error = api.CommandAck.BatchDeSerializeError
+        if isinstance(why, ChecksumMismatch):
+            command.validation_error = api.CommandAck.ChecksumMismatch
+        elif isinstance(why, DecompressionError):
+            command.validation_error = api.CommandAck.DecompressionError
         part.tell(command)
 
     # -- the end ------------------------------------------------------------------------------------------------
@@ -238,3 +309,9 @@ class PulsarQueue(OneThread):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def _redeliver(part: PartitionConsumer, key: Key) -> api.CommandRedeliverUnacknowledgedMessages:
+    command = api.CommandRedeliverUnacknowledgedMessages(consumer_id=part.id)
+    command.message_ids.append(message_id(key[1], key[2]))
+    return command
