@@ -65,7 +65,9 @@ def current(arguments: list[str]) -> str:
 
 def run(part: str) -> None:
     """One part, under coverage. What an earlier run of it left goes away only when this one has ended."""
-    root = traced() if part == "cython" else still()
+    root = CLONE
+    if part == "cython":
+        root = traced()
     before = current(PARTS[part])
     data = DATA / f"{part}.new"
     for old in DATA.glob(f"{part}.new*"):
@@ -99,13 +101,6 @@ def run(part: str) -> None:
     ).stdout.strip()
     facts = {"digest": before, "commit": commit, "green": code == 0, "minutes": round((time.monotonic() - began) / 60, 1)}
     (DATA / f"{part}.json").write_text(json.dumps(facts | {"date": time.strftime("%Y-%m-%d")}))
-
-
-def still() -> Path:
-    """A copy of the tree as it is now: the checkout may change meanwhile."""
-    tree = Tree(CLONE, DATA / "still")
-    tree.sync()
-    return tree.root
 
 
 def traced() -> Path:
@@ -173,8 +168,7 @@ def page(rows: dict[str, tuple[int, int, int, int]], parts: list[str], cython: s
             f"| {folder} | {total[0]:,} | {100 * total[1] / max(1, total[0]):.1f} % | {total[2]:,} | "
             f"{100 * total[3] / max(1, total[2]):.1f} % | {share(total):.1f} % |"
         )
-    half = {name: row for name, row in rows.items() if set(name.split("/")[2:3]) & set(HALF)}
-    low = sorted((share(row), name) for name, row in half.items() if share(row) < 90)
+    low = sorted((share(row), name) for name, row in rows.items() if name.split("/")[2] in HALF and share(row) < 90)
     lines += [
         "",
         f"Modules of the client half ({', '.join(f'`{one}/`' for one in HALF)}) under 90 % of lines and branches: {len(low) or 'none'}.",

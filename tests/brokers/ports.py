@@ -27,8 +27,9 @@ def _high() -> int:
 
 
 def _folder() -> Path:
-    folder = Path(tempfile.gettempdir()) / "wireproto-ports"
-    folder.mkdir(mode=0o777, exist_ok=True)
+    """The user's own: what one user made, another cannot write to. Against other users' sessions the check by binding does."""
+    folder = Path(tempfile.gettempdir()) / f"wireproto-ports-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
     return folder
 
 
@@ -36,7 +37,7 @@ def _take(port: int) -> bool:
     if port in _held:
         return False
     try:
-        fd = os.open(_folder() / f"{port}.{os.getuid()}", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fd = os.open(_folder() / str(port), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError:
         return False
     try:

@@ -79,12 +79,6 @@ class Source:
     def lines(self, first: int, last: int) -> str:
         return self.data[self.starts[first - 1] : self.starts[min(last, len(self.starts) - 1)]].decode()
 
-    def around(self, start: int, stop: int, text: str) -> tuple[str, str]:
-        """The whole lines of a change, before and after it."""
-        begin, end = self.data.rfind(b"\n", 0, start) + 1, self.data.find(b"\n", stop)
-        end = len(self.data) if end < 0 else end
-        return self.data[begin:end].decode(), self.data[begin:start].decode() + text + self.data[stop:end].decode()
-
     def named(self, scope: str, operator: str, before: str, after: str) -> str:
         """A key, numbered when there were some like it."""
         key = f"{short(self.path)} {scope} {operator}: {brief(before)} -> {brief(after)}"

@@ -78,7 +78,6 @@ def make(place: Place, node: ast.AST, group: str, operator: str, start: int, sto
     source = place.source
     first, last = head(node if isinstance(node, ast.stmt | ast.ExceptHandler) else _nearest(node, place))
     before = source.data[start:stop].decode() or source.lines(first, first)
-    shown = source.around(start, stop, text)
     function = place.functions[0] if place.functions else None
     inside = function is not None and node not in ast.walk(function.args)
     return Mutant(
@@ -86,8 +85,8 @@ def make(place: Place, node: ast.AST, group: str, operator: str, start: int, sto
         group=group,
         operator=operator,
         edits=(Edit(source.path, start, stop, text, first, last),),
-        before=shown[0],
-        after=shown[1],
+        before=before,
+        after=text,
         within=digest(source.text(function)) if function is not None else digest(source.lines(first, last)),
         top_level=not inside,
     )

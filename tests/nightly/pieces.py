@@ -11,6 +11,8 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from spark.versions import CONNECT, OTHERS
+
 from . import work
 
 AGAIN = 3
@@ -18,7 +20,6 @@ MINUTES = 38.0
 PYTHON = str(work.CLONE / ".venv" / "bin" / "python")
 CLOSING = r"^=* ?(\d+ (?:passed|failed|errors?)\b.*?) in [\d.]+s"  # pytest's last line, and that of `make test`
 PYTHONS = ("3.11", "3.12", "3.13")
-SPARKS = ("4.0", "4.1", "4.2.1", "4.3", "connect")
 JOBS = ("kafka", "pulsar")  # of make soak
 SEEDS = ("1", "2", "3")
 
@@ -84,7 +85,7 @@ PIECES = (
     Piece(
         "spark-versions",
         "`make spark-versions`: every PySpark from 4.0 on, and Connect",
-        tuple(module("spark.versions", version, step=version, figure=r"^(PySpark .*)") for version in SPARKS),
+        tuple(module("spark.versions", version, step=version, figure=r"^(PySpark .*)") for version in (*OTHERS, CONNECT)),
     ),
     Piece(
         "clang",

@@ -77,7 +77,8 @@ def run(piece: Piece, minutes: float, say: Callable[[str], None], folder: Path =
         verdict = {0: "ok", AGAIN: "again", None: "again"}.get(code, "FAILED")
         if code is None and step is left[0]:
             verdict, said = "FAILED", f"{said}\nnot ended after {minutes:.0f} minutes\n"
-        kept.put(step, verdict, figure(step, said), time.monotonic() - began)
+        ended = f" (ended with {code})" if verdict == "FAILED" and code is not None else ""
+        kept.put(step, verdict, figure(step, said) + ended, time.monotonic() - began)
         say(f"{piece.name}: {step.name}: {verdict}: {kept.steps[step.name]['figure']}")
         if verdict == "FAILED":
             say("".join(f"    {line}\n" for line in said.splitlines()[-TAIL:]))

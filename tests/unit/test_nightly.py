@@ -60,6 +60,7 @@ def test_a_step_that_failed_runs_again_alone(clone: Path, tmp_path: Path) -> Non
     row = desk.run()
     assert row is not None
     assert row.verdict == "FAILED 1 of 3 steps"
+    assert "bad: said nothing (ended with 2)" in row.figure
     mended.touch()
     row = desk.run()
     assert row is not None

@@ -481,17 +481,6 @@ def test_a_pulsar_topic_that_is_not_there_is_not_described(pulsar: Scene) -> Non
         pulsar.admin.describe_topic("nowhere")
 
 
-def test_looking_at_a_pulsar_topic_never_makes_it(pulsar: Scene) -> None:
-    pulsar.admin.create_topic("t")
-    pulsar.seen.clear()
-    pulsar.admin.describe_topic("t")
-    pulsar.admin.positions("t")
-    pulsar.admin.delete_topic("t")
-    asked = [one.message for one in pulsar.seen.requests("partitionMetadata")]
-    assert len(asked) >= 3
-    assert not any(one.metadata_auto_creation_enabled for one in asked)
-
-
 # ZooKeeper
 
 
