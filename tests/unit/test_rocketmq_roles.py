@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 
 import pytest
 
@@ -22,8 +23,8 @@ def test_only_what_is_done_without_a_hole_counts(seed: int) -> None:
     chance = random.Random(seed)
     prefix = Prefix(5, 5, 5)
     offsets = sorted(chance.sample(range(5, 60), 40))
-    prefix.fetch(5, offsets[:20], offsets[20])
-    prefix.fetch(offsets[20], offsets[20:], 60)
+    prefix.fetch(offsets[:20], offsets[20])
+    prefix.fetch(offsets[20:], 60)
     waiting = offsets[:]
     while waiting:
         assert prefix.done_to == waiting[0], "the first message in hand, gaps before it passed over"
@@ -32,6 +33,22 @@ def test_only_what_is_done_without_a_hole_counts(seed: int) -> None:
         prefix.finish(ended)
     assert prefix.done_to == 60
     assert not prefix.done
+
+
+def test_offsets_that_were_passed_over_cost_nothing() -> None:
+    """A group far behind what is kept goes on millions of offsets later."""
+    prefix = Prefix(0, 0, 0)
+    tracemalloc.start()
+    try:
+        prefix.fetch([2], 3_000_000)
+        prefix.fetch([3_000_000, 6_000_000], 6_000_001)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1 << 20
+    for offset, done_to in ((3_000_000, 2), (2, 6_000_000), (6_000_000, 6_000_001)):
+        prefix.finish(offset)
+        assert prefix.done_to == done_to
 
 
 def test_refusals_of_both_lines_are_auth_errors() -> None:

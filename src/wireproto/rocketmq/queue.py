@@ -45,12 +45,12 @@ class Prefix:
     done_to: int
     fetched: int
     saved: int
-    done: set[int] = field(default_factory=set)
+    done: set[int] = field(default_factory=set)  # behind one that is open
+    _open: deque[int] = field(default_factory=deque)
 
-    def fetch(self, start: int, offsets: Sequence[int], end: int) -> None:
-        """A batch that covers `start` up to `end` and holds these offsets; the others were passed over by the broker."""
-        held = set(offsets)
-        self.done.update(offset for offset in range(start, end) if offset not in held)
+    def fetch(self, offsets: Sequence[int], end: int) -> None:
+        """A batch that reaches to `end` and holds these offsets, in order; the others were passed over by the broker."""
+        self._open.extend(offsets)
         self.fetched = end
         self._advance()
 
@@ -61,9 +61,9 @@ class Prefix:
         self._advance()
 
     def _advance(self) -> None:
-        while self.done_to in self.done:
-            self.done.remove(self.done_to)
-            self.done_to += 1
+        while self._open and self._open[0] in self.done:
+            self.done.remove(self._open.popleft())
+        self.done_to = self._open[0] if self._open else self.fetched
 
 
 @dataclass(slots=True, eq=False)
@@ -121,7 +121,7 @@ class RocketQueueConsumer:
             prefix = self._prefixes[key] = Prefix(found.start, found.start, found.start)
         records = list(batch)
         offsets = [record.position.offset for record in records]  # type: ignore[attr-defined]
-        prefix.fetch(prefix.fetched, offsets, end)
+        prefix.fetch(offsets, end)
         for at, record in enumerate(records):
             held = Held(
                 key=key,
