@@ -15,7 +15,7 @@ from wireproto._codec import RocketBatchBuilder
 from wireproto.errors import TimedOut, TransportError, ValueUnsupported, WireprotoError
 from wireproto.position import LogOffset
 from wireproto.rocketmq.client import RocketClient
-from wireproto.rocketmq.messages import InvokeBrokerToResetOffsetRequest, SendBatchMessageRequest
+from wireproto.rocketmq.messages import InvokeBrokerToResetOffsetRequest, SendBatchMessageRequest, UpdateBrokerConfigRequest
 
 pytestmark = pytest.mark.parametrize("broker", ["rocketmq-5.5.0-cluster"], indirect=True)
 _numbers = itertools.count()
@@ -182,3 +182,26 @@ def test_a_stop_within_what_is_stored_as_one_is_kept(client: RocketClient) -> No
         with client.reader(name, **places) as reader:
             assert [value for batch in reader for value in batch.values()] == [b"%d" % number for number in range(start, stop)]
             assert reader.positions == places["stop"]
+
+
+def test_a_broker_that_is_drained_is_left(client: RocketClient) -> None:
+    """An operator takes its right to be written to, which holds at once for topics that are in order; in the route it changes later."""
+    topic = f"masters-{next(_numbers)}"
+    client.admin().create_topic(topic, partitions=4, config={"order": "true"})
+    until(lambda: len(client.route(topic, client.deadline(10.0), fresh=True).queues) == 4)
+    with client.producer(topic) as producer:
+        for n in range(4):
+            producer.send(b"%d" % n, partition=n).position(30.0)
+        client.request(UpdateBrokerConfigRequest(), body="brokerPermission=4\n", to="broker-b")
+        try:
+            receipts = [producer.send(b"%d" % n, timestamp=n) for n in range(40)]
+            assert {owners(client, topic)[receipt.position(30.0).partition] for receipt in receipts} == {"broker-a"}
+        finally:
+            client.request(UpdateBrokerConfigRequest(), body="brokerPermission=6\n", to="broker-b")
+        places = set()
+
+        def both() -> bool:
+            places.add(owners(client, topic)[producer.send(b"x").position(30.0).partition])
+            return len(places) == 2
+
+        until(both)
