@@ -19,7 +19,7 @@ all: $(VENV)/ready
 
 # Dependencies: anew when pyproject.toml changes, in the versions that constraints.txt pins.
 $(VENV)/deps: pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 15) else "CPython 3.11 to 3.14 is needed; set PYTHON=")'
+	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 14) else "CPython 3.11 to 3.13 is needed; set PYTHON=")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -q -c constraints.txt --upgrade 'pip>=25.1' 'setuptools>=77' wheel 'cython>=3.3,<4'
 	@$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation --group dev --group demo -e '.[arrow,spark]'
