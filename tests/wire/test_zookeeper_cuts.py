@@ -265,21 +265,22 @@ def test_more_than_a_connection_holds_is_sent_again_after_a_cut(
     assert got == [b"%04d" % number for number in range(40)]
 
 
-def test_a_message_is_taken_or_refused_and_never_both(dial: Any, faults: Faults, node: str) -> None:
-    """The server reads nothing for a while: what the connection has no room for waits in the producer."""
+def test_a_message_is_taken_or_refused_and_never_both(broker: DevBroker, dial: Any, faults: Faults) -> None:
+    """The server reads nothing for a while: what the connection has no room for waits in the producer, and goes out though nobody asks."""
+    seen = broker.record("zookeeper")
     client, other = dial(), dial()
     topic = f"q-{time.monotonic_ns()}"
-    with client.producer(topic, buffer_memory=16 << 20) as out:
+    with client.producer(topic, buffer_memory=48 << 20) as out:
         faults.delay("create", 1.0)
         taken = 0
         try:
-            for number in range(64):
+            for number in range(120):
                 out.send(b"%04d" % number + bytes(500_000), timeout=0.0)
                 taken += 1
         except BufferFull:
             pass
-        assert taken * 500_000 > 15 << 20, "as much as the producer's memory holds, and not as the connection takes"
-        out.flush(60.0)
+        assert taken * 500_000 > 47 << 20, "as much as the producer's memory holds, and not as the connection takes"
+        seen.wait("create", taken, timeout=60.0, when=lambda request: len(request.frame) > 500_000)
     got = [value[:4] for batch in other.reader(topic, stop=LATEST) for value in batch.values()]
     assert got == [b"%04d" % number for number in range(taken)]
 
