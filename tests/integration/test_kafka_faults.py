@@ -13,8 +13,9 @@ import pytest
 import wireproto
 from brokers import Broker, Kafka
 from wireproto import LATEST
-from wireproto.errors import BufferFull, ConnectError, TimedOut, TransportError, ValueUnsupported
+from wireproto.errors import BufferFull, ConnectError, DataLoss, TimedOut, TransportError, ValueUnsupported
 from wireproto.kafka.codes import MessageTooLarge, OffsetOutOfRange, UnknownTopicOrPartition
+from wireproto.kafka.messages import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 
 from .kafka_peers import confluent_read
 
@@ -269,3 +270,46 @@ def test_a_reader_is_sent_to_the_replica_in_its_rack_and_back() -> None:
                         producer.send(value, timeout=60.0)
                 read(3000)
     assert got == sent
+
+
+def test_a_log_that_an_unclean_election_cut_is_told() -> None:
+    """A replica that was away while 500 records were written and read becomes the leader; the log goes on without them."""
+    topic = f"cut-{next(_numbers)}"
+    settings = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+    with Kafka("4.3.1", nodes=3, settings=settings) as broker, wireproto.connect(broker.url, timeout=60.0, request_timeout=5.0) as client:
+        where = CreatableReplicaAssignment(partition_index=0, broker_ids=(1, 2))
+        made = CreatableTopic(name=topic, num_partitions=-1, replication_factor=-1, assignments=(where,), configs=())
+        reply = client.request(CreateTopicsRequest(topics=(made,), timeout_ms=30_000), timeout=60.0)
+        assert [entry.error_code for entry in reply.topics] == [0]
+
+        def write(name: bytes, count: int) -> None:
+            with client.producer(topic, batch_size=2000) as producer:
+                for number in range(count):
+                    producer.send(b"%s %d" % (name, number), timeout=60.0)
+                producer.flush(90.0)
+
+        def take(role: Any, count: int) -> None:
+            deadline = time.monotonic() + 90
+            while count > 0:
+                assert time.monotonic() < deadline, f"{count} are missing"
+                batch = role.poll(1.0)
+                count -= len(batch) if batch is not None else 0
+
+        with client.reader(topic) as reader, client.consumer(topic, "g", session_timeout=45.0) as member:
+            write(b"kept", 500)
+            take(reader, 500)
+            take(member, 500)
+            broker.kill(1)
+            write(b"lost", 500)
+            take(reader, 500)
+            take(member, 500)
+            member.commit(timeout=60.0)
+            broker.kill(0)
+            broker.start(1)
+            write(b"new", 800)
+            for role in (reader, member):
+                with pytest.raises(DataLoss, match="the log was cut") as told:
+                    take(role, 1)
+                assert told.value.diverges_at == 500
+                role.seek(wireproto.LogOffset(topic, 0, 500))
+                take(role, 800)

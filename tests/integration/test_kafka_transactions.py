@@ -13,7 +13,9 @@ import pytest
 import wireproto
 from brokers import Broker
 from wireproto import LATEST
-from wireproto._codec import kafka_batches
+from wireproto._codec import KafkaBatchBuilder, kafka_batches
+from wireproto.devbroker import DevBroker
+from wireproto.kafka.messages import InitProducerIdRequest, PartitionProduceData, ProduceRequest, TopicProduceData
 
 SECONDS = 30.0
 _numbers = itertools.count()
@@ -135,3 +137,27 @@ def test_what_is_sent_to_a_real_broker(broker: Broker, topic: str, fault_proxy: 
             asked = [*seen.requests("Fetch"), *seen.requests("ListOffsets")]
             assert {request.message.isolation_level for request in asked} == {number}
             seen.clear()
+
+
+def codes(client: Any, topic: str) -> list[int]:
+    """What a broker says to batches of one producer in several epochs, some late, some out of order."""
+    identity = client.request(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000))
+    found = []
+    asked = ((0, 0), (0, 0), (0, 2), (0, 1), (1, 5), (0, 2), (1, 0), (0, 3), (0, 0), (1, 0), (1, 1), (3, 0), (2, 0))
+    for ahead, epoch, sequence in (*((0, *one) for one in asked), (1000, 0, 7), (1000, 0, 8), (1000, 0, 20)):
+        builder = KafkaBatchBuilder()
+        builder.append(b"x", None, (), 1)
+        part = PartitionProduceData(index=0, records=builder.finish(identity.producer_id + ahead, epoch, sequence))
+        request = ProduceRequest(acks=-1, timeout_ms=5000, topic_data=(TopicProduceData(name=topic, partition_data=(part,)),))
+        reply = client.request(request, leader=(topic, 0), version=11)
+        found.append(reply.responses[0].partition_responses[0].error_code)
+    return found
+
+
+def test_epochs_fence_what_comes_late_and_the_dev_broker_agrees(client: Any, topic: str) -> None:
+    """What a producer relies on that begins anew in the next epoch of its id."""
+    theirs = codes(client, topic)
+    assert theirs[:10] == [0, 0, 45, 0, 45, 0, 0, 47, 47, 0]
+    with DevBroker(["kafka"]) as broker, wireproto.connect(broker.url("kafka")) as ours:
+        ours.admin().create_topic(topic)
+        assert codes(ours, topic) == theirs

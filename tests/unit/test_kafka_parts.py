@@ -14,11 +14,11 @@ from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.partitioner.default import murmur2 as their_murmur2
 
 from wireproto._codec import KafkaBatchBuilder
-from wireproto.errors import BrokerError, FrameTooLarge, Malformed, ProtocolError, UnsupportedVersion
+from wireproto.errors import BrokerError, DataLoss, FrameTooLarge, Malformed, ProtocolError, UnsupportedVersion
 from wireproto.kafka import assignor, codes
 from wireproto.kafka import messages as m
 from wireproto.kafka.cluster import Cluster
-from wireproto.kafka.fetch import FetchPlan, FetchSettings
+from wireproto.kafka.fetch import FetchPlan, FetchSettings, last_epoch
 from wireproto.kafka.group import STABLE, SYNCING, UNJOINED, GroupSettings, Membership
 from wireproto.kafka.partitioner import Sticky, partition_for_key
 from wireproto.kafka.versions import Versions, read_versions
@@ -234,6 +234,34 @@ def test_a_fetch_moves_ahead_before_it_is_handed_out(version: int) -> None:
     assert chunk is not None
     plan.moved(chunk, 3)
     assert plan.done
+
+
+def test_a_fetch_names_the_epoch_of_the_last_batch_before_it() -> None:
+    """Under whatever epoch it was asked, and with the last batch cut; forgotten with a seek and over offsets without records."""
+    first, second = bytearray(batch(b"a")), bytearray(batch(b"b"))
+    first[12:16], second[12:16], second[0:8] = (5).to_bytes(4, "big"), (6).to_bytes(4, "big"), (1).to_bytes(8, "big")
+    section = bytes(first + second)
+    assert [last_epoch(section, leader) for leader in (-1, 5, 6, 7)] == [6, 5, 6, 6]
+    assert [last_epoch(section[:-1], leader) for leader in (-1, 7)] == [5, 5]
+    assert last_epoch(b"", 7) == last_epoch(section[:30], 7) == -1
+    plan = FetchPlan(SETTINGS)
+    cursor = plan.add("t", 0, 0, 9, epoch=4)
+    request, asked = ask(plan)
+    assert request.topics[0].partitions[0].last_fetched_epoch == 4
+    plan.answer(asked, reply(high_watermark=12, last_stable_offset=9, records=section), 12, 0.0)
+    request, asked = ask(plan)
+    assert request.topics[0].partitions[0].last_fetched_epoch == 6
+    plan.answer(asked, reply(high_watermark=9, diverging_epoch=m.FetchEpochEndOffset(epoch=5, end_offset=1)), 12, 0.0)
+    chunk = plan.pop()
+    assert chunk is not None
+    assert (chunk.next, chunk.error, cursor.position_epoch) == (2, None, 4), "what was fetched before is handed out"
+    plan.moved(chunk, 2)
+    assert cursor.position_epoch == 6
+    chunk = plan.pop()
+    assert chunk is not None
+    assert isinstance(chunk.error, DataLoss)
+    plan.seek(("t", 0), 2)
+    assert (cursor.position_epoch, cursor.ahead_epoch) == (-1, -1)
 
 
 def test_what_was_fetched_before_a_seek_is_dropped() -> None:

@@ -135,6 +135,17 @@ class PartitionLog:
         del self._entries[:at], self._bases[:at]
         self.start = max(self.start, min(offset, self.end))
 
+    def delete_from(self, offset: int) -> None:
+        """Forget entries that reach beyond `offset`; the log ends before them."""
+        at = next((number for number, entry in enumerate(self._entries) if entry.end > offset), len(self._entries))
+        del self._entries[at:], self._bases[at:]
+        self.end = max(self.start, self._entries[-1].end if self._entries else self.start)
+        if self._file is not None and self._path is not None:
+            self._file.close()
+            kept = (_HEAD.pack(x.base, x.timestamp, x.appended, x.count, len(x.data)) + x.data for x in self._entries)
+            self._path.write_bytes(b"".join(kept))
+            self._file = self._path.open("ab", buffering=0)
+
     def watch(self, watcher: Callable[[], None]) -> Callable[[], None]:
         """Call `watcher` after each append, until the function that this returns is called."""
         self._watchers.add(watcher)

@@ -73,6 +73,7 @@ class KafkaConsumer:
 
         Raises:
             OffsetOutOfRange: the log does not hold the group's position any more; seek to go on. What cannot be decoded, with its place.
+            DataLoss: the log was cut before the position, and goes on with other records; seek to go on (`diverges_at` tells where).
             The group's own errors: GroupAuthorizationFailed, FencedInstanceId, InconsistentGroupProtocol …
         """
         with self._entered():
@@ -133,22 +134,26 @@ class KafkaConsumer:
 
     def _take_partitions(self, generation: int, mine: frozenset[TopicPartition], deadline: float) -> None:
         """Begin to fetch what is ours, from where the group resumes."""
-        resume, begin = self._errand.ask((generation, mine), lambda until: self._resume(mine, until), deadline)
+        resume, begin, epochs = self._errand.ask((generation, mine), lambda until: self._resume(mine, until), deadline)
         self._saved = dict(resume)
         for key in sorted(mine):
-            self._fetcher.plan.add(*key, resume.get(key, begin.get(key, 0)))
+            self._fetcher.plan.add(*key, resume.get(key, begin.get(key, 0)), epoch=epochs.get(key, -1))
             self._saved.setdefault(key, begin.get(key, -1))
         self._counts = self._partition_counts()
         self._settled = generation
         if self._options.on_assigned is not None:
             self._call_back(self._options.on_assigned, mine)
 
-    def _resume(self, mine: frozenset[TopicPartition], deadline: float) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        """Where the group goes on in our partitions, and where we begin in those for which it has no position."""
-        client = self._client
-        resume = offsets.fetch(client, self._coordinator.group, mine, deadline, to=self._coordinator.connection) if mine else {}
+    def _resume(
+        self, mine: frozenset[TopicPartition], deadline: float
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], dict[TopicPartition, int]]:
+        """Where the group goes on in our partitions, where we begin in those for which it has no position, and the leader epochs of the
+        former."""
+        client, group, to = self._client, self._coordinator.group, self._coordinator.connection
+        epochs: dict[TopicPartition, int] = {}
+        resume = offsets.fetch(client, group, mine, deadline, to=to, epochs=epochs) if mine else {}
         fresh = [key for key in sorted(mine) if key not in resume]
-        return resume, positions.find(client, fresh, self._start, deadline, committed=self._committed_only) if fresh else {}
+        return resume, positions.find(client, fresh, self._start, deadline, committed=self._committed_only) if fresh else {}, epochs
 
     def _call_back(self, function: object, partitions: frozenset[TopicPartition]) -> None:
         """User code may commit, seek or pause from within."""
@@ -206,6 +211,7 @@ class KafkaConsumer:
                     generation=member.generation,
                     static_name=self._options.group_instance_id,
                     ours=_NOT_OURS,
+                    epochs={key: cursors[key].position_epoch for key, offset in ours.items() if offset == cursors[key].position},
                 )
                 gone = tuple(sorted(key for key, code in codes.items() if code))
                 if gone:

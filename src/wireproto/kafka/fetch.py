@@ -19,19 +19,22 @@ May assume: one caller at a time. Must not: send, read a clock, decode records, 
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .._codec import KafkaRoom, kafka_next_offset
-from ..errors import FrameTooLarge, Malformed, WireprotoError
+from ..errors import DataLoss, FrameTooLarge, Malformed, WireprotoError
 from ..position import TopicPartition
 from .codes import error
 from .messages import FetchPartition, FetchPartitionData, FetchRequest, FetchResponse, FetchTopic
 
 _UNKNOWN_TOPIC = 3
 _BY_ID = 13
+_HEAD = struct.Struct(">qiib")  # base offset, length of what follows, leader epoch, magic
+_LOG_OVERHEAD = 12
 _DOUBT_TIMES = 3
 _DOUBT_TIME = 2.0
 """So many answers without records, over so many seconds, before offsets are taken for empty."""
@@ -41,6 +44,8 @@ class Cursor:
     """One partition.
 
     Attributes:
+        position_epoch, ahead_epoch: leader epochs of the last batches before `position` and `ahead`, -1: not known. A Fetch names the
+            latter, so that the leader tells when the log was cut there since, and goes on with other records (KIP-320).
         position: next offset to hand out. ahead: next offset to fetch. stop: first offset not wanted, None to follow.
         turn: counts seeks: what was fetched before the last one is dropped.
         fetching: a Fetch that names it is under way. asked_at: counts up, at the last one. held: bytes fetched and not handed out.
@@ -53,6 +58,7 @@ class Cursor:
 
     __slots__ = (
         "ahead",
+        "ahead_epoch",
         "asked_at",
         "empties",
         "empty_epoch",
@@ -64,6 +70,7 @@ class Cursor:
         "partition",
         "paused",
         "position",
+        "position_epoch",
         "replica",
         "replica_until",
         "retry_at",
@@ -73,11 +80,12 @@ class Cursor:
         "turn",
     )
 
-    def __init__(self, topic: str, partition: int, start: int, stop: int | None, max_bytes: int) -> None:
+    def __init__(self, topic: str, partition: int, start: int, stop: int | None, max_bytes: int, epoch: int = -1) -> None:
         self.topic = topic
         self.partition = partition
         self.position = start
         self.ahead = start
+        self.position_epoch = self.ahead_epoch = epoch
         self.stop = stop
         self.turn = 0
         self.fetching = False
@@ -111,6 +119,7 @@ class Chunk:
     aborted: tuple[tuple[int, int], ...] = ()
     size: int = 0
     error: WireprotoError | None = None
+    epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +148,21 @@ class FetchSettings:
     replica_for: float = 300.0
 
 
+def last_epoch(records: Any, leader: int) -> int:
+    """The leader epoch of the last whole batch; -1 when it is of an old format. `leader`: the leader's own, beyond which no batch is."""
+    view = memoryview(records)
+    at, epoch = 0, -1
+    while len(view) - at >= _HEAD.size:
+        _, length, found, magic = _HEAD.unpack_from(view, at)
+        at += _LOG_OVERHEAD + length
+        if length < 0 or at > len(view):
+            break
+        epoch = found if magic == 2 else -1
+        if epoch == leader:  # as almost always: then those behind it are of the same
+            break
+    return epoch
+
+
 class FetchPlan:
     """Cursors, and the chunks that wait to be handed out.
 
@@ -162,8 +186,9 @@ class FetchPlan:
         self._chunks: deque[Chunk] = deque()
         self._held = 0
 
-    def add(self, topic: str, partition: int, start: int, stop: int | None = None) -> Cursor:
-        cursor = self.cursors[topic, partition] = Cursor(topic, partition, start, stop, self.settings.partition_bytes)
+    def add(self, topic: str, partition: int, start: int, stop: int | None = None, *, epoch: int = -1) -> Cursor:
+        """Read a partition from `start`; `epoch` is that of the last batch before it, where it is known."""
+        cursor = self.cursors[topic, partition] = Cursor(topic, partition, start, stop, self.settings.partition_bytes, epoch)
         return cursor
 
     def remove(self, key: TopicPartition) -> None:
@@ -178,6 +203,7 @@ class FetchPlan:
         cursor = self.cursors[key]
         cursor.turn += 1
         cursor.position = cursor.ahead = offset
+        cursor.position_epoch = cursor.ahead_epoch = -1
         cursor.retry_at = cursor.troubled_since = 0.0
         cursor.empties = 0
         self._drop_stale()
@@ -260,13 +286,20 @@ class FetchPlan:
         )
 
     def request(
-        self, cursors: Sequence[Cursor], ids: Callable[[str], bytes], epoch: Callable[[str, int], int], *, crowded: bool
+        self,
+        cursors: Sequence[Cursor],
+        ids: Callable[[str], bytes],
+        epoch: Callable[[str, int], int],
+        *,
+        crowded: bool,
+        checked: bool = True,
     ) -> tuple[FetchRequest, Asked]:
         """The Fetch for these partitions, which count as under way from now on.
 
         Args:
             ids, epoch: topic ids (zeros: not known) and leader epochs.
             crowded: other partitions of the leader wait for room: come back soon rather than wait for news.
+            checked: whether the leader can be asked to look at the epoch before `ahead` (Fetch v12).
         """
         settings = self.settings
         topics: dict[str, list[FetchPartition]] = {}
@@ -278,6 +311,7 @@ class FetchPlan:
                     partition=cursor.partition,
                     current_leader_epoch=epoch(cursor.topic, cursor.partition),
                     fetch_offset=cursor.ahead,
+                    last_fetched_epoch=cursor.ahead_epoch if checked else -1,
                     partition_max_bytes=cursor.max_bytes,
                 )
             )
@@ -321,15 +355,15 @@ class FetchPlan:
             for part in topic.partitions:
                 entry = turns.get((name or "", part.partition_index))
                 if entry is not None and entry[0].turn == entry[1]:
-                    self._take(entry[0], part, now, asked.epochs[entry[0]] if nothing else None)
+                    self._take(entry[0], part, now, asked.epochs[entry[0]], nothing=nothing)
 
     def _refused_all(self, asked: Asked, code: int, now: float) -> None:
         for cursor, turn in asked.cursors:
             if cursor.turn == turn:
                 self._refused(cursor, code, now)
 
-    def _take(self, cursor: Cursor, part: FetchPartitionData, now: float, empty_epoch: int | None) -> None:
-        """One partition's share. `empty_epoch`: the leader epoch that was asked for where the whole answer has no records, else None."""
+    def _take(self, cursor: Cursor, part: FetchPartitionData, now: float, leader_epoch: int, *, nothing: bool) -> None:
+        """One partition's share. `leader_epoch`: that it was asked under. `nothing`: the whole answer has no records."""
         if part.error_code:
             if cursor.replica >= 0:  # the leader knows better what is wrong, if anything is
                 cursor.replica = -1
@@ -338,6 +372,9 @@ class FetchPlan:
                 self._refused(cursor, part.error_code, now)
             return
         cursor.troubled_since = 0.0
+        if part.diverging_epoch.end_offset >= 0:
+            self._cut(cursor, part.diverging_epoch.epoch, part.diverging_epoch.end_offset)
+            return
         if part.preferred_read_replica >= 0 and part.preferred_read_replica != cursor.replica:
             cursor.replica = part.preferred_read_replica
             cursor.replica_until = now + self.settings.replica_for
@@ -347,8 +384,8 @@ class FetchPlan:
         cursor.end = stable if self.settings.committed and stable >= 0 else part.high_watermark
         size = len(part.records) if part.records is not None else 0
         if not size:
-            if empty_epoch is not None and cursor.stop is not None and cursor.ahead < cursor.end:
-                self._empty(cursor, empty_epoch, now)
+            if nothing and cursor.stop is not None and cursor.ahead < cursor.end:
+                self._empty(cursor, leader_epoch, now)
             return
         cursor.empties = 0
         following = kafka_next_offset(part.records)
@@ -360,7 +397,18 @@ class FetchPlan:
             self._push(Chunk(cursor, cursor.turn, cursor.ahead, cursor.ahead, error=problem))
             return
         aborted = tuple((entry.producer_id, entry.first_offset) for entry in part.aborted_transactions or ())
-        self._push(Chunk(cursor, cursor.turn, cursor.ahead, following, part.records, aborted, size))
+        epoch = last_epoch(part.records, leader_epoch)
+        self._push(Chunk(cursor, cursor.turn, cursor.ahead, following, part.records, aborted, size, epoch=epoch))
+
+    def _cut(self, cursor: Cursor, epoch: int, end: int) -> None:
+        """The leader's log parts from what was read: after an unclean election, or with a disk that was lost."""
+        problem = DataLoss(
+            f"the log was cut: for leader epoch {epoch} it ends at offset {end} now, and was read up to {cursor.ahead}; seek to go on",
+            topic=cursor.topic,
+            partition=cursor.partition,
+            diverges_at=end,
+        )
+        self._push(Chunk(cursor, cursor.turn, cursor.ahead, cursor.ahead, error=problem))
 
     def _empty(self, cursor: Cursor, epoch: int, now: float) -> None:
         """It had nothing, though there is more of the log. What a replica says of that does not count."""
@@ -387,6 +435,8 @@ class FetchPlan:
 
     def _push(self, chunk: Chunk) -> None:
         chunk.cursor.ahead = chunk.next
+        if chunk.error is None:
+            chunk.cursor.ahead_epoch = chunk.epoch
         chunk.cursor.held += chunk.size
         self._count(chunk.size)
         self._chunks.append(chunk)
@@ -433,6 +483,7 @@ class FetchPlan:
         """Its records were handed out, up to `position`."""
         if chunk.turn == chunk.cursor.turn:
             chunk.cursor.position = position
+            chunk.cursor.position_epoch = chunk.epoch if position == chunk.next else -1
 
     def leader_changed(self, topics: Iterable[str]) -> None:
         """Leaders of these topics are known anew: no need to wait before asking them."""

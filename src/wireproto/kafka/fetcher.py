@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .client import KafkaClient
     from .options import KafkaOptions
 
-_BY_ID = 13
+_BY_ID, _CHECKED = 13, 12
 _LOOK = 5.0
 _LOOK_AGAIN = 0.1
 WAKE = "wake"
@@ -216,6 +216,7 @@ class Fetcher:
                 lambda name: topics[name].id if name in topics else NO_ID,
                 client.cluster.epoch,
                 crowded=len(cursors) < theirs,
+                checked=version >= _CHECKED,
             )
         except (TransportError, TimedOut) as why:
             if isinstance(why, TimedOut) and client.pool.dialling(known.address, self._purpose):

@@ -58,8 +58,12 @@ def commit(
     generation: int = -1,
     static_name: str | None = None,
     ours: Iterable[int] = (),
+    epochs: Mapping[TopicPartition, int] | None = None,
 ) -> Codes:
     """Store offsets; the code of each partition, which is 0 or one of `ours`: codes that the caller deals with.
+
+    Args:
+        epochs: leader epochs of the last batches before these offsets, where they are known; kept beside them.
 
     Raises:
         the broker's error for any other code, after retries where it is retriable.
@@ -76,7 +80,11 @@ def commit(
                 topic_id=ids[topic],
                 partitions=tuple(
                     OffsetCommitRequestPartition(
-                        partition_index=number, committed_offset=offsets[topic, number], committed_metadata="", commit_timestamp=-1
+                        partition_index=number,
+                        committed_offset=offsets[topic, number],
+                        committed_leader_epoch=(epochs or {}).get((topic, number), -1),
+                        committed_metadata="",
+                        commit_timestamp=-1,
                     )
                     for number in numbers
                 ),
@@ -133,8 +141,10 @@ def fetch_cap(client: KafkaClient, keys: Iterable[TopicPartition] | None) -> int
     return None if all(found != NO_ID for found in _ids(client, {topic for topic, _ in keys}).values()) else _FETCH_BY_ID - 1
 
 
-def read_offsets(client: KafkaClient, group: str, reply: OffsetFetchResponse) -> tuple[dict[TopicPartition, int], BrokerError | None]:
-    """Offsets in an answer (partitions without one are left out), and its first error."""
+def read_offsets(
+    client: KafkaClient, group: str, reply: OffsetFetchResponse, epochs: dict[TopicPartition, int] | None = None
+) -> tuple[dict[TopicPartition, int], BrokerError | None]:
+    """Offsets in an answer (partitions without one are left out), and its first error; `epochs` takes what is known of theirs."""
     found: dict[TopicPartition, int] = {}
     entry: Any = reply.groups[0] if reply.groups else reply
     problem = error(entry.error_code, f"offsets of group {group!r}") if entry.error_code else None
@@ -145,13 +155,21 @@ def read_offsets(client: KafkaClient, group: str, reply: OffsetFetchResponse) ->
                 problem = problem or error(part.error_code, f"offsets of group {group!r}", topic=name, partition=part.partition_index)
             elif part.committed_offset >= 0:
                 found[name, part.partition_index] = part.committed_offset
+                if epochs is not None and part.committed_leader_epoch >= 0:
+                    epochs[name, part.partition_index] = part.committed_leader_epoch
     return found, problem
 
 
 def fetch(
-    client: KafkaClient, group: str, keys: Iterable[TopicPartition] | None, deadline: float, *, to: Route
+    client: KafkaClient,
+    group: str,
+    keys: Iterable[TopicPartition] | None,
+    deadline: float,
+    *,
+    to: Route,
+    epochs: dict[TopicPartition, int] | None = None,
 ) -> dict[TopicPartition, int]:
-    """Committed offsets of a group; partitions without one are left out."""
+    """Committed offsets of a group; partitions without one are left out. `epochs` takes the leader epochs committed with them."""
     wanted = None if keys is None else tuple(keys)
     reply = client.ask(
         lambda version: fetch_request(client, group, wanted, version),
@@ -162,4 +180,4 @@ def fetch(
         refresh=lambda why: client.lost_coordinator(group),
         cap=fetch_cap(client, wanted),
     )
-    return read_offsets(client, group, reply)[0]
+    return read_offsets(client, group, reply, epochs)[0]

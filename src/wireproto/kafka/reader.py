@@ -58,6 +58,7 @@ class KafkaReader:
         Raises:
             OffsetOutOfRange: the log does not hold the position (any more); seek to go on. ChecksumMismatch, DecompressionError,
             Malformed: with topic, partition and position (`on_bad="skip"` passes them over). Closed, ConcurrentUse.
+            DataLoss: the log was cut before the position, and goes on with other records; seek to go on (`diverges_at` tells where).
         """
         self._enter()
         try:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from ..errors import BrokerError, OptionError
+from ..errors import BrokerError, DataLoss, OptionError
 from ..kafka import offsets, positions
 from ..kafka.client import KafkaClient
 from ..kafka.cluster import NO_ID
@@ -205,6 +205,10 @@ class KafkaLog(Log):
                     if why.code != _OUT_OF_RANGE:
                         raise
                     fetcher.plan.seek(span.key, self._behind_the_gap(client, span, cursor.position))
+                    continue
+                except DataLoss as why:
+                    self.lost(f"{span.topic}-{span.partition} was to be read in [{cursor.position}, {span.stop}): {why.text}")
+                    fetcher.plan.seek(span.key, cursor.position)
                     continue
                 if batch is not None:
                     yield batch

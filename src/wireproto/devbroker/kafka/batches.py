@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..._codec import crc32c
+from .epochs import current
 
 if TYPE_CHECKING:
     from ..log import PartitionLog
@@ -94,5 +95,5 @@ def _append_batch(log: PartitionLog, batch: bytearray) -> tuple[int, int]:
         known.recent.append((sequence, log.end))
         del known.recent[:-KEPT]
     struct.pack_into(">q", batch, 0, log.end)
-    struct.pack_into(">i", batch, 12, 0)
+    struct.pack_into(">i", batch, 12, current(log))
     return NONE, log.append(bytes(batch), count=delta + 1, timestamp=timestamp).base

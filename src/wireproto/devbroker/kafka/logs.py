@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..._codec import decode_kafka
 from ...kafka import messages as m
 from ..log import PartitionLog, wait_for_append
+from . import epochs
 from .batches import append
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ async def fetch(context: Context) -> Any:
         for (_, part), log in zip(wanted, logs, strict=True):
             if log is not None and _is_slow(log, part.fetch_offset):
                 continue
-            if context.error or log is None or not log.start <= part.fetch_offset <= log.end:
+            if context.error or log is None or not log.start <= part.fetch_offset <= log.end or _epoch_problem(context, log, part):
                 return True
             waiting += sum(len(entry.data) for entry in log.read(part.fetch_offset, least))
         return waiting >= least
@@ -65,11 +66,15 @@ async def fetch(context: Context) -> Any:
 def _read(context: Context, log: PartitionLog | None, want: Any, budget: int) -> tuple[Any, int]:
     """One partition's answer and how many bytes of records it holds; the first one is never cut short by the budget."""
     error, records, start, end = context.error, b"", -1, -1
+    diverging = m.FetchEpochEndOffset()
     if log is None:
         error = error or UNKNOWN_TOPIC
     else:
         start, end = log.start, log.end
-        if not start <= want.fetch_offset <= end:
+        problem = _epoch_problem(context, log, want)
+        if problem is not None and not error:
+            error, diverging = problem
+        elif not start <= want.fetch_offset <= end:
             error = error or OFFSET_OUT_OF_RANGE
         elif _is_slow(log, want.fetch_offset):
             log.facts["slow"] -= 1
@@ -81,10 +86,22 @@ def _read(context: Context, log: PartitionLog | None, want: Any, budget: int) ->
         high_watermark=end,
         last_stable_offset=end,
         log_start_offset=start,
+        diverging_epoch=diverging,
         aborted_transactions=None,
         records=records,
     )
     return answer, len(records)
+
+
+def _epoch_problem(context: Context, log: PartitionLog, want: Any) -> tuple[int, Any] | None:
+    """The error code of a Fetch under another epoch, or 0 and where the reader's log parts from ours; None when all is well."""
+    code = epochs.refuse(log, want.current_leader_epoch) if context.version >= 9 else 0
+    if code:
+        return code, m.FetchEpochEndOffset()
+    if context.version < 12 or want.last_fetched_epoch < 0:
+        return None
+    found = epochs.diverges(log, want.last_fetched_epoch, want.fetch_offset)
+    return None if found is None else (0, m.FetchEpochEndOffset(epoch=found[0], end_offset=found[1]))
 
 
 def _is_slow(log: PartitionLog, offset: int) -> bool:
@@ -104,7 +121,11 @@ async def list_offsets(context: Context) -> Any:
                 error, (offset, timestamp) = 0, _search(log, want.timestamp)
             results.append(
                 m.ListOffsetsPartitionResponse(
-                    partition_index=want.partition_index, error_code=error, timestamp=timestamp, offset=offset, leader_epoch=0
+                    partition_index=want.partition_index,
+                    error_code=error,
+                    timestamp=timestamp,
+                    offset=offset,
+                    leader_epoch=-1 if log is None else epochs.current(log),
                 )
             )
         topics.append(m.ListOffsetsTopicResponse(name=topic.name, partitions=tuple(results)))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import OptionError, Truncated, UnsupportedVersion
 from ...kafka import messages as m
 from ..side import Side
-from . import groups, logs, sasl, topics
+from . import epochs, groups, logs, sasl, topics
 from .context import Context
 from .topics import Topics
 
@@ -127,6 +127,10 @@ class KafkaSide(Side):
     def grow(self, topic: str, partitions: int) -> None:
         """Give a topic more partitions."""
         self.topics.grow(topic, partitions)
+
+    def elect(self, topic: str, partition: int, end: int) -> None:
+        """An unclean election: another leader, whose log ends at or before `end`."""
+        epochs.elect(self._log(topic, partition), end)
 
     def move_away(self, topic: str, partition: int, below: int, *, slow: int) -> None:
         """Records below an offset are in remote storage, whose next `slow` reads take too long: they are answered without records."""

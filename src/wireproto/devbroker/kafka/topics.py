@@ -6,6 +6,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from ...kafka import messages as m
+from .epochs import current
 
 if TYPE_CHECKING:
     from ..log import PartitionLog
@@ -51,6 +52,11 @@ class Topics:
     def log(self, name: str, partition: int) -> PartitionLog | None:
         """A partition's log."""
         return self._side.store.log(name, partition)
+
+    def epoch(self, name: str | None, partition: int) -> int:
+        """A partition's leader epoch."""
+        log = self.log(name or "", partition)
+        return -1 if log is None else current(log)
 
     def count(self, name: str) -> int:
         """How many partitions."""
@@ -103,7 +109,9 @@ def _topic(topics: Topics, name: str | None, error: int) -> Any:
         name=name,
         topic_id=topics.id(name) if name else bytes(16),
         partitions=tuple(
-            m.MetadataResponsePartition(partition_index=number, leader_id=NODE, leader_epoch=0, replica_nodes=(NODE,), isr_nodes=(NODE,))
+            m.MetadataResponsePartition(
+                partition_index=number, leader_id=NODE, leader_epoch=topics.epoch(name, number), replica_nodes=(NODE,), isr_nodes=(NODE,)
+            )
             for number in range(count)
         ),
     )
