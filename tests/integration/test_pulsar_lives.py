@@ -1,0 +1,132 @@
+"""A long life beside a real broker: members that lose a partition and get it back, refusals that pass, records that are refused."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from brokers.pulsar import Pulsar
+from integration.pulsar_tools import drain, new_topic, ours
+from wireproto import LATEST
+from wireproto.errors import Revoked
+from wireproto.pulsar.codes import NotAllowedError, ProducerBlockedQuotaExceededException
+
+pytestmark = pytest.mark.parametrize("broker", ["pulsar-4.2.4"], indirect=True)
+
+
+REST = "/admin/v2/persistent/public/default/"
+
+
+def values(role: Any, wanted: int, **options: Any) -> list[bytes]:
+    return [record.value for record in drain(role, wanted, **options)]
+
+
+def test_what_a_member_did_not_commit_comes_again_when_it_is_fed_again(broker: Pulsar, fault_proxy: Any) -> None:
+    """It loses its connection, another member is fed meanwhile and leaves without a commit: nothing is lost, whoever reads on."""
+    topic = new_topic(broker)
+    sent = [b"%d" % number for number in range(100)]
+    with ours(broker) as client, client.producer(topic, batch_records=10) as producer:
+        for value in sent:
+            producer.send(value)
+    with ours(broker, address_map=fault_proxy.address_map(broker.addresses)) as one, ours(broker) as two:
+        first = one.consumer(topic, "group", consumer_name="a", priority=1)
+        assert values(first, 100) == sent
+        fault_proxy.refuse()
+        second = two.consumer(topic, "group", consumer_name="b", priority=0)
+        assert values(second, 100) == sent
+        fault_proxy.heal()
+        until = time.monotonic() + 60.0
+        while first._feed.parts[0].conn is None and time.monotonic() < until:
+            assert first.poll(0.2) is None
+        with pytest.raises(Revoked):
+            first.commit()
+        second.close()
+        assert values(first, 100) == sent
+        first.commit()
+        first.close()
+        with two.consumer(topic, "group") as fresh:
+            assert fresh.lag() == {(topic, -1): 0}
+
+
+def in_force(attempt: Any, error: type[Exception]) -> None:
+    """A policy comes into force some time after it was told."""
+    until = time.monotonic() + 60.0
+    while time.monotonic() < until:
+        try:
+            attempt()
+        except error:
+            return
+    pytest.fail("the policy never came into force")
+
+
+def test_a_batch_above_the_topic_s_limit_fails_alone(broker: Pulsar) -> None:
+    """Brokers learn that limit from a policy that may change at any time; what is sent behind the batch is stored once."""
+    topic = new_topic(broker)
+    broker.call("POST", f"{REST}{topic}/maxMessageSize", 2000)
+    with ours(broker) as client:
+
+        def probe() -> None:
+            with client.producer(topic, batching=False) as one:
+                one.send(b"p" * 3000).position(20.0)
+
+        in_force(probe, NotAllowedError)
+        with client.producer(topic, batch_records=50, linger=3600.0, delivery_timeout=20.0) as producer:
+            refused = [producer.send(b"x" * 100) for _ in range(50)]
+            behind = []
+            for number in range(3):
+                behind.append(producer.send(b"behind %d" % number))
+                producer.seal()
+            for receipt in (refused[0], refused[-1]):
+                with pytest.raises(NotAllowedError, match="maximum message size"):
+                    receipt.position(30.0)
+            assert len({receipt.position(30.0) for receipt in behind}) == 3
+            with pytest.raises(NotAllowedError):
+                producer.flush(30.0)
+        read = [value for batch in client.reader(topic, stop=LATEST) for value in batch.values()]
+    assert [value for value in read if not value.startswith(b"p")] == [b"behind 0", b"behind 1", b"behind 2"]
+
+
+def test_a_producer_goes_on_when_a_full_quota_is_lifted(broker: Pulsar) -> None:
+    topic = new_topic(broker)
+    quota = f"{REST}{topic}/backlogQuota?backlogQuotaType=destination_storage"
+    with ours(broker) as client:
+        client.consumer(topic, "slow", mode="exclusive").close()
+        producer = client.producer(topic, batching=False, delivery_timeout=60.0)
+        for _ in range(10):
+            producer.send(b"x" * 1000)
+        producer.flush()
+        broker.call("POST", quota, {"limitSize": 1000, "limitTime": -1, "policy": "producer_exception"})
+        in_force(lambda: client.producer(topic).close(), ProducerBlockedQuotaExceededException)
+        broker.call("PUT", f"{REST}{topic}/unload")
+        in_force(lambda: producer.send(b"refused?").position(60.0), ProducerBlockedQuotaExceededException)
+        broker.call("DELETE", quota)
+        until = time.monotonic() + 60.0
+        place = None
+        while place is None and time.monotonic() < until:
+            try:
+                place = producer.send(b"taken").position(60.0)
+            except ProducerBlockedQuotaExceededException:
+                continue
+        assert place is not None
+        with pytest.raises(ProducerBlockedQuotaExceededException):
+            producer.close()
+
+
+def test_ids_that_leave_63_bits_count_as_repeated(broker: Pulsar) -> None:
+    """What the Spark sink's names and ids, and the dev broker's answers, are made for."""
+    topic = new_topic(broker)
+    with ours(broker) as client:
+        broker.call("POST", f"{REST}{topic}/deduplicationEnabled", True)
+        until = time.monotonic() + 60.0
+        while client.admin().deduplication(topic) != "Enabled" and time.monotonic() < until:
+            broker.call("PUT", f"{REST}{topic}/unload")
+            client.producer(topic).close()
+        places = []
+        for batch in ((1 << 23) - 1, 1 << 23, (1 << 24) - 1):
+            with client.producer(topic, producer_name="task", first_sequence=batch << 40) as producer:
+                places.append(producer.send(b"%d" % batch).position(20.0))
+        with client.producer(topic, producer_name="task-g1", first_sequence=0) as producer:
+            places.append(producer.send(b"next").position(20.0))
+    assert [place.ledger >= 0 for place in places] == [True, False, False, True]
