@@ -153,15 +153,9 @@ cdef class Connection:
     cdef int push_out(self) except -1
     cdef int cork(self) except -1
     cdef int drain(self, Output out) except -1
-    cdef int encrypt(self) except -1
-    cdef int decrypt(self) except -1
     cdef int make_room(self, object timeout_at) except -1
     cdef int take(self) except -1
     cdef int turned(self, int revents) except -1
-    cdef int take_tls(self, object stream) except -1
-    cdef bint own_tls(self) noexcept
-    cdef void disown_tls(self) noexcept
-    cdef Py_ssize_t read_plain(self, uint8_t *p, size_t room) except -2
     cdef int begin_big(self, size_t length) except -1
     cdef int grow_big(self) except -1
     cdef int arrived(self, object frame, const uint8_t *p, size_t n) except -1

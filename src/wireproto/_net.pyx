@@ -14,5 +14,6 @@ include "_net_parts/match.pyx"        # which request or channel a frame belongs
 include "_net_parts/wait.pyx"         # seats, calls, events
 include "_net_parts/mailbox.pyx"      # queues of frames, and back-pressure
 include "_net_parts/connection.pyx"   # one connection: submit, cork and send, receive, deliver, fail
+include "_net_parts/secured.pyx"      # TLS over a connection's buffers
 include "_net_parts/numbered.pyx"     # requests whose frame begins with their token
 include "_net_parts/loop.pyx"         # the role of reading; the keeper: timers, handlers, who reads when nobody waits

@@ -14,10 +14,6 @@ cdef enum:
     SENTINEL = 0xa7
 
 cdef object strerror = os.strerror
-cdef object _SSLError = ssl.SSLError
-cdef object _SSLWantReadError = ssl.SSLWantReadError
-cdef object _SSLEOFError = ssl.SSLEOFError
-cdef object _SSLZeroReturnError = ssl.SSLZeroReturnError
 
 
 cdef class Room(Waitable):
@@ -137,7 +133,7 @@ cdef class Connection:
     def take_stream(self, stream):
         """A connected socket, detached from its Python object, or a TLS stream after its handshake."""
         if hasattr(stream, "bio_in"):
-            self.take_tls(stream)
+            take_tls(self, stream)
         else:
             stream.setblocking(False)
             self.input.fd = stream.detach()
@@ -296,7 +292,7 @@ cdef class Connection:
         if self.cipher is None:
             return self.drain(self.out)
         while True:
-            self.encrypt()
+            encrypt(self)
             if not self.cipher.size or self.failure is not None or self.writing:
                 break
             self.drain(self.cipher)
@@ -363,7 +359,7 @@ cdef class Connection:
             self.blocked = False
             self.push_out()
         if self.cipher is not None:
-            self.decrypt()
+            decrypt(self)
         else:
             self.take()
         if self.failure is not None:
@@ -434,155 +430,6 @@ cdef class Connection:
         c.big = <uint8_t *>PyBytes_AS_STRING(<object>self.big)
         c.big_room = step
         return 0
-
-    # ---- TLS ----------------------------------------------------------------------------------------------------------------
-
-    # tls_lock is held round each call of OpenSSL's objects. Python's methods run signal handlers *after* OpenSSL did its work, and then lose
-    # its result; only such calls are made here whose result is known beforehand or can be told afterwards. See Loop.raise_interrupted.
-    cdef int take_tls(self, object stream) except -1:
-        cdef input_t *plain = <input_t *>malloc(sizeof(input_t))
-        if plain == NULL:
-            raise MemoryError
-        memset(plain, 0, sizeof(input_t))
-        plain.fd = -1
-        plain.room = BUFFER
-        plain.buf = <uint8_t *>malloc(BUFFER)
-        if plain.buf == NULL:
-            free(plain)
-            raise MemoryError
-        self.plain = plain
-        self.cipher = Output()
-        raw = stream.raw
-        self.tls = stream
-        self.tls_read = raw.read
-        self.tls_write = raw.write
-        self.tls_pending = raw.pending
-        self.bio_in = stream.bio_in
-        self.bio_out = stream.bio_out
-        self.input.opaque = True
-        self.fresh = True                            # bytes may have come with the end of the handshake
-        stream.sock.setblocking(False)
-        self.input.fd = stream.sock.detach()
-        return 0
-
-    cdef bint own_tls(self) noexcept:
-        """False: this thread has it already, so we are in a signal handler inside one of the calls below."""
-        cdef unsigned long me = PyThread_get_thread_ident()
-        if self.tls_owner == me:
-            return False
-        if not PyThread_acquire_lock(self.tls_lock, 0):
-            with nogil:
-                PyThread_acquire_lock(self.tls_lock, 1)
-        self.tls_owner = me
-        return True
-
-    cdef void disown_tls(self) noexcept:
-        self.tls_owner = 0
-        PyThread_release_lock(self.tls_lock)
-
-    cdef int encrypt(self) except -1:
-        """From `out` to `cipher`, some way ahead of the kernel."""
-        cdef segment_t *s
-        cdef size_t n
-        cdef object data, before
-        if not self.own_tls():
-            return 0
-        try:
-            while self.out.size and self.cipher.size < CIPHER_STEP and self.failure is None:
-                s = &self.out.ring[self.out.head]
-                n = s.n if s.n < RECORD else RECORD
-                before = self.bio_out.pending
-                try:
-                    self.tls_write(peek_view(s.p, n, False))
-                except _SSLWantReadError:
-                    break
-                except _SSLError as error:
-                    self.fail(errors.TlsError, f"TLS: {error}")
-                    break
-                except BaseException as error:       # a signal handler's
-                    self.loop.interrupted = error
-                    if self.bio_out.pending == before:
-                        break
-                self.out.consume(n)                  # the ring may have moved while the GIL was free: `s` is not valid any more
-                if self.bio_out.pending > 4 * RECORD:
-                    data = self.bio_out.read()
-                    self.cipher.hold(data, <uint8_t *>PyBytes_AS_STRING(data), len(<bytes>data))
-            if self.bio_out.pending:
-                data = self.bio_out.read()
-                self.cipher.hold(data, <uint8_t *>PyBytes_AS_STRING(data), len(<bytes>data))
-        finally:
-            self.disown_tls()
-        return 0
-
-    cdef int decrypt(self) except -1:
-        """The reading thread: what was received, through OpenSSL, to the framer."""
-        cdef input_t *c = self.input
-        cdef input_t *p = self.plain
-        cdef Py_ssize_t got
-        self.fresh = False
-        if c.end > c.start:
-            if not self.own_tls():
-                return 0
-            try:
-                self.bio_in.write(peek_view(c.buf + c.start, c.end - c.start, False))
-            finally:
-                self.disown_tls()
-            c.start = c.end = 0
-        while self.failure is None and not p.eof:
-            if p.big != NULL:
-                got = self.read_plain(p.big + p.big_have, p.big_room - p.big_have)
-            else:
-                if p.start:
-                    memmove(p.buf, p.buf + p.start, p.end - p.start)
-                    p.end -= p.start
-                    p.start = 0
-                got = self.read_plain(p.buf + p.end, p.room - p.end)
-            if got <= 0:
-                p.eof = got == 0
-                break
-            if p.big != NULL:
-                p.big_have += got
-            else:
-                p.end += got
-            if attention(p):
-                self.take()
-        self.push_out()                              # reading may want to write: key updates
-        return 0
-
-    cdef Py_ssize_t read_plain(self, uint8_t *p, size_t room) except -2:
-        """Decrypted bytes: how many; 0 at the end; -1 when more must be received first."""
-        cdef Py_ssize_t known, got, before
-        if not self.own_tls():
-            return -1
-        try:
-            known = self.tls_pending()
-            before = self.bio_in.pending
-            if not known and not before:
-                return 0 if self.input.eof else -1
-            if known > <Py_ssize_t>room:
-                known = room
-            p[0] = SENTINEL
-            try:
-                got = self.tls_read(known if known else 1, peek_view(p, known if known else 1, True))
-                return got
-            except _SSLWantReadError:
-                return -1
-            except (_SSLEOFError, _SSLZeroReturnError):
-                return 0
-            except _SSLError as error:
-                self.fail(errors.TlsError, f"TLS: {error}")
-                return -1
-            except BaseException as error:           # a signal handler's
-                self.loop.interrupted = error
-                if known:
-                    return known                     # those were decrypted before: read for certain
-                if self.tls_pending() or p[0] != SENTINEL:
-                    return 1                         # the first byte of a record
-                if before - self.bio_in.pending < 80:
-                    self.fail(errors.Disconnected, "a signal handler raised while TLS was read")     # nothing, or one byte: unknown
-                return -1
-        finally:
-            self.disown_tls()
 
     # ---- replies and pushes -------------------------------------------------------------------------------------------------
 
