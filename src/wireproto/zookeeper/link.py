@@ -15,7 +15,7 @@ sees of a lost connection:
     | any, and the session    | a write in flight: ConnectionLoss; all else: SessionExpired, be it waiting or about to be repeated.  |
     |   expired meanwhile     |   Then a new session is opened, ephemeral nodes and watches of the old one are gone                  |
 
-A call belongs to the session of the moment when it was made (`era`); `Within` binds calls to one session, or to whichever there is.
+A call belongs to the session of the moment when it was made (`era`); `within.Within` binds calls to one session, or to whichever there is.
 
 Threads: any thread calls; `lost`, `_tick` and `_deliver` run in the keeper, `_reconnect` in the client's worker thread. One lock guards
 the session, the table of watches and which connection is the current one; it is never held while waiting.
@@ -591,31 +591,8 @@ class Link:
             self.watches.add(kind, path, callback)
 
 
-class Within:
-    """The link as calls see it that belong to one session, whenever they are made, or to whichever there is.
-
-    Args:
-        era: the session's number, or `ANY`.
-    """
-
-    __slots__ = ("_link", "era")
-
-    def __init__(self, link: Link, era: int) -> None:
-        self._link = link
-        self.era = era
-
-    def call(self, request: Request[T], deadline: float, watching: Watching | None = None, within: int = NOW) -> T:
-        return self._link.call(request, deadline, watching, self.era)
-
-    def submit(self, request: Request[Any], deadline: float, watching: Watching | None = None, within: int = NOW) -> Call:
-        return self._link.submit(request, deadline, watching, self.era)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._link, name)
-
-
 def _tell(listener: Callable[[State], Any], state: State) -> Callback:
     return lambda _: listener(state)
 
 
-__all__ = ["ANY", "CHILD", "DATA", "IF_EXISTS", "NOW", "ConnectionLoss", "Link", "Watching", "Within"]
+__all__ = ["ANY", "CHILD", "DATA", "IF_EXISTS", "NOW", "ConnectionLoss", "Link", "Watching"]

@@ -21,12 +21,13 @@ from ..errors import Disconnected, TimedOut, ValueUnsupported, WireprotoError
 from . import multi as multi_module
 from . import operations as op
 from .codes import AddWatchMode, NoAuth, NodeExists, NoNode, NotEmpty, NoWatcher, WatcherType
-from .link import ANY, CHILD, DATA, IF_EXISTS, ConnectionLoss, Link, Watching, Within
+from .link import ANY, CHILD, DATA, IF_EXISTS, ConnectionLoss, Link, Watching
 from .messages import ACL, AddWatchRequest, CheckWatchesRequest, ClientInfo, ReconfigRequest, RemoveWatchesRequest, Stat, WhoAmIResponse
 from .paths import CONFIG, Chroot, join
 from .paths import parents as parents_of
 from .session import State
 from .watch import EXIST, PERSISTENT, RECURSIVE, Callback, Watch
+from .within import Within
 
 T = TypeVar("T")
 REMEMBERED, REMEMBERED_LENGTH = 512, 200
