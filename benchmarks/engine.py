@@ -31,7 +31,8 @@ print(server.getsockname()[1], flush=True)
 while True:
     threading.Thread(target=serve, args=(server.accept()[0],), daemon=True).start()
 """
-PAYLOAD = b"x" * 61
+PAYLOAD, LARGE = b"x" * 61, 1 << 20
+FLOOR = "floor: send, poll, recv"
 
 
 def connect(port: int) -> socket.socket:
@@ -102,26 +103,41 @@ def big(conn: Connection, calls: int, size: int) -> None:
         conn.call(token, [struct.pack(">i", token), payload], deadline)
 
 
-def suite(bench: Bench) -> None:
-    calls, rounds = (2000, 3) if bench.quick else (10_000, 5)
+def big_floor(sock: socket.socket, calls: int, size: int) -> None:
+    """The same by hand."""
+    payload, buffer = bytes(size), bytearray(1 << 20)
+    sock.setblocking(True)
+    for _ in range(calls):
+        left = size
+        sender = threading.Thread(target=sock.sendall, args=(payload,))  # the echo comes while the rest is sent
+        sender.start()
+        while left:
+            left -= sock.recv_into(buffer)
+        sender.join()
+
+
+def tasks(bench: Bench) -> None:
+    """Calls one by one and in other ways, and large ones."""
+    calls = 2000 if bench.quick else 10_000
     server = subprocess.Popen([sys.executable, "-c", ECHO], stdout=subprocess.PIPE)
     assert server.stdout is not None
     try:
         port = int(server.stdout.readline())
         loop = Loop("bench")
         conn = loop.open(connect(port), "bench", "kafka", 64 << 20)
-        raw = connect(port)
-        jobs: dict[str, Callable[[], object]] = {
-            "wireproto": lambda: sync(conn, calls),
-            "floor: send, poll, recv": lambda: floor(raw, calls),
-            "4 threads, one connection": lambda: threads(conn, calls, 4),
-            "1000 pipelined, result()": lambda: pipelined(conn, calls, 1000),
-            "1000 pipelined, mailbox": lambda: into_mailbox(loop, conn, calls, 1000),
-        }
-        bench.compare("calls of 69 B", calls, jobs, unit="call", rounds=rounds)
-        bench.compare("1 MB there and back", 50, {"wireproto": lambda: big(conn, 50, 1 << 20)}, unit="call", rounds=rounds)
+        with connect(port) as raw:
+            one_by_one = {"wireproto": lambda: sync(conn, calls), FLOOR: lambda: floor(raw, calls)}
+            row(bench, "calls of 69 B", calls, one_by_one)
+            row(bench, "calls of 69 B, 4 threads, one connection", calls, {"wireproto": lambda: threads(conn, calls, 4)})
+            row(bench, "calls of 69 B, 1,000 pipelined, result()", calls, {"wireproto": lambda: pipelined(conn, calls, 1000)})
+            row(bench, "calls of 69 B, 1,000 pipelined, mailbox", calls, {"wireproto": lambda: into_mailbox(loop, conn, calls, 1000)})
+            large = {"wireproto": lambda: big(conn, 50, LARGE), FLOOR: lambda: big_floor(raw, 50, LARGE)}
+            row(bench, "1 MB there and back", 50, large)
         loop.close()
-        raw.close()
     finally:
         server.kill()
         server.wait()
+
+
+def row(bench: Bench, task: str, calls: int, jobs: dict[str, Callable[[], object]]) -> None:
+    bench.compare(task, calls, jobs, unit="call", ahead=(FLOOR,), measures=("instructions", "cpu"))

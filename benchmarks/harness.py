@@ -1,4 +1,4 @@
-"""The bench: takes contenders in turns, keeps CPU and wall time of every round, compares with bars.
+"""The bench: takes contenders in turns, keeps CPU and wall time of every round, holds the row to its figures and bars.
 
 What it is: timing and results only. A job is called once a round and is measured whole, or measures the stretch of it that counts
 and returns that (`with Stretch() as stretch: …; return stretch`): opening and closing a client is no part of sending a record.
@@ -10,28 +10,46 @@ from __future__ import annotations
 import gc
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from typing import Any, Literal, Protocol, Self
+
+from . import instructions, yardstick
+from .bars import Bars
+from .figures import Figures
 
 OURS = "wireproto"
-TOLERANCE = 0.85  # of a codec's bar: what noise may take
-CLIENT_TOLERANCE = 0.5  # of a client's bar: brokers and networks are in the figure
-FLOOR_FACTOR = 2.0  # what costs no more than this times its floor has not failed, whatever its bar says
-ATTEMPTS = 3  # a gate fails when the best of so many comparisons misses
+ATTEMPTS = 3  # a row fails when so many comparisons, each contender's best round of all of them, leave it so
+Cost = Literal["cpu", "wall"]
+
+
+class Watch(Protocol):
+    """Told when a stretch begins and ends."""
+
+    def begin(self) -> None: ...
+    def end(self) -> None: ...
 
 
 class Stretch:
-    """CPU seconds of this process (all threads) and wall seconds between enter and exit."""
+    """CPU seconds of this process (all threads) and wall seconds between enter and exit.
 
+    Attributes:
+        watch: told of each stretch, where something else counts meanwhile (instructions.py).
+    """
+
+    watch: Watch | None = None
     cpu = wall = 0.0
 
     def __enter__(self) -> Self:
+        if self.watch:
+            self.watch.begin()
         self._cpu, self._wall = time.process_time(), time.perf_counter()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.cpu, self.wall = time.process_time() - self._cpu, time.perf_counter() - self._wall
+        if self.watch:
+            self.watch.end()
 
 
 Job = Callable[[], "Stretch | object"]
@@ -39,15 +57,15 @@ Job = Callable[[], "Stretch | object"]
 
 @dataclass
 class Contender:
-    """Microseconds per unit, a round each."""
+    """Microseconds per unit, a round each; `note` is why it failed."""
 
     cpu: list[float] = field(default_factory=list)
     wall: list[float] = field(default_factory=list)
     note: str = ""
 
     def facts(self) -> dict[str, Any]:
-        if not self.cpu:
-            return {"note": self.note}
+        if self.note or not self.cpu:
+            return {"note": self.note or "not run"}
         return {
             "cpu_us_min": min(self.cpu),
             "cpu_us_median": statistics.median(self.cpu),
@@ -62,10 +80,13 @@ class Row:
     """One task and its contenders.
 
     Attributes:
-        bars: by peer, how many times our cost theirs must be at least; `by` says which cost.
-        rates: by peer, how many times their rate (of wall time) ours must be at least.
-        gate: a miss by more than `fails_below` (a factor) fails the run.
-        floor: the contender that does the bare minimum, if there is one: near it no bar can fail.
+        by: the cost that the row is about.
+        held: peer and cost of each bar that the row must have.
+        ahead: those peers that may be ahead of us, whose bar may be below 1.
+        bars: by peer and cost, how many times our cost theirs must be at least.
+        judged: whether bars fail the row (a quick run measures too little for them).
+        figures: by measure, our own cost a unit; `faults` says what is wrong with them.
+        instructions: instructions of a whole call by contender, where they were counted.
     """
 
     suite: str
@@ -73,48 +94,51 @@ class Row:
     unit: str
     count: int
     contenders: dict[str, Contender]
-    ours: str
-    bars: Mapping[str, float]
-    by: Literal["cpu", "wall"]
-    gate: bool
-    fails_below: float
-    rates: Mapping[str, float] = field(default_factory=dict)
+    ours: str = OURS
+    by: Cost = "cpu"
+    held: Sequence[tuple[str, str]] = ()
+    ahead: Sequence[str] = ()
+    bars: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    judged: bool = True
+    figures: dict[str, float] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
     instructions: dict[str, float] = field(default_factory=dict)
-    floor: str | None = None
 
     def ratio(self, peer: str, by: str = "cpu") -> float | None:
-        """How many times our cost theirs is, by the best round of each."""
+        """How many times our cost theirs is, by the best of as many rounds of each."""
         mine, theirs = getattr(self.contenders[self.ours], by), getattr(self.contenders[peer], by)
-        return min(theirs) / max(min(mine), 1e-9) if mine and theirs else None
+        if not mine or not theirs or self.contenders[self.ours].note or self.contenders[peer].note:
+            return None
+        both = min(len(mine), len(theirs))
+        return float(min(theirs[:both]) / max(min(mine[:both]), 1e-9))
 
-    def margins(self) -> list[tuple[float, str]]:
-        """Each bar that was measured: the ratio as a part of the bar, and the bar in words."""
-        found = []
-        for bars, by in ((self.bars, self.by), (self.rates, "wall")):
-            for peer, bar in bars.items():
-                ratio = self.ratio(peer, by) if peer in self.contenders else None
-                if ratio is not None:
-                    found.append((ratio / bar, f"{self.suite}: {self.task}: {ratio:.2f}x {peer} ({by}), the bar is {bar:g}x"))
-        return found
+    def crashes(self) -> list[str]:
+        """Contenders that failed."""
+        return [f"{self.suite}: {self.task}: {name} failed: {c.note.splitlines()[0]}" for name, c in self.contenders.items() if c.note]
 
-    def margin(self) -> float:
-        """The worst of the margins; 1 without a bar."""
-        return min((margin for margin, _ in self.margins()), default=1.0)
-
-    def near_floor(self) -> bool:
-        """Whether CPU and wall time are within `FLOOR_FACTOR` of the floor's, measured in the same run."""
-        ratios = [self.ratio(self.floor, by) for by in ("cpu", "wall")] if self.floor else [None]
-        return all(ratio is not None and ratio >= 1 / FLOOR_FACTOR for ratio in ratios)
+    def absent(self) -> list[str]:
+        """Peers that have a bar and do not take part, or take part and have none."""
+        lost = [f"{peer} has a bar and is not among the contenders" for peer, _ in self.bars if peer not in self.contenders]
+        if self.judged:
+            lost += [f"{peer} has no bar ({cost})" for peer, cost in self.held if (peer, cost) not in self.bars]
+        return [f"{self.suite}: {self.task}: {words}" for words in lost]
 
     def misses(self) -> list[str]:
-        """Bars missed, by whatever little."""
-        return [text for margin, text in self.margins() if margin < 1]
+        """Bars missed."""
+        found = []
+        for (peer, cost), bar in self.bars.items() if self.judged else ():
+            ratio = self.ratio(peer, cost) if peer in self.contenders else None
+            if ratio is not None and ratio < bar:
+                found.append(f"{self.suite}: {self.task}: {ratio:.2f}x {peer} ({cost}), the bar is {bar:g}x")
+        return found
+
+    def doubtful(self) -> bool:
+        """Whether more rounds may tell another story: a bar missed, a figure of time over its tolerance."""
+        return bool(self.misses()) or any(" cpu" in fault and "recorded are" in fault for fault in self.faults)
 
     def failures(self) -> list[str]:
-        """Bars missed by more than the gate lets pass."""
-        if self.near_floor():
-            return []
-        return [text for margin, text in self.margins() if self.gate and margin < self.fails_below]
+        """Everything that fails the run."""
+        return [*self.crashes(), *self.absent(), *self.misses(), *self.faults]
 
     def facts(self) -> dict[str, Any]:
         return {
@@ -124,9 +148,12 @@ class Row:
             "count": self.count,
             "ours": self.ours,
             "by": self.by,
-            "gate": self.gate,
-            "bars": dict(self.bars),
-            "rates": dict(self.rates),
+            "judged": self.judged,
+            "held": [list(pair) for pair in self.held],
+            "ahead": list(self.ahead),
+            "bars": [[*pair, bar] for pair, bar in self.bars.items()],
+            "figures": self.figures,
+            "failures": self.failures(),
             "instructions": self.instructions,
             "contenders": {name: contender.facts() for name, contender in self.contenders.items()},
             "ratios": {p: {"cpu": self.ratio(p), "wall": self.ratio(p, "wall")} for p in self.contenders if p != self.ours},
@@ -138,21 +165,39 @@ class Bench:
     """Runs comparisons and keeps their rows.
 
     Attributes:
-        quick: fewer rounds and records.
+        quick: our own figures are held and each contender runs once; no bars.
         suite: name of the suite that runs now.
-        clients: whether it runs clients against brokers: their gates are half their bars, codec gates their bars less 15 %; the best of
-            three attempts counts.
+        module: its module, by its whole name.
         show: called with each finished row, so that a long run talks.
-        instructions: instructions a call, by task and contender, where they were counted (instructions.py).
+        figures, bars: what rows are held to.
+        peers_counted: whether peers' instructions are counted, too.
+        counted: instructions a call and calls' units, by task and contender (`count`).
+        uncounted: why instructions could not be counted, if so.
+        brokers: what ran beside, in words.
     """
 
     quick: bool = False
     suite: str = ""
-    clients: bool = False
+    module: str = ""
     show: Callable[[Row], None] = lambda row: None
+    figures: Figures = field(default_factory=Figures)
+    bars: Bars = field(default_factory=Bars)
+    peers_counted: bool = False
     rows: list[Row] = field(default_factory=list)
     brokers: dict[str, str] = field(default_factory=dict)
-    instructions: dict[str, dict[str, float]] = field(default_factory=dict)
+    counted: dict[str, dict[str, float]] = field(default_factory=dict)
+    uncounted: str = ""
+
+    def count(self, *where: str) -> None:
+        """Count the instructions of the suite's tasks in a process under callgrind.
+
+        Args:
+            where: what the module's `tasks` takes besides the bench: addresses of brokers.
+        """
+        try:
+            self.counted |= instructions.count(self.module, where, peers=self.peers_counted)
+        except instructions.Unavailable as why:
+            self.uncounted = str(why)
 
     def compare(
         self,
@@ -165,56 +210,89 @@ class Bench:
         passes: int = 1,
         few: Mapping[str, int] | None = None,
         ours: str = OURS,
-        bars: Mapping[str, float] | None = None,
-        rates: Mapping[str, float] | None = None,
-        by: Literal["cpu", "wall"] = "cpu",
-        gate: bool = True,
-        fails_below: float | None = None,
+        by: Cost = "cpu",
+        rates: Sequence[str] = (),
+        ahead: Sequence[str] = (),
+        shown: Sequence[str] = (),
+        measures: Sequence[str] = ("instructions",),
+        judged: bool = True,
         warm: bool = True,
-        floor: str | None = None,
     ) -> Row:
         """Time the jobs by turns.
 
         Args:
             count: units that one call of a job does.
-            jobs: by contender. One that fails is left out from there on, with its error as its note; ours may not fail.
+            jobs: by contender. One that fails is left out from there on, and fails the row.
             passes: calls of a job in one round, `count` units each: the cost while it goes on, not just after another had the caches.
-            few: contenders that get fewer rounds than the others, being slow.
-            bars: by peer, least ratio of its cost to ours; `by` says which cost.
-            rates: by peer, least ratio of our rate to its, in wall time.
-            gate: whether a bar missed by more than `fails_below` (None: what the suite's kind says) fails the run.
+            few: contenders that get fewer rounds than the others, being slow; beside them, ours has as few.
+            by: the cost that peers' bars are about.
+            rates: peers with a bar in wall time besides.
+            ahead: contenders that may be ahead of us, whose bar may be below 1: bare minima, ourselves in another way, and who is.
+            shown: contenders without a bar.
+            measures: which of our own figures the row is held to: "instructions", and "cpu" in full runs.
+            judged: False where this machine cannot tell (two threads on a busy core): then no bar and no CPU figure is held.
             warm: call each once before, untimed.
-            floor: the contender that shows what cannot be gone below; no bar fails within `FLOOR_FACTOR` of it.
         """
-        factor = fails_below if fails_below is not None else CLIENT_TOLERANCE if self.clients else TOLERANCE
-        best: Row | None = None
-        for _ in range(ATTEMPTS if gate else 1):
-            row = Row(self.suite, task, unit, count, {n: Contender() for n in jobs}, ours, bars or {}, by, gate, factor, rates or {})
-            row.floor = floor
-            take_turns(row, jobs, rounds, passes, few or {}, warm)
-            if best is None or row.margin() > best.margin():
-                best = row
-            if not best.failures():
+        row = Row(self.suite, task, unit, count, {name: Contender() for name in jobs}, ours, by)
+        row.judged, row.ahead, row.bars = judged and not self.quick, ahead, self.bars.of(self.suite, task)
+        peers = [name for name in jobs if name != ours and name not in shown]
+        row.held = [(name, by) for name in peers] + [(name, "wall") for name in rates if by != "wall"]
+        row.instructions = self.counted.get(task, {})
+        beside: list[float] = []
+        for _ in range(ATTEMPTS):
+            if self.quick:
+                take_turns(row, jobs, 1, 1, {}, False, beside)
+            else:
+                take_turns(row, jobs, rounds, passes, few or {}, warm, beside)
+            self.hold(row, measures, beside)
+            if self.quick or row.crashes() or not row.doubtful():
                 break
-        assert best is not None
-        best.instructions = self.instructions.get(task, {})
-        self.rows.append(best)
-        self.show(best)
-        return best
+        self.rows.append(row)
+        self.show(row)
+        return row
+
+    def tell(self, task: str, measure: str, value: float) -> Row:
+        """A row that is one figure of ours, which something else than a clock measured."""
+        row = Row(self.suite, task, measure, 1, {}, judged=not self.quick, figures={measure: value})
+        self.held_to(row)
+        self.rows.append(row)
+        self.show(row)
+        return row
+
+    def hold(self, row: Row, measures: Sequence[str], beside: Sequence[float]) -> None:
+        """Hold a row to our own figures."""
+        row.faults.clear()
+        if "instructions" in measures and not self.uncounted:
+            if row.ours in row.instructions:
+                row.figures["instructions"] = row.instructions[row.ours]
+            else:
+                row.faults.append(f"{row.suite}: {row.task}: no instructions were counted")
+        mine = row.contenders[row.ours]
+        if "cpu" in measures and row.judged and mine.cpu and not mine.note:
+            row.figures["cpu"] = min(mine.cpu) / (min(beside) / yardstick.REFERENCE_MS)
+        self.held_to(row)
+
+    def held_to(self, row: Row) -> None:
+        """Its figures against the recorded ones."""
+        for measure, value in row.figures.items():
+            fault = self.figures.fault(row.suite, row.task, measure, value) if self.figures.judging else None
+            if fault:
+                row.faults.append(fault)
 
 
-def take_turns(row: Row, jobs: Mapping[str, Job], rounds: int, passes: int, few: Mapping[str, int], warm: bool) -> None:
-    """Fill the row's contenders, alternating."""
+def take_turns(
+    row: Row, jobs: Mapping[str, Job], rounds: int, passes: int, few: Mapping[str, int], warm: bool, beside: list[float]
+) -> None:
+    """Fill the row's contenders, alternating, and `beside` with what the yardstick took in each round."""
     for turn in range(-1 if warm else 0, rounds):
+        beside.append(yardstick.milliseconds())
         for name, job in jobs.items():
             into = row.contenders[name]
-            if into.note or len(into.cpu) >= few.get(name, rounds):
+            if into.note or turn >= few.get(name, rounds):
                 continue
             try:
                 took = timed(job, passes if turn >= 0 else 1)
             except Exception as why:
-                if name.startswith(OURS):
-                    raise
                 into.note = f"{type(why).__name__}: {why}"
                 continue
             if turn >= 0:
@@ -223,7 +301,7 @@ def take_turns(row: Row, jobs: Mapping[str, Job], rounds: int, passes: int, few:
 
 
 def timed(job: Job, passes: int = 1) -> Stretch:
-    """Calls, with the collector off unless the job times itself (clients keep it on, as their users do)."""
+    """Calls, with the collector off for every contender alike: a round that happens to collect says nothing about who is timed."""
     gc.collect()
     gc.disable()
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import os
 import platform
 import subprocess
@@ -10,38 +11,35 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from .harness import Bench, Row
-
 PEERS = (
     *("confluent-kafka", "aiokafka", "kafka-python", "kio", "crc32c", "pulsar-client", "rocketmq", "kazoo"),
     *("pyarrow", "protobuf", "cramjam", "python-snappy"),
 )
 
 
-def table(row: Row) -> str:
-    """A few lines: each contender's CPU and wall microseconds per unit, and its cost as a multiple of ours."""
+def table(row: dict[str, Any]) -> str:
+    """A few lines of a row's facts: each contender's CPU and wall microseconds per unit, its cost as a multiple of ours, what failed."""
     lines = [
-        f"{row.suite}: {row.task}  ({row.count:,} x {row.unit} a round)",
+        f"{row['suite']}: {row['task']}  ({row['count']:,} x {row['unit']} a round)",
         f"    {'':28} {'CPU us':>9} {'median':>9}   {'wall us':>9} {'median':>9}   {'per s':>11}   {'CPU':>7} {'wall':>7}   bar",
     ]
-    for name, contender in row.contenders.items():
-        facts = contender.facts()
-        if not contender.cpu:
-            lines.append(f"    {name:28} {contender.note.splitlines()[0][:110]}")
+    for name, facts in row["contenders"].items():
+        if "cpu_us_min" not in facts:
+            lines.append(f"    {name:28} {facts['note'].splitlines()[0][:110]}")
             continue
         text = "    {:28} {:9.3f} {:9.3f}   {:9.3f} {:9.3f}   {:11,.0f}".format(
             name, facts["cpu_us_min"], facts["cpu_us_median"], facts["wall_us_min"], facts["wall_us_median"], 1e6 / facts["wall_us_min"]
         )
-        cpu, wall = row.ratio(name), row.ratio(name, "wall")
-        if name != row.ours and cpu is not None and wall is not None:
-            text += f"   {cpu:6.1f}x {wall:6.1f}x"
-            for bars, ratio, by in ((row.bars, cpu if row.by == "cpu" else wall, row.by), (row.rates, wall, "wall")):
-                if name in bars:
-                    text += f"   {bars[name]:g}x {by} {'met' if ratio >= bars[name] else 'missed'}{'' if row.gate else ' (no gate)'}"
-        if name in row.instructions:
-            text += f"   {row.instructions[name] / row.count:,.0f} instructions"
+        ratios = row["ratios"].get(name, {})
+        if name != row["ours"] and None not in ratios.values():
+            text += f"   {ratios['cpu']:6.1f}x {ratios['wall']:6.1f}x"
+            for peer, cost, bar in row["bars"]:
+                if peer == name:
+                    text += f"   {bar:g}x {cost} " + (("met" if ratios[cost] >= bar else "MISSED") if row["judged"] else "(not judged)")
+        if name in row["instructions"]:
+            text += f"   {row['instructions'][name]:,.0f} instructions"
         lines.append(text)
-    return "\n".join(lines)
+    return "\n".join([*lines, *(f"    FAILED: {words}" for words in row["failures"])])
 
 
 def machine() -> dict[str, Any]:
@@ -67,7 +65,7 @@ def machine() -> dict[str, Any]:
     }
 
 
-def document(bench: Bench, command: str) -> dict[str, Any]:
+def document(rows: list[dict[str, Any]], brokers: dict[str, str], command: str) -> dict[str, Any]:
     """The whole run, as bench-out/results.json holds it."""
     import wireproto
 
@@ -77,20 +75,35 @@ def document(bench: Bench, command: str) -> dict[str, Any]:
         "wireproto": wireproto.__version__,
         "commit": commit(),
         "machine": machine(),
-        "brokers": bench.brokers,
-        "rows": [row.facts() for row in bench.rows],
+        "brokers": brokers,
+        "rows": rows,
     }
 
 
+MEASURED = ("src", ":(glob)benchmarks/**/*.py", ":(glob)benchmarks/**/*.c")  # what a figure depends on
+
+
 def commit() -> str | None:
-    """The clone's commit, with a plus when files differ from it; None outside a clone."""
-    here = Path(__file__).parent
+    """The clone's commit, with a plus when what is measured differs from it; None outside a clone."""
+    here = Path(__file__).parents[1]
     try:
         head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True, check=True).stdout.strip()
-        dirty = subprocess.run(["git", "status", "--porcelain", "-uno"], cwd=here, capture_output=True, text=True, check=True).stdout
+        status = ["git", "status", "--porcelain", "-uno", "--", *MEASURED]
+        dirty = subprocess.run(status, cwd=here, capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
         return None
     return head + ("+" if dirty.strip() else "")
+
+
+def sources() -> str:
+    """A digest of what is measured, git or no git."""
+    here, digest = Path(__file__).parents[1], hashlib.sha256()
+    files = [path for folder in ("src", "benchmarks") for path in (here / folder).rglob("*")]
+    for path in sorted(files):
+        made = path.name in ("_codec.c", "_net.c")  # of the others
+        if path.suffix in (".py", ".pyx", ".pxd", ".c", ".h") and not made:
+            digest.update(f"{path.relative_to(here)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def heading(facts: dict[str, Any]) -> str:

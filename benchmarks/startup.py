@@ -5,12 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
 
 from .harness import Bench, Stretch
 
 TIMER = "import time as t; w, c = t.perf_counter(), t.process_time(); import {0}; print(t.perf_counter() - w, t.process_time() - c)"
-PEERS = ("confluent_kafka", "aiokafka", "kafka", "pulsar", "kazoo.client")
+PEERS = {
+    "wireproto": ("confluent_kafka", "aiokafka", "kafka", "pulsar", "kazoo.client"),
+    "wireproto.kafka.client": ("confluent_kafka", "aiokafka", "kafka"),
+    "wireproto.pulsar.client": ("pulsar",),
+    "wireproto.rocketmq.client": ("rocketmq.client",),
+    "wireproto.zookeeper.client": ("kazoo.client",),
+}
+THIN = frozenset(("confluent_kafka", "rocketmq.client"))  # a few Python modules over a C library: shown, no bar
 
 
 def imported(name: str) -> Stretch:
@@ -22,9 +28,9 @@ def imported(name: str) -> Stretch:
     return stretch
 
 
-def suite(bench: Bench) -> None:
-    """`import wireproto` (60 ms is its bound), our adapters, and the peers."""
-    ours = ("wireproto", *(f"wireproto.{protocol}.client" for protocol in ("kafka", "pulsar", "rocketmq", "zookeeper")))
-    names = (*ours, *(name for name in PEERS if find_spec(name.partition(".")[0]) is not None))
-    jobs = {name: (lambda name=name: imported(name)) for name in names}
-    bench.compare("import", 1, jobs, unit="process", rounds=5 if bench.quick else 15)
+def tasks(bench: Bench) -> None:
+    """`import wireproto`, and each adapter beside its peers."""
+    for ours, peers in PEERS.items():
+        jobs = {name: (lambda name=name: imported(name)) for name in (ours, *peers)}
+        shown = tuple(THIN.intersection(peers))
+        bench.compare(f"import {ours}", 1, jobs, unit="process", rounds=10, ours=ours, shown=shown, measures=("cpu",))

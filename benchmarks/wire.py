@@ -91,7 +91,7 @@ def fetch(partitions: int) -> kafka.FetchResponse:
     )
 
 
-def suite(bench: Bench) -> None:
+def tasks(bench: Bench) -> None:
     kafka_rows(bench)
     collector(bench)
     zookeeper_rows(bench)
@@ -106,11 +106,11 @@ def times(count: int, run: Callable[[], object]) -> Callable[[], None]:
     return repeat
 
 
-def compare(bench: Bench, task: str, size: int, bars: dict[str, float], ours: Callable[[], object], **theirs: Callable[[], object]) -> None:
+def compare(bench: Bench, task: str, size: int, ours: Callable[[], object], **theirs: Callable[[], object]) -> None:
     """`size`: roughly the bytes of the message, to choose how many times it is done in a round."""
     count = max(6, (400_000 if bench.quick else 1_200_000) // size)
     jobs = {"wireproto": times(count, ours), **{name.replace("_", "-"): times(count, job) for name, job in theirs.items()}}
-    bench.compare(task, count, jobs, unit="message", rounds=3 if bench.quick else 9, bars=bars, gate=bool(bars))
+    bench.compare(task, count, jobs, unit="message", rounds=9)
 
 
 # ---- Kafka ------------------------------------------------------------------------------------------------------------------------
@@ -124,19 +124,19 @@ def kafka_rows(bench: Bench) -> None:
         write(out, message)
         return out.getvalue()
 
-    for topics, partitions, gated in ((1000, 10, True), (3, 3, False)):
+    for topics, partitions in ((1000, 10), (3, 3)):
         data = metadata(topics, partitions).encode(12)
         mine, theirs, kios = kafka.MetadataResponse.decode(data, 12), TheirMetadata.decode(data, 12), read(data, 0)[0]
         theirs._header = None
         assert mine.encode(12) == theirs.encode(12) == kio_write(kios) == data
         label = f"MetadataResponse v12, {topics:,} topics x {partitions} ({len(data):,} B)"
         compare(
-            bench, f"{label}: decode", len(data), {"kafka-python": 9, "kio": 2.5} if gated else {},
+            bench, f"{label}: decode", len(data),
             partial(kafka.MetadataResponse.decode, data, 12),
             kafka_python=partial(TheirMetadata.decode, data, 12), kio=partial(read, data, 0),
         )  # fmt: skip
         compare(
-            bench, f"{label}: encode", len(data), {"kafka-python": 15, "kio": 25} if gated else {},
+            bench, f"{label}: encode", len(data),
             partial(mine.encode, 12), kafka_python=partial(theirs.encode, 12), kio=partial(kio_write, kios),
         )  # fmt: skip
     for cls, other, version, made in (
@@ -148,9 +148,9 @@ def kafka_rows(bench: Bench) -> None:
         theirs._header = None
         assert theirs.encode(version) == data
         what = f"{cls.NAME} v{version} ({len(data):,} B)"
-        compare(bench, f"{what}: decode", len(data) * 4, {"kafka-python": 5},
+        compare(bench, f"{what}: decode", len(data) * 4,
                 partial(cls.decode, data, version), kafka_python=partial(other.decode, data, version))  # fmt: skip
-        compare(bench, f"{what}: encode", len(data) * 4, {},
+        compare(bench, f"{what}: encode", len(data) * 4,
                 partial(cls.decode(data, version).encode, version), kafka_python=partial(theirs.encode, version))  # fmt: skip
 
 
@@ -169,8 +169,7 @@ def collector(bench: Bench) -> None:
 
     jobs = {"wireproto, collector on": partial(decode, collect=True), "collector off": partial(decode, collect=False)}
     task = f"MetadataResponse v12, 1,000 topics x 10: decode, {KEPT} results kept, {OTHERS:,} other objects alive"
-    bars = {"collector off": 1 / 1.3}
-    bench.compare(task, KEPT, jobs, unit="message", rounds=3 if bench.quick else 9, ours="wireproto, collector on", bars=bars, gate=True)
+    bench.compare(task, KEPT, jobs, unit="message", rounds=9, ours="wireproto, collector on", ahead=("collector off",))
     del others
 
 
@@ -182,7 +181,7 @@ def zookeeper_rows(bench: Bench) -> None:
     reply = zk.GetDataResponse(data=b"x" * 100, stat=stat).encode()
     data, node = GetData.deserialize(reply, 0)
     assert (data, node.mzxid) == (b"x" * 100, 1 << 41)
-    compare(bench, "ZooKeeper GetData reply: decode", 300, {"kazoo": 2.5},
+    compare(bench, "ZooKeeper GetData reply: decode", 300,
             partial(zk.GetDataResponse.decode, reply), kazoo=partial(GetData.deserialize, reply, 0))  # fmt: skip
     path, value = "/flights/airlines/UA", b"x" * 100
     acl = (zk.ACL(perms=31, id=zk.Id(scheme="world", id="anyone")),)
@@ -210,13 +209,12 @@ def zookeeper_rows(bench: Bench) -> None:
     assert our_create() == their_create()
     assert our_get() == their_get()
     count = 4_000
-    rounds = 5 if bench.quick else 9
-    for task, bars, ours, theirs in (
-        ("ZooKeeper Create request: make and encode", {"kazoo": 10}, our_create, their_create),
-        ("ZooKeeper GetData request: make and encode", {}, our_get, their_get),
+    for task, ours, theirs in (
+        ("ZooKeeper Create request: make and encode", our_create, their_create),
+        ("ZooKeeper GetData request: make and encode", our_get, their_get),
     ):
         jobs = {"wireproto": partial(ours, count), "kazoo": partial(theirs, count)}
-        bench.compare(task, count, jobs, unit="message", rounds=rounds, bars=bars, gate=bool(bars))
+        bench.compare(task, count, jobs, unit="message", rounds=9)
 
 
 # ---- RocketMQ ---------------------------------------------------------------------------------------------------------------------
@@ -244,10 +242,10 @@ def rocketmq_rows(bench: Bench) -> None:
         def dump(fields: dict[str, Any] = fields) -> bytes:
             return compact(fields).encode()
 
-        compare(bench, f"{what}: encode", 400, {"json": 6}, command.encode, json=dump)
-        compare(bench, f"{what}: decode", 400, {"json": 3}, partial(RemotingCommand.decode, frame), json=partial(json.loads, text))
+        compare(bench, f"{what}: encode", 400, command.encode, json=dump)
+        compare(bench, f"{what}: decode", 400, partial(RemotingCommand.decode, frame), json=partial(json.loads, text))
         binary = RemotingCommand(code, 1234, flag=flag, ext=ext, language=0, serializer=1)
         packed = binary.encode()[0]
         what = what.replace("JSON", "binary")
-        compare(bench, f"{what}: encode", 400, {}, binary.encode, json=dump)
-        compare(bench, f"{what}: decode", 400, {}, partial(RemotingCommand.decode, packed), json=partial(json.loads, text))
+        compare(bench, f"{what}: encode", 400, binary.encode, json=dump)
+        compare(bench, f"{what}: decode", 400, partial(RemotingCommand.decode, packed), json=partial(json.loads, text))

@@ -8,7 +8,9 @@ The clock runs from assigning (or the first send) to the last record (or the las
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -18,22 +20,41 @@ from brokers import Kafka
 from wireproto import EARLIEST, LATEST
 
 from ..harness import Bench, Job, Stretch
+from .stored import expect, scaled, stored
 
+BOTH = ("instructions", "cpu")
 KEY = b"k" * 16
 POOL = [(f"record {n:05} " * 9)[:100].encode() for n in range(4096)]
-FULL, FILLED, CHUNK = "bench-read", "bench-write", 10_000
+CHUNK = 10_000
 LINGER, BATCH = 0.02, 256 << 10
 
 
 def suite(bench: Bench) -> None:
-    count, rounds = (100_000, 3) if bench.quick else (300_000, 5)
-    with Kafka("4.3.1", fast=bench.quick) as broker, wireproto.connect(broker.url) as client:
+    with Kafka("4.3.1", fast=bench.quick) as broker:
         bench.brokers["kafka"] = f"Kafka {broker.version}, one node"
-        for topic in (FULL, FILLED):
+        bench.count(broker.url)
+        tasks(bench, broker.url)
+
+
+def tasks(bench: Bench, url: str) -> None:
+    """All of them on the broker at that URL, on topics of this process."""
+    count, bootstrap = 50_000 if bench.quick else 300_000, url.partition("://")[2]
+    full, filled = f"bench-read-{os.getpid()}", f"bench-write-{os.getpid()}"
+    with wireproto.connect(url) as client:
+        for topic in (full, filled):
             client.admin().create_topic(topic, partitions=1)
-        fill(broker.bootstrap, FULL, count)
-        consume(bench, client, broker.bootstrap, count, rounds)
-        produce(bench, client, broker.bootstrap, count, rounds)
+        fill(bootstrap, full, count)
+        consume(bench, Place(client, bootstrap, full), count)
+        produce(bench, Place(client, bootstrap, filled), count)
+
+
+@dataclass
+class Place:
+    """A topic of one partition, as each contender gets there."""
+
+    client: Any
+    bootstrap: str
+    topic: str
 
 
 def values(count: int) -> list[bytes]:
@@ -45,55 +66,51 @@ def fill(bootstrap: str, topic: str, count: int) -> None:
     confluent_produce(bootstrap, topic, values(count))
 
 
-def consume(bench: Bench, client: Any, bootstrap: str, count: int, rounds: int) -> None:
-    arrow: dict[str, Job] = {"wireproto": lambda: ours_read(client, count, lambda batch: pa.record_batch(batch))}
-    lists: dict[str, Job] = {"wireproto": lambda: ours_read(client, count, lambda batch: batch.values())}
-    objects: dict[str, Job] = {"wireproto": lambda: ours_read(client, count, lambda batch: [record.value for record in batch])}
-    peers: dict[str, Job] = {
-        "confluent-kafka": lambda: confluent_read(bootstrap, count),
-        "aiokafka": lambda: asyncio.run(aio_read(bootstrap, count)),
-        "kafka-python": lambda: kafka_python_read(bootstrap, count),
+def consume(bench: Bench, place: Place, count: int) -> None:
+    uses: dict[str, Callable[[Any], Any]] = {
+        "Reader to Arrow": lambda batch: pa.record_batch(batch),
+        "Reader .values()": lambda batch: batch.values(),
+        "record objects": lambda batch: [record.value for record in batch],
     }
-    tasks: dict[str, tuple[dict[str, Job], dict[str, float]]] = {
-        "consume: Reader to Arrow": (arrow, {"confluent-kafka": 8, "aiokafka": 12, "kafka-python": 45}),
-        "consume: Reader .values()": (lists, {"confluent-kafka": 4}),
-        "consume: record objects": (objects, {"confluent-kafka": 1.5, "aiokafka": 3, "kafka-python": 10}),
-    }
-    for task, (ours, bars) in tasks.items():
-        bench.compare(task, count, ours | peers, rounds=rounds, few={"kafka-python": 2}, bars=bars)
+    for task, use in uses.items():
+        jobs: dict[str, Job] = {
+            "wireproto": lambda use=use: ours_read(place, count, use),
+            "confluent-kafka": lambda: confluent_read(place, count),
+            "aiokafka": lambda: asyncio.run(aio_read(place, count)),
+            "kafka-python": lambda: kafka_python_read(place, count),
+        }
+        bench.compare(f"consume: {task}", count, jobs, few={"kafka-python": 3}, measures=BOTH)
 
 
-def produce(bench: Bench, client: Any, bootstrap: str, count: int, rounds: int) -> None:
+def produce(bench: Bench, place: Place, count: int) -> None:
     rows = values(count)
     batch = pa.record_batch({"key": [KEY] * CHUNK, "value": rows[:CHUNK]})
     slow = count // 5  # a fifth of the records, for those who take 10 us and more each; times are scaled
+
+    def some(job: Callable[[], Stretch]) -> Job:
+        return lambda: scaled(stored(place.client, place.topic, slow, job)(), count / slow)
+
     peers: dict[str, Job] = {
-        "confluent-kafka": lambda: confluent_produce(bootstrap, FILLED, rows),
-        "aiokafka": lambda: scaled(asyncio.run(aio_produce(bootstrap, rows[:slow])), count / slow),
-        "kafka-python": lambda: scaled(kafka_python_produce(bootstrap, rows[:slow]), count / slow),
+        "confluent-kafka": stored(place.client, place.topic, count, lambda: confluent_produce(place.bootstrap, place.topic, rows)),
+        "aiokafka": some(lambda: asyncio.run(aio_produce(place, rows[:slow]))),
+        "kafka-python": some(lambda: kafka_python_produce(place, rows[:slow])),
     }
-    each: dict[str, Job] = {"wireproto": lambda: ours_send(client, rows)}
-    whole: dict[str, Job] = {"wireproto": lambda: ours_send_batch(client, batch, count)}
-    few = {"aiokafka": 3, "kafka-python": 2}
-    bars = {"confluent-kafka": 1.5, "aiokafka": 10, "kafka-python": 25}
-    bench.compare("produce: send() per record", count, each | peers, rounds=rounds, few=few, bars=bars)
-    bars, rates = {"confluent-kafka": 4.0}, {"confluent-kafka": 3.0}
-    bench.compare("produce: send_batch from Arrow", count, whole | peers, rounds=rounds, few=few, bars=bars, rates=rates)
+    each: dict[str, Job] = {"wireproto": stored(place.client, place.topic, count, lambda: ours_send(place, rows))}
+    whole: dict[str, Job] = {"wireproto": stored(place.client, place.topic, count, lambda: ours_send_batch(place, batch, count))}
+    bench.compare("produce: send() per record", count, each | peers, few={"kafka-python": 3}, measures=BOTH)
+    rates = ("confluent-kafka",)
+    bench.compare("produce: send_batch from Arrow", count, whole | peers, few={"kafka-python": 3}, rates=rates, measures=BOTH)
+    few = count // 100
+    single: dict[str, Job] = {
+        "wireproto": stored(place.client, place.topic, few, lambda: ours_acknowledged(place, rows[:few])),
+        "confluent-kafka": stored(place.client, place.topic, few, lambda: confluent_acknowledged(place, rows[:few])),
+    }
+    bench.compare("produce: acknowledged one by one", few, single, ahead=("confluent-kafka",), measures=BOTH)
 
 
-def scaled(stretch: Stretch, by: float) -> Stretch:
-    stretch.cpu, stretch.wall = stretch.cpu * by, stretch.wall * by
-    return stretch
-
-
-def expect(found: int, count: int) -> None:
-    if found != count:
-        raise AssertionError(f"{found} records of {count}")
-
-
-def ours_read(client: Any, count: int, use: Callable[[Any], Any]) -> Stretch:
+def ours_read(place: Place, count: int, use: Callable[[Any], Any]) -> Stretch:
     found = 0
-    with Stretch() as stretch, client.reader(FULL, start=EARLIEST, stop=LATEST) as reader:
+    with Stretch() as stretch, place.client.reader(place.topic, start=EARLIEST, stop=LATEST) as reader:
         for batch in reader:
             use(batch)
             found += len(batch)
@@ -101,11 +118,11 @@ def ours_read(client: Any, count: int, use: Callable[[Any], Any]) -> Stretch:
     return stretch
 
 
-def confluent_read(bootstrap: str, count: int) -> Stretch:
+def confluent_read(place: Place, count: int) -> Stretch:
     from confluent_kafka import Consumer, TopicPartition
 
     settings = {
-        "bootstrap.servers": bootstrap,
+        "bootstrap.servers": place.bootstrap,
         "group.id": "bench",
         "enable.auto.commit": False,
         "check.crcs": True,
@@ -114,7 +131,7 @@ def confluent_read(bootstrap: str, count: int) -> Stretch:
     consumer = Consumer(settings)
     left = count
     with Stretch() as stretch:
-        consumer.assign([TopicPartition(FULL, 0, 0)])
+        consumer.assign([TopicPartition(place.topic, 0, 0)])
         while left > 0:
             for message in consumer.consume(10_000, 1.0):
                 if message.error() is None:
@@ -125,12 +142,12 @@ def confluent_read(bootstrap: str, count: int) -> Stretch:
     return stretch
 
 
-async def aio_read(bootstrap: str, count: int) -> Stretch:
+async def aio_read(place: Place, count: int) -> Stretch:
     from aiokafka import AIOKafkaConsumer, TopicPartition
 
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, check_crcs=True)
+    consumer = AIOKafkaConsumer(bootstrap_servers=place.bootstrap, enable_auto_commit=False, check_crcs=True)
     await consumer.start()
-    left, partition = count, TopicPartition(FULL, 0)
+    left, partition = count, TopicPartition(place.topic, 0)
     with Stretch() as stretch:
         consumer.assign([partition])
         consumer.seek(partition, 0)
@@ -144,11 +161,11 @@ async def aio_read(bootstrap: str, count: int) -> Stretch:
     return stretch
 
 
-def kafka_python_read(bootstrap: str, count: int) -> Stretch:
+def kafka_python_read(place: Place, count: int) -> Stretch:
     from kafka import KafkaConsumer, TopicPartition
 
-    consumer = KafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, check_crcs=True)
-    left, partition = count, TopicPartition(FULL, 0)
+    consumer = KafkaConsumer(bootstrap_servers=place.bootstrap, enable_auto_commit=False, check_crcs=True)
+    left, partition = count, TopicPartition(place.topic, 0)
     with Stretch() as stretch:
         consumer.assign([partition])
         consumer.seek(partition, 0)
@@ -162,19 +179,38 @@ def kafka_python_read(bootstrap: str, count: int) -> Stretch:
     return stretch
 
 
-def ours_send(client: Any, rows: list[bytes]) -> Stretch:
-    with client.producer(FILLED, linger=LINGER, batch_size=BATCH) as producer, Stretch() as stretch:
+def ours_send(place: Place, rows: list[bytes]) -> Stretch:
+    with place.client.producer(place.topic, linger=LINGER, batch_size=BATCH) as producer, Stretch() as stretch:
         for value in rows:
             producer.send(value, key=KEY)
         producer.flush(60.0)
     return stretch
 
 
-def ours_send_batch(client: Any, batch: Any, count: int) -> Stretch:
-    with client.producer(FILLED, linger=LINGER, batch_size=BATCH) as producer, Stretch() as stretch:
+def ours_send_batch(place: Place, batch: Any, count: int) -> Stretch:
+    with place.client.producer(place.topic, linger=LINGER, batch_size=BATCH) as producer, Stretch() as stretch:
         for _ in range(count // CHUNK):
             producer.send_batch(batch)
         producer.flush(60.0)
+    return stretch
+
+
+def ours_acknowledged(place: Place, rows: list[bytes]) -> Stretch:
+    with place.client.producer(place.topic) as producer, Stretch() as stretch:
+        for value in rows:
+            producer.send(value, key=KEY).position(30.0)
+    return stretch
+
+
+def confluent_acknowledged(place: Place, rows: list[bytes]) -> Stretch:
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": place.bootstrap, "acks": "all", "enable.idempotence": True, "linger.ms": 0})
+    with Stretch() as stretch:
+        for value in rows:
+            producer.produce(place.topic, value, KEY)
+            left = producer.flush(30)
+    expect(left, 0)
     return stretch
 
 
@@ -199,28 +235,28 @@ def confluent_produce(bootstrap: str, topic: str, rows: list[bytes]) -> Stretch:
     return stretch
 
 
-async def aio_produce(bootstrap: str, rows: list[bytes]) -> Stretch:
+async def aio_produce(place: Place, rows: list[bytes]) -> Stretch:
     from aiokafka import AIOKafkaProducer
 
     producer = AIOKafkaProducer(
-        bootstrap_servers=bootstrap, acks="all", enable_idempotence=True, linger_ms=int(LINGER * 1000), max_batch_size=BATCH
+        bootstrap_servers=place.bootstrap, acks="all", enable_idempotence=True, linger_ms=int(LINGER * 1000), max_batch_size=BATCH
     )
     await producer.start()
     with Stretch() as stretch:
         for value in rows:
-            await producer.send(FILLED, value, KEY)
+            await producer.send(place.topic, value, KEY)
         await producer.flush()
     await producer.stop()
     return stretch
 
 
-def kafka_python_produce(bootstrap: str, rows: list[bytes]) -> Stretch:
+def kafka_python_produce(place: Place, rows: list[bytes]) -> Stretch:
     from kafka import KafkaProducer
 
-    producer = KafkaProducer(bootstrap_servers=bootstrap, acks="all", linger_ms=int(LINGER * 1000), batch_size=BATCH)
+    producer = KafkaProducer(bootstrap_servers=place.bootstrap, acks="all", linger_ms=int(LINGER * 1000), batch_size=BATCH)
     with Stretch() as stretch:
         for value in rows:
-            producer.send(FILLED, value, KEY)
+            producer.send(place.topic, value, KEY)
         producer.flush(60)
     producer.close()
     return stretch

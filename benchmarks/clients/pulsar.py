@@ -1,15 +1,20 @@
 """Pulsar clients on a real broker: send and read messages of 100 B value and 16 B key, one topic, batched, uncompressed.
 
-Equal terms: batches of 1,000 messages or 10 ms; the official client checks CRCs always. The clock runs from subscribing (or the first
-send) to the last message (or the last acknowledgement).
+Equal terms: batches of 1,000 messages or 10 ms; the official client checks CRCs always; neither side is called back for a message that it
+sends, `last_sequence_id` and a look at the topic prove delivery. The clock runs from subscribing (or the first send) to the last message
+(or the last acknowledgement). Subscriptions are dropped after each round: one that lags behind is work for the broker.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
+import os
+import urllib.request
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pyarrow as pa
 
@@ -18,79 +23,104 @@ import wireproto
 from brokers import Pulsar
 from wireproto import EARLIEST, LATEST
 
-from ..harness import Bench, Stretch
-from .kafka import CHUNK, KEY, expect, scaled, values
+from ..harness import Bench, Job, Stretch
+from .kafka import BOTH, CHUNK, KEY, values
+from .stored import expect, scaled, stored
 
-FULL, FILLED = "bench-read", "bench-write"
 LINGER, BATCH = 0.01, 1000
+PEER, PEER_BATCHES, PEER_SENDS = "pulsar-client receive()", "pulsar-client batch_receive()", "pulsar-client send_async()"
 _numbers = itertools.count()
 
 
 def suite(bench: Bench) -> None:
-    count, rounds = (50_000, 3) if bench.quick else (200_000, 5)
+    with Pulsar(fast=bench.quick) as broker:
+        bench.brokers["pulsar"] = f"Pulsar {broker.version} standalone"
+        bench.count(broker.url)
+        tasks(bench, broker.url)
+
+
+def tasks(bench: Bench, url: str) -> None:
+    """All of them on the broker at that URL, on topics of this process."""
+    count = 50_000 if bench.quick else 200_000
+    full, filled = f"bench-read-{os.getpid()}", f"bench-write-{os.getpid()}"
     logger = logging.getLogger("pulsar")
     logger.setLevel(logging.ERROR)
-    with Pulsar(fast=bench.quick) as broker, wireproto.connect(broker.url) as client:
-        bench.brokers["pulsar"] = f"Pulsar {broker.version} standalone"
-        for topic in (FULL, FILLED):
-            client.admin().create_topic(topic, partitions=0)
-        peer = pulsar.Client(broker.url.partition("?")[0], logger=logger)
-        try:
-            peer_send(peer, FULL, values(count))
-            read(bench, client, peer, count, rounds)
-            send(bench, client, peer, count, rounds)
-        finally:
-            peer.close()
+    peer = pulsar.Client(url.partition("?")[0], logger=logger)
+    try:
+        with wireproto.connect(url) as client:
+            for topic in (full, filled):
+                client.admin().create_topic(topic, partitions=0)
+            place = Place(client, peer, url, full)
+            peer_send(place, values(count))
+            read(bench, place, count)
+            send(bench, Place(client, peer, url, filled), count)
+    finally:
+        peer.close()
 
 
-def read(bench: Bench, client: Any, peer: Any, count: int, rounds: int) -> None:
+@dataclass
+class Place:
+    """A topic, as each contender gets there."""
+
+    client: Any
+    peer: Any
+    url: str
+    topic: str
+
+    def group(self) -> str:
+        """A subscription's name that nobody has had."""
+        return f"bench-{os.getpid()}-{next(_numbers)}"
+
+    def forget(self, group: str) -> None:
+        """Drop a subscription, whoever made it."""
+        admin = parse_qs(urlsplit(self.url).query)["admin"][0]
+        path = f"{admin}/admin/v2/persistent/public/default/{self.topic}/subscription/{group}?force=true"
+        urllib.request.urlopen(urllib.request.Request(path, method="DELETE"), timeout=30).close()
+
+
+def read(bench: Bench, place: Place, count: int) -> None:
     uses: dict[str, Callable[[Any], Any]] = {
         "Reader to Arrow": lambda batch: pa.record_batch(batch),
         "Reader .values()": lambda batch: batch.values(),
         "record objects": lambda batch: [record.value for record in batch],
     }
     for task, use in uses.items():
-        bench.compare(
-            f"read: {task}",
-            count,
-            {
-                "wireproto": lambda use=use: ours_read(client, count, use),
-                "pulsar-client receive()": lambda: peer_read(peer, count, acked=False),
-                "pulsar-client batch_receive()": lambda: peer_batches(peer, count),
-            },
-            rounds=rounds,
-            bars={"pulsar-client receive()": 15, "pulsar-client batch_receive()": 9} if task == "Reader to Arrow" else None,
-        )
-    bench.compare(
-        "consume: record objects, acked cumulatively",
-        count,
-        {"wireproto": lambda: ours_consume(client, count), "pulsar-client receive()": lambda: peer_read(peer, count, acked=True)},
-        rounds=rounds,
-        bars={"pulsar-client receive()": 4},
-    )
+        jobs: dict[str, Job] = {
+            "wireproto": lambda use=use: ours_read(place, count, use),
+            PEER: lambda: peer_read(place, count, acked=False),
+            PEER_BATCHES: lambda: peer_batches(place, count),
+        }
+        bench.compare(f"read: {task}", count, jobs, measures=BOTH)
+    jobs = {"wireproto": lambda: ours_consume(place, count), PEER: lambda: peer_read(place, count, acked=True)}
+    bench.compare("consume: record objects, acked cumulatively", count, jobs, measures=BOTH)
 
 
-def send(bench: Bench, client: Any, peer: Any, count: int, rounds: int) -> None:
+def send(bench: Bench, place: Place, count: int) -> None:
     rows = values(count)
     batch = pa.record_batch({"key": [KEY] * CHUNK, "value": rows[:CHUNK]})
-    slow = count // 5  # a fifth of the messages for the one that takes 20 us each; times are scaled
-    theirs = lambda: scaled(peer_send(peer, FILLED, rows[:slow]), count / slow)  # noqa: E731
-    for task, ours, bar in (
-        ("send() per message", lambda: ours_send(client, rows), 20.0),
-        ("send_batch from Arrow", lambda: ours_send_batch(client, batch, count), 60.0),
-    ):
-        bench.compare(
-            f"produce: {task}",
-            count,
-            {"wireproto": ours, "pulsar-client send_async()": theirs},
-            rounds=rounds,
-            bars={"pulsar-client send_async()": bar},
-        )
+    slow = count // 5  # a fifth of the messages for the one that takes 10 us each; times are scaled
+    theirs = stored(place.client, place.topic, slow, lambda: peer_send(place, rows[:slow]))
+    ours_by_task: dict[str, Callable[[], Stretch]] = {
+        "send() per message": lambda: ours_send(place, rows),
+        "send_batch from Arrow": lambda: ours_send_batch(place, batch, count),
+    }
+    for task, ours in ours_by_task.items():
+        jobs: dict[str, Job] = {
+            "wireproto": stored(place.client, place.topic, count, ours),
+            PEER_SENDS: lambda: scaled(theirs(), count / slow),
+        }
+        bench.compare(f"produce: {task}", count, jobs, measures=BOTH)
+    few = count // 100
+    jobs = {
+        "wireproto": stored(place.client, place.topic, few, lambda: ours_acknowledged(place, rows[:few])),
+        "pulsar-client send()": stored(place.client, place.topic, few, lambda: peer_acknowledged(place, rows[:few])),
+    }
+    bench.compare("produce: acknowledged one by one", few, jobs, ahead=("pulsar-client send()",), measures=BOTH)
 
 
-def ours_read(client: Any, count: int, use: Callable[[Any], Any]) -> Stretch:
+def ours_read(place: Place, count: int, use: Callable[[Any], Any]) -> Stretch:
     found = 0
-    with Stretch() as stretch, client.reader(FULL, start=EARLIEST, stop=LATEST) as reader:
+    with Stretch() as stretch, place.client.reader(place.topic, start=EARLIEST, stop=LATEST) as reader:
         for batch in reader:
             use(batch)
             found += len(batch)
@@ -98,10 +128,10 @@ def ours_read(client: Any, count: int, use: Callable[[Any], Any]) -> Stretch:
     return stretch
 
 
-def ours_consume(client: Any, count: int) -> Stretch:
+def ours_consume(place: Place, count: int) -> Stretch:
     """Commits what each poll handed out, as the peer acknowledges every thousandth message."""
-    left = count
-    with Stretch() as stretch, client.consumer(FULL, f"bench-{next(_numbers)}", mode="exclusive") as log:
+    left, group = count, place.group()
+    with Stretch() as stretch, place.client.consumer(place.topic, group, mode="exclusive") as log:
         while left > 0:
             batch = log.poll(1.0)
             if batch is not None:
@@ -110,30 +140,30 @@ def ours_consume(client: Any, count: int) -> Stretch:
                 left -= len(batch)
                 log.commit(batch.next_positions)
     expect(count - left, count)
+    place.forget(group)
     return stretch
 
 
-def peer_read(peer: Any, count: int, *, acked: bool) -> Stretch:
+def peer_read(place: Place, count: int, *, acked: bool) -> Stretch:
+    earliest = pulsar.InitialPosition.Earliest
     with Stretch() as stretch:
-        consumer = peer.subscribe(
-            FULL, f"bench-{next(_numbers)}", initial_position=pulsar.InitialPosition.Earliest, receiver_queue_size=10_000
-        )
+        consumer = place.peer.subscribe(place.topic, place.group(), initial_position=earliest, receiver_queue_size=10_000)
         for number in range(1, count + 1):
             message = consumer.receive(20_000)
             _ = message.data()
             if acked and number % BATCH == 0:
                 consumer.acknowledge_cumulative(message)
-    consumer.close()
+    consumer.unsubscribe()
     return stretch
 
 
-def peer_batches(peer: Any, count: int) -> Stretch:
-    left = count
+def peer_batches(place: Place, count: int) -> Stretch:
+    left, group = count, place.group()
     policy = pulsar.ConsumerBatchReceivePolicy(10_000, -1, 100)
     with Stretch() as stretch:
-        consumer = peer.subscribe(
-            FULL,
-            f"bench-{next(_numbers)}",
+        consumer = place.peer.subscribe(
+            place.topic,
+            group,
             initial_position=pulsar.InitialPosition.Earliest,
             receiver_queue_size=10_000,
             batch_receive_policy=policy,
@@ -142,36 +172,46 @@ def peer_batches(peer: Any, count: int) -> Stretch:
             for message in consumer.batch_receive():
                 _ = message.data()
                 left -= 1
-    consumer.close()
+    consumer.unsubscribe()
     expect(count - left, count)
     return stretch
 
 
-def ours_send(client: Any, rows: list[bytes]) -> Stretch:
-    with client.producer(FILLED, linger=LINGER, batch_records=BATCH, batch_size=1 << 20) as producer, Stretch() as stretch:
+def ours_send(place: Place, rows: list[bytes]) -> Stretch:
+    with place.client.producer(place.topic, linger=LINGER, batch_records=BATCH, batch_size=1 << 20) as producer, Stretch() as stretch:
         for value in rows:
             producer.send(value, key=KEY)
         producer.flush(60.0)
     return stretch
 
 
-def ours_send_batch(client: Any, batch: Any, count: int) -> Stretch:
-    with client.producer(FILLED, linger=LINGER, batch_records=BATCH, batch_size=1 << 20) as producer, Stretch() as stretch:
+def ours_send_batch(place: Place, batch: Any, count: int) -> Stretch:
+    with place.client.producer(place.topic, linger=LINGER, batch_records=BATCH, batch_size=1 << 20) as producer, Stretch() as stretch:
         for _ in range(count // CHUNK):
             producer.send_batch(batch)
         producer.flush(60.0)
     return stretch
 
 
-def peer_send(peer: Any, topic: str, rows: list[bytes]) -> Stretch:
-    failed: list[Any] = []
+def ours_acknowledged(place: Place, rows: list[bytes]) -> Stretch:
+    with place.client.producer(place.topic) as producer, Stretch() as stretch:
+        for value in rows:
+            producer.send(value, key=KEY).position(30.0)
+    return stretch
 
-    def sent(result: Any, _: Any) -> None:
-        if result != pulsar.Result.Ok:
-            failed.append(result)
 
-    producer = peer.create_producer(
-        topic,
+def peer_acknowledged(place: Place, rows: list[bytes]) -> Stretch:
+    producer, key = place.peer.create_producer(place.topic), KEY.decode()
+    with Stretch() as stretch:
+        for value in rows:
+            producer.send(value, partition_key=key)
+    producer.close()
+    return stretch
+
+
+def peer_send(place: Place, rows: list[bytes]) -> Stretch:
+    producer = place.peer.create_producer(
+        place.topic,
         batching_enabled=True,
         batching_max_messages=BATCH,
         batching_max_allowed_size_in_bytes=1 << 20,
@@ -182,8 +222,8 @@ def peer_send(peer: Any, topic: str, rows: list[bytes]) -> Stretch:
     key = KEY.decode()
     with Stretch() as stretch:
         for value in rows:
-            producer.send_async(value, sent, partition_key=key)
+            producer.send_async(value, None, partition_key=key)
         producer.flush()
+    expect(producer.last_sequence_id(), len(rows) - 1)
     producer.close()
-    expect(len(failed), 0)
     return stretch

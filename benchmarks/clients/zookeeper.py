@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,8 +22,11 @@ from kazoo.client import KazooClient
 import wireproto
 from brokers import ZooKeeper
 
+from ..compiled import build
 from ..harness import Bench, Job, Stretch
+from .kafka import BOTH
 from .raw_zookeeper import RawSocket
+from .stored import expect
 
 RAW, FLOOR = "raw C client", "floor: send, poll, recv"
 Raw = Callable[[str, str, int, int], Stretch]
@@ -49,18 +51,26 @@ def repeat(call: Callable[[], Any], calls: int) -> None:
 
 
 def suite(bench: Bench) -> None:
-    calls, rounds = (2000, 3) if bench.quick else (5000, 5)
-    with ZooKeeper(netty=True, fast=False, heap="2g") as server, wireproto.connect(server.url) as client:
+    with ZooKeeper(netty=True, fast=False, heap="2g") as server:
         bench.brokers["zookeeper"] = f"ZooKeeper {server.version} (Netty)"
-        kazoo = KazooClient(server.url.partition("://")[2])
+        bench.count(server.url)
+        tasks(bench, server.url)
+
+
+def tasks(bench: Bench, url: str) -> None:
+    """All of them on the server at that URL, below a node of this process."""
+    calls, top = 2000 if bench.quick else 5000, f"/bench-{os.getpid()}"
+    address = url.partition("://")[2].partition("/")[0]
+    with wireproto.connect(url) as client:
+        kazoo = KazooClient(address)
         kazoo.start()
         try:
-            client.tree().create("/bench", VALUE)
-            with raw_client(server.url) as raw:
-                with RawSocket(server.url.partition("://")[2].partition("/")[0], "/bench", VALUE) as floor:
-                    sync(bench, client.tree(), kazoo, floor, raw, calls, rounds)
-                pipelined(bench, client.tree(), kazoo, raw, 5 * calls, rounds)
-            children(bench, client.tree(), kazoo, rounds)
+            client.tree().create(top, VALUE)
+            with raw_client(url) as raw:
+                with RawSocket(address, top, VALUE) as floor:
+                    sync(bench, client.tree(), kazoo, top, floor, raw, calls)
+                pipelined(bench, client.tree(), kazoo, top, raw, 5 * calls)
+            children(bench, client.tree(), kazoo, top)
         finally:
             kazoo.stop()
             kazoo.close()
@@ -71,9 +81,7 @@ def raw_client(url: str) -> Iterator[Raw]:
     """A function that runs the C program: operation, path, calls and how many of them are on their way at once, to what they cost."""
     host, _, port = url.partition("://")[2].partition("/")[0].rpartition(":")
     with tempfile.TemporaryDirectory() as folder:
-        program = Path(folder) / "raw"
-        source = Path(__file__).with_name("raw_zookeeper.c")
-        subprocess.run([*shlex.split(os.environ.get("CC", "") or "cc"), "-O2", "-o", str(program), str(source)], check=True)
+        program = build(Path(__file__).with_name("raw_zookeeper.c"), Path(folder) / "raw")
 
         def run(verb: str, path: str, calls: int, ahead: int) -> Stretch:
             command = [str(program), host, port, verb, path, str(calls), str(ahead)]
@@ -85,64 +93,71 @@ def raw_client(url: str) -> Iterator[Raw]:
         yield run
 
 
-def sync(bench: Bench, tree: Any, kazoo: Any, floor: RawSocket, raw: Raw, calls: int, rounds: int) -> None:
+def sync(bench: Bench, tree: Any, kazoo: Any, top: str, floor: RawSocket, raw: Raw, calls: int) -> None:
     """One call at a time."""
-    verbs: dict[str, tuple[Any, ...]] = {"get": ("/bench",), "exists": ("/bench",), "set": ("/bench", VALUE)}
+    verbs: dict[str, tuple[Any, ...]] = {"get": (top,), "exists": (top,), "set": (top, VALUE)}
     for verb, arguments in verbs.items():
         ours, theirs = getattr(tree, verb), getattr(kazoo, verb)
-        bench.compare(
-            f"{verb}, one at a time",
-            calls,
-            {
-                "wireproto": lambda f=ours, a=arguments: repeat(lambda: f(*a), calls),
-                "kazoo": lambda f=theirs, a=arguments: repeat(lambda: f(*a), calls),
-                FLOOR: lambda verb=verb: floor.repeat(verb, calls),
-                RAW: lambda verb=verb: raw(verb, "/bench", calls, 1),
-            },
-            unit="call",
-            rounds=rounds,
-            bars={"kazoo": 10},
-            rates={"kazoo": 2.5},
-            floor=FLOOR,
-        )
+        jobs: dict[str, Job] = {
+            "wireproto": lambda f=ours, a=arguments: repeat(lambda: f(*a), calls),
+            "kazoo": lambda f=theirs, a=arguments: repeat(lambda: f(*a), calls),
+            FLOOR: lambda verb=verb: floor.repeat(verb, calls),
+            RAW: lambda verb=verb: raw(verb, top, calls, 1),
+        }
+        row(bench, f"{verb}, one at a time", calls, jobs, rates=("kazoo",))
 
 
-def pipelined(bench: Bench, tree: Any, kazoo: Any, raw: Raw, calls: int, rounds: int) -> None:
-    """A thousand on their way: our rate is to be 60 % of the C program's at least."""
-    for parent in ("/made", "/kazoo-made", "/raw-made"):
+def pipelined(bench: Bench, tree: Any, kazoo: Any, top: str, raw: Raw, calls: int) -> None:
+    """A thousand on their way; beside the C program rates count, too."""
+    made = {name: f"{top}/{name}" for name in ("ours", "kazoo", "raw")}
+    for parent in made.values():
         tree.create(parent)
-    get, put = ("/bench",), ("/bench", VALUE)
-    verbs: dict[str, tuple[str, Callable[[], Any], Callable[[], Any], float]] = {
-        "get": ("/bench", lambda: tree.get_async(*get), lambda: kazoo.get_async(*get), 20),
-        "set": ("/bench", lambda: tree.set_async(*put), lambda: kazoo.set_async(*put), 15),
+    verbs: dict[str, tuple[str, Callable[[], Any], Callable[[], Any]]] = {
+        "get": (top, lambda: tree.get_async(top), lambda: kazoo.get_async(top)),
+        "set": (top, lambda: tree.set_async(top, VALUE), lambda: kazoo.set_async(top, VALUE)),
         "create": (
-            "/raw-made",
-            lambda: tree.create_async("/made/n-", VALUE, sequence=True),
-            lambda: kazoo.create_async("/kazoo-made/n-", VALUE, sequence=True),
-            15,
+            made["raw"],
+            lambda: tree.create_async(f"{made['ours']}/n-", VALUE, sequence=True),
+            lambda: kazoo.create_async(f"{made['kazoo']}/n-", VALUE, sequence=True),
         ),
     }
-    for verb, (path, ours, theirs, bar) in verbs.items():
+    for verb, (path, ours, theirs) in verbs.items():
         jobs: dict[str, Job] = {
             "wireproto": lambda ours=ours: ours_async(ours, calls),
             "kazoo": lambda theirs=theirs: kazoo_async(theirs, calls),
             RAW: lambda verb=verb, path=path: raw(verb, path, calls, AHEAD),
         }
-        bench.compare(
-            f"{verb}, 1,000 in flight", calls, jobs, unit="call", rounds=rounds, few={"kazoo": 2}, bars={"kazoo": bar}, rates={RAW: 0.6}
-        )
+        if verb == "create":
+            parents = ("ours", "kazoo", "raw")
+            jobs = {name: made_there(tree, made[parent], calls, job) for (name, job), parent in zip(jobs.items(), parents, strict=True)}
+        row(bench, f"{verb}, 1,000 in flight", calls, jobs, rates=(RAW,))
 
 
-def children(bench: Bench, tree: Any, kazoo: Any, rounds: int) -> None:
-    tree.create("/many")
+def made_there(tree: Any, parent: str, count: int, job: Job) -> Job:
+    """The job, measured, after which the parent must have so many children more."""
+
+    def checked() -> Stretch:
+        before = tree.get(parent)[1].num_children
+        with Stretch() as stretch:
+            inner = job()
+        expect(tree.get(parent)[1].num_children - before, count)
+        return inner if isinstance(inner, Stretch) else stretch
+
+    return checked
+
+
+def children(bench: Bench, tree: Any, kazoo: Any, top: str) -> None:
+    many = f"{top}/many"
+    tree.create(many)
     for begin in range(0, CHILDREN, AHEAD):
-        for call in [tree.create_async(f"/many/node-{n:06}", b"") for n in range(begin, begin + AHEAD)]:
+        for call in [tree.create_async(f"{many}/node-{n:06}", b"") for n in range(begin, begin + AHEAD)]:
             call.result()
-    bench.compare(
-        f"children of a node with {CHILDREN:,}",
-        20,
-        {"wireproto": lambda: repeat(lambda: tree.children("/many"), 20), "kazoo": lambda: repeat(lambda: kazoo.get_children("/many"), 20)},
-        unit="call",
-        rounds=rounds,
-        bars={"kazoo": 3},
-    )
+    jobs: dict[str, Job] = {
+        "wireproto": lambda: repeat(lambda: tree.children(many), 20),
+        "kazoo": lambda: repeat(lambda: kazoo.get_children(many), 20),
+    }
+    row(bench, f"children of a node with {CHILDREN:,}", 20, jobs)
+
+
+def row(bench: Bench, task: str, calls: int, jobs: dict[str, Job], rates: Sequence[str] = ()) -> None:
+    bench.compare(task, calls, jobs, unit="call", few={"kazoo": 3}, rates=rates, ahead=(FLOOR, RAW), measures=BOTH)

@@ -25,7 +25,7 @@ from wireproto.compression import ahead
 from wireproto.pulsar import PulsarApi_pb2 as api
 
 from ..cores import ahead_of_others, are_two, together
-from ..harness import TOLERANCE, Bench, Stretch
+from ..harness import Bench, Stretch
 from .records import COUNT, KEY, STAMP, AioBuilder, AioRecords, KafkaPythonRecords, kafka_python, ours, their_append, theirs, to_arrow
 
 with warnings.catch_warnings():
@@ -33,14 +33,13 @@ with warnings.catch_warnings():
     from aiokafka.record._crecords.legacy_records import LegacyRecordBatchBuilder as AioLegacy
 
 CODECS = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-AT_PAR = 1.0
 PACKED = 10_000  # records of a packed batch
 TOGETHER = 2000  # batches that all threads decode together
 
 
-def suite(bench: Bench) -> None:
+def tasks(bench: Bench) -> None:
     """All of them."""
-    rounds = 3 if bench.quick else 9
+    rounds = 9
     message_sets(bench, rounds)
     compression(bench, rounds)
     checksums(bench, rounds)
@@ -63,7 +62,6 @@ def message_sets(bench: Bench, rounds: int) -> None:
             {"wireproto": lambda s=section: pa.record_batch(ours(s)), "aiokafka": lambda s=section: to_arrow(s, AioRecords)},
             rounds=rounds,
             passes=3,
-            bars={"aiokafka": 10},
         )
 
 
@@ -88,15 +86,8 @@ def compression(bench: Bench, rounds: int) -> None:
             "aiokafka": lambda p=packed: [r.value for r in theirs(p, AioRecords)],
             "kafka-python": lambda p=packed: [r.value for r in theirs(p, KafkaPythonRecords)],
         }
-        par = {"aiokafka": AT_PAR, "kafka-python": AT_PAR}
-        bench.compare(
-            f"{name} batch, encode, 1000 B",
-            len(values),
-            encoders,
-            rounds=rounds,
-            bars={**par, "aiokafka": 8} if name == "lz4" else par,
-        )
-        bench.compare(f"{name} batch, decode, 1000 B", len(values), decoders, rounds=rounds, bars=par)
+        bench.compare(f"{name} batch, encode, 1000 B", len(values), encoders, rounds=rounds)
+        bench.compare(f"{name} batch, decode, 1000 B", len(values), decoders, rounds=rounds)
 
 
 def our_batch(values: list[bytes], codec: str) -> object:
@@ -120,7 +111,7 @@ def checksums(bench: Bench, rounds: int) -> None:
             "google-crc32c": lambda d=data, c=calls: repeated(google_crc32c.value, d, c),
             "crc32c": lambda d=data, c=calls: repeated(crc32c_package.crc32c, d, c),
         }
-        bench.compare(f"CRC32-C of {size} B", calls, jobs, unit="call", rounds=rounds, bars={"google-crc32c": 0.9, "crc32c": 0.9})
+        bench.compare(f"CRC32-C of {size} B", calls, jobs, unit="call", rounds=rounds)
 
 
 def repeated(function: Callable[[bytes], int], data: bytes, calls: int) -> None:
@@ -222,12 +213,12 @@ def pulsar(bench: Bench, rounds: int) -> None:
     frame = pulsar_frame(1000)
     assert pulsar_tuples(frame) == protobuf_rows(frame)
     assert pa.record_batch(our_pulsar(frame)).to_pylist() == protobuf_arrow(frame).to_pylist()
-    tasks: tuple[tuple[str, int, float, Callable[[bytes], object], Callable[[bytes], object]], ...] = (
-        ("columns", 60, TOLERANCE, our_pulsar, protobuf_columns),
-        ("pyarrow", 52, 0.98, lambda frame: pa.record_batch(our_pulsar(frame)), protobuf_arrow),  # of ours, pyarrow's import is a third
-        ("tuples", 8, TOLERANCE, pulsar_tuples, protobuf_rows),
+    rows: tuple[tuple[str, Callable[[bytes], object], Callable[[bytes], object]], ...] = (
+        ("columns", our_pulsar, protobuf_columns),
+        ("pyarrow", lambda frame: pa.record_batch(our_pulsar(frame)), protobuf_arrow),  # of ours, pyarrow's import is a third
+        ("tuples", pulsar_tuples, protobuf_rows),
     )
-    for task, bar, fails_below, mine, peers in tasks:
+    for task, mine, peers in rows:
         bench.compare(
             f"Pulsar batch of 1,000 to {task}, properties built",
             1000,
@@ -235,8 +226,6 @@ def pulsar(bench: Bench, rounds: int) -> None:
             unit="message",
             rounds=rounds,
             passes=10,
-            bars={"protobuf (upb)": bar},
-            fails_below=fails_below,
         )
 
 
@@ -302,7 +291,6 @@ def our_rocketmq(body: bytes) -> Any:
 
 
 IMPORT = "pyarrow's import alone"
-TO_PYARROW = {32: 15, 1000: 30}  # bars by messages: the import of nine arrays costs as much as decoding 60 messages
 
 
 def rocketmq(bench: Bench, rounds: int) -> None:
@@ -317,7 +305,6 @@ def rocketmq(bench: Bench, rounds: int) -> None:
             unit="message",
             rounds=rounds,
             passes=6000 // count,
-            bars={"struct": 30},
         )
         bench.compare(
             f"RocketMQ reply of {count:,} to pyarrow",
@@ -330,7 +317,7 @@ def rocketmq(bench: Bench, rounds: int) -> None:
             unit="message",
             rounds=rounds,
             passes=6000 // count,
-            bars={"struct": TO_PYARROW[count]},
+            shown=(IMPORT,),
         )
 
 
@@ -348,9 +335,10 @@ def threads(bench: Bench, rounds: int) -> None:
             jobs,
             rounds=rounds,
             ours="wireproto, two threads",
-            bars={"one thread": 1.7},
+            ahead=("one thread",),
             by="wall",
-            gate=two,
+            measures=("cpu",),
+            judged=two,
         )
 
 
@@ -378,9 +366,10 @@ def unpacking(bench: Bench, rounds: int) -> None:
             {"wireproto, two threads": lambda s=section: unpacked(s, 1), "one thread": lambda s=section: unpacked(s, 0)},
             rounds=rounds,
             ours="wireproto, two threads",
-            bars={"one thread": 1.0},
+            ahead=("one thread",),
             by="wall",
-            gate=two,
+            measures=("cpu",),
+            judged=two,
         )
     ahead.threads(usual)
 

@@ -121,27 +121,14 @@ VIEWS = pa.schema(
         ("headers", pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))),
     ]
 )
-BARS: dict[tuple[str, int], dict[str, float]] = {
-    ("decode to pyarrow", 100): {"aiokafka": 15, "kafka-python": 120},
-    ("decode to pyarrow views", 1000): {"aiokafka": 15},
-    ("read 4 fields", 100): {"aiokafka": 1.8},
-    ("read the value", 100): {"aiokafka": 3},
-    ("list of values", 100): {"aiokafka": 5},
-    ("consumer step to record objects", 100): {"aiokafka": 6, "kafka-python": 30},
-    ("encode by append", 100): {"aiokafka": 2.3},
-    ("encode lists", 100): {"aiokafka": 9},
-    ("encode Arrow columns", 100): {"aiokafka": 11},
-    ("encode lists", 1000): {"aiokafka": 5},
-}
 
-
-def suite(bench: Bench) -> None:
-    """All tasks at both sizes of value."""
+def tasks(bench: Bench) -> None:
+    """All of them at both sizes of value."""
     for size in (100, 1000):
-        run(bench, size, 3 if bench.quick else 9)
+        at_size(bench, size, 9)
 
 
-def run(bench: Bench, size: int, rounds: int) -> None:
+def at_size(bench: Bench, size: int, rounds: int) -> None:
     """All tasks at one size of value."""
     kp = kafka_python.DefaultRecordBatchBuilder
     values = [bytes([n & 255]) * size for n in range(COUNT)]
@@ -149,7 +136,7 @@ def run(bench: Bench, size: int, rounds: int) -> None:
     keys = [KEY] * COUNT
     table = pa.record_batch({"key": keys, "value": values, "timestamp": pa.array([STAMP] * COUNT, pa.int64())})
     assert bytes(our_append(values)) == our_lists(values, keys) == our_arrow(table) == section
-    tasks: dict[str, dict[str, Callable[[], object]]] = {
+    rows: dict[str, dict[str, Callable[[], object]]] = {
         "decode to pyarrow": {
             "wireproto": lambda: pa.record_batch(ours(section)),
             "aiokafka": lambda: to_arrow(section, AioRecords),
@@ -196,13 +183,12 @@ def run(bench: Bench, size: int, rounds: int) -> None:
             "kafka-python": lambda: their_append(values, kp),
         },
     }
-    for task, jobs in tasks.items():
+    for task, jobs in rows.items():
         bench.compare(
             f"{task}, {size} B",
             COUNT,
             jobs,
             rounds=rounds,
             passes=5,
-            few={"kafka-python": 1 if bench.quick else 3},
-            bars=BARS.get((task, size)),
+            few={"kafka-python": 3},
         )

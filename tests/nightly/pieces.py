@@ -109,7 +109,11 @@ PIECES = (
             suite("bench", "bare", parts="bench"),
         ),
     ),
-    Piece("bench", "`make bench`, all of it", (module("benchmarks", step="bench", figure=r"^(.*)$"),)),
+    Piece(
+        "bench",
+        "`make bench`, all of it",
+        (module("benchmarks", "--minutes", "36", step="bench", figure=r"^(\d+ rows, \d+ failures)"),),
+    ),
     Piece(
         "soak",
         "`make soak`: streaming jobs whose driver, workers and brokers are killed",

@@ -1,56 +1,127 @@
-"""The bench's instruction counts: what it reads from callgrind, shows, and says where there is none."""
+"""The bench's instruction counts: what is counted, what it reads from callgrind, and what it says where there is none."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import shutil
 from pathlib import Path
 
-CLONE = Path(__file__).resolve().parents[2]
-PROGRAM = """
-import json
-from pathlib import Path
-from benchmarks import instructions, report
-from benchmarks.harness import Bench
+import pytest
+from benchmarks import compiled, instructions
+from benchmarks.counting import ATTEMPTS, Counting, total
+from benchmarks.figures import Figures
+from benchmarks.harness import Stretch
 
-print(instructions.total("version: 1\\nsummary: 12345\\n"), instructions.total("fn=(1)\\n+1 5\\ntotals: 678\\n"))
-try:
-    instructions.count("codec.records")
-except instructions.Unavailable as why:
-    print(why)
+from brokers.plugin import missing
 
-bench = Bench(instructions={"task": {"wireproto": 5000.0}})
-row = bench.compare("task", 100, {"wireproto": lambda: None, "peer": lambda: None}, rounds=1)
-print(row.facts()["instructions"], [line.split("   ")[-1] for line in report.table(row).splitlines() if "instructions" in line])
+LOOPS = """
+def work(times):
+    for n in range(times):
+        hash((n + 1000, "x"))  # small numbers cost less
 
-class Written(instructions.Counting):
-    def child(self, job, calls):
-        process = super().child(job, calls)
-        (self.folder / str(process)).write_text(f"totals: {1000 + 70 * calls}")
-        return process
-
-def fail():
-    raise ValueError
-
-counting = Written(Path(FOLDER))
-counting.compare("task", 10, {"wireproto": lambda: None, "fails": fail})
-print(json.dumps(counting.counts))
+def tasks(bench):
+    bench.compare("once", 1, {"wireproto": lambda: work(20_000)})
+    bench.compare("twice", 1, {"wireproto": lambda: work(40_000)})
 """
 
 
-def test_counts_are_differences_and_are_shown(tmp_path: Path) -> None:
-    """In a process of its own: it forks, and has no valgrind on its path."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.replace("FOLDER", repr(str(tmp_path)))],
-        cwd=CLONE,
-        env={"PYTHONPATH": f"{CLONE / 'src'}:{CLONE}", "PATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.stdout.splitlines() == [
-        "12345 678",
-        "valgrind is not installed",
-        "{'wireproto': 5000.0} ['50 instructions']",
-        '{"task": {"wireproto": 70.0}}',
-    ], done.stderr
+class Marks:
+    """Counts what the jobs here say that they cost, between begin and end."""
+
+    def __init__(self) -> None:
+        self.running = self.counted = 0
+
+    def begin(self) -> None:
+        self.running = 0
+
+    def end(self) -> None:
+        self.counted, self.running = self.running, 0
+
+
+def test_the_sum_of_a_profile_is_read() -> None:
+    assert total("events: Ir\nsummary: 0\n\nfn=(1)\n+1 5\ntotals: 678\n") == 678
+    with pytest.raises(ValueError, match="without its sum"):
+        total("summary: 12345\n")
+
+
+def counting(*, peers: bool = False, recorded: float | None = None) -> tuple[Counting, Marks]:
+    marks = Marks()
+    figures = Figures({("wire", "task", "instructions"): 7.0 if recorded is None else recorded})
+    bench = Counting(marks, figures, peers=peers)
+    bench.suite = "wire"
+    return bench, marks
+
+
+def test_a_job_is_counted_whole_or_where_it_measures_itself() -> None:
+    bench, marks = counting(peers=True)
+
+    def spend(much: int) -> None:
+        marks.running += much
+
+    def measured() -> Stretch:
+        spend(1000)
+        with Stretch() as stretch:
+            spend(50)
+        spend(1000)
+        return stretch
+
+    def fails() -> None:
+        raise ValueError
+
+    bench.compare("task", 10, {"wireproto": lambda: spend(70), "measured": measured, "fails": fails})
+    bench.compare("of time", 10, {"wireproto": lambda: spend(70)}, measures=("cpu",))
+    assert bench.counts == {"task": {"wireproto": 7.0, "measured": 5.0}}
+    assert Stretch.watch is None
+
+
+def test_only_ours_is_counted_unless_peers_are_asked_for() -> None:
+    bench, marks = counting()
+
+    def spend(much: int) -> None:
+        marks.running += much
+
+    bench.compare("task", 10, {"wireproto": lambda: spend(70), "peer": lambda: spend(90)})
+    assert bench.counts == {"task": {"wireproto": 7.0}}
+
+
+@pytest.mark.parametrize(("costs", "calls", "found"), [([80], 1, 8.0), ([90, 75], 2, 7.5), ([95, 93, 94], ATTEMPTS, 9.3)])
+def test_a_figure_that_does_not_hold_is_counted_again(costs: list[int], calls: int, found: float) -> None:
+    bench, marks = counting()
+    left = [1, *costs]  # a first, cold call is not counted
+
+    def job() -> None:
+        marks.running += left.pop(0)
+
+    bench.compare("task", 10, {"wireproto": job})
+    assert bench.counts == {"task": {"wireproto": found}}
+    assert len(left) == len(costs) - calls
+
+
+def test_without_valgrind_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(instructions.Unavailable, match="valgrind is not installed"):
+        instructions.count("wire")
+
+
+def test_any_c_compiler_will_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    with pytest.raises(FileNotFoundError, match="no C compiler"):
+        compiled.compiler()
+    for name in ("clang", "gcc"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+        assert compiled.compiler() == [name]
+    monkeypatch.setenv("CC", "clang -m64")
+    assert compiled.compiler() == ["clang", "-m64"]
+
+
+def test_callgrind_counts_what_a_job_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice the work is twice the figure, to a hundredth: what is around it is not counted."""
+    if shutil.which("valgrind") is None:
+        missing("valgrind", "it is not installed")
+    (tmp_path / "loops.py").write_text(LOOPS, encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", f"{instructions.HERE.parent / 'src'}:{tmp_path}")
+    counts = instructions.count("loops")
+    once, twice = (counts[task]["wireproto"] for task in ("once", "twice"))
+    assert once > 20_000 * 20
+    assert twice / once == pytest.approx(2.0, rel=0.01)

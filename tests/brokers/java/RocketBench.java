@@ -1,5 +1,5 @@
 // RocketMQ's own Java client at work, measured by its own process: CPU time and wall time after a warm-up.
-//   push  NAMESRV TOPIC GROUP PASSES COUNT    a push consumer over the COUNT messages of a topic, PASSES times before the one that counts
+//   pull  NAMESRV TOPIC GROUP PASSES COUNT    a lite pull consumer over the COUNT messages of a topic, PASSES times before the one that counts
 //   sync | async | batch  NAMESRV TOPIC GROUP WARM COUNT      a producer: one at a time, 200 in flight, 100 in a batch
 // Messages: a key of 16 characters, a body of 100 bytes. Prints {"cpu_us": per message, "wall_us": per message}.
 import java.lang.management.ManagementFactory;
@@ -7,10 +7,8 @@ import java.util.*;
 import java.util.concurrent.*;
 import java.util.concurrent.atomic.*;
 import com.sun.management.OperatingSystemMXBean;
-import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
-import org.apache.rocketmq.client.consumer.listener.*;
+import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.producer.*;
-import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.*;
 
 public class RocketBench {
@@ -31,7 +29,7 @@ public class RocketBench {
     public static void main(String[] a) {
         try {
             int warm = Integer.parseInt(a[4]), count = Integer.parseInt(a[5]);
-            if (a[0].equals("push")) for (int pass = 0; pass <= warm; pass++) push(a[1], a[2], a[3] + "-" + pass, count, pass == warm);
+            if (a[0].equals("pull")) for (int pass = 0; pass <= warm; pass++) pull(a[1], a[2], a[3] + "-" + pass, count, pass == warm);
             else produce(a[0], a[1], a[2], a[3], warm, count);
         } catch (Throwable why) {
             why.printStackTrace();
@@ -41,25 +39,25 @@ public class RocketBench {
         System.exit(0);
     }
 
-    static void push(String names, String topic, String group, int count, boolean counts) throws Exception {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+    static void pull(String names, String topic, String group, int count, boolean counts) throws Exception {
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(group);
         consumer.setNamesrvAddr(names);
-        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
-        consumer.setConsumeMessageBatchMaxSize(32);
-        consumer.subscribe(topic, "*");
-        CountDownLatch done = new CountDownLatch(1);
-        AtomicInteger found = new AtomicInteger();
-        AtomicLong bytes = new AtomicLong();
-        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
-            int size = 0;
-            for (MessageExt message : messages) size += message.getBody().length;
-            bytes.addAndGet(size);
-            if (found.addAndGet(messages.size()) >= count) done.countDown();
-            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
-        });
+        consumer.setAutoCommit(false);
+        consumer.setPullBatchSize(32);
+        int found = 0;
+        long bytes = 0, end = System.nanoTime() + 120_000_000_000L;
         begin();
         consumer.start();
-        if (!done.await(120, TimeUnit.SECONDS)) throw new IllegalStateException("only " + found.get() + " messages");
+        Collection<MessageQueue> queues = consumer.fetchMessageQueues(topic);
+        consumer.assign(queues);
+        for (MessageQueue queue : queues) consumer.seekToBegin(queue);
+        while (found < count && System.nanoTime() < end) {
+            for (MessageExt message : consumer.poll(1000)) {
+                bytes += message.getBody().length;
+                found++;
+            }
+        }
+        if (found != count || bytes == 0) throw new IllegalStateException(found + " messages of " + count);
         if (counts) tell(count);
         consumer.shutdown();
     }

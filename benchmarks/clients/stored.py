@@ -1,0 +1,34 @@
+"""Proof that what a contender produced is there: a topic is read from where it ended before to where it ends now, outside the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from wireproto import LATEST
+
+from ..harness import Stretch
+
+
+def expect(found: object, count: object) -> None:
+    if found != count:
+        raise AssertionError(f"{found} records of {count}")
+
+
+def stored(client: Any, topic: str, count: int, job: Callable[[], Stretch]) -> Callable[[], Stretch]:
+    """The job, after which the topic must hold `count` records more."""
+
+    def checked() -> Stretch:
+        before = client.admin().positions(topic, LATEST)
+        stretch = job()
+        with client.reader(topic, start=before, stop=LATEST) as reader:
+            expect(sum(len(batch) for batch in reader), count)
+        return stretch
+
+    return checked
+
+
+def scaled(stretch: Stretch, by: float) -> Stretch:
+    """What so many times as many units would have cost."""
+    stretch.cpu, stretch.wall = stretch.cpu * by, stretch.wall * by
+    return stretch

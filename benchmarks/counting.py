@@ -1,0 +1,122 @@
+"""The process under callgrind: `python -m benchmarks.counting MODULE FOLDER PEERS [WHERE …]`, started by instructions.py.
+
+It runs the module's `tasks` on a bench that counts instead of timing, and writes counts.json into the folder.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import json
+import re
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .figures import Figures
+from .harness import OURS, Bench, Contender, Job, Row, Stretch
+from .suites import label
+
+ATTEMPTS = 3  # counts of a job whose figure does not hold; the least is taken
+
+
+class Marks:
+    """Tells callgrind when to count, and reads what it counted; a stretch within another one replaces it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.number, self.counted = folder, 0, 0
+        self.library = ctypes.CDLL(str(folder / "marks.so"))
+        if not self.library.listening():
+            raise RuntimeError("this process does not run under callgrind")
+
+    def begin(self) -> None:
+        self.library.begin()
+
+    def end(self) -> None:
+        self.library.end(b"stretch")
+        self.number += 1
+        profile = self.folder / f"out.{self.number}"
+        self.counted = total(profile.read_text(encoding="utf-8"))
+        profile.unlink()
+
+
+class Counting(Bench):
+    """A bench that counts instead of timing.
+
+    Args:
+        marks: what counts.
+        peers: count every contender, not only ours.
+    """
+
+    def __init__(self, marks: Any, figures: Figures, *, peers: bool) -> None:
+        super().__init__(quick=True, figures=figures)
+        self.marks, self.peers = marks, peers
+        self.counts: dict[str, dict[str, float]] = {}
+
+    def count(self, *where: str) -> None:
+        """Nothing: this is the count."""
+
+    def compare(
+        self, task: str, count: int, jobs: Mapping[str, Job], *, ours: str = OURS, measures: Sequence[str] = ("instructions",), **_: Any
+    ) -> Row:
+        """Count, unless the task is none to be counted."""
+        if "instructions" in measures:
+            names = list(jobs) if self.peers else [ours]
+            self.counts[task] = {name: value for name in names if (value := self.least(task, jobs[name], count)) is not None}
+        return Row(self.suite, task, "", count, {name: Contender() for name in jobs}, ours)
+
+    def least(self, task: str, job: Job, count: int) -> float | None:
+        """Instructions a unit; None for a job that fails."""
+        try:
+            job()
+            found = [self.once(job) / count]
+            while len(found) < ATTEMPTS and self.figures.fault(self.suite, task, "instructions", min(found)):
+                found.append(self.once(job) / count)
+        except Exception as why:
+            print(f"{task}: {type(why).__name__}: {why}", file=sys.stderr)
+            return None
+        return min(found)
+
+    def once(self, job: Job) -> int:
+        """Instructions of one call, or of the stretch that it measures."""
+        gc.collect()
+        gc.disable()
+        Stretch.watch = self.marks
+        try:
+            whole = Stretch()
+            stretch = self.within(whole, job)
+        finally:
+            Stretch.watch = None
+            gc.enable()
+        return stretch
+
+    def within(self, whole: Stretch, job: Job) -> int:
+        """The count of the job's own stretch, which ends first, or else of all of it."""
+        with whole:
+            measured = isinstance(job(), Stretch)
+            inner = self.marks.counted
+        return int(inner if measured else self.marks.counted)
+
+
+def total(profile: str) -> int:
+    """The sum of a callgrind profile."""
+    found = re.search(r"^totals: (\d+)", profile, re.MULTILINE)
+    if found is None:
+        raise ValueError("a callgrind profile without its sum")
+    return int(found[1])
+
+
+def main(module: str, folder: str, peers: str, *where: str) -> None:
+    warnings.simplefilter("ignore")
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))  # brokers
+    bench = Counting(Marks(Path(folder)), Figures.read(), peers=bool(int(peers)))
+    bench.suite = label(module)
+    importlib.import_module(module).tasks(bench, *where)
+    (Path(folder) / "counts.json").write_text(json.dumps(bench.counts), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,43 @@
+"""Which suites there are, what each is called in results, and how one is run.
+
+A suite is a module with `tasks(bench, *where)`, which compares; one that needs a broker has `suite(bench)` besides, which starts it, has
+the tasks counted there (`bench.count(address)`) and runs them.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from .harness import Bench
+
+SUITES = (
+    *("startup", "codec.records", "codec.formats", "wire", "engine", "memory"),
+    *("clients.zookeeper", "clients.kafka", "clients.pulsar", "clients.rocketmq", "spark"),
+)
+FULL_ONLY = frozenset(("startup", "memory", "spark"))  # what has no instructions to count
+
+
+def label(name: str) -> str:
+    """What rows of the suite, or of its module, are headed with."""
+    return name.removeprefix("benchmarks.").replace("clients.", "").replace("codec.", "codec ")
+
+
+def chosen(names: list[str], *, quick: bool) -> list[str]:
+    """Suites by name or by family; without a name all, or all that a quick run has. Raises SystemExit for a name that is none."""
+    for name in names:
+        if not any(suite == name or suite.startswith(f"{name}.") for suite in SUITES):
+            raise SystemExit(f"no suite {name!r}; there are {', '.join(SUITES)}")
+    if not names:
+        return [suite for suite in SUITES if not quick or suite not in FULL_ONLY]
+    return [suite for suite in SUITES if any(suite == name or suite.startswith(f"{name}.") for name in names)]
+
+
+def run(bench: Bench, name: str) -> None:
+    """One suite; its rows are added to the bench's."""
+    module = importlib.import_module(f"benchmarks.{name}")
+    bench.module, bench.suite, bench.counted = module.__name__, label(name), {}
+    if hasattr(module, "suite"):
+        module.suite(bench)
+    else:
+        bench.count()
+        module.tasks(bench)
