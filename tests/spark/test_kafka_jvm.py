@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from spark.peers import QUIET
 from spark.streams import JVM, WIRE, drain, frame, kept, make, offsets, put, stream
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from brokers import Kafka
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore"),  # pandas, py4j and PySpark deprecations are not ours to mend
+    QUIET,
     pytest.mark.broker("kafka-4.3.1"),
 ]
 
@@ -84,43 +85,48 @@ def test_ranges_are_cut_into_as_many_tasks(jvm: SparkSession, kafka: Kafka, topi
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "said", "theirs"),
     [
-        ({}, "subscribe"),
-        ({"subscribe": "same-rows", "subscribePattern": "same.*"}, "Only one"),
-        ({"subscribe": " , "}, "subscribe"),
-        ({"subscribePattern": " "}, "subscribePattern"),
-        ({"assign": "same-rows"}, "assign"),
-        ({"assign": "{1"}, '"topicA":\\[0,1\\]'),
-        ({"subscribe": "same-rows", "startingOffsets": "latest"}, "latest"),
-        ({"subscribe": "same-rows", "startingOffsets": '{"same-rows":{"0":0,"1":0,"2":-1}}'}, "latest"),
-        ({"subscribe": "same-rows", "endingOffsets": "earliest"}, "earliest"),
-        ({"subscribe": "same-rows", "endingOffsets": '{"same-rows":{"0":-2,"1":0,"2":-1}}'}, "earliest"),
-        ({"subscribe": "same-rows", "startingOffsets": "soon"}, "startingOffsets|Expected"),
-        ({"subscribe": "same-rows", "startingOffsets": '{"same-rows":{"0":0}}'}, "same-rows"),
-        ({"subscribe": "same-rows", "startingTimestamp": "noon"}, "noon"),
-        ({"subscribe": "same-rows", "startingTimestamp": str(WHEN + 10**9)}, "No offset matched"),
-        ({"subscribe": "same-rows", "startingOffsetsByTimestamp": "{}{"}, "123456789"),
-        ({"subscribe": "same-rows", "startingOffsetsByTimestampStrategy": "maybe", "startingTimestamp": "1"}, "(?i)maybe"),
-        ({"subscribe": "same-rows", "failOnDataLoss": "perhaps"}, "perhaps"),
-        ({"subscribe": "same-rows", "minPartitions": "0"}, "minPartitions"),
-        ({"subscribe": "same-rows", "maxRecordsPerPartition": "0"}, "(?i)maxRecordsPerPartition"),
-        ({"subscribe": "same-rows", "minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "3"}, "(?i)min"),
-        ({"subscribe": "same-rows", "kafka.auto.offset.reset": "none"}, "auto.offset.reset"),
-        ({"subscribe": "same-rows", "kafka.key.deserializer": "X"}, "key.deserializer"),
-        ({"subscribe": "same-rows", "kafka.value.deserializer": "X"}, "value.deserializer"),
-        ({"subscribe": "same-rows", "kafka.enable.auto.commit": "true"}, "enable.auto.commit"),
-        ({"subscribe": "same-rows", "kafka.interceptor.classes": "X"}, "interceptor.classes"),
-        ({"subscribe": "same-rows", "kafka.bootstrap.servers": ""}, "bootstrap"),
-        ({"subscribe": "same-rows", "kafka.sasl.mechanism": "NONE", "kafka.security.protocol": "SASL_PLAINTEXT"}, ""),
-        ({"subscribe": "same-rows", "kafka.fetch.min.bytes": "many"}, "fetch.min.bytes|many"),
-        ({"subscribe": "nowhere"}, "(?i)nowhere|UnknownTopic"),
+        ({}, "subscribe", "must be specified"),
+        ({"subscribe": "same-rows", "subscribePattern": "same.*"}, "Only one", "Only one"),
+        ({"subscribe": " , "}, "subscribe", "No topics to subscribe"),
+        ({"subscribePattern": " "}, "subscribePattern", "Pattern to subscribe is empty"),
+        ({"assign": "same-rows"}, "assign", "No topicpartitions to assign"),
+        ({"assign": "{1"}, '"topicA":\\[0,1\\]', "Expected e.g."),
+        ({"subscribe": "same-rows", "startingOffsets": "latest"}, "latest", "starting offset can't be latest"),
+        ({"subscribe": "same-rows", "startingOffsets": '{"same-rows":{"0":0,"1":0,"2":-1}}'}, "latest", "same-rows-2 can't be latest"),
+        ({"subscribe": "same-rows", "endingOffsets": "earliest"}, "earliest", "ending offset can't be earliest"),
+        ({"subscribe": "same-rows", "endingOffsets": '{"same-rows":{"0":-2,"1":0,"2":-1}}'}, "earliest", "same-rows-0 can't be earliest"),
+        ({"subscribe": "same-rows", "startingOffsets": "soon"}, "startingOffsets|Expected", "Expected e.g."),
+        ({"subscribe": "same-rows", "startingOffsets": '{"same-rows":{"0":0}}'}, "same-rows", "don't match what are assigned"),
+        ({"subscribe": "same-rows", "startingTimestamp": "noon"}, "noon", "Expected a single long value"),
+        ({"subscribe": "same-rows", "startingTimestamp": str(WHEN + 10**9)}, "No offset matched", "No offset matched"),
+        ({"subscribe": "same-rows", "startingOffsetsByTimestamp": "{}{"}, "123456789", "don't match what are assigned"),
+        ({"subscribe": "same-rows", "startingOffsetsByTimestampStrategy": "maybe", "startingTimestamp": "1"}, "(?i)maybe", "MAYBE"),
+        ({"subscribe": "same-rows", "failOnDataLoss": "perhaps"}, "perhaps", "perhaps"),
+        ({"subscribe": "same-rows", "minPartitions": "0"}, "minPartitions", "minPartitions must be positive"),
+        ({"subscribe": "same-rows", "maxRecordsPerPartition": "0"}, "(?i)maxRecordsPerPartition", "perpartition must be positive"),
+        ({"subscribe": "same-rows", "minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "3"}, "(?i)min", "is higher than"),
+        ({"subscribe": "same-rows", "kafka.auto.offset.reset": "none"}, "auto.offset.reset", "auto.offset.reset"),
+        ({"subscribe": "same-rows", "kafka.key.deserializer": "X"}, "key.deserializer", "key.deserializer"),
+        ({"subscribe": "same-rows", "kafka.value.deserializer": "X"}, "value.deserializer", "value.deserializer"),
+        ({"subscribe": "same-rows", "kafka.enable.auto.commit": "true"}, "enable.auto.commit", "enable.auto.commit"),
+        ({"subscribe": "same-rows", "kafka.interceptor.classes": "X"}, "interceptor.classes", "interceptor.classes"),
+        ({"subscribe": "same-rows", "kafka.bootstrap.servers": ""}, "bootstrap", "Failed to create new KafkaAdminClient"),
+        (
+            {"subscribe": "same-rows", "kafka.sasl.mechanism": "NONE", "kafka.security.protocol": "SASL_PLAINTEXT"},
+            "kafka.sasl.mechanism is 'NONE'",
+            "Failed to create new KafkaAdminClient",
+        ),
+        ({"subscribe": "same-rows", "kafka.fetch.min.bytes": "many"}, "fetch.min.bytes|many", "fetch.min.bytes"),
+        ({"subscribe": "nowhere"}, "(?i)nowhere|UnknownTopic", "UnknownTopicOrPartition"),
     ],
 )
-def test_a_mistake_is_refused_by_both(jvm: SparkSession, kafka: Kafka, topic: str, options: dict[str, str], said: str) -> None:
+def test_a_mistake_is_refused_by_both(jvm: SparkSession, kafka: Kafka, topic: str, options: dict[str, str], said: str, theirs: str) -> None:
     fast = {"fetchOffset.numRetries": "1", "kafka.default.api.timeout.ms": "5000", "kafka.request.timeout.ms": "4000"}
-    with pytest.raises(Exception):  # noqa: B017  (Java's exceptions of many classes)
+    with pytest.raises(Exception) as why:
         frame(jvm, kafka, JVM, **fast, **options).count()
+    print("JVMSAID", options, type(why.value).__name__, str(why.value)[:700].replace(chr(10), " | "))
     with pytest.raises(Exception, match=said):
         frame(jvm, kafka, WIRE, **options).count()
 
