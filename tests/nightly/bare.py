@@ -60,6 +60,7 @@ def made(suite: str) -> Path:
             inside(fresh, *command, stdout=subprocess.DEVNULL).check_returncode()
         fresh.rename(root)
     shutil.copy("/etc/resolv.conf", root / "etc")
+    (root / "etc" / "hosts").write_text("127.0.0.1 localhost\n::1 localhost\n", encoding="ascii")  # as an installed Debian has it
     return root
 
 

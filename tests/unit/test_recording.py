@@ -95,3 +95,21 @@ def test_wait_returns_when_the_last_one_comes_and_fails_by_name_when_none_does()
 def test_a_protocol_that_is_none_is_refused() -> None:
     with pytest.raises(UsageError, match="amqp"):
         Recording("amqp")
+
+
+@pytest.mark.parametrize("protocol", sorted(EXPECTED))
+def test_a_recording_that_begins_late_minds_no_connection_that_stood_before(broker: DevBroker, protocol: str) -> None:
+    with wireproto.connect(broker.url(protocol), timeout=10) as older:
+        look = older.tree().exists if protocol == "zookeeper" else lambda _: older.admin().list_topics()
+        look("/")
+        seen = broker.record(protocol)
+        look("/")
+        use(broker.url(protocol), protocol)
+        look("/")
+    assert {request.name for request in seen.requests()} >= EXPECTED[protocol]
+
+
+def test_a_reply_to_what_was_not_seen_is_unknown(broker: DevBroker) -> None:
+    seen = Recording("kafka")
+    seen.note(object(), False, bytes(8))
+    assert [(one.name, one.message) for one in seen.all()] == [("unknown", None)]

@@ -130,9 +130,14 @@ class DevBroker:
 
     def record(self, protocol: str) -> Recording:
         """Keep every frame of a protocol from now on; call it before the clients that it is about connect. Not with `tls`."""
-        recording = Recording(protocol)
-        self._side(protocol).recordings.append(recording)
-        return recording
+        side = self._side(protocol)
+
+        async def begin() -> Recording:
+            recording = Recording(protocol, side.connections)
+            side.recordings.append(recording)
+            return recording
+
+        return self._run(begin)
 
     def pause(self, protocol: str, *, abruptly: bool = True) -> None:
         """The broker goes away: its ports refuse connections, and those that are open are cut. Its data stays."""

@@ -17,14 +17,16 @@ ZooKeeper's operations ("createSession", "getData"); a reply has its request's n
     | rocketmq  | SendMessageRequest … or None    | None                              | RemotingCommand (code, ext, body)              |
     | zookeeper | CreateRequest …, MultiRequest   | CreateResponse … or None          | RequestHeader, ReplyHeader; None: createSession |
 
-May assume: it sees each connection from its first byte, and plain frames (no TLS). Must not: know a socket, or change what passes.
+Of a connection that stood before the recording began requests are kept, and replies to what it did not see are "unknown"; ZooKeeper's
+are left out, whose frames mean nothing without the first one.
+May assume: plain frames (no TLS). Must not: know a socket, or change what passes.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,12 +72,14 @@ class Recording:
 
     Args:
         protocol: whose frames they are.
+        older: connections that stand already.
     """
 
-    def __init__(self, protocol: str) -> None:
+    def __init__(self, protocol: str, older: Iterable[object] = ()) -> None:
         if protocol not in READERS:
             raise UsageError(f"no frames of {protocol!r} can be read")
         self.protocol = protocol
+        self._left_out = set(older) if protocol == "zookeeper" else set()
         self._raw: list[tuple[float, object, bool, bytes]] = []
         self._seen: list[Seen] = []
         self._numbers: dict[object, int] = {}
@@ -85,6 +89,8 @@ class Recording:
 
     def note(self, connection: object, up: bool, frame: bytes) -> None:
         """For a frame's carrier: keep one. `connection` is anything that is the same object for a connection's life."""
+        if connection in self._left_out:
+            return
         with self._changed:
             self._size += len(frame)
             if self._size <= LIMIT:
@@ -159,7 +165,9 @@ class _Kafka:
             header, start = m.RequestHeader.decode_from(frame, kind.header_version(version))
             self._asked[header.correlation_id] = (name, version)
             return name, version, header, kind.decode_from(frame, version, start=start)[0], b""
-        name, version = self._asked.pop(int.from_bytes(frame[:4], "big", signed=True))
+        name, version = self._asked.pop(int.from_bytes(frame[:4], "big", signed=True), ("unknown", 0))
+        if name == "unknown":
+            return name, version, None, None, frame
         kind = getattr(m, f"{name}Response")
         head, start = m.ResponseHeader.decode_from(frame, kind.header_version(version))
         if name == "ApiVersions" and int.from_bytes(frame[start : start + 2], "big", signed=True) == 35:
