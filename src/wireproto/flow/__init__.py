@@ -1,0 +1,4 @@
+"""What the four adapters share above the engine: sending, reading ahead, bounds of memory, what roles have in common.
+
+May assume: `net` and the engine below it. Must not: know a protocol, open a socket, read a clock (times are handed in), or start a thread.
+"""
