@@ -1,0 +1,196 @@
+"""The send budget: bytes that all producers of a client may hold until they are acknowledged.
+
+What it is: one `Budget` a client, and one `Account` a producer. Who finds no room stands in line, and is served in order of arrival: nobody
+What it is: one `Budget` a client, and one `Account` a producer. Who finds no room stands in line and is served in order of arrival: nobody
+
+    account.take ── room, nobody in line ──────────────────────────────────────▶ held ── give (acknowledged, expired, refused) ──▶ free
+                 └─ in line; the first one has every producer `relieve`: ──▶ held
+                    send what is open, take in answers that have come
+
+Rules: what an account has held is free exactly once. A producer that is closed, or collected unclosed, gives all back; a `give` that comes
+later counts nothing. While somebody is in line (`waiting`) no producer keeps a record back for others to join it.
+May assume: nothing is locked when `take` is called, for it waits, and calls `relieve` of all producers. `give` and `try_take` may be called
+under a producer's lock, also by a signal handler that came into them.
+Must not: know what the bytes are, or run anything of a producer's while it holds its own lock.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from copy import copy
+from typing import Protocol
+
+from wireproto._net import Event, Loop
+from wireproto.errors import BufferFull, Closed, TimedOut, WireprotoError
+
+
+class Holder(Protocol):
+    """A producer, as the budget sees it."""
+
+    @property
+    def topic(self) -> str: ...
+
+    def relieve(self) -> None:
+        """Somebody waits for room: send what is open, take in what was answered, and go on so while `Budget.waiting`. Must not wait."""
+        ...
+
+
+class _Claim:
+    """A place in line. taken: its bytes are counted for its account."""
+
+    __slots__ = ("account", "event", "size", "taken")
+
+    def __init__(self, account: Account, size: int, event: Event) -> None:
+        self.account = account
+        self.size = size
+        self.event = event
+        self.taken = False
+
+
+class Budget:
+    """`limit` bytes, shared first come, first served. Thread-safe.
+
+    Attributes:
+        used: bytes held by all accounts together.
+    """
+
+    def __init__(self, loop: Loop, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self._loop = loop
+        self._lock = threading.RLock()  # held for a few lines; a signal handler may send, too
+        self._line: deque[_Claim] = deque()
+        self._accounts: set[Account] = set()
+
+    def account(self, holder: Holder) -> Account:
+        """An account for a producer. It ends with `Account.close`, or with the producer itself."""
+        account = Account(self, holder)
+        with self._lock:
+            self._accounts.add(account)
+        return account
+
+    @property
+    def waiting(self) -> bool:
+        """Whether somebody is in line."""
+        return bool(self._line)
+
+    def _fits(self, size: int) -> bool:
+        return self.used == 0 or self.used + size <= self.limit
+
+    def _serve(self) -> None:
+        """Let in who is first in line, as long as there is room. Lock held. A signal handler may raise anywhere in here: what it leaves
+        undone, the next call does."""
+        line = self._line
+        while line and (line[0].taken or self._fits(line[0].size)):
+            claim = line[0]
+            if not claim.taken:
+                self.used += claim.size
+                claim.account.held += claim.size
+                claim.taken = True
+            claim.event.set()
+            line.popleft()
+
+    def _relieve(self) -> None:
+        with self._lock:
+            holders = [account.holder() for account in self._accounts]
+        for holder in holders:
+            if holder is not None:
+                holder.relieve()
+
+
+class Account:
+    """What one producer holds. Made by `Budget.account`.
+
+    Attributes:
+        held: bytes taken and not given back.
+    """
+
+    def __init__(self, budget: Budget, holder: Holder) -> None:
+        self.held = 0
+        self.holder = weakref.ref(holder)
+        self._budget = budget
+        self._topic = holder.topic
+        self._refused: WireprotoError | None = None
+        self._end = weakref.finalize(holder, self.close)
+        self._end.atexit = False
+
+    def try_take(self, size: int) -> bool:
+        """Take `size` bytes if there is room now and nobody is in line; False, too, when the account takes no more."""
+        budget = self._budget
+        with budget._lock:
+            if budget._line or self._refused is not None or not budget._fits(size):
+                return False
+            budget.used += size
+            self.held += size
+        return True
+
+    def take(self, size: int, deadline: float) -> None:
+        """Take `size` bytes, waiting for room until `deadline` (time.monotonic()); the thread reads the client's sockets meanwhile.
+
+        Raises:
+            BufferFull: no room in time; nothing was taken.
+            Closed: the producer takes no more, or the client is closed.
+        """
+        if self.try_take(size):
+            return
+        budget = self._budget
+        claim = _Claim(self, size, Event(budget._loop))
+        with budget._lock:
+            if self._refused is not None:
+                raise copy(self._refused)
+            first = not budget._line
+            budget._line.append(claim)
+            budget._serve()
+        try:
+            if first and not claim.taken:
+                budget._relieve()
+            claim.event.wait(deadline)
+        except TimedOut:
+            if not self._withdraw(claim, keep=True):
+                text = f"no room for {size} bytes: {budget.used} of {budget.limit} wait for the broker; the record was not taken"
+                raise BufferFull(text, topic=self._topic) from None
+        except BaseException:
+            self._withdraw(claim, keep=False)
+            raise
+
+    def _withdraw(self, claim: _Claim, *, keep: bool) -> bool:
+        """Leave the line; whether the bytes came at the last moment and are kept."""
+        budget = self._budget
+        with budget._lock:
+            if claim in budget._line:
+                budget._line.remove(claim)
+            if claim.taken and not keep:
+                self.give(claim.size)
+            budget._serve()
+            return claim.taken and keep
+
+    def give(self, size: int) -> None:
+        """Give bytes back; who is first in line gets them."""
+        budget = self._budget
+        with budget._lock:
+            size = min(size, self.held)  # nothing is held any more when the account is closed
+            budget.used -= size
+            self.held -= size
+            if budget._line:
+                budget._serve()
+
+    def refuse(self, why: WireprotoError) -> None:
+        """Take no more: who waits, and who comes later, gets `why`. What is held stays held."""
+        budget = self._budget
+        with budget._lock:
+            if self._refused is not None:
+                return
+            self._refused = why
+            for claim in [claim for claim in budget._line if claim.account is self and not claim.taken]:
+                budget._line.remove(claim)
+                claim.event.fail(copy(why))  # and leaves the line for good, which lets in who stood behind it
+
+    def close(self) -> None:
+        """The producer is gone: it takes no more, and all that it holds is free."""
+        self.refuse(Closed("the producer was closed", topic=self._topic))
+        with self._budget._lock:
+            self._budget._accounts.discard(self)
+            self.give(self.held)
+        self._end.detach()
