@@ -57,9 +57,9 @@ class Asker:
 
     def __init__(self, client: Any, topic: str) -> None:
         self.client = client
-        topic_id = base64.urlsafe_b64encode(client.cluster.topics[topic].id).decode().rstrip("=")
+        topic_id = base64.urlsafe_b64encode(client.cluster.metadata.topics[topic].id).decode().rstrip("=")
         self.questions = Questions(topic, topic_id, record)
-        self.offered = client.to_any(client.deadline()).context.versions.offered
+        self.offered = client.cluster.to_any(client.deadline()).context.versions.offered
         self.special = ZOOKEEPER if 4 in self.offered else KRAFT
         self.answered: dict[str, list[int]] = {}
         self.wrong: list[str] = []

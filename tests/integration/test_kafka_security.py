@@ -58,7 +58,7 @@ def test_user_and_password(broker: Kafka, mechanism: str, listener: str) -> None
     with wireproto.connect(broker.urls[listener], sasl=mechanism, user="admin", password="wrong-secret", **tls) as client:
         with pytest.raises(AuthError) as caught:
             client.admin().list_topics(timeout=10.0)
-        assert "wrong-secret" not in str(caught.value) + repr(caught.value) + repr(client.options)
+        assert "wrong-secret" not in str(caught.value) + repr(caught.value) + repr(client.cluster.options)
     with (
         wireproto.connect(broker.urls[listener], sasl=mechanism, user="admin", **tls) as client,
         pytest.raises(OptionError, match="password"),

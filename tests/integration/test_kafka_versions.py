@@ -36,7 +36,7 @@ def topic(client: Any) -> str:
 
 def offered(client: Any, request: Any) -> range:
     """Versions that both sides speak."""
-    conn = client.to_any(client.deadline())
+    conn = client.cluster.to_any(client.deadline())
     agreed: wire.Agreed = conn.context
     low, high = agreed.versions.offered.get(request.API_KEY, (0, -1))
     if request is m.ProduceRequest and low == 0 and not agreed.versions.has(m.LeaderAndIsrRequest) and high >= 13:
@@ -55,8 +55,8 @@ def records(magic: int) -> bytes:
 
 @pytest.mark.parametrize("broker", BROKERS, indirect=True)
 def test_produce_and_fetch_in_every_version(client: Any, topic: str) -> None:
-    client.topic_entry(topic, client.deadline())
-    topic_id = client.cluster.topics[topic].id
+    client.cluster.topic_entry(topic, client.deadline())
+    topic_id = client.cluster.metadata.topics[topic].id
     written = 0
     for version in offered(client, m.ProduceRequest):
         data = records(0 if version < 2 else 1 if version == 2 else 2)
@@ -99,9 +99,9 @@ def test_every_version_of_the_questions(client: Any, topic: str, broker: Broker)
     group = f"g-{topic}"
     with client.producer(topic) as producer:
         producer.send(b"v").position(10.0)
-    topic_id = client.cluster.topics[topic].id
+    topic_id = client.cluster.metadata.topics[topic].id
     deadline = client.deadline(60.0)
-    client.retried(lambda: client.coordinator(group, 0, deadline), deadline)  # the first asking makes the brokers' own topic
+    client.cluster.retried(lambda: client.cluster.coordinator(group, 0, deadline), deadline)  # makes the brokers' own topic
     asked = 0
 
     def every(request: Any, make: Any, first: int = 0) -> None:

@@ -17,9 +17,9 @@ from wireproto._codec import KafkaBatchBuilder
 from wireproto.errors import BrokerError, DataLoss, FrameTooLarge, Malformed, ProtocolError, UnsupportedVersion
 from wireproto.kafka import assignor, codes
 from wireproto.kafka import messages as m
-from wireproto.kafka.cluster import Cluster
 from wireproto.kafka.fetch import FetchPlan, FetchSettings, last_epoch
 from wireproto.kafka.group import STABLE, SYNCING, UNJOINED, GroupSettings, Membership
+from wireproto.kafka.metadata import Metadata
 from wireproto.kafka.partitioner import Sticky, partition_for_key
 from wireproto.kafka.versions import Versions, read_versions
 
@@ -133,20 +133,20 @@ def metadata(*leaders: tuple[int, int], topic_id: bytes = b"i" * 16, error: int 
 
 
 def test_an_older_epoch_never_overwrites_a_newer_one_of_the_same_topic() -> None:
-    cluster = Cluster()
-    cluster.apply(metadata((1, 5), (-1, 3)))
-    assert cluster.topics["t"].available == (0,)
-    assert cluster.leader("t", 1) is None
-    cluster.apply(metadata((2, 4), (2, 4)))
-    assert [cluster.leader("t", number).id for number in (0, 1)] == [1, 2]  # type: ignore[union-attr]
-    assert cluster.hint("t", 0, 2, 6)
-    assert not cluster.hint("t", 0, 1, 6), "no news"
-    assert not cluster.hint("t", 0, 77, 9), "an unknown node"
-    assert (cluster.leader("t", 0).id, cluster.epoch("t", 0)) == (2, 6)  # type: ignore[union-attr]
-    cluster.apply(metadata((1, 0), (1, 0), topic_id=b"j" * 16))
-    assert (cluster.epoch("t", 0), cluster.name(b"j" * 16), cluster.name(b"i" * 16)) == (0, "t", None), "made again: epochs begin anew"
-    cluster.apply(metadata(error=3))
-    problem = cluster.problem("t")
+    known = Metadata()
+    known.apply(metadata((1, 5), (-1, 3)))
+    assert known.topics["t"].available == (0,)
+    assert known.leader("t", 1) is None
+    known.apply(metadata((2, 4), (2, 4)))
+    assert [known.leader("t", number).id for number in (0, 1)] == [1, 2]  # type: ignore[union-attr]
+    assert known.hint("t", 0, 2, 6)
+    assert not known.hint("t", 0, 1, 6), "no news"
+    assert not known.hint("t", 0, 77, 9), "an unknown node"
+    assert (known.leader("t", 0).id, known.epoch("t", 0)) == (2, 6)  # type: ignore[union-attr]
+    known.apply(metadata((1, 0), (1, 0), topic_id=b"j" * 16))
+    assert (known.epoch("t", 0), known.name(b"j" * 16), known.name(b"i" * 16)) == (0, "t", None), "made again: epochs begin anew"
+    known.apply(metadata(error=3))
+    problem = known.problem("t")
     assert isinstance(problem, codes.UnknownTopicOrPartition)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from wireproto.kafka import messages as m
-from wireproto.kafka.cluster import Cluster
+from wireproto.kafka.metadata import Metadata
 from wireproto.kafka.routing import ANY, GROUP, SHARE, TRANSACTION, Destination, destination
 
 TOPIC_ID = bytes(range(16))
@@ -57,4 +57,4 @@ TOPIC_ID = bytes(range(16))
     ids=lambda value: getattr(value, "NAME", None) or getattr(value, "kind", None),
 )
 def test_a_request_goes_where_it_belongs(message: Any, to: Destination) -> None:
-    assert destination(message, Cluster()) == to
+    assert destination(message, Metadata()) == to

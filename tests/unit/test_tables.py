@@ -8,7 +8,7 @@ import pytest
 
 from wireproto.kafka import messages as k
 from wireproto.kafka import routing
-from wireproto.kafka.cluster import Cluster
+from wireproto.kafka.metadata import Metadata
 from wireproto.net import debug
 from wireproto.rocketmq import admin, remoting, requests
 from wireproto.rocketmq import messages as r
@@ -42,7 +42,7 @@ def kafka_requests() -> list[str]:
 
 
 def test_changes_of_a_kafka_cluster_go_to_its_controller() -> None:
-    found = {name for name in kafka_requests() if routing.destination(made(name, {}), Cluster()).kind == "controller"}
+    found = {name for name in kafka_requests() if routing.destination(made(name, {}), Metadata()).kind == "controller"}
     assert found == set(CONTROLLER.split())
 
 
@@ -52,7 +52,7 @@ def test_what_names_a_kafka_group_or_transaction_goes_to_its_coordinator() -> No
             message = made(one, values | ({"groups": (k.OffsetFetchRequestGroup(group_id="g"),)} if one == "OffsetFetch" else {}))
             if one in ("DescribeShareGroupOffsets",):
                 message = k.DescribeShareGroupOffsetsRequest(groups=(k.DescribeShareGroupOffsetsRequestGroup(group_id="g"),))
-            assert routing.destination(message, Cluster()) == ("coordinator", name, kind), one
+            assert routing.destination(message, Metadata()) == ("coordinator", name, kind), one
 
 
 def test_a_share_groups_state_goes_to_the_coordinator_of_its_partition() -> None:
@@ -67,8 +67,8 @@ def test_a_share_groups_state_goes_to_the_coordinator_of_its_partition() -> None
     assert set(kinds) == set(SHARE.split())
     for name, (topic, part) in kinds.items():
         message = getattr(k, f"{name}Request")(group_id="g", topics=(topic(topic_id=topic_id, partitions=(part(partition=3),)),))
-        assert routing.destination(message, Cluster()) == ("coordinator", "g:AAAAAAAAAAAAAAAAAAAAAA:3", 2), name
-        assert routing.destination(getattr(k, f"{name}Request")(group_id="g", topics=()), Cluster()).kind == "any"
+        assert routing.destination(message, Metadata()) == ("coordinator", "g:AAAAAAAAAAAAAAAAAAAAAA:3", 2), name
+        assert routing.destination(getattr(k, f"{name}Request")(group_id="g", topics=()), Metadata()).kind == "any"
 
 
 LEADERS = [
@@ -91,14 +91,14 @@ LEADERS = [
 
 @pytest.mark.parametrize("message", LEADERS, ids=lambda message: message.NAME)
 def test_what_is_asked_of_a_log_goes_to_its_leader(message: Any) -> None:
-    assert routing.destination(message, Cluster()) == ("leader", "t", 4)
+    assert routing.destination(message, Metadata()) == ("leader", "t", 4)
 
 
 def test_every_kafka_request_has_been_thought_of() -> None:
     known = set(" ".join((CONTROLLER, GROUP, TRANSACTION, SHARE, LEADER)).split())
     known |= {"DescribeConfigs", "AlterConfigs", "IncrementalAlterConfigs"}
     for name in set(kafka_requests()) - known:
-        assert routing.destination(made(name, NAMED | TRANSACTIONS), Cluster()) == routing.ANY, name
+        assert routing.destination(made(name, NAMED | TRANSACTIONS), Metadata()) == routing.ANY, name
 
 
 @pytest.mark.parametrize("kind", ["DescribeConfigs", "AlterConfigs", "IncrementalAlterConfigs"])
@@ -106,10 +106,10 @@ def test_a_brokers_own_settings_are_its_own_affair(kind: str) -> None:
     cls = getattr(k, f"{kind}Request")
     resource = getattr(k, {"IncrementalAlterConfigs": "AlterConfigsResource"}.get(kind, f"{kind}Resource"))
     for number, to in ((4, ("node", "", 7)), (8, ("node", "", 7)), (2, routing.ANY)):
-        assert routing.destination(cls(resources=(resource(resource_type=number, resource_name="7"),)), Cluster()) == to
-    assert routing.destination(cls(resources=(resource(resource_type=4, resource_name=""),)), Cluster()) == routing.ANY
+        assert routing.destination(cls(resources=(resource(resource_type=number, resource_name="7"),)), Metadata()) == to
+    assert routing.destination(cls(resources=(resource(resource_type=4, resource_name=""),)), Metadata()) == routing.ANY
     two = (resource(resource_type=2, resource_name="t"), resource(resource_type=4, resource_name="5"))
-    assert routing.destination(cls(resources=two), Cluster()) == ("node", "", 5)
+    assert routing.destination(cls(resources=two), Metadata()) == ("node", "", 5)
 
 
 NAME_SERVER = """PutKvConfig GetKvConfig DeleteKvConfig RegisterBroker UnregisterBroker GetRouteInfoByTopic GetBrokerClusterInfo

@@ -164,7 +164,7 @@ def test_a_kafka_topic_is_described_with_its_leaders(kafka: Scene) -> None:
 
     kafka.answered(3, changed)
     found = kafka.admin.describe_topic("t")
-    [node] = kafka.client.cluster.nodes.values()
+    [node] = kafka.client.cluster.metadata.nodes.values()
     assert found.name == "t"
     assert [one.partition for one in found.partitions] == [0, 1]
     assert found.partitions[0].leader == f"{node.host}:{node.port}"
@@ -193,7 +193,7 @@ def test_a_kafka_topic_is_gone_when_brokers_do_not_list_it(kafka: Scene) -> None
     kafka.admin.delete_topic("t", timeout=5.0)
     assert left == [0]
     assert 4000 < kafka.seen.requests("DeleteTopics")[0].message.timeout_ms <= 5000
-    assert kafka.client.cluster.topics.get("t") is None, "nothing goes on by what was known of it"
+    assert kafka.client.cluster.metadata.topics.get("t") is None, "nothing goes on by what was known of it"
     with pytest.raises(UnknownTopicOrPartition):
         kafka.admin.delete_topic("t")
     assert len(kafka.seen.requests("DeleteTopics")) == 2, "a topic that nobody knows is not asked for again"

@@ -18,7 +18,7 @@ from wireproto._net import Mailbox
 from wireproto.devbroker import DevBroker
 from wireproto.errors import TimedOut
 from wireproto.net.options import CommonOptions
-from wireproto.net.runtime import ClientBase
+from wireproto.net.runtime import Runtime
 
 PROTOCOLS = ("kafka", "pulsar", "rocketmq", "zookeeper")
 
@@ -103,7 +103,7 @@ def test_the_clients_name_is_told_to_brokers(broker: DevBroker) -> None:
         assert b'"clientID":"ann"' in bytes(beat.header.body)  # of the client itself; its members add what makes them differ
 
 
-class Client(ClientBase[CommonOptions]):
+class Client(Runtime[CommonOptions]):
     protocol = "kafka"
     framing = "pulsar"
 

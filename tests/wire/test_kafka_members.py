@@ -102,8 +102,8 @@ def test_a_node_that_goes_from_the_metadata_while_it_is_asked_is_looked_up_again
         def and_lose(*arguments: Any) -> Any:
             found = due(*arguments)
             if found and not gone:
-                gone.append(dict(client.cluster.nodes))
-                client.cluster.nodes = {}
+                gone.append(dict(client.cluster.metadata.nodes))
+                client.cluster.metadata.nodes = {}
             return found
 
         plan.due = and_lose

@@ -92,7 +92,7 @@ def test_threads_send_at_once_and_each_receipt_names_its_own_record(client: Any,
                 assert place.partition == kafka_partition(name, 4)
                 kept.append(place.offset)
         assert kept == sorted(kept), "a thread's records of one key keep their order"
-    assert client.send_buffer.held == 0
+    assert client.cluster.send_buffer.held == 0
 
 
 def test_single_records_and_columns_share_a_batch_from_two_threads(client: Any, topic: str) -> None:
@@ -184,7 +184,7 @@ def test_receipts_of_a_failed_batch_raise_each_a_fresh_error(client: Any, topic:
         with pytest.raises(InvalidRecord):
             producer.flush(10.0)
         producer.flush(10.0)
-    assert client.send_buffer.held == 0
+    assert client.cluster.send_buffer.held == 0
 
 
 def test_a_lost_reply_is_asked_for_again_and_nothing_is_there_twice(client: Any, topic: str, faults: Faults) -> None:
@@ -213,19 +213,19 @@ def test_a_full_buffer_refuses_in_time_and_is_free_afterwards(broker: DevBroker,
             fill()
         assert 0.3 <= time.monotonic() - began < LATE
         assert 60 <= taken <= 70
-        assert client.send_buffer.held <= 70_000
+        assert client.cluster.send_buffer.held <= 70_000
         with pytest.raises(BufferFull):
             producer.send_batch(Columns.from_rows([b"z" * 1000] * 90), timeout=0.2)
         assert stalled is not None
         with pytest.raises(TimedOut):
             producer.close(0.2)
-        assert client.send_buffer.held == 0, "what was given up takes no room"
+        assert client.cluster.send_buffer.held == 0, "what was given up takes no room"
 
 
 def test_what_cannot_be_sent_is_refused_and_takes_no_room(client: Any, topic: str) -> None:
     with client.producer(topic, max_request_size=5000, linger=0.01) as producer:
         producer.send(b"opens the batch", partition=0)
-        held = client.send_buffer.held
+        held = client.cluster.send_buffer.held
         for wrong in ("text", 5, [b"list"]):
             with pytest.raises(TypeError):
                 producer.send(wrong, partition=0)
@@ -241,7 +241,7 @@ def test_what_cannot_be_sent_is_refused_and_takes_no_room(client: Any, topic: st
             producer.send(b"v", timestamp=-1, partition=0)
         with pytest.raises(ValueUnsupported, match="larger"):
             producer.send_batch(Columns.from_rows([b"x" * 6000]), partition=1)
-        assert client.send_buffer.held == held
+        assert client.cluster.send_buffer.held == held
         view = bytearray(b"any buffer")
         producer.send(memoryview(view), key=view, partition=0)
         view.append(1)  # would raise if the buffer were still lent

@@ -121,7 +121,7 @@ def test_partitions_that_are_added_come_to_a_member(client: Any, topic: str, bro
         consumer.commit()
         broker.call("kafka", "grow", topic, 3)
         with client.producer(topic, metadata_max_age=0.1) as producer:
-            client.refresh((topic,), client.deadline())
+            client.cluster.refresh((topic,), client.deadline())
             producer.send(b"in the new one", partition=2).position(SOON)
         assert take(consumer, 1) == [b"in the new one"]
         assert len(consumer.assignment) == 3
@@ -225,7 +225,7 @@ def test_what_was_held_up_on_the_way_does_not_land_again_when_it_comes_late(
         deadline = time.monotonic() + SOON
         while len(seen.replies("Produce")) < len(seen.requests("Produce")):
             assert time.monotonic() < deadline, "the path does not deliver"
-            client.pause(0.05)
+            client.cluster.pause(0.05)
         with pytest.raises(InvalidRecord):
             producer.flush(SOON)
     with client.reader(topic, stop=LATEST, partitions=[0]) as reader:

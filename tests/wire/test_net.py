@@ -23,7 +23,7 @@ from wireproto.net.errand import Errand
 from wireproto.net.options import CommonOptions
 from wireproto.net.pool import Pool
 from wireproto.net.retry import Policy
-from wireproto.net.runtime import ClientBase
+from wireproto.net.runtime import Runtime
 from wireproto.url import Address
 
 
@@ -315,7 +315,7 @@ def _refuse() -> int:
     raise AuthError("no", code=58, name="SASL_AUTHENTICATION_FAILED")
 
 
-class Client(ClientBase[CommonOptions]):
+class Client(Runtime[CommonOptions]):
     protocol = "kafka"
     framing = "kafka"
 

@@ -15,7 +15,7 @@ from wireproto._codec import Columns
 from wireproto.devbroker import DevBroker
 from wireproto.devbroker.recording import Recording, Seen
 from wireproto.errors import ChecksumMismatch, DecompressionError, FrameTooLarge, Revoked, WireprotoError
-from wireproto.net.runtime import ClientBase
+from wireproto.net.runtime import Runtime
 from wireproto.position import LATEST, LogOffset
 from wireproto.rocketmq import fastjson
 from wireproto.rocketmq.client import RocketClient
@@ -96,7 +96,7 @@ def drained(consumer: Any, count: int) -> list[bytes]:
 
 def vanish(client: RocketClient) -> None:
     """As a process that is killed: its connections end, nobody says good-bye."""
-    ClientBase.close(client)
+    Runtime.close(client)
 
 
 def of_group(group: str) -> Callable[[Seen], bool]:

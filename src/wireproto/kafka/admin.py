@@ -14,7 +14,6 @@ from ..errors import BrokerError, WireprotoError
 from ..position import LATEST, Position, TopicPartition, Where
 from ..records import GroupInfo, GroupMember, PartitionInfo, TopicInfo
 from . import assignor, offsets, positions
-from .cluster import NO_ID
 from .codes import error
 from .messages import (
     CreatableTopic,
@@ -28,9 +27,10 @@ from .messages import (
     DescribeGroupsResponse,
     ListGroupsRequest,
 )
+from .metadata import NO_ID
 
 if TYPE_CHECKING:
-    from .client import KafkaClient
+    from .cluster import KafkaCluster
 
 _DEFAULT_FACTOR = 4
 _TOPIC_STATES = 6
@@ -41,22 +41,22 @@ _NO_GROUP = 69
 class KafkaAdmin:
     """See `wireproto.roles.Admin`. May be shared by threads."""
 
-    def __init__(self, client: KafkaClient) -> None:
-        self._client = client
+    def __init__(self, cluster: KafkaCluster) -> None:
+        self._cluster = cluster
 
     def list_topics(self, *, timeout: float = 30.0) -> list[str]:
         """Names of all topics, without the brokers' own ones, sorted."""
         deadline = time.monotonic() + timeout
-        self._client.retried(lambda: self._client.refresh(None, deadline), deadline)
-        return sorted(name for name, topic in self._client.cluster.topics.items() if not topic.internal and not topic.error)
+        self._cluster.retried(lambda: self._cluster.refresh(None, deadline), deadline)
+        return sorted(name for name, topic in self._cluster.metadata.topics.items() if not topic.internal and not topic.error)
 
     def describe_topic(self, topic: str, *, timeout: float = 30.0) -> TopicInfo:
         """Partitions with leader, replicas, in-sync and offline ones; details: topic id as hex, whether internal."""
-        client = self._client
-        entry = client.topic_entry(topic, time.monotonic() + timeout)
+        cluster = self._cluster
+        entry = cluster.topic_entry(topic, time.monotonic() + timeout)
         partitions = []
         for number, leader in entry.partitions.items():
-            node = client.cluster.nodes.get(leader.node)
+            node = cluster.metadata.nodes.get(leader.node)
             details = {
                 "leader": leader.node,
                 "leader_epoch": leader.epoch,
@@ -96,24 +96,24 @@ class KafkaAdmin:
         def check(reply: CreateTopicsResponse) -> BrokerError | None:
             return _first_error(reply.topics, topic)
 
-        self._client.ask(make, deadline, self._client.to_controller, kind=CreateTopicsRequest, check=check)
-        self._client.retried(lambda: self._usable(topic, partitions, deadline), deadline)
+        self._cluster.ask(make, deadline, self._cluster.to_controller, kind=CreateTopicsRequest, check=check)
+        self._cluster.retried(lambda: self._usable(topic, partitions, deadline), deadline)
         # A broker tells that it leads a little before it does: it publishes the metadata first, then opens the logs.
         made = [(topic, number) for number in range(partitions)]
-        positions.list_offsets(self._client, made, positions.LATEST_TIME, deadline, committed=False)
+        positions.list_offsets(self._cluster, made, positions.LATEST_TIME, deadline, committed=False)
 
     def _usable(self, topic: str, partitions: int, deadline: float) -> None:
         """Whether every node that we know tells the new topic with all its leaders; raises a retriable error until then."""
-        client = self._client
-        client.refresh((topic,), deadline)
-        entry = client.cluster.topics.get(topic)
+        cluster = self._cluster
+        cluster.refresh((topic,), deadline)
+        entry = cluster.metadata.topics.get(topic)
         if entry is None or entry.error or len(entry.available) < partitions:
             raise error(entry.error if entry is not None and entry.error else 5, "the new topic is not ready yet", topic=topic)
 
     def delete_topic(self, topic: str, *, timeout: float = 30.0) -> None:
         """Delete it and wait until the brokers do not list it any more. Raises UnknownTopicOrPartition when there is none."""
         deadline = time.monotonic() + timeout
-        client = self._client
+        cluster = self._cluster
 
         def make(version: int) -> DeleteTopicsRequest:
             timeout_ms = max(1, int((deadline - time.monotonic()) * 1000))
@@ -127,38 +127,38 @@ class KafkaAdmin:
                 problem.retriable = False
             return problem
 
-        client.ask(make, deadline, client.to_controller, kind=DeleteTopicsRequest, check=check)
+        cluster.ask(make, deadline, cluster.to_controller, kind=DeleteTopicsRequest, check=check)
 
         def gone() -> None:
-            client.refresh((topic,), deadline)
-            entry = client.cluster.topics.get(topic)
+            cluster.refresh((topic,), deadline)
+            entry = cluster.metadata.topics.get(topic)
             if entry is not None and not entry.error:
                 raise error(5, "the topic is still being deleted", topic=topic)
-            client.cluster.forget(topic)
+            cluster.metadata.forget(topic)
 
-        client.retried(gone, deadline)
+        cluster.retried(gone, deadline)
 
     def positions(self, topic: str, at: Where = LATEST, *, timeout: float = 30.0) -> dict[TopicPartition, Position]:
         """Where EARLIEST, LATEST (the high watermark) or AtTime lie now in each partition."""
         deadline = time.monotonic() + timeout
         given = positions.named(at)
-        keys = list(given) if given is not None else [(topic, number) for number in self._client.topic_entry(topic, deadline).partitions]
-        return positions.log_positions(positions.find(self._client, keys, at, deadline, committed=False))
+        keys = list(given) if given is not None else [(topic, number) for number in self._cluster.topic_entry(topic, deadline).partitions]
+        return positions.log_positions(positions.find(self._cluster, keys, at, deadline, committed=False))
 
     def list_groups(self, *, timeout: float = 30.0) -> list[str]:
         """Names of all groups, of every kind, sorted: every node is asked for those it coordinates."""
-        client, deadline = self._client, time.monotonic() + timeout
-        client.retried(lambda: client.refresh((), deadline), deadline)
+        cluster, deadline = self._cluster, time.monotonic() + timeout
+        cluster.retried(lambda: cluster.refresh((), deadline), deadline)
         names: set[str] = set()
-        for node in list(client.cluster.nodes):
-            reply = client.ask(ListGroupsRequest(), deadline, client.to_node(node), check=_code)
+        for node in list(cluster.metadata.nodes):
+            reply = cluster.ask(ListGroupsRequest(), deadline, cluster.to_node(node), check=_code)
             names.update(group.group_id for group in reply.groups)
         return sorted(names)
 
     def describe_group(self, group: str, *, timeout: float = 30.0) -> GroupInfo:
         """State and members of a classic group with what each holds. Raises GroupIdNotFound for a group that nobody knows, also where the
         broker (before DescribeGroups v6) calls it ``Dead``."""
-        client, deadline = self._client, time.monotonic() + timeout
+        cluster, deadline = self._cluster, time.monotonic() + timeout
 
         def check(reply: DescribeGroupsResponse) -> BrokerError | None:
             found = reply.groups[0]
@@ -166,7 +166,8 @@ class KafkaAdmin:
             return error(code, found.error_message or f"group {group!r}") if code else None
 
         request = DescribeGroupsRequest(groups=(group,))
-        reply = client.ask(request, deadline, client.to_coordinator(group), check=check, refresh=lambda why: client.lost_coordinator(group))
+        to = cluster.to_coordinator(group)
+        reply = cluster.ask(request, deadline, to, check=check, refresh=lambda why: cluster.lost_coordinator(group))
         found = reply.groups[0]
         members = []
         for member in found.members:
@@ -180,9 +181,9 @@ class KafkaAdmin:
 
     def group_positions(self, group: str, topic: str, *, timeout: float = 30.0) -> dict[TopicPartition, Position]:
         """Where the group resumes in the topic's partitions; partitions without a commit are left out."""
-        client, deadline = self._client, time.monotonic() + timeout
-        keys = [(topic, number) for number in client.topic_entry(topic, deadline).partitions]
-        return positions.log_positions(offsets.fetch(client, group, keys, deadline, to=client.to_coordinator(group)))
+        cluster, deadline = self._cluster, time.monotonic() + timeout
+        keys = [(topic, number) for number in cluster.topic_entry(topic, deadline).partitions]
+        return positions.log_positions(offsets.fetch(cluster, group, keys, deadline, to=cluster.to_coordinator(group)))
 
     def close(self, timeout: float = 30.0) -> None:
         """Nothing is held open."""

@@ -1,50 +1,21 @@
-"""A program's connection to one Kafka cluster.
+"""A program's connection to one Kafka cluster: makes the roles, and closes them.
 
-What it is: nodes found and kept, requests sent to the node they belong to, and the roles made here. Roles ask the client for a connection
-(`node_connection`), for leaders (`cluster`, `refresh`), or have it do a whole request with retries (`ask`).
-May assume: the engine's pool and retry policy. Must not: know what a role does, or keep records.
-
-    route         node
-    any           one that is connected, else bootstrap addresses and known nodes in random order
-    controller    Metadata's controller; in KRaft clusters any broker, which passes it on
-    leader        of a topic's partition
-    coordinator   FindCoordinator's answer for a group or transaction, kept until it refuses
+May assume: `cluster` for all that roles share. Must not: do a role's work, or talk to a node by itself.
 """
 
 from __future__ import annotations
 
-import random
-import threading
 import time
-import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from .._codec import KafkaRoom
-from ..errors import (
-    AuthError,
-    BrokerError,
-    ConnectError,
-    Disconnected,
-    OptionError,
-    RoleUnsupported,
-    TimedOut,
-    TransportError,
-    WireprotoError,
-)
+from ..errors import RoleUnsupported
 from ..net.runtime import ClientBase
 from ..position import EARLIEST, Where
-from . import wire
-from .buffer import SendBuffer
-from .cluster import Cluster, Node, Topic
-from .codes import error
-from .handshake import handshake
-from .messages import FindCoordinatorRequest, FindCoordinatorResponse, MetadataRequest, MetadataRequestTopic
+from .cluster import KafkaCluster
 from .options import KafkaOptions
-from .routing import GROUP, TRANSACTION, destination
 
 if TYPE_CHECKING:
-    from .._net import Connection
     from ..roles import Tree
     from ..url import Address
     from .admin import KafkaAdmin
@@ -52,93 +23,39 @@ if TYPE_CHECKING:
     from .producer import KafkaProducer
     from .reader import KafkaReader
 
-T = TypeVar("T")
-Role = TypeVar("Role")
 
-_UNKNOWN_TOPIC = 3
-_ANY, _CONTROLLER = "any", "controller"
-_REFRESH_TIME = 5.0
-
-Route = Callable[[float], "Connection"]
-
-
-class KafkaClient(ClientBase[KafkaOptions]):
-    """What `wireproto.connect("kafka://…")` returns.
-
-    Attributes:
-        options: as given. cluster: what is known of nodes, topics and leaders.
-    """
+class KafkaClient(ClientBase[KafkaCluster]):
+    """What `wireproto.connect("kafka://…")` returns."""
 
     protocol = "kafka"
-    framing = "kafka"
 
     def __init__(self, options: KafkaOptions, addresses: Sequence[Address]) -> None:
-        super().__init__(options)
-        self.addresses = tuple(addresses)
-        self.cluster = Cluster()
-        self._lock = threading.Lock()
-        self._known = False
-        self.send_buffer = SendBuffer(self.loop, options.buffer_memory)
-        self.fetch_room = KafkaRoom()
-        self.fetch_room.bound(options.fetch_memory)
-        self._coordinators: dict[tuple[int, str], int] = {}
-        self._roles: weakref.WeakSet[Any] = weakref.WeakSet()
-
-    def handshake(self, conn: Connection, deadline: float) -> None:
-        """Agree on versions and authenticate.
-
-        A broker that hangs up in the middle of that is a matter of credentials only until they have worked once.
-        """
-        try:
-            handshake(conn, deadline, self.options)
-        except Disconnected as why:
-            if self._known or not conn.frames_read or self.options.mechanism is None:
-                raise
-            raise AuthError(why.text, peer=why.peer) from why
-        self._known = True
-
-    def close(self, timeout: float = 30.0) -> None:
-        """Close the roles, which flush and leave their groups, then all connections."""
-        deadline = time.monotonic() + timeout
-        problem: Exception | None = None
-        for role in list(self._roles):
-            try:
-                role.close(max(0.0, deadline - time.monotonic()))
-            except WireprotoError as why:
-                problem = problem or why
-        super().close()
-        if problem is not None:
-            raise problem
-
-    # --- roles ---
+        super().__init__(KafkaCluster(options, addresses))
+        self._options = options
 
     def producer(self, topic: str, **options: Any) -> KafkaProducer:
         """A producer for one topic; `options` as in KafkaOptions (acks, linger, batch_size, compression, partitioner …)."""
         from .producer import KafkaProducer
 
-        return self._keep(KafkaProducer(self, topic, self.options.replace(**options)))
+        return self.keep(KafkaProducer(self.cluster, topic, self._options.replace(**options)))
 
     def reader(self, topic: str, *, start: Where = EARLIEST, stop: Where | None = None, **options: Any) -> KafkaReader:
         """A reader without a group. A Position or mapping as `start` or `stop` restricts it to the partitions named."""
         from .reader import KafkaReader
 
-        return self._keep(KafkaReader(self, topic, start, stop, self.options.replace(**options)))
+        return self.keep(KafkaReader(self.cluster, topic, start, stop, self._options.replace(**options)))
 
     def consumer(self, topics: str | Sequence[str], group: str, *, start: Where = EARLIEST, **options: Any) -> KafkaConsumer:
         """A member of a classic group; offers the assignors range and roundrobin."""
         from .consumer import KafkaConsumer
 
         names = (topics,) if isinstance(topics, str) else tuple(topics)
-        return self._keep(KafkaConsumer(self, names, group, start, self.options.replace(**options)))
-
-    def _keep(self, role: Role) -> Role:
-        self._roles.add(role)
-        return role
+        return self.keep(KafkaConsumer(self.cluster, names, group, start, self._options.replace(**options)))
 
     def admin(self) -> KafkaAdmin:
         from .admin import KafkaAdmin
 
-        return KafkaAdmin(self)
+        return KafkaAdmin(self.cluster)
 
     def queue(self, topic: str, group: str, **options: Any) -> Any:
         raise RoleUnsupported("Kafka's queues (share groups) come in a later version; use a Consumer", nearest="consumer")
@@ -157,216 +74,4 @@ class KafkaClient(ClientBase[KafkaOptions]):
                 transaction, the leader of the first partition that it names, the controller, or any node. A coordinator is looked up
                 anew, since a reply's own error codes are not read here.
         """
-        deadline = time.monotonic() + timeout
-        to = self._route(message, route)
-        conn = self.retried(lambda: to(deadline), deadline)
-        return wire.exchange(conn, message, deadline, version=version)
-
-    def _route(self, message: Any, route: Mapping[str, Any]) -> Route:
-        if len(route) > 1 or not set(route) <= {"node", "controller", "leader", "group", "transaction", "any"}:
-            raise OptionError(f"a route is one of node, controller, leader, group, transaction, any; not {', '.join(route) or 'nothing'}")
-        for kind, value in route.items():
-            if kind == "node":
-                return self.to_node(int(value))
-            if kind == "leader":
-                return self.to_leader(*value)
-            if kind in ("group", "transaction"):
-                return self.to_coordinator(value, GROUP if kind == "group" else TRANSACTION)
-            return self.to_controller if kind == "controller" else self.to_any
-        to = destination(message, self.cluster)
-        if to.kind == "coordinator":
-            self.lost_coordinator(to.name, to.number)
-            return self.to_coordinator(to.name, to.number)
-        if to.kind == "leader":
-            return self.to_leader(to.name, to.number)
-        if to.kind == "node":
-            return self.to_node(to.number)
-        return self.to_controller if to.kind == "controller" else self.to_any
-
-    # --- nodes ---
-
-    def to_any(self, deadline: float) -> Connection:
-        """A connection to any node: an open one if there is any; raises the last failure when none can be reached."""
-        known = {node.address for node in self.cluster.nodes.values()}
-        every = [*known, *(address for address in self.addresses if address not in known)]
-        for address in every:
-            conn = self.pool.peek(address)
-            if conn is not None:
-                return conn
-        random.shuffle(every)
-        problem: WireprotoError | None = None
-        for left, address in enumerate(every):
-            share = (deadline - time.monotonic()) / (len(every) - left)
-            try:
-                return self.pool.get(address, "main", time.monotonic() + max(share, 0.0))
-            except TransportError as why:
-                problem = why
-        raise problem if problem is not None else ConnectError("no address to connect to")
-
-    def to_node(self, node: int, purpose: str = "main") -> Route:
-        return lambda deadline: self.node_connection(node, purpose, deadline)
-
-    def to_controller(self, deadline: float) -> Connection:
-        if self.cluster.controller not in self.cluster.nodes:
-            self.refresh((), deadline)
-        if self.cluster.controller not in self.cluster.nodes:
-            return self.to_any(deadline)
-        return self.node_connection(self.cluster.controller, "main", deadline)
-
-    def to_leader(self, topic: str, partition: int, purpose: str = "main") -> Route:
-        def connect(deadline: float) -> Connection:
-            if self.cluster.leader(topic, partition) is None:
-                self.topic_entry(topic, deadline)
-            node = self.cluster.leader(topic, partition)
-            if node is None:
-                entry = self.cluster.topics.get(topic)
-                code = 5 if entry is not None and partition in entry.partitions else _UNKNOWN_TOPIC
-                raise error(code, topic=topic, partition=partition)
-            return self.node_connection(node.id, purpose, deadline)
-
-        return connect
-
-    def to_coordinator(self, name: str, kind: int = GROUP, purpose: str = "main", patience: float = 0.0) -> Route:
-        return lambda deadline: self.node_connection(self.coordinator(name, kind, deadline), purpose, deadline, patience)
-
-    def node_connection(self, node: int, purpose: str, deadline: float, patience: float = 0.0) -> Connection:
-        """The connection to a node for a purpose (`Pool.get`); looks its address up first when it is not known."""
-        known = self.cluster.nodes.get(node)
-        if known is None:
-            self.refresh((), deadline)
-            known = self.cluster.nodes.get(node)
-        if known is None:
-            raise Disconnected(f"node {node} is not in the cluster now")
-        return self.pool.get(known.address, purpose, deadline, patience=patience)
-
-    def coordinator(self, name: str, kind: int, deadline: float) -> int:
-        """Number of the node that coordinates a group or transaction."""
-        node = self._coordinators.get((kind, name))
-        if node is not None and node in self.cluster.nodes:
-            return node
-        conn = self.to_any(deadline)
-        version = wire.version_for(conn, FindCoordinatorRequest)
-        if version >= 4:
-            request = FindCoordinatorRequest(key_type=kind, coordinator_keys=(name,))
-        else:
-            request = FindCoordinatorRequest(key_type=kind, key=name)
-        reply: FindCoordinatorResponse = wire.exchange(conn, request, deadline, version=version)
-        found = reply.coordinators[0] if version >= 4 else reply
-        if found.error_code:
-            raise error(found.error_code, f"looking for the coordinator of {name!r}", message=reply.NAME, peer=conn.peer)
-        with self._lock:
-            self._coordinators[kind, name] = found.node_id
-        if found.node_id not in self.cluster.nodes:
-            self.refresh((), deadline)
-        return found.node_id
-
-    def known_coordinator(self, name: str, kind: int = GROUP) -> Node | None:
-        """The coordinator as last told; asks nobody."""
-        node = self._coordinators.get((kind, name))
-        return self.cluster.nodes.get(node) if node is not None else None
-
-    def lost_coordinator(self, name: str, kind: int = GROUP) -> None:
-        """It refused: look it up again next time."""
-        with self._lock:
-            self._coordinators.pop((kind, name), None)
-
-    # --- metadata ---
-
-    def refresh(self, topics: Iterable[str] | None, deadline: float, *, create: bool = False) -> None:
-        """Ask for metadata now.
-
-        Args:
-            topics: names; an empty list asks for nodes only, None for every topic.
-            create: let the broker create unknown topics, if it is set so.
-        """
-        named = None if topics is None else tuple(topics)
-        conn = self.to_any(deadline)
-        version = wire.version_for(conn, MetadataRequest)
-        asked = None if named is None else tuple(MetadataRequestTopic(name=name) for name in named)
-        if version == 0 and named == ():
-            asked = (MetadataRequestTopic(name="?"),)  # v0 cannot ask for nodes only: an empty list means all topics
-        request = MetadataRequest(topics=asked if version > 0 or asked is not None else (), allow_auto_topic_creation=create or version < 4)
-        reply = wire.exchange(conn, request, deadline, version=version)
-        with self._lock:
-            self.cluster.apply(reply, all_topics=named is None)
-
-    def topic_entry(self, topic: str, deadline: float, *, create: bool = False) -> Topic:
-        """A topic with its partitions, all of them led; waits a little for a topic that has just been made.
-
-        Raises:
-            the broker's error for it: UnknownTopicOrPartition after `options.topic_patience` seconds.
-        """
-        patience = min(deadline, time.monotonic() + self.options.topic_patience)
-
-        def look() -> Topic:
-            self.refresh((topic,), deadline, create=create)
-            problem = self.cluster.problem(topic)
-            if problem is not None:
-                if problem.code == _UNKNOWN_TOPIC and time.monotonic() >= patience and not create:
-                    problem.retriable = False
-                raise problem
-            entry = self.cluster.topics.get(topic)
-            if entry is None or not entry.partitions:
-                raise error(_UNKNOWN_TOPIC, topic=topic)
-            return entry
-
-        return self.retried(look, deadline)
-
-    def drop_purpose(self, purpose: str) -> None:
-        """Close the connections that a role had for itself."""
-        for node in list(self.cluster.nodes.values()):
-            conn = self.pool.peek(node.address, purpose)
-            if conn is not None:
-                self.pool.drop(conn, "the role was closed")
-
-    def hint(self, topic: str, partition: int, node: int, epoch: int, endpoints: Iterable[Node]) -> bool:
-        """A refusal told who leads now; whether that was news."""
-        with self._lock:
-            return self.cluster.hint(topic, partition, node, epoch, endpoints)
-
-    # --- doing ---
-
-    def retried(self, attempt: Callable[[], T], deadline: float, refresh: Callable[[WireprotoError], object] | None = None) -> T:
-        """`attempt` under the one retry policy, reading sockets in the pauses."""
-        self.loop.check()
-        return self.retry(attempt, deadline, refresh=refresh)
-
-    def ask(
-        self,
-        make: Any,
-        deadline: float,
-        to: Route | None = None,
-        *,
-        kind: type[Any] | None = None,
-        check: Callable[[Any], BrokerError | None] | None = None,
-        refresh: Callable[[WireprotoError], object] | None = None,
-        cap: int | None = None,
-    ) -> Any:
-        """A request with retries.
-
-        Args:
-            make: the message; or with `kind` its class, a function from the agreed version to it.
-            to: the route; any node by default.
-            check: the reply's error as an exception, None when all is well; what is retriable is retried.
-            refresh: looks up anew before a retry; by default forgets nothing and asks for the nodes.
-            cap: the newest version to use.
-        """
-        route = to or self.to_any
-
-        def attempt() -> Any:
-            conn = route(deadline)
-            version = wire.version_for(conn, kind or make, cap)
-            message = make(version) if kind is not None else make
-            reply = wire.exchange(conn, message, deadline, version=version)
-            problem = check(reply) if check is not None else None
-            if problem is not None:
-                raise problem.with_context(peer=conn.peer, message=reply.NAME, version=version)
-            return reply
-
-        return self.retried(attempt, deadline, refresh or (lambda why: self._look_again(deadline)))
-
-    def _look_again(self, deadline: float) -> None:
-        try:
-            self.refresh((), min(deadline, time.monotonic() + _REFRESH_TIME))
-        except (TransportError, TimedOut):
-            return  # the next attempt finds out for itself
+        return self.cluster.request(message, time.monotonic() + timeout, version=version, **route)

@@ -1,145 +1,306 @@
-"""What is known of a cluster: its nodes, topics, partitions and their leaders.
+"""One Kafka cluster, as roles use it.
 
-What it is: the metadata cache, sans-IO. MetadataResponses are fed in, questions are answered from memory; None means "not known: ask
-again". Topic entries are replaced, never changed, so that readers need no lock; `apply` and `hint` are called under the client's.
-May assume: answers come in any order and may be stale: an older leader epoch of the same topic never overwrites a newer one.
-Must not: send, sleep, or decide when to refresh.
+What it is: nodes found and kept, requests sent to the node they belong to. Roles ask for a connection (`node_connection`), for leaders
+(`metadata`, `refresh`), or have it do a whole request with retries (`ask`). Thread-safe.
+May assume: the engine's pool and retry policy. Must not: know a role, or keep records.
+
+    route         node
+    any           one that is connected, else bootstrap addresses and known nodes in random order
+    controller    Metadata's controller; in KRaft clusters any broker, which passes it on
+    leader        of a topic's partition
+    coordinator   FindCoordinator's answer for a group or transaction, kept until it refuses
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..errors import BrokerError
-from ..url import Address
+from .._codec import KafkaRoom
+from ..errors import (
+    AuthError,
+    BrokerError,
+    ConnectError,
+    Disconnected,
+    OptionError,
+    TimedOut,
+    TransportError,
+    WireprotoError,
+)
+from ..net.runtime import Runtime
+from . import wire
+from .buffer import SendBuffer
 from .codes import error
-from .messages import MetadataResponse, MetadataResponsePartition
+from .handshake import handshake
+from .messages import FindCoordinatorRequest, FindCoordinatorResponse, MetadataRequest, MetadataRequestTopic
+from .metadata import Metadata, Node, Topic
+from .options import KafkaOptions
+from .routing import GROUP, TRANSACTION, destination
 
-NO_ID = bytes(16)
-_OFFLINE = 5
+if TYPE_CHECKING:
+    from .._net import Connection
+    from ..url import Address
 
+T = TypeVar("T")
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A broker: its number and where it listens."""
+_UNKNOWN_TOPIC = 3
+_ANY, _CONTROLLER = "any", "controller"
+_REFRESH_TIME = 5.0
 
-    id: int
-    host: str
-    port: int
-    rack: str | None = None
-
-    @property
-    def address(self) -> Address:
-        return self.host, self.port
-
-
-@dataclass(frozen=True, slots=True)
-class Leader:
-    """Who leads a partition (-1: nobody), in which epoch (-1: not told), and who else holds it."""
-
-    node: int
-    epoch: int = -1
-    replicas: tuple[int, ...] = ()
-    in_sync: tuple[int, ...] = ()
-    offline: tuple[int, ...] = ()
+Route = Callable[[float], "Connection"]
 
 
-@dataclass(frozen=True, slots=True)
-class Topic:
-    """One topic as of the last answer.
+class KafkaCluster(Runtime[KafkaOptions]):
+    """Nodes, leaders, coordinators and connections.
 
     Attributes:
-        id: 16 bytes, zeros where the broker does not tell (before Metadata v12).
-        error: the broker's code for this topic; 0 when it can be used.
-        partitions: by number; in order.
-        available: numbers of the partitions that have a leader.
+        options: as given. metadata: what is known of nodes, topics and leaders.
+        send_buffer, fetch_room: what all producers, all readers may hold together.
     """
 
-    name: str
-    id: bytes = NO_ID
-    error: int = 0
-    internal: bool = False
-    partitions: Mapping[int, Leader] = field(default_factory=dict)
-    available: tuple[int, ...] = ()
+    protocol = "kafka"
+    framing = "kafka"
 
+    def __init__(self, options: KafkaOptions, addresses: Sequence[Address]) -> None:
+        super().__init__(options)
+        self.addresses = tuple(addresses)
+        self.metadata = Metadata()
+        self._lock = threading.Lock()
+        self._known = False
+        self.send_buffer = SendBuffer(self.loop, options.buffer_memory)
+        self.fetch_room = KafkaRoom()
+        self.fetch_room.bound(options.fetch_memory)
+        self._coordinators: dict[tuple[int, str], int] = {}
 
-class Cluster:
-    """The cache. `nodes`, `topics`, `controller` and `cluster_id` may be read at any time."""
+    def handshake(self, conn: Connection, deadline: float) -> None:
+        """Agree on versions and authenticate.
 
-    __slots__ = ("_names", "cluster_id", "controller", "nodes", "topics")
+        A broker that hangs up in the middle of that is a matter of credentials only until they have worked once.
+        """
+        try:
+            handshake(conn, deadline, self.options)
+        except Disconnected as why:
+            if self._known or not conn.frames_read or self.options.mechanism is None:
+                raise
+            raise AuthError(why.text, peer=why.peer) from why
+        self._known = True
 
-    def __init__(self) -> None:
-        self.nodes: dict[int, Node] = {}
-        self.topics: dict[str, Topic] = {}
-        self.controller = -1
-        self.cluster_id: str | None = None
-        self._names: dict[bytes, str] = {}
+    # --- any request ---
 
-    def apply(self, reply: MetadataResponse, *, all_topics: bool = False) -> None:
-        """Take in an answer; `all_topics` says that topics it does not name are gone."""
-        self.nodes = {node.node_id: Node(node.node_id, node.host, node.port, node.rack) for node in reply.brokers}
-        self.controller = reply.controller_id
-        self.cluster_id = reply.cluster_id or self.cluster_id
-        topics = {} if all_topics else dict(self.topics)
-        for entry in reply.topics:
-            name = entry.name if entry.name is not None else self._names.get(entry.topic_id)
-            if name is None:
-                continue
-            before = self.topics.get(name)
-            topic_id = entry.topic_id or NO_ID
-            if before is not None and topic_id != NO_ID and before.id not in (topic_id, NO_ID):
-                before = None  # deleted and created again: its epochs start anew
-            leaders = {p.partition_index: self._newer(before, p) for p in sorted(entry.partitions, key=lambda p: p.partition_index)}
-            topics[name] = _topic(name, topic_id, entry.error_code, bool(entry.is_internal), leaders)
-        self.topics = topics
-        self._names = {topic.id: name for name, topic in topics.items() if topic.id != NO_ID}
+    def request(self, message: Any, deadline: float, *, version: int | None = None, **route: Any) -> Any:
+        """Send any message once to the node of `route` and return its typed reply; see `KafkaClient.request`."""
+        to = self._route(message, route)
+        conn = self.retried(lambda: to(deadline), deadline)
+        return wire.exchange(conn, message, deadline, version=version)
 
-    @staticmethod
-    def _newer(before: Topic | None, told: MetadataResponsePartition) -> Leader:
-        now = Leader(told.leader_id, told.leader_epoch, tuple(told.replica_nodes), tuple(told.isr_nodes), tuple(told.offline_replicas))
-        known = before.partitions.get(told.partition_index) if before is not None else None
-        return known if known is not None and known.epoch > now.epoch >= 0 else now
+    def _route(self, message: Any, route: Mapping[str, Any]) -> Route:
+        if len(route) > 1 or not set(route) <= {"node", "controller", "leader", "group", "transaction", "any"}:
+            raise OptionError(f"a route is one of node, controller, leader, group, transaction, any; not {', '.join(route) or 'nothing'}")
+        for kind, value in route.items():
+            if kind == "node":
+                return self.to_node(int(value))
+            if kind == "leader":
+                return self.to_leader(*value)
+            if kind in ("group", "transaction"):
+                return self.to_coordinator(value, GROUP if kind == "group" else TRANSACTION)
+            return self.to_controller if kind == "controller" else self.to_any
+        to = destination(message, self.metadata)
+        if to.kind == "coordinator":
+            self.lost_coordinator(to.name, to.number)
+            return self.to_coordinator(to.name, to.number)
+        if to.kind == "leader":
+            return self.to_leader(to.name, to.number)
+        if to.kind == "node":
+            return self.to_node(to.number)
+        return self.to_controller if to.kind == "controller" else self.to_any
 
-    def hint(self, topic: str, partition: int, node: int, epoch: int, endpoints: Iterable[Node] = ()) -> bool:
-        """A refusal told the new leader (Produce v10, Fetch v16). Whether that was news and the node is known."""
-        self.nodes = {**self.nodes, **{end.id: end for end in endpoints}}
-        before = self.topics.get(topic)
-        known = before.partitions.get(partition) if before is not None else None
-        if before is None or known is None or node < 0 or node not in self.nodes or epoch <= known.epoch:
-            return False
-        leaders = {**before.partitions, partition: replace(known, node=node, epoch=epoch)}
-        self.topics = {**self.topics, topic: _topic(topic, before.id, before.error, before.internal, leaders)}
-        return True
+    # --- nodes ---
 
-    def forget(self, topic: str) -> None:
-        """Drop what is known of a topic."""
-        self.topics = {name: entry for name, entry in self.topics.items() if name != topic}
+    def to_any(self, deadline: float) -> Connection:
+        """A connection to any node: an open one if there is any; raises the last failure when none can be reached."""
+        known = {node.address for node in self.metadata.nodes.values()}
+        every = [*known, *(address for address in self.addresses if address not in known)]
+        for address in every:
+            conn = self.pool.peek(address)
+            if conn is not None:
+                return conn
+        random.shuffle(every)
+        problem: WireprotoError | None = None
+        for left, address in enumerate(every):
+            share = (deadline - time.monotonic()) / (len(every) - left)
+            try:
+                return self.pool.get(address, "main", time.monotonic() + max(share, 0.0))
+            except TransportError as why:
+                problem = why
+        raise problem if problem is not None else ConnectError("no address to connect to")
 
-    def leader(self, topic: str, partition: int) -> Node | None:
-        """The node that leads a partition; None while that is not known, or nobody does."""
-        entry = self.topics.get(topic)
-        leader = entry.partitions.get(partition) if entry is not None else None
-        return self.nodes.get(leader.node) if leader is not None else None
+    def to_node(self, node: int, purpose: str = "main") -> Route:
+        return lambda deadline: self.node_connection(node, purpose, deadline)
 
-    def epoch(self, topic: str, partition: int) -> int:
-        """Leader epoch of a partition, -1 when not known."""
-        entry = self.topics.get(topic)
-        leader = entry.partitions.get(partition) if entry is not None else None
-        return leader.epoch if leader is not None else -1
+    def to_controller(self, deadline: float) -> Connection:
+        if self.metadata.controller not in self.metadata.nodes:
+            self.refresh((), deadline)
+        if self.metadata.controller not in self.metadata.nodes:
+            return self.to_any(deadline)
+        return self.node_connection(self.metadata.controller, "main", deadline)
 
-    def name(self, topic_id: bytes) -> str | None:
-        """Name of the topic with this id."""
-        return self._names.get(topic_id)
+    def to_leader(self, topic: str, partition: int, purpose: str = "main") -> Route:
+        def connect(deadline: float) -> Connection:
+            if self.metadata.leader(topic, partition) is None:
+                self.topic_entry(topic, deadline)
+            node = self.metadata.leader(topic, partition)
+            if node is None:
+                entry = self.metadata.topics.get(topic)
+                code = 5 if entry is not None and partition in entry.partitions else _UNKNOWN_TOPIC
+                raise error(code, topic=topic, partition=partition)
+            return self.node_connection(node.id, purpose, deadline)
 
-    def problem(self, topic: str) -> BrokerError | None:
-        """The broker's error for a topic as a fresh object; None when it is fine or not known."""
-        entry = self.topics.get(topic)
-        if entry is None or not entry.error or (entry.error == _OFFLINE and entry.partitions):
-            return None
-        return error(entry.error, topic=topic)
+        return connect
 
+    def to_coordinator(self, name: str, kind: int = GROUP, purpose: str = "main", patience: float = 0.0) -> Route:
+        return lambda deadline: self.node_connection(self.coordinator(name, kind, deadline), purpose, deadline, patience)
 
-def _topic(name: str, topic_id: bytes, code: int, internal: bool, leaders: Mapping[int, Leader]) -> Topic:
-    available = tuple(number for number, leader in leaders.items() if leader.node >= 0)
-    return Topic(name, topic_id, code, internal, leaders, available)
+    def node_connection(self, node: int, purpose: str, deadline: float, patience: float = 0.0) -> Connection:
+        """The connection to a node for a purpose (`Pool.get`); looks its address up first when it is not known."""
+        known = self.metadata.nodes.get(node)
+        if known is None:
+            self.refresh((), deadline)
+            known = self.metadata.nodes.get(node)
+        if known is None:
+            raise Disconnected(f"node {node} is not in the cluster now")
+        return self.pool.get(known.address, purpose, deadline, patience=patience)
+
+    def coordinator(self, name: str, kind: int, deadline: float) -> int:
+        """Number of the node that coordinates a group or transaction."""
+        node = self._coordinators.get((kind, name))
+        if node is not None and node in self.metadata.nodes:
+            return node
+        conn = self.to_any(deadline)
+        version = wire.version_for(conn, FindCoordinatorRequest)
+        if version >= 4:
+            request = FindCoordinatorRequest(key_type=kind, coordinator_keys=(name,))
+        else:
+            request = FindCoordinatorRequest(key_type=kind, key=name)
+        reply: FindCoordinatorResponse = wire.exchange(conn, request, deadline, version=version)
+        found = reply.coordinators[0] if version >= 4 else reply
+        if found.error_code:
+            raise error(found.error_code, f"looking for the coordinator of {name!r}", message=reply.NAME, peer=conn.peer)
+        with self._lock:
+            self._coordinators[kind, name] = found.node_id
+        if found.node_id not in self.metadata.nodes:
+            self.refresh((), deadline)
+        return found.node_id
+
+    def known_coordinator(self, name: str, kind: int = GROUP) -> Node | None:
+        """The coordinator as last told; asks nobody."""
+        node = self._coordinators.get((kind, name))
+        return self.metadata.nodes.get(node) if node is not None else None
+
+    def lost_coordinator(self, name: str, kind: int = GROUP) -> None:
+        """It refused: look it up again next time."""
+        with self._lock:
+            self._coordinators.pop((kind, name), None)
+
+    # --- metadata ---
+
+    def refresh(self, topics: Iterable[str] | None, deadline: float, *, create: bool = False) -> None:
+        """Ask for metadata now.
+
+        Args:
+            topics: names; an empty list asks for nodes only, None for every topic.
+            create: let the broker create unknown topics, if it is set so.
+        """
+        named = None if topics is None else tuple(topics)
+        conn = self.to_any(deadline)
+        version = wire.version_for(conn, MetadataRequest)
+        asked = None if named is None else tuple(MetadataRequestTopic(name=name) for name in named)
+        if version == 0 and named == ():
+            asked = (MetadataRequestTopic(name="?"),)  # v0 cannot ask for nodes only: an empty list means all topics
+        request = MetadataRequest(topics=asked if version > 0 or asked is not None else (), allow_auto_topic_creation=create or version < 4)
+        reply = wire.exchange(conn, request, deadline, version=version)
+        with self._lock:
+            self.metadata.apply(reply, all_topics=named is None)
+
+    def topic_entry(self, topic: str, deadline: float, *, create: bool = False) -> Topic:
+        """A topic with its partitions, all of them led; waits a little for a topic that has just been made.
+
+        Raises:
+            the broker's error for it: UnknownTopicOrPartition after `options.topic_patience` seconds.
+        """
+        patience = min(deadline, time.monotonic() + self.options.topic_patience)
+
+        def look() -> Topic:
+            self.refresh((topic,), deadline, create=create)
+            problem = self.metadata.problem(topic)
+            if problem is not None:
+                if problem.code == _UNKNOWN_TOPIC and time.monotonic() >= patience and not create:
+                    problem.retriable = False
+                raise problem
+            entry = self.metadata.topics.get(topic)
+            if entry is None or not entry.partitions:
+                raise error(_UNKNOWN_TOPIC, topic=topic)
+            return entry
+
+        return self.retried(look, deadline)
+
+    def drop_purpose(self, purpose: str) -> None:
+        """Close the connections that a role had for itself."""
+        for node in list(self.metadata.nodes.values()):
+            conn = self.pool.peek(node.address, purpose)
+            if conn is not None:
+                self.pool.drop(conn, "the role was closed")
+
+    def hint(self, topic: str, partition: int, node: int, epoch: int, endpoints: Iterable[Node]) -> bool:
+        """A refusal told who leads now; whether that was news."""
+        with self._lock:
+            return self.metadata.hint(topic, partition, node, epoch, endpoints)
+
+    # --- doing ---
+
+    def retried(self, attempt: Callable[[], T], deadline: float, refresh: Callable[[WireprotoError], object] | None = None) -> T:
+        """`attempt` under the one retry policy, reading sockets in the pauses."""
+        self.loop.check()
+        return self.retry(attempt, deadline, refresh=refresh)
+
+    def ask(
+        self,
+        make: Any,
+        deadline: float,
+        to: Route | None = None,
+        *,
+        kind: type[Any] | None = None,
+        check: Callable[[Any], BrokerError | None] | None = None,
+        refresh: Callable[[WireprotoError], object] | None = None,
+        cap: int | None = None,
+    ) -> Any:
+        """A request with retries.
+
+        Args:
+            make: the message; or with `kind` its class, a function from the agreed version to it.
+            to: the route; any node by default.
+            check: the reply's error as an exception, None when all is well; what is retriable is retried.
+            refresh: looks up anew before a retry; by default forgets nothing and asks for the nodes.
+            cap: the newest version to use.
+        """
+        route = to or self.to_any
+
+        def attempt() -> Any:
+            conn = route(deadline)
+            version = wire.version_for(conn, kind or make, cap)
+            message = make(version) if kind is not None else make
+            reply = wire.exchange(conn, message, deadline, version=version)
+            problem = check(reply) if check is not None else None
+            if problem is not None:
+                raise problem.with_context(peer=conn.peer, message=reply.NAME, version=version)
+            return reply
+
+        return self.retried(attempt, deadline, refresh or (lambda why: self._look_again(deadline)))
+
+    def _look_again(self, deadline: float) -> None:
+        try:
+            self.refresh((), min(deadline, time.monotonic() + _REFRESH_TIME))
+        except (TransportError, TimedOut):
+            return  # the next attempt finds out for itself

@@ -28,7 +28,7 @@ from .fetcher import Fetcher
 from .group import STABLE
 
 if TYPE_CHECKING:
-    from .client import KafkaClient
+    from .cluster import KafkaCluster
     from .options import KafkaOptions
 
 _NOT_OURS = (22, 25, 27)
@@ -39,26 +39,26 @@ _SOON = 0.2
 class KafkaConsumer:
     """See `wireproto.roles.Consumer`. Made by `KafkaClient.consumer`."""
 
-    def __init__(self, client: KafkaClient, topics: tuple[str, ...], group: str, start: Where, options: KafkaOptions) -> None:
+    def __init__(self, cluster: KafkaCluster, topics: tuple[str, ...], group: str, start: Where, options: KafkaOptions) -> None:
         if not topics:
             raise OptionError("a consumer needs at least one topic")
         if not group:
             raise OptionError("a consumer needs the name of a group")
         if positions.named(start) is not None:
             raise OptionError("a group starts at EARLIEST, LATEST or AtTime where it has no committed position; seek to go elsewhere")
-        self._client = client
+        self._cluster = cluster
         self._options = options
         self._start = start
         self._topics = topics
         self._committed_only = options.isolation == "committed"
         self._owner = threading.Lock()
         self._closed = False
-        deadline = client.deadline()
+        deadline = cluster.deadline()
         for topic in topics:
-            client.topic_entry(topic, deadline)
-        self._fetcher = Fetcher(client, options, f"bulk {id(self):x}")
-        self._coordinator = Coordinator(client, group, topics, options, self._fetcher.wake)
-        self._errand = Errand(client.loop, options.request_timeout)
+            cluster.topic_entry(topic, deadline)
+        self._fetcher = Fetcher(cluster, options, f"bulk {id(self):x}")
+        self._coordinator = Coordinator(cluster, group, topics, options, self._fetcher.wake)
+        self._errand = Errand(cluster.loop, options.request_timeout)
         self._settled = -1
         self._unanswered_since = 0.0
         self._counts: dict[str, int] = {}
@@ -149,11 +149,11 @@ class KafkaConsumer:
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], dict[TopicPartition, int]]:
         """Where the group goes on in our partitions, where we begin in those for which it has no position, and the leader epochs of the
         former."""
-        client, group, to = self._client, self._coordinator.group, self._coordinator.connection
+        cluster, group, to = self._cluster, self._coordinator.group, self._coordinator.connection
         epochs: dict[TopicPartition, int] = {}
-        resume = offsets.fetch(client, group, mine, deadline, to=to, epochs=epochs) if mine else {}
+        resume = offsets.fetch(cluster, group, mine, deadline, to=to, epochs=epochs) if mine else {}
         fresh = [key for key in sorted(mine) if key not in resume]
-        return resume, positions.find(client, fresh, self._start, deadline, committed=self._committed_only) if fresh else {}, epochs
+        return resume, positions.find(cluster, fresh, self._start, deadline, committed=self._committed_only) if fresh else {}, epochs
 
     def _call_back(self, function: object, partitions: frozenset[TopicPartition]) -> None:
         """User code may commit, seek or pause from within."""
@@ -164,7 +164,7 @@ class KafkaConsumer:
             self._owner.acquire()
 
     def _partition_counts(self) -> dict[str, int]:
-        known = self._client.cluster.topics
+        known = self._cluster.metadata.topics
         return {topic: len(known[topic].partitions) for topic in self._topics if topic in known}
 
     def _watch_partitions(self, deadline: float) -> None:
@@ -174,7 +174,7 @@ class KafkaConsumer:
             return
         self._looked_at = now
         try:
-            self._client.refresh(self._topics, max(deadline, now + _SOON))
+            self._cluster.refresh(self._topics, max(deadline, now + _SOON))
         except (TimedOut, TransportError):
             return
         if self._partition_counts() != self._counts:
@@ -202,7 +202,7 @@ class KafkaConsumer:
                 gone = tuple(sorted(ours))
             else:
                 codes = offsets.commit(
-                    self._client,
+                    self._cluster,
                     self._coordinator.group,
                     ours,
                     deadline,
@@ -239,11 +239,11 @@ class KafkaConsumer:
         with self._entered():
             deadline = time.monotonic() + timeout
             keys = list(self._fetcher.plan.cursors) or self._all_partitions()
-            found = offsets.fetch(self._client, self._coordinator.group, keys, deadline, to=self._coordinator.connection)
+            found = offsets.fetch(self._cluster, self._coordinator.group, keys, deadline, to=self._coordinator.connection)
             return positions.log_positions(found)
 
     def _all_partitions(self) -> list[TopicPartition]:
-        known = self._client.cluster.topics
+        known = self._cluster.metadata.topics
         return [(topic, number) for topic in self._topics if topic in known for number in known[topic].partitions]
 
     def lag(self, *, timeout: float = 30.0) -> Mapping[TopicPartition, int]:
@@ -251,7 +251,7 @@ class KafkaConsumer:
         with self._entered():
             deadline = time.monotonic() + timeout
             cursors = self._fetcher.plan.cursors
-            ends = positions.list_offsets(self._client, list(cursors), positions.LATEST_TIME, deadline, committed=self._committed_only)
+            ends = positions.list_offsets(self._cluster, list(cursors), positions.LATEST_TIME, deadline, committed=self._committed_only)
             return {key: max(0, ends[key] - cursor.position) for key, cursor in cursors.items()}
 
     # --- moving ---
@@ -275,7 +275,7 @@ class KafkaConsumer:
         with self._entered():
             given = positions.named(where)
             keys = list(self._fetcher.plan.cursors) if given is None else [self._cursor_key(key) for key in given]
-            found = positions.find(self._client, keys, where, time.monotonic() + timeout, committed=self._committed_only)
+            found = positions.find(self._cluster, keys, where, time.monotonic() + timeout, committed=self._committed_only)
             for key, offset in found.items():
                 self._fetcher.plan.seek(key, offset)
 
@@ -308,7 +308,7 @@ class KafkaConsumer:
             if self._options.auto_commit and self._settled >= 0:
                 self._try_commit(deadline)
             self._fetcher.close()
-            self._client.drop_purpose(f"bulk {id(self):x}")
+            self._cluster.drop_purpose(f"bulk {id(self):x}")
             with suppress(TransportError):  # the coordinator will notice by itself, at the session time-out
                 self._coordinator.close(deadline)
         finally:
@@ -316,7 +316,7 @@ class KafkaConsumer:
 
     @contextmanager
     def _entered(self) -> Iterator[None]:
-        self._client.loop.check()
+        self._cluster.loop.check()
         if not self._owner.acquire(blocking=False):
             raise ConcurrentUse("a Consumer belongs to one thread at a time")
         try:

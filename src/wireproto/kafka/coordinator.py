@@ -26,7 +26,7 @@ from .messages import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, Syn
 
 if TYPE_CHECKING:
     from .._net import Call, Connection, Timer
-    from .client import KafkaClient
+    from .cluster import KafkaCluster
     from .options import KafkaOptions
 
 _PAUSE = 0.1
@@ -44,17 +44,17 @@ class Coordinator:
         problem: an error that ended the membership in the background; the next poll raises it.
     """
 
-    def __init__(self, client: KafkaClient, group: str, topics: tuple[str, ...], options: KafkaOptions, wake: Callable[[], None]) -> None:
-        self._client = client
+    def __init__(self, cluster: KafkaCluster, group: str, topics: tuple[str, ...], options: KafkaOptions, wake: Callable[[], None]) -> None:
+        self._cluster = cluster
         self._options = options
         self._wake = wake
         self._purpose = f"group {id(self):x}"
         self._lock = threading.RLock()
         self._call: Call | None = None
-        self._beats = Mailbox(client.loop, self._beaten)
+        self._beats = Mailbox(cluster.loop, self._beaten)
         self._timer: Timer | None = None
         self._beating: Call | None = None
-        self._errand = Errand(client.loop, options.request_timeout)
+        self._errand = Errand(cluster.loop, options.request_timeout)
         self._failing_since = 0.0
         self._connecting = False
         self.polled_at = time.monotonic()
@@ -75,7 +75,7 @@ class Coordinator:
 
     def connection(self, deadline: float) -> Connection:
         """The coordinator's connection of this member."""
-        return self._client.to_coordinator(self.group, purpose=self._purpose, patience=self._options.connect_timeout)(deadline)
+        return self._cluster.to_coordinator(self.group, purpose=self._purpose, patience=self._options.connect_timeout)(deadline)
 
     # --- joining: in the caller's thread ---
 
@@ -121,8 +121,8 @@ class Coordinator:
         counts: dict[str, int] = {}
         if self.membership.leading:
             topics = self.membership.wanted_topics()
-            self._errand.ask("topics", lambda until: self._client.refresh(topics, until), deadline)
-            known = self._client.cluster.topics
+            self._errand.ask("topics", lambda until: self._cluster.refresh(topics, until), deadline)
+            known = self._cluster.metadata.topics
             counts = {name: len(known[name].partitions) for name in topics if name in known}
         conn = self._errand.ask("coordinator", self.connection, deadline)
         timeout_at = time.monotonic() + self._options.max_poll_interval + self._options.request_timeout
@@ -134,13 +134,13 @@ class Coordinator:
         """The coordinator could not be reached or is another one now: go on trying for `request_timeout`."""
         now = time.monotonic()
         self._failing_since = self._failing_since or now
-        self._client.lost_coordinator(self.group)
+        self._cluster.lost_coordinator(self.group)
         with self._lock:
             self.membership.rejoin()
         if now - self._failing_since > self._options.request_timeout:
             self._failing_since = 0.0
             raise why
-        self._client.pause(min(_PAUSE, max(0.0, deadline - now)))
+        self._cluster.pause(min(_PAUSE, max(0.0, deadline - now)))
 
     # --- beating: in the keeper ---
 
@@ -150,7 +150,7 @@ class Coordinator:
                 return
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer = self._client.loop.call_at(time.monotonic() + self._options.heartbeat_interval, self._beat)
+            self._timer = self._cluster.loop.call_at(time.monotonic() + self._options.heartbeat_interval, self._beat)
 
     def _beat(self) -> None:
         with self._lock:
@@ -186,22 +186,22 @@ class Coordinator:
             self._reconnect()
 
     def _peek(self) -> Connection | None:
-        node = self._client.known_coordinator(self.group)
-        return None if node is None else self._client.pool.peek(node.address, self._purpose)
+        node = self._cluster.known_coordinator(self.group)
+        return None if node is None else self._cluster.pool.peek(node.address, self._purpose)
 
     def _reconnect(self) -> None:
         if not self._connecting:
             self._connecting = True
-            self._client.loop.background(self._connect)
+            self._cluster.loop.background(self._connect)
 
     def _connect(self) -> None:
         """In the worker thread: find the coordinator again."""
         try:
             self.connection(time.monotonic() + self._options.session_timeout / 3)
         except WireprotoError:
-            self._client.lost_coordinator(self.group)
+            self._cluster.lost_coordinator(self.group)
         else:
-            self._client.loop.call_soon(self._beat_now)
+            self._cluster.loop.call_soon(self._beat_now)
         finally:
             self._connecting = False
 
@@ -216,11 +216,11 @@ class Coordinator:
         except WireprotoError as why:
             if isinstance(why, TimedOut):
                 call.conn.close("a heartbeat was not answered in time")
-            self._client.lost_coordinator(self.group)
+            self._cluster.lost_coordinator(self.group)
             self._reconnect()
             return
         if reply.error_code in _COORDINATOR_CODES:
-            self._client.lost_coordinator(self.group)
+            self._cluster.lost_coordinator(self.group)
             self._reconnect()
             return
         with self._lock:
@@ -260,15 +260,15 @@ class Coordinator:
         self._beats.close()
         try:
             if leaving:
-                self._client.ask(
+                self._cluster.ask(
                     self.membership.leave_request,
                     min(deadline, time.monotonic() + 10.0),
                     self.connection,
                     kind=LeaveGroupRequest,
-                    refresh=lambda why: self._client.lost_coordinator(self.group),
+                    refresh=lambda why: self._cluster.lost_coordinator(self.group),
                 )
         finally:
-            self._client.drop_purpose(self._purpose)
+            self._cluster.drop_purpose(self._purpose)
 
 
 def _answer(call: Call) -> Any:

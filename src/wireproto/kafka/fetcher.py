@@ -19,13 +19,13 @@ from ..net.errand import Errand
 from ..position import LogOffset
 from ..records import Batch
 from . import positions, wire
-from .cluster import NO_ID
 from .fetch import Asked, Chunk, Cursor, FetchPlan, FetchSettings
 from .messages import FetchRequest
+from .metadata import NO_ID
 
 if TYPE_CHECKING:
     from .._net import Call
-    from .client import KafkaClient
+    from .cluster import KafkaCluster
     from .options import KafkaOptions
 
 _BY_ID, _CHECKED = 13, 12
@@ -42,13 +42,13 @@ class Fetcher:
         plan: cursors may be added, removed and sought at any time between polls.
     """
 
-    def __init__(self, client: KafkaClient, options: KafkaOptions, purpose: str) -> None:
-        self._client = client
+    def __init__(self, cluster: KafkaCluster, options: KafkaOptions, purpose: str) -> None:
+        self._cluster = cluster
         self._options = options
         self._purpose = purpose
-        self._box = Mailbox(client.loop)
-        self._errand = Errand(client.loop, options.request_timeout)
-        self._doubt = Errand(client.loop, options.request_timeout)
+        self._box = Mailbox(cluster.loop)
+        self._errand = Errand(cluster.loop, options.request_timeout)
+        self._doubt = Errand(cluster.loop, options.request_timeout)
         self._calls: dict[int, Call] = {}
         self._down: dict[int, float] = {}
         self._failing_since = 0.0
@@ -60,13 +60,13 @@ class Fetcher:
                 min_bytes=options.min_bytes,
                 max_bytes=options.max_bytes,
                 partition_bytes=options.partition_bytes,
-                largest=min(client.frame_cap - (1 << 16), 0x7FFFFFFF),
+                largest=min(cluster.frame_cap - (1 << 16), 0x7FFFFFFF),
                 backoff=0.1,
                 patience=options.topic_patience,
                 rack=options.rack,
                 replica_for=options.metadata_max_age,
             ),
-            client.fetch_room,
+            cluster.fetch_room,
         )
 
     def poll(self, deadline: float) -> Batch | None:
@@ -158,9 +158,9 @@ class Fetcher:
     def _leader(self, topic: str, partition: int) -> int | None:
         """The node to ask: a replica that the leader sent us to, or the leader."""
         cursor = self.plan.cursors.get((topic, partition))
-        if cursor is not None and cursor.replica in self._client.cluster.nodes:
+        if cursor is not None and cursor.replica in self._cluster.metadata.nodes:
             return cursor.replica
-        node = self._client.cluster.leader(topic, partition)
+        node = self._cluster.metadata.leader(topic, partition)
         return None if node is None else node.id
 
     def _look_up(self, deadline: float) -> None:
@@ -176,8 +176,8 @@ class Fetcher:
         key, turn = (cursor.topic, cursor.partition), cursor.turn
 
         def look(late: float) -> tuple[int, int]:
-            local = positions.earliest_local(self._client, key, late)
-            return local, self._client.cluster.epoch(*key)
+            local = positions.earliest_local(self._cluster, key, late)
+            return local, self._cluster.metadata.epoch(*key)
 
         try:
             local, epoch = self._doubt.ask((key, turn), look, min(deadline, time.monotonic() + _LOOK))
@@ -191,35 +191,35 @@ class Fetcher:
             self.plan.settle(cursor, turn, local, epoch)
 
     def _refreshed(self, topics: set[str], deadline: float) -> set[str]:
-        self._client.refresh(topics, deadline)
+        self._cluster.refresh(topics, deadline)
         return topics
 
     def _send(self, node: int, cursors: list[Cursor], deadline: float, *, patient: bool) -> None:
-        client = self._client
-        known = client.cluster.nodes.get(node)
+        cluster = self._cluster
+        known = cluster.metadata.nodes.get(node)
         if known is None:  # somebody else's metadata came meanwhile
             self.plan.stale.update(cursor.topic for cursor in cursors)
             return
         try:
-            conn = client.pool.peek(known.address, self._purpose)
+            conn = cluster.pool.peek(known.address, self._purpose)
             if conn is None:
                 if not patient:
                     return
                 until = min(deadline, time.monotonic() + _LOOK)
-                conn = client.node_connection(node, self._purpose, until, self._options.connect_timeout)
-            topics = client.cluster.topics
+                conn = cluster.node_connection(node, self._purpose, until, self._options.connect_timeout)
+            topics = cluster.metadata.topics
             by_id = all(cursor.topic in topics and topics[cursor.topic].id != NO_ID for cursor in cursors)
             version = wire.version_for(conn, FetchRequest, None if by_id else _BY_ID - 1)
             theirs = sum(1 for key in self.plan.cursors if self._leader(*key) == node)
             request, asked = self.plan.request(
                 cursors,
                 lambda name: topics[name].id if name in topics else NO_ID,
-                client.cluster.epoch,
+                cluster.metadata.epoch,
                 crowded=len(cursors) < theirs,
                 checked=version >= _CHECKED,
             )
         except (TransportError, TimedOut) as why:
-            if isinstance(why, TimedOut) and client.pool.dialling(known.address, self._purpose):
+            if isinstance(why, TimedOut) and cluster.pool.dialling(known.address, self._purpose):
                 return  # it goes on: a later poll finds the connection open
             self._down[node] = time.monotonic() + 0.2
             self.plan.stale.update(cursor.topic for cursor in cursors)
@@ -240,7 +240,7 @@ class Fetcher:
         if isinstance(why, AuthError | TlsError) or now - self._failing_since > self._options.request_timeout:
             self._failing_since = 0.0
             raise why
-        self._client.pause(0.02)
+        self._cluster.pause(0.02)
 
     # --- answers ---
 

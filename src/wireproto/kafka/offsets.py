@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import BrokerError
 from ..position import TopicPartition
-from .cluster import NO_ID
 from .codes import error
 from .messages import (
     OffsetCommitRequest,
@@ -25,9 +24,10 @@ from .messages import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
+from .metadata import NO_ID
 
 if TYPE_CHECKING:
-    from .client import KafkaClient, Route
+    from .cluster import KafkaCluster, Route
 
 _COMMIT_BY_ID = 10
 _FETCH_BY_ID = 10
@@ -42,13 +42,13 @@ def _grouped(keys: Iterable[TopicPartition]) -> dict[str, list[int]]:
     return topics
 
 
-def _ids(client: KafkaClient, topics: Iterable[str]) -> dict[str, bytes]:
-    known = client.cluster.topics
+def _ids(cluster: KafkaCluster, topics: Iterable[str]) -> dict[str, bytes]:
+    known = cluster.metadata.topics
     return {name: known[name].id if name in known else NO_ID for name in topics}
 
 
 def commit(
-    client: KafkaClient,
+    cluster: KafkaCluster,
     group: str,
     offsets: Mapping[TopicPartition, int],
     deadline: float,
@@ -69,7 +69,7 @@ def commit(
         the broker's error for any other code, after retries where it is retriable.
     """
     known = frozenset(ours)
-    ids = _ids(client, {topic for topic, _ in offsets})
+    ids = _ids(cluster, {topic for topic, _ in offsets})
     cap = None if all(found != NO_ID for found in ids.values()) else _COMMIT_BY_ID - 1
     codes: Codes = {}
 
@@ -112,12 +112,12 @@ def commit(
                     problem = error(part.error_code, f"committing for group {group!r}", topic=name, partition=part.partition_index)
         return problem
 
-    client.ask(make, deadline, to, kind=OffsetCommitRequest, check=check, refresh=lambda why: client.lost_coordinator(group), cap=cap)
+    cluster.ask(make, deadline, to, kind=OffsetCommitRequest, check=check, refresh=lambda why: cluster.lost_coordinator(group), cap=cap)
     return codes
 
 
 def fetch_request(
-    client: KafkaClient, group: str, keys: Iterable[TopicPartition] | None, version: int, stable: bool = True
+    cluster: KafkaCluster, group: str, keys: Iterable[TopicPartition] | None, version: int, stable: bool = True
 ) -> OffsetFetchRequest:
     """The question for one group; `keys` None asks for every topic (v2 on)."""
     topics = None if keys is None else _grouped(keys)
@@ -125,7 +125,7 @@ def fetch_request(
     if version < _FETCH_GROUPS:
         named = None if topics is None else tuple(OffsetFetchRequestTopic(name=n, partition_indexes=tuple(p)) for n, p in topics.items())
         return OffsetFetchRequest(group_id=group, topics=named, require_stable=stable)
-    ids = _ids(client, topics or ())
+    ids = _ids(cluster, topics or ())
     several = (
         None
         if topics is None
@@ -134,22 +134,22 @@ def fetch_request(
     return OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=group, topics=several),), require_stable=stable)
 
 
-def fetch_cap(client: KafkaClient, keys: Iterable[TopicPartition] | None) -> int | None:
+def fetch_cap(cluster: KafkaCluster, keys: Iterable[TopicPartition] | None) -> int | None:
     """The newest version of OffsetFetch that can name these topics."""
     if keys is None:
         return None
-    return None if all(found != NO_ID for found in _ids(client, {topic for topic, _ in keys}).values()) else _FETCH_BY_ID - 1
+    return None if all(found != NO_ID for found in _ids(cluster, {topic for topic, _ in keys}).values()) else _FETCH_BY_ID - 1
 
 
 def read_offsets(
-    client: KafkaClient, group: str, reply: OffsetFetchResponse, epochs: dict[TopicPartition, int] | None = None
+    cluster: KafkaCluster, group: str, reply: OffsetFetchResponse, epochs: dict[TopicPartition, int] | None = None
 ) -> tuple[dict[TopicPartition, int], BrokerError | None]:
     """Offsets in an answer (partitions without one are left out), and its first error; `epochs` takes what is known of theirs."""
     found: dict[TopicPartition, int] = {}
     entry: Any = reply.groups[0] if reply.groups else reply
     problem = error(entry.error_code, f"offsets of group {group!r}") if entry.error_code else None
     for topic in entry.topics:
-        name = getattr(topic, "name", "") or client.cluster.name(getattr(topic, "topic_id", NO_ID)) or ""
+        name = getattr(topic, "name", "") or cluster.metadata.name(getattr(topic, "topic_id", NO_ID)) or ""
         for part in topic.partitions:
             if part.error_code:
                 problem = problem or error(part.error_code, f"offsets of group {group!r}", topic=name, partition=part.partition_index)
@@ -161,7 +161,7 @@ def read_offsets(
 
 
 def fetch(
-    client: KafkaClient,
+    cluster: KafkaCluster,
     group: str,
     keys: Iterable[TopicPartition] | None,
     deadline: float,
@@ -171,13 +171,13 @@ def fetch(
 ) -> dict[TopicPartition, int]:
     """Committed offsets of a group; partitions without one are left out. `epochs` takes the leader epochs committed with them."""
     wanted = None if keys is None else tuple(keys)
-    reply = client.ask(
-        lambda version: fetch_request(client, group, wanted, version),
+    reply = cluster.ask(
+        lambda version: fetch_request(cluster, group, wanted, version),
         deadline,
         to,
         kind=OffsetFetchRequest,
-        check=lambda answer: read_offsets(client, group, answer)[1],
-        refresh=lambda why: client.lost_coordinator(group),
-        cap=fetch_cap(client, wanted),
+        check=lambda answer: read_offsets(cluster, group, answer)[1],
+        refresh=lambda why: cluster.lost_coordinator(group),
+        cap=fetch_cap(cluster, wanted),
     )
-    return read_offsets(client, group, reply, epochs)[0]
+    return read_offsets(cluster, group, reply, epochs)[0]

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from .._codec import Columns, KafkaBatchBuilder, kafka_earliest
 from ..errors import ValueUnsupported
 from .accumulator import Outgoing
-from .cluster import NO_ID
 from .messages import PartitionProduceData, ProduceRequest, TopicProduceData
+from .metadata import NO_ID
 from .options import KafkaOptions
 
 BATCH_OVERHEAD = 61

@@ -23,7 +23,7 @@ from .codes import error
 from .messages import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 
 if TYPE_CHECKING:
-    from .client import KafkaClient
+    from .cluster import KafkaCluster
 
 LATEST_TIME, EARLIEST_TIME, _LOCAL_TIME = -1, -2, -4
 _LOCAL_SINCE = 8
@@ -51,7 +51,7 @@ def offset_of(position: Position, key: TopicPartition) -> int:
 
 
 def find(
-    client: KafkaClient, keys: Iterable[TopicPartition], where: Where, deadline: float, *, committed: bool
+    cluster: KafkaCluster, keys: Iterable[TopicPartition], where: Where, deadline: float, *, committed: bool
 ) -> dict[TopicPartition, int]:
     """Offsets that `where` means now in each of these partitions.
 
@@ -66,29 +66,29 @@ def find(
             raise OptionError(f"no position for {missing[0][0]}[{missing[0][1]}]")
         return {key: offset_of(given[key], key) for key in wanted}
     if isinstance(where, Earliest):
-        return list_offsets(client, wanted, EARLIEST_TIME, deadline, committed=committed)
+        return list_offsets(cluster, wanted, EARLIEST_TIME, deadline, committed=committed)
     if isinstance(where, Latest):
-        return list_offsets(client, wanted, LATEST_TIME, deadline, committed=committed)
+        return list_offsets(cluster, wanted, LATEST_TIME, deadline, committed=committed)
     if not isinstance(where, AtTime):
         raise OptionError(f"{where!r} is no place to start or stop: EARLIEST, LATEST, AtTime, a Position or a mapping of them")
-    found = list_offsets(client, wanted, where.ms, deadline, committed=committed)
+    found = list_offsets(cluster, wanted, where.ms, deadline, committed=committed)
     later = [key for key, offset in found.items() if offset < 0]
-    return {**found, **list_offsets(client, later, LATEST_TIME, deadline, committed=committed)} if later else found
+    return {**found, **list_offsets(cluster, later, LATEST_TIME, deadline, committed=committed)} if later else found
 
 
 def list_offsets(
-    client: KafkaClient, keys: Sequence[TopicPartition], timestamp: int, deadline: float, *, committed: bool
+    cluster: KafkaCluster, keys: Sequence[TopicPartition], timestamp: int, deadline: float, *, committed: bool
 ) -> dict[TopicPartition, int]:
     """Ask the leaders; partitions that are refused with a retriable code are asked for again."""
     found: dict[TopicPartition, int] = {}
 
     def attempt() -> None:
         problem: WireprotoError | None = None
-        for node, part in by_leader(client, [key for key in keys if key not in found], deadline).items():
+        for node, part in by_leader(cluster, [key for key in keys if key not in found], deadline).items():
             try:
-                conn = client.node_connection(node, "main", deadline)
+                conn = cluster.node_connection(node, "main", deadline)
                 version = wire.version_for(conn, ListOffsetsRequest)
-                reply: ListOffsetsResponse = wire.exchange(conn, _request(client, part, timestamp, committed), deadline, version=version)
+                reply: ListOffsetsResponse = wire.exchange(conn, _request(cluster, part, timestamp, committed), deadline, version=version)
             except WireprotoError as why:
                 problem = problem or why
                 continue
@@ -104,41 +104,41 @@ def list_offsets(
         if problem is not None:
             raise problem
 
-    client.retried(attempt, deadline, lambda why: client.refresh({topic for topic, _ in keys}, deadline))
+    cluster.retried(attempt, deadline, lambda why: cluster.refresh({topic for topic, _ in keys}, deadline))
     return found
 
 
-def earliest_local(client: KafkaClient, key: TopicPartition, deadline: float) -> int:
+def earliest_local(cluster: KafkaCluster, key: TopicPartition, deadline: float) -> int:
     """The first offset on the leader's own disk: what lies before is in remote storage. -1 where the leader knows of no such thing."""
-    conn = client.to_leader(*key)(deadline)
+    conn = cluster.to_leader(*key)(deadline)
     if wire.version_for(conn, ListOffsetsRequest) < _LOCAL_SINCE:
         return -1
-    return list_offsets(client, [key], _LOCAL_TIME, deadline, committed=False)[key]
+    return list_offsets(cluster, [key], _LOCAL_TIME, deadline, committed=False)[key]
 
 
-def by_leader(client: KafkaClient, keys: Iterable[TopicPartition], deadline: float) -> dict[int, list[TopicPartition]]:
+def by_leader(cluster: KafkaCluster, keys: Iterable[TopicPartition], deadline: float) -> dict[int, list[TopicPartition]]:
     """Partitions by the node that leads them; asks for metadata once where a leader is not known."""
     nodes: dict[int, list[TopicPartition]] = {}
     asked: set[str] = set()
     for topic, partition in keys:
-        node = client.cluster.leader(topic, partition)
+        node = cluster.metadata.leader(topic, partition)
         if node is None and topic not in asked:
             asked.add(topic)
-            client.topic_entry(topic, deadline)
-            node = client.cluster.leader(topic, partition)
+            cluster.topic_entry(topic, deadline)
+            node = cluster.metadata.leader(topic, partition)
         if node is None:
-            known = client.cluster.topics.get(topic)
+            known = cluster.metadata.topics.get(topic)
             exists = known is not None and partition in known.partitions
             raise error(5 if exists else 3, topic=topic, partition=partition)
         nodes.setdefault(node.id, []).append((topic, partition))
     return nodes
 
 
-def _request(client: KafkaClient, keys: Iterable[TopicPartition], timestamp: int, committed: bool) -> ListOffsetsRequest:
+def _request(cluster: KafkaCluster, keys: Iterable[TopicPartition], timestamp: int, committed: bool) -> ListOffsetsRequest:
     topics: dict[str, list[Any]] = {}
     for topic, partition in keys:
         entry = ListOffsetsPartition(
-            partition_index=partition, current_leader_epoch=client.cluster.epoch(topic, partition), timestamp=timestamp, max_num_offsets=1
+            partition_index=partition, current_leader_epoch=cluster.metadata.epoch(topic, partition), timestamp=timestamp, max_num_offsets=1
         )
         topics.setdefault(topic, []).append(entry)
     return ListOffsetsRequest(

@@ -32,14 +32,14 @@ from ..errors import BrokerError, BufferFull, Closed, OptionError, TimedOut, Usa
 from ..position import LogOffset
 from . import outgoing, wire
 from .accumulator import Accumulator, Identity, Outgoing, Pace
-from .cluster import NO_ID, Node, Topic
 from .codes import error
 from .messages import InitProducerIdRequest, InitProducerIdResponse, ProduceRequest, ProduceResponse
+from .metadata import NO_ID, Node, Topic
 from .partitioner import Sticky, partition_for_key
 
 if TYPE_CHECKING:
     from .._net import Call, Connection, Timer
-    from .client import KafkaClient
+    from .cluster import KafkaCluster
     from .options import KafkaOptions
 
 _ACKS = {"all": -1, "1": 1, "0": 0}
@@ -59,9 +59,9 @@ class KafkaProducer(KafkaIntake):
     `send` is the core's: it puts the record into the open batch, and calls `_send_slowly` where there is more to do.
     """
 
-    def __init__(self, client: KafkaClient, topic: str, options: KafkaOptions) -> None:
-        self._client = client
-        self._loop = client.loop
+    def __init__(self, cluster: KafkaCluster, topic: str, options: KafkaOptions) -> None:
+        self._cluster = cluster
+        self._loop = cluster.loop
         self.topic = topic
         self.options = options
         self._acks = _ACKS[options.acks]
@@ -76,10 +76,10 @@ class KafkaProducer(KafkaIntake):
         self._failure: BaseException | None = None
         self._trouble: WireprotoError | None = None
         self._links: dict[int, Connection] = {}
-        self._buffer = client.send_buffer
-        self._box = Mailbox(client.loop, self._replied, prompt=self._replied_well)
-        deadline = client.deadline()
-        client.topic_entry(topic, deadline, create=options.auto_create)
+        self._buffer = cluster.send_buffer
+        self._box = Mailbox(cluster.loop, self._replied, prompt=self._replied_well)
+        deadline = cluster.deadline()
+        cluster.topic_entry(topic, deadline, create=options.auto_create)
         self._identity: Identity | None = None
         self._idempotent = self._decide_idempotence(deadline)
         self._sticky = Sticky(options.batch_size, random.choice)
@@ -91,17 +91,17 @@ class KafkaProducer(KafkaIntake):
             in_flight=options.max_in_flight,
             idempotent=self._idempotent,
         )
-        self._batches = Accumulator(pace, outgoing.builder_factory(options), lambda: Event(client.loop))
+        self._batches = Accumulator(pace, outgoing.builder_factory(options), lambda: Event(cluster.loop))
         largest = options.max_request_size - outgoing.BATCH_OVERHEAD
         direct = options.message_format == 2 and options.linger > 0 and options.partitioner is None
-        self.intake(client.cluster, self._loop.check, self._buffer, largest, direct)
+        self.intake(cluster.metadata, self._loop.check, self._buffer, largest, direct)
         self._look_at_topics()
 
     def _decide_idempotence(self, deadline: float) -> bool:
         wanted = self.options.idempotence
         if wanted is False or self._acks != -1 or self.options.message_format != 2:
             return False
-        conn = self._client.retried(lambda: self._client.to_any(deadline), deadline)
+        conn = self._cluster.retried(lambda: self._cluster.to_any(deadline), deadline)
         agreed: wire.Agreed = conn.context
         if not agreed.versions.has(InitProducerIdRequest):
             if wanted:
@@ -115,7 +115,7 @@ class KafkaProducer(KafkaIntake):
             return error(reply.error_code, "asking for a producer id") if reply.error_code else None
 
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-        reply = self._client.ask(request, deadline, check=check)
+        reply = self._cluster.ask(request, deadline, check=check)
         return Identity(reply.producer_id, reply.producer_epoch)
 
     # --- records in ---
@@ -139,7 +139,7 @@ class KafkaProducer(KafkaIntake):
 
     def _look_at_topics(self) -> None:
         """The cluster has learnt something: tell the intake."""
-        topics = self._client.cluster.topics
+        topics = self._cluster.metadata.topics
         entry = topics.get(self.topic)
         stay = entry is not None and self.stuck in (entry.available or entry.partitions)
         self.know(topics, len(entry.partitions) if entry is not None else 0, stay)
@@ -260,13 +260,13 @@ class KafkaProducer(KafkaIntake):
             return number
 
     def _known_topic(self) -> Topic:
-        entry = self._client.cluster.topics.get(self.topic)
+        entry = self._cluster.metadata.topics.get(self.topic)
         if entry is None or not entry.partitions:
             raise error(_UNKNOWN_TOPIC, "the topic is gone", topic=self.topic)
         return entry
 
     def _check_partition(self, partition: int) -> None:
-        entry = self._client.cluster.topics.get(self.topic)
+        entry = self._cluster.metadata.topics.get(self.topic)
         if entry is not None and partition not in entry.partitions:
             raise OptionError(f"there is no partition {partition}: the topic has {len(entry.partitions)}", topic=self.topic)
 
@@ -315,7 +315,7 @@ class KafkaProducer(KafkaIntake):
         while not self._acks and any(conn.unsent and not conn.closed for conn in tuple(self._links.values())):
             if time.monotonic() >= deadline:
                 raise TimedOut(f"not all records have left within {timeout:g} s", topic=self.topic)
-            self._client.pause(_CROWDED_PAUSE)
+            self._cluster.pause(_CROWDED_PAUSE)
         with self._lock:
             failure, self._failure = self._failure, None
         if failure is not None:
@@ -366,7 +366,7 @@ class KafkaProducer(KafkaIntake):
         with self._lock:
             expired = self._batches.expired(now)
             for partition in self._batches.sendable(now):
-                node = self._client.cluster.leader(self.topic, partition)
+                node = self._cluster.metadata.leader(self.topic, partition)
                 conn = self._links.get(node.id) if node is not None else None
                 if conn is None or conn.closed:
                     missing.add(node.id if node is not None else -1)
@@ -409,7 +409,7 @@ class KafkaProducer(KafkaIntake):
         )
 
     def _send(self, conn: Connection, batches: list[Outgoing]) -> None:
-        entry = self._client.cluster.topics.get(self.topic)
+        entry = self._cluster.metadata.topics.get(self.topic)
         topic_id = entry.id if entry is not None else NO_ID
         try:
             version = wire.version_for(conn, ProduceRequest, outgoing.version_cap(self.options, topic_id))
@@ -481,7 +481,7 @@ class KafkaProducer(KafkaIntake):
             problem = error(code, answer.error_message or "", message="ProduceResponse", version=version, topic=self.topic)
             problem.with_context(partition=batch.partition)
             leader = answer.current_leader
-            moved = version >= 10 and self._client.hint(self.topic, batch.partition, leader.leader_id, leader.leader_epoch, nodes)
+            moved = version >= 10 and self._cluster.hint(self.topic, batch.partition, leader.leader_id, leader.leader_epoch, nodes)
             if code in _STARTS_OVER and self._idempotent:
                 self._out_of_order(batch, problem)
             elif problem.retriable:
@@ -549,15 +549,15 @@ class KafkaProducer(KafkaIntake):
             with self._lock:
                 stale, self._stale = self._stale or -1 in missing, False
             if stale:
-                self._client.refresh((self.topic,), deadline)
+                self._cluster.refresh((self.topic,), deadline)
             if self._idempotent and self._identity is None:
                 identity = self._new_identity(deadline)
                 with self._lock:
                     self._identity = identity
             for node in missing:
-                if node >= 0 and node in self._client.cluster.nodes:
-                    self._links[node] = self._client.node_connection(node, "produce", deadline)
-            entry = self._client.cluster.topics.get(self.topic)
+                if node >= 0 and node in self._cluster.metadata.nodes:
+                    self._links[node] = self._cluster.node_connection(node, "produce", deadline)
+            entry = self._cluster.metadata.topics.get(self.topic)
             wait = entry is None or len(entry.available) < len(entry.partitions)
         except WireprotoError as why:
             wait = True

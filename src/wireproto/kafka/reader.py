@@ -20,7 +20,7 @@ from . import positions
 from .fetcher import Fetcher
 
 if TYPE_CHECKING:
-    from .client import KafkaClient
+    from .cluster import KafkaCluster
     from .options import KafkaOptions
 
 
@@ -30,19 +30,19 @@ class KafkaReader:
     A Position or a mapping as start or stop restricts the reader to the partitions named; `partitions=` does so too.
     """
 
-    def __init__(self, client: KafkaClient, topic: str, start: Where, stop: Where | None, options: KafkaOptions) -> None:
-        self._client = client
+    def __init__(self, cluster: KafkaCluster, topic: str, start: Where, stop: Where | None, options: KafkaOptions) -> None:
+        self._cluster = cluster
         self.topic = topic
         self._options = options
         self._committed = options.isolation == "committed"
         self._owner = threading.Lock()
         self._closed = False
-        deadline = client.deadline()
-        entry = client.topic_entry(topic, deadline)
+        deadline = cluster.deadline()
+        entry = cluster.topic_entry(topic, deadline)
         keys = _chosen(topic, sorted(entry.partitions), start, stop, options)
-        stops = positions.find(client, keys, stop, deadline, committed=self._committed) if stop is not None else {}
-        starts = positions.find(client, keys, start, deadline, committed=self._committed)
-        self._fetcher = Fetcher(client, options, f"bulk {id(self):x}")
+        stops = positions.find(cluster, keys, stop, deadline, committed=self._committed) if stop is not None else {}
+        starts = positions.find(cluster, keys, start, deadline, committed=self._committed)
+        self._fetcher = Fetcher(cluster, options, f"bulk {id(self):x}")
         for key in keys:
             self._fetcher.plan.add(*key, starts[key], stops.get(key))
 
@@ -76,7 +76,7 @@ class KafkaReader:
             for key in keys:
                 if key not in plan.cursors:
                     raise OptionError(f"this reader does not read {key[0]}[{key[1]}]")
-            for key, offset in positions.find(self._client, keys, where, self._client.deadline(), committed=self._committed).items():
+            for key, offset in positions.find(self._cluster, keys, where, self._cluster.deadline(), committed=self._committed).items():
                 plan.seek(key, offset)
         finally:
             self._owner.release()
@@ -103,12 +103,12 @@ class KafkaReader:
         try:
             self._closed = True
             self._fetcher.close()
-            self._client.drop_purpose(f"bulk {id(self):x}")
+            self._cluster.drop_purpose(f"bulk {id(self):x}")
         finally:
             self._owner.release()
 
     def _enter(self) -> None:
-        self._client.loop.check()
+        self._cluster.loop.check()
         if not self._owner.acquire(blocking=False):
             raise ConcurrentUse("a Reader belongs to one thread at a time")
         if self._closed:

@@ -11,7 +11,7 @@
 | any | all others |
 
 Java's AdminClient, Producer and Consumer send them to the same places. May assume: a message of ``kafka.messages``. Must not: look
-anything up; a name that the cluster's table lacks is for the caller to find.
+anything up; a name that the metadata's table lacks is for the caller to find.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import base64
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from .cluster import Cluster
+from .metadata import Metadata
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2  # kinds of coordinator, as FindCoordinator counts them
 _CONTROLLER = frozenset((19, 20, 37, 43, 45, 46, 51, 57, 64))
@@ -43,12 +43,12 @@ class Destination(NamedTuple):
 ANY = Destination("any")
 
 
-def destination(message: Any, cluster: Cluster) -> Destination:
+def destination(message: Any, metadata: Metadata) -> Destination:
     """The node that a request belongs to.
 
     Args:
         message: a request of ``kafka.messages``.
-        cluster: knows the names of topic ids.
+        metadata: knows the names of topic ids.
     """
     key = message.API_KEY
     if key in _CONTROLLER:
@@ -62,7 +62,7 @@ def destination(message: Any, cluster: Cluster) -> Destination:
     if key in _SHARE:
         return _share_state(message)
     if key in _LEADER:
-        return _leader(message, cluster)
+        return _leader(message, metadata)
     if key in _CONFIGS:
         return _configured(message)
     return ANY
@@ -89,11 +89,11 @@ def _share_state(message: Any) -> Destination:
     return ANY
 
 
-def _leader(message: Any, cluster: Cluster) -> Destination:
+def _leader(message: Any, metadata: Metadata) -> Destination:
     """The leader of the first partition named."""
     for outer in getattr(message, "markers", None) or getattr(message, "dirs", None) or (message,):
         for topic in getattr(outer, "topics", None) or getattr(outer, "topic_data", None) or ():
-            name = getattr(topic, "name", "") or getattr(topic, "topic", "") or cluster.name(getattr(topic, "topic_id", b"") or b"")
+            name = getattr(topic, "name", "") or getattr(topic, "topic", "") or metadata.name(getattr(topic, "topic_id", b"") or b"")
             numbers: Any = getattr(topic, "partitions", None) or getattr(topic, "partition_data", None)
             for entry in numbers or getattr(topic, "partition_indexes", ()):
                 return Destination("leader", name, _number(entry)) if name else ANY

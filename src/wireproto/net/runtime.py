@@ -1,6 +1,7 @@
-"""What the four clients share: options, loop, pool, deadlines, fork guard, close.
+"""What the four clients share: options, loop, pool, deadlines, fork guard, the register of roles, close.
 
-What it is: `ClientBase`. An adapter derives from it, names its framing and frame cap, and overrides `handshake`.
+What it is: two bases. An adapter's cluster (what its roles use) derives from `Runtime`, names its framing and frame cap, and overrides
+`handshake`. Its client (what makes the roles) derives from `ClientBase`: it holds a cluster, registers each role, and closes roles first.
 May assume: nothing of a protocol. Must not: import an adapter.
 """
 
@@ -9,7 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
+from weakref import WeakSet
 
 from wireproto._net import Connection, Loop
 from wireproto.errors import ConnectError, Disconnected, FrameTooLarge, TimedOut, TlsError, WireprotoError
@@ -28,8 +30,49 @@ T = TypeVar("T")
 Options = TypeVar("Options", bound=CommonOptions)
 
 
-class ClientBase(Generic[Options]):
-    """A client's engine.
+class Closeable(Protocol):
+    """A role, as far as its client's end is concerned."""
+
+    def close(self, timeout: float = ...) -> None: ...
+
+
+Role = TypeVar("Role", bound=Closeable)
+
+
+class Roles:
+    """The roles that are open, so that their client closes them before its connections. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._held: set[Closeable] = set()
+        self._seen: WeakSet[Closeable] = WeakSet()
+
+    def keep(self, role: Role, *, held: bool = False) -> Role:
+        """Register a role and give it back.
+
+        Args:
+            held: keep it alive until it is forgotten, since it may have something to do at the close that its user has let go of.
+        """
+        (self._held if held else self._seen).add(role)
+        return role
+
+    def forget(self, role: Closeable) -> None:
+        """It was closed by itself."""
+        self._held.discard(role)
+        self._seen.discard(role)
+
+    def close(self, deadline: float) -> WireprotoError | None:
+        """Close each, those that are held first; gives the first error, after all were tried."""
+        first: WireprotoError | None = None
+        for role in [*self._held, *self._seen]:
+            try:
+                role.close(max(0.0, deadline - time.monotonic()))
+            except WireprotoError as why:
+                first = first or why
+        return first
+
+
+class Runtime(Generic[Options]):
+    """A client's engine: what an adapter's cluster is built on.
 
     Args:
         options: the adapter's options.
@@ -37,6 +80,7 @@ class ClientBase(Generic[Options]):
 
     Attributes:
         loop, pool, options: for the adapter's roles.
+        roles: those that are open; the client registers them, a role that was closed may `forget` itself.
     """
 
     protocol: ClassVar[str] = ""
@@ -46,6 +90,7 @@ class ClientBase(Generic[Options]):
 
     def __init__(self, options: Options, *, name: str = "") -> None:
         self.options = options
+        self.roles = Roles()
         self.loop = Loop(name or options.client_id, options.fetch_memory)
         debug.attach(self.loop)
         self._tls = options.tls_options()
@@ -130,10 +175,64 @@ class ClientBase(Generic[Options]):
     def closed(self) -> bool:
         return self.loop.closed
 
-    def close(self, timeout: float = 30.0) -> None:
-        """Close all connections; what waits in other threads raises Closed. Adapters close their roles first, under `timeout`."""
+    def close(self) -> None:
+        """Close all connections; what waits in other threads raises Closed. Roles are closed before (`ClientBase.close`)."""
         self.pool.close()
         self.loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+Cluster = TypeVar("Cluster", bound=Runtime[Any])
+
+
+class ClientBase(Generic[Cluster]):
+    """What `wireproto.connect` returns: makes roles over a cluster, and closes them.
+
+    Attributes:
+        cluster: what the roles use.
+    """
+
+    protocol: ClassVar[str] = ""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    @property
+    def loop(self) -> Loop:
+        return self.cluster.loop
+
+    def deadline(self, timeout: float | None = None) -> float:
+        """`timeout` seconds from now (None: the option's) as a `time.monotonic()` value."""
+        return self.cluster.deadline(timeout)
+
+    @property
+    def closed(self) -> bool:
+        return self.cluster.closed
+
+    def keep(self, role: Role, *, held: bool = False) -> Role:
+        """Register a role that was made (`Roles.keep`)."""
+        return self.cluster.roles.keep(role, held=held)
+
+    def close(self, timeout: float = 30.0) -> None:
+        """Close the roles, which flush and leave their groups, under `timeout`, then all connections; the first error is raised at the end.
+
+        In a forked child only its copies of the descriptors are closed.
+        """
+        if self.closed:
+            return
+        problem: WireprotoError | None = None
+        try:
+            if not self.loop.forked:
+                problem = self.cluster.roles.close(time.monotonic() + timeout)
+        finally:
+            self.cluster.close()
+        if problem is not None:
+            raise problem
 
     def __enter__(self) -> Self:
         return self

@@ -18,7 +18,7 @@ from wireproto._net import Connection
 from wireproto.auth.secrets import Secret
 from wireproto.errors import OptionError, RoleUnsupported, WireprotoError
 from wireproto.net.pool import Pool
-from wireproto.net.runtime import ClientBase
+from wireproto.net.runtime import Runtime
 from wireproto.position import EARLIEST, Where
 from wireproto.url import Address, Url
 
@@ -87,7 +87,7 @@ def credentials_of(options: PulsarOptions) -> Credentials | None:
     return None
 
 
-class PulsarClient(ClientBase[PulsarOptions]):
+class PulsarClient(Runtime[PulsarOptions]):
     """A client of one Pulsar cluster; see `wireproto.roles.Client`."""
 
     protocol: ClassVar[str] = "pulsar"

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from wireproto.errors import AuthError, ConnectError, Malformed, OptionError, RoleUnsupported, TransportError, UsageError, WireprotoError
 from wireproto.net.dial import peer_name
-from wireproto.net.runtime import ClientBase
+from wireproto.net.runtime import Runtime
 from wireproto.position import EARLIEST, TopicPartition, Where
 from wireproto.url import Address, parse_address
 
@@ -86,7 +86,7 @@ class Watcher(Protocol):
         ...
 
 
-class RocketClient(ClientBase[RocketOptions]):
+class RocketClient(Runtime[RocketOptions]):
     """A program's connection to one cluster. Thread-safe.
 
     Raises, when made: ConnectError, TlsError, TimedOut, when no name server answers.

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import BrokerError, DataLoss, OptionError
 from ..kafka import offsets, positions
-from ..kafka.client import KafkaClient
-from ..kafka.cluster import NO_ID
 from ..kafka.codes import UnknownTopicId, UnknownTopicOrPartition
 from ..kafka.fetcher import Fetcher
 from ..kafka.messages import DescribeLogDirsRequest, FetchRequest, ListOffsetsRequest
+from ..kafka.metadata import NO_ID
 from ..position import Earliest, Latest, LogOffset, Position, TopicPartition
 from .java_pattern import java_pattern
 from .kafka_columns import FORM
@@ -29,6 +28,8 @@ from .source import LogSource
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from ..kafka.client import KafkaClient
+    from ..kafka.cluster import KafkaCluster
     from ..records import Batch
     from ..roles import Client
     from .write import Sink
@@ -40,9 +41,13 @@ _SLICE = 5.0
 _PURPOSE = "spark"
 
 
-def identity(client: KafkaClient, topic: str) -> bytes:
+def cluster_of(client: Client) -> KafkaCluster:
+    return cast("KafkaClient", client).cluster
+
+
+def identity(cluster: KafkaCluster, topic: str) -> bytes:
     """A topic's id as last told; NO_ID where brokers have none, or the topic is not known."""
-    entry = client.cluster.topics.get(topic)
+    entry = cluster.metadata.topics.get(topic)
     return NO_ID if entry is None else entry.id
 
 
@@ -75,7 +80,7 @@ class KafkaLog(Log):
             offered.need("option maxBytesPerTrigger", "1.0", "use maxOffsetsPerTrigger", DescribeLogDirsRequest)
 
     def partitions(self, client: Client) -> list[TopicPartition]:
-        found = cast(KafkaClient, client)
+        found = cluster_of(client)
         if self.settings.assigned:
             known = {key for name in {name for name, _ in self.settings.assigned} for key in self._of(found, name)}
             strange = sorted(set(self.settings.assigned) - known)
@@ -86,7 +91,7 @@ class KafkaLog(Log):
         names: Iterable[str] = self.settings.topics
         if self.settings.pattern is not None:
             match = java_pattern(self.settings.pattern).search
-            names = [name for name in found.admin().list_topics() if match(name)]
+            names = [name for name in client.admin().list_topics() if match(name)]
         else:
             deadline = found.deadline()
             found.retried(lambda: found.refresh(names, deadline), deadline)
@@ -94,19 +99,19 @@ class KafkaLog(Log):
         self._made_again(found, {name for name, _ in keys})
         return keys
 
-    def _made_again(self, client: KafkaClient, names: Iterable[str]) -> None:
+    def _made_again(self, cluster: KafkaCluster, names: Iterable[str]) -> None:
         """Offsets of a topic mean nothing in another one of its name: notice by the topic's id, where brokers have one (2.8)."""
-        before, self._ids = self._ids, {name: identity(client, name) for name in names}
+        before, self._ids = self._ids, {name: identity(cluster, name) for name in names}
         for name, now in self._ids.items():
             if before.get(name, now) != now and NO_ID not in (before[name], now):
                 self.lost(f"the topic {name} was deleted and made again while the query ran")
 
-    def _of(self, client: KafkaClient, topic: str) -> list[TopicPartition]:
+    def _of(self, cluster: KafkaCluster, topic: str) -> list[TopicPartition]:
         """A topic's partitions, from the metadata just asked for, or asked for with patience where it is not there."""
-        entry = client.cluster.topics.get(topic)
+        entry = cluster.metadata.topics.get(topic)
         if entry is None or entry.error or not entry.partitions or self.settings.assigned:
             try:
-                entry = client.topic_entry(topic, client.deadline())
+                entry = cluster.topic_entry(topic, cluster.deadline())
             except BrokerError as why:
                 if why.code == UnknownTopicOrPartition.code:
                     why.text = f"there is no topic {topic!r}: create it, or correct the option {self.subject}"
@@ -116,7 +121,7 @@ class KafkaLog(Log):
     def _list(
         self, client: Client, keys: Iterable[TopicPartition], moment: int, *, committed: bool | None = None
     ) -> dict[TopicPartition, int]:
-        found = cast(KafkaClient, client)
+        found = cluster_of(client)
         wanted = sorted(set(keys))
         level = self.committed if committed is None else committed
         return positions.list_offsets(found, wanted, moment, found.deadline(), committed=level) if wanted else {}
@@ -137,10 +142,10 @@ class KafkaLog(Log):
 
     def row_bytes(self, client: Client, keys: list[TopicPartition]) -> dict[TopicPartition, float]:
         """Bytes on the leader's disk by offsets there."""
-        found = cast(KafkaClient, client)
+        found = cluster_of(client)
         first, last = numbers(self.ends(client, keys, Earliest())), numbers(self.ends(client, keys, Latest()))
         sizes: dict[TopicPartition, int] = {}
-        for node in {entry.id for key in keys if (entry := found.cluster.leader(*key)) is not None}:
+        for node in {entry.id for key in keys if (entry := found.metadata.leader(*key)) is not None}:
             reply = found.ask(DescribeLogDirsRequest(topics=None), found.deadline(), found.to_node(node))
             for folder in reply.results:
                 for topic in folder.topics:
@@ -151,7 +156,7 @@ class KafkaLog(Log):
 
     def commit(self, client: Client, ends: Positions) -> None:
         """Store the ends for the group of commitOffsetsToGroup; it must have no members of its own."""
-        found, group = cast(KafkaClient, client), self.settings.group
+        found, group = cluster_of(client), self.settings.group
         if group:
             offsets.commit(found, group, numbers(ends), found.deadline(), to=found.to_coordinator(group), ours=_GONE)
 
@@ -160,7 +165,7 @@ class KafkaLog(Log):
 
     def known(self, client: Client, spans: list[Span]) -> list[Span]:
         for span in spans:
-            span.identity = identity(cast(KafkaClient, client), span.topic)
+            span.identity = identity(cluster_of(client), span.topic)
         return spans
 
     def pin(self, tree: dict[str, Any], keys: Iterable[TopicPartition]) -> dict[str, Any]:
@@ -177,22 +182,22 @@ class KafkaLog(Log):
         return super().place_from_json(topic, partition, int(value) if isinstance(value, float) and value.is_integer() else value)
 
     def read(self, client: Client, span: Span, columns: tuple[str, ...]) -> Iterator[Batch]:
-        found = cast(KafkaClient, client)
-        if span.topic not in found.cluster.topics or not self._same(found, span):
+        found = cluster_of(client)
+        if span.topic not in found.metadata.topics or not self._same(found, span):
             found.topic_entry(span.topic, found.deadline())
         if self._same(found, span):
-            yield from self._fetched(found, span, columns)
+            yield from self._fetched(client, span, columns)
         if not self._same(found, span):
             self.lost(f"{span.topic}-{span.partition} was to be read up to {span.stop}, and its topic was deleted and made again")
 
-    def _same(self, client: KafkaClient, span: Span) -> bool:
+    def _same(self, cluster: KafkaCluster, span: Span) -> bool:
         """Whether the topic is the one that the driver saw, as far as this client knows."""
-        now = identity(client, span.topic)
+        now = identity(cluster, span.topic)
         return span.identity == now or NO_ID in (span.identity, now) or not span.identity
 
-    def _fetched(self, found: KafkaClient, span: Span, columns: tuple[str, ...]) -> Iterator[Batch]:
+    def _fetched(self, client: Client, span: Span, columns: tuple[str, ...]) -> Iterator[Batch]:
         """Batches of the span from its leader."""
-        client = cast("Client", found)
+        found = cluster_of(client)
         options = found.options.replace(columns=self.form.core(columns))
         fetcher = Fetcher(found, options, _PURPOSE)
         cursor = fetcher.plan.add(*span.key, number(span.start), number(span.stop))

@@ -19,7 +19,7 @@ class Offered:
     """One node of the cluster, as its handshake told."""
 
     def __init__(self, client: Client) -> None:
-        found = cast("KafkaClient", client)
+        found = cast("KafkaClient", client).cluster
         deadline = found.deadline()
         conn = found.retried(lambda: found.to_any(deadline), deadline)
         agreed: Agreed = conn.context

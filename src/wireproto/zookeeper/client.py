@@ -1,6 +1,6 @@
 """ZooKeeperClient: one session with an ensemble, and the roles that are made from it.
 
-What it is: the Client role; it joins the engine (`ClientBase`) to the session (`Link`). Thread-safe.
+What it is: the Client role; it joins the engine (`Runtime`) to the session (`Link`). Thread-safe.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .._codec import Message
 from ..errors import OptionError, RoleUnsupported, UsageError
 from ..net.address import SocketAddress, interleave
 from ..net.retry import Policy
-from ..net.runtime import ClientBase
+from ..net.runtime import Runtime
 from ..position import EARLIEST, Where
 from ..url import Address, Url
 from .admin import QueueAdmin
@@ -38,7 +38,7 @@ ROUNDS = Policy(first=0.05, factor=2.0, ceiling=1.0, jitter=0.3)
 """Waits between rounds over all servers."""
 
 
-class ZooKeeperClient(ClientBase[ZooKeeperOptions]):
+class ZooKeeperClient(Runtime[ZooKeeperOptions]):
     """One session. Made by ``wireproto.connect("zookeeper://host:2181,host2:2181/chroot?session_timeout=10")``."""
 
     protocol: ClassVar[str] = "zookeeper"
@@ -126,7 +126,7 @@ class ZooKeeperClient(ClientBase[ZooKeeperOptions]):
         """End the session (its ephemeral nodes go at once) and close everything."""
         if not self.loop.closed and not self.loop.forked:
             self._link.close(time.monotonic() + timeout)
-        super().close(timeout)
+        super().close()
 
     def __enter__(self) -> Self:
         return self

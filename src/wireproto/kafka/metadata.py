@@ -1,0 +1,145 @@
+"""What is known of a cluster: its nodes, topics, partitions and their leaders.
+
+What it is: the metadata cache, sans-IO. MetadataResponses are fed in, questions are answered from memory; None means "not known: ask
+again". Topic entries are replaced, never changed, so that readers need no lock; `apply` and `hint` are called under its owner's.
+May assume: answers come in any order and may be stale: an older leader epoch of the same topic never overwrites a newer one.
+Must not: send, sleep, or decide when to refresh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from ..errors import BrokerError
+from ..url import Address
+from .codes import error
+from .messages import MetadataResponse, MetadataResponsePartition
+
+NO_ID = bytes(16)
+_OFFLINE = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A broker: its number and where it listens."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+    @property
+    def address(self) -> Address:
+        return self.host, self.port
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """Who leads a partition (-1: nobody), in which epoch (-1: not told), and who else holds it."""
+
+    node: int
+    epoch: int = -1
+    replicas: tuple[int, ...] = ()
+    in_sync: tuple[int, ...] = ()
+    offline: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic as of the last answer.
+
+    Attributes:
+        id: 16 bytes, zeros where the broker does not tell (before Metadata v12).
+        error: the broker's code for this topic; 0 when it can be used.
+        partitions: by number; in order.
+        available: numbers of the partitions that have a leader.
+    """
+
+    name: str
+    id: bytes = NO_ID
+    error: int = 0
+    internal: bool = False
+    partitions: Mapping[int, Leader] = field(default_factory=dict)
+    available: tuple[int, ...] = ()
+
+
+class Metadata:
+    """The cache. `nodes`, `topics`, `controller` and `cluster_id` may be read at any time."""
+
+    __slots__ = ("_names", "cluster_id", "controller", "nodes", "topics")
+
+    def __init__(self) -> None:
+        self.nodes: dict[int, Node] = {}
+        self.topics: dict[str, Topic] = {}
+        self.controller = -1
+        self.cluster_id: str | None = None
+        self._names: dict[bytes, str] = {}
+
+    def apply(self, reply: MetadataResponse, *, all_topics: bool = False) -> None:
+        """Take in an answer; `all_topics` says that topics it does not name are gone."""
+        self.nodes = {node.node_id: Node(node.node_id, node.host, node.port, node.rack) for node in reply.brokers}
+        self.controller = reply.controller_id
+        self.cluster_id = reply.cluster_id or self.cluster_id
+        topics = {} if all_topics else dict(self.topics)
+        for entry in reply.topics:
+            name = entry.name if entry.name is not None else self._names.get(entry.topic_id)
+            if name is None:
+                continue
+            before = self.topics.get(name)
+            topic_id = entry.topic_id or NO_ID
+            if before is not None and topic_id != NO_ID and before.id not in (topic_id, NO_ID):
+                before = None  # deleted and created again: its epochs start anew
+            leaders = {p.partition_index: self._newer(before, p) for p in sorted(entry.partitions, key=lambda p: p.partition_index)}
+            topics[name] = _topic(name, topic_id, entry.error_code, bool(entry.is_internal), leaders)
+        self.topics = topics
+        self._names = {topic.id: name for name, topic in topics.items() if topic.id != NO_ID}
+
+    @staticmethod
+    def _newer(before: Topic | None, told: MetadataResponsePartition) -> Leader:
+        now = Leader(told.leader_id, told.leader_epoch, tuple(told.replica_nodes), tuple(told.isr_nodes), tuple(told.offline_replicas))
+        known = before.partitions.get(told.partition_index) if before is not None else None
+        return known if known is not None and known.epoch > now.epoch >= 0 else now
+
+    def hint(self, topic: str, partition: int, node: int, epoch: int, endpoints: Iterable[Node] = ()) -> bool:
+        """A refusal told the new leader (Produce v10, Fetch v16). Whether that was news and the node is known."""
+        self.nodes = {**self.nodes, **{end.id: end for end in endpoints}}
+        before = self.topics.get(topic)
+        known = before.partitions.get(partition) if before is not None else None
+        if before is None or known is None or node < 0 or node not in self.nodes or epoch <= known.epoch:
+            return False
+        leaders = {**before.partitions, partition: replace(known, node=node, epoch=epoch)}
+        self.topics = {**self.topics, topic: _topic(topic, before.id, before.error, before.internal, leaders)}
+        return True
+
+    def forget(self, topic: str) -> None:
+        """Drop what is known of a topic."""
+        self.topics = {name: entry for name, entry in self.topics.items() if name != topic}
+
+    def leader(self, topic: str, partition: int) -> Node | None:
+        """The node that leads a partition; None while that is not known, or nobody does."""
+        entry = self.topics.get(topic)
+        leader = entry.partitions.get(partition) if entry is not None else None
+        return self.nodes.get(leader.node) if leader is not None else None
+
+    def epoch(self, topic: str, partition: int) -> int:
+        """Leader epoch of a partition, -1 when not known."""
+        entry = self.topics.get(topic)
+        leader = entry.partitions.get(partition) if entry is not None else None
+        return leader.epoch if leader is not None else -1
+
+    def name(self, topic_id: bytes) -> str | None:
+        """Name of the topic with this id."""
+        return self._names.get(topic_id)
+
+    def problem(self, topic: str) -> BrokerError | None:
+        """The broker's error for a topic as a fresh object; None when it is fine or not known."""
+        entry = self.topics.get(topic)
+        if entry is None or not entry.error or (entry.error == _OFFLINE and entry.partitions):
+            return None
+        return error(entry.error, topic=topic)
+
+
+def _topic(name: str, topic_id: bytes, code: int, internal: bool, leaders: Mapping[int, Leader]) -> Topic:
+    available = tuple(number for number, leader in leaders.items() if leader.node >= 0)
+    return Topic(name, topic_id, code, internal, leaders, available)
