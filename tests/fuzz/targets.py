@@ -30,7 +30,7 @@ from wireproto._codec import (
     decode_rocketmq,
     decode_rocketmq_batch,
     kafka_batches,
-    kafka_next_offset,
+    kafka_section_end,
     lz4_block,
     lz4_frame,
     rocket_pull_reply,
@@ -207,7 +207,7 @@ def kafka_sections() -> Iterator[tuple[Label, bytes]]:
 
 
 def check_section(label: Label, data: bytes) -> None:
-    kafka_next_offset(data)
+    kafka_section_end(data)
     columns, following = decode_kafka(
         data, topic="t", partition=0, fetch_offset=0, check_crc=False, limit=LIMIT, on_corrupt="skip", facts=True
     )

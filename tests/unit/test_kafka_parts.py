@@ -13,11 +13,11 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.partitioner.default import murmur2 as their_murmur2
 
-from wireproto._codec import KafkaBatchBuilder
+from wireproto._codec import KafkaBatchBuilder, kafka_section_end
 from wireproto.errors import BrokerError, DataLoss, FrameTooLarge, Malformed, ProtocolError, UnsupportedVersion
 from wireproto.kafka import assignor, codes
 from wireproto.kafka import messages as m
-from wireproto.kafka.fetch import FetchPlan, FetchSettings, last_epoch
+from wireproto.kafka.fetch import FetchPlan, FetchSettings
 from wireproto.kafka.group import STABLE, SYNCING, UNJOINED, GroupSettings, Membership
 from wireproto.kafka.metadata import Metadata
 from wireproto.kafka.partitioner import Sticky, partition_for_key
@@ -203,8 +203,8 @@ SETTINGS = FetchSettings(
 )
 
 
-def batch(*values: bytes) -> bytes:
-    builder = KafkaBatchBuilder()
+def batch(*values: bytes, magic: int = 2) -> bytes:
+    builder = KafkaBatchBuilder(magic=magic)
     for value in values:
         assert builder.append(value, None, (), 0)
     return builder.finish()
@@ -241,9 +241,10 @@ def test_a_fetch_names_the_epoch_of_the_last_batch_before_it() -> None:
     first, second = bytearray(batch(b"a")), bytearray(batch(b"b"))
     first[12:16], second[12:16], second[0:8] = (5).to_bytes(4, "big"), (6).to_bytes(4, "big"), (1).to_bytes(8, "big")
     section = bytes(first + second)
-    assert [last_epoch(section, leader) for leader in (-1, 5, 6, 7)] == [6, 5, 6, 6]
-    assert [last_epoch(section[:-1], leader) for leader in (-1, 7)] == [5, 5]
-    assert last_epoch(b"", 7) == last_epoch(section[:30], 7) == -1
+    assert kafka_section_end(section) == (2, 6)
+    assert kafka_section_end(section[:-1]) == (1, 5)
+    assert kafka_section_end(section + (2).to_bytes(8, "big") + batch(b"c", magic=1)[8:]) == (3, -1), "the last one's format has none"
+    assert kafka_section_end(b"") == kafka_section_end(section[:30]) == (-1, -1)
     plan = FetchPlan(SETTINGS)
     cursor = plan.add("t", 0, 0, 9, epoch=4)
     request, asked = ask(plan)

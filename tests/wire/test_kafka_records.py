@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from peers import kafka_batch
-from wireproto._codec import decode_kafka, kafka_batches, kafka_next_offset
+from wireproto._codec import decode_kafka, kafka_batches, kafka_section_end
 from wireproto.errors import ChecksumMismatch, DecompressionError, Malformed, ProtocolError
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -73,7 +73,7 @@ def test_reads_what_others_wrote(library: str, magic: int, codec: str) -> None:
     columns, following = decode(batch, 1000)
     assert rows_of(columns) == expected(ROWS, magic, 1000)
     assert following == 1005
-    assert kafka_next_offset(batch) == 1005
+    assert kafka_section_end(batch)[0] == 1005
     pa.record_batch(columns).validate(full=True)
     assert [r.offset for r in columns.records("t", 3)] == [1000, 1001, 1002, 1003, 1004]
 
@@ -110,24 +110,24 @@ def test_a_cut_last_batch_is_no_error(magic: int, codec: str) -> None:
     for cut in range(len(last)):
         columns, following = decode(first + last[:cut])
         assert (rows_of(columns), following) == (expected(ROWS, magic), 5)
-        assert kafka_next_offset(first + last[:cut]) == 5
+        assert kafka_section_end(first + last[:cut])[0] == 5
     for cut in range(len(last)):
         columns, following = decode(last[:cut], 5)
-        assert (len(columns), following, kafka_next_offset(last[:cut])) == (0, 5, -1)
+        assert (len(columns), following, kafka_section_end(last[:cut])[0]) == (0, 5, -1)
     assert decode(first + last)[1] == 6
 
 
 def test_nothing_fetched() -> None:
     for nothing in (None, b"", b"\0" * 10):
         columns, following = decode(nothing, 77)
-        assert (len(columns), following, kafka_next_offset(nothing)) == (0, 77, -1)
+        assert (len(columns), following, kafka_section_end(nothing)[0]) == (0, 77, -1)
 
 
 def test_compacted_gaps_are_kept_and_the_end_is_the_batchs() -> None:
     rows = [(3, 10, b"a", b"1", []), (7, 11, b"b", b"2", [])]
     batch = patch(kafka_batch("kafka-python", 2, 0, rows, base=100), 23, ">i", 20)
     columns, following = decode(batch, 100)
-    assert (columns.positions(), following, kafka_next_offset(batch)) == ([103, 107], 121, 121)
+    assert (columns.positions(), following, kafka_section_end(batch)[0]) == ([103, 107], 121, 121)
     empty = bytearray(batch[:61])
     struct.pack_into(">i", empty, 8, 49)
     struct.pack_into(">i", empty, 57, 0)

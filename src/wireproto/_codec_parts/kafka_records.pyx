@@ -208,23 +208,26 @@ cdef int walk_packed(Section *s, int64_t limit, bint views, plain) except? -3:
     return code
 
 
-def kafka_next_offset(records):
-    """The next offset to fetch, from the heads of a section's whole batches alone (nothing is checked but their lengths).
+def kafka_section_end(records):
+    """Where a section's whole batches end, from their heads alone (nothing is checked but their lengths), in one pass.
 
     Returns:
-        the offset behind the last whole batch, -1 when there is none: then the next Fetch can leave before this section is decoded.
+        (next offset, leader epoch): behind the last whole batch, and its leader's epoch. (-1, -1) when there is none; the epoch is -1
+        when its format has none. So the next Fetch can leave before this section is decoded.
     """
     cdef Section s
     cdef Py_buffer view
+    cdef int32_t epoch = -1
     memset(&s, 0, sizeof(s))
     s.next = -1
     PyObject_GetBuffer(b"" if records is None else records, &view, PyBUF_SIMPLE)
     s.start = s.at = <const uint8_t *>view.buf
     s.end = s.start + view.len
     while read_head(&s) == BATCH_NEXT:
+        epoch = get_i32(s.at + 12) if s.head.magic == 2 else -1
         pass_batch(&s)
     PyBuffer_Release(&view)
-    return s.next
+    return s.next, epoch
 
 
 def kafka_batches(records):

@@ -19,13 +19,12 @@ May assume: one caller at a time. Must not: send, read a clock, decode records, 
 
 from __future__ import annotations
 
-import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .._codec import KafkaRoom, kafka_next_offset
+from .._codec import KafkaRoom, kafka_section_end
 from ..errors import DataLoss, FrameTooLarge, Malformed, WireprotoError
 from ..position import TopicPartition
 from .codes import error
@@ -33,8 +32,6 @@ from .messages import FetchPartition, FetchPartitionData, FetchRequest, FetchRes
 
 _UNKNOWN_TOPIC = 3
 _BY_ID = 13
-_HEAD = struct.Struct(">qiib")  # base offset, length of what follows, leader epoch, magic
-_LOG_OVERHEAD = 12
 _DOUBT_TIMES = 3
 _DOUBT_TIME = 2.0
 """So many answers without records, over so many seconds, before offsets are taken for empty."""
@@ -146,21 +143,6 @@ class FetchSettings:
     patience: float
     rack: str = ""
     replica_for: float = 300.0
-
-
-def last_epoch(records: Any, leader: int) -> int:
-    """The leader epoch of the last whole batch; -1 when it is of an old format. `leader`: the leader's own, beyond which no batch is."""
-    view = memoryview(records)
-    at, epoch = 0, -1
-    while len(view) - at >= _HEAD.size:
-        _, length, found, magic = _HEAD.unpack_from(view, at)
-        at += _LOG_OVERHEAD + length
-        if length < 0 or at > len(view):
-            break
-        epoch = found if magic == 2 else -1
-        if epoch == leader:  # as almost always: then those behind it are of the same
-            break
-    return epoch
 
 
 class FetchPlan:
@@ -388,7 +370,7 @@ class FetchPlan:
                 self._empty(cursor, leader_epoch, now)
             return
         cursor.empties = 0
-        following = kafka_next_offset(part.records)
+        following, epoch = kafka_section_end(part.records)
         if following < 0:
             self._too_large(cursor)
             return
@@ -397,7 +379,6 @@ class FetchPlan:
             self._push(Chunk(cursor, cursor.turn, cursor.ahead, cursor.ahead, error=problem))
             return
         aborted = tuple((entry.producer_id, entry.first_offset) for entry in part.aborted_transactions or ())
-        epoch = last_epoch(part.records, leader_epoch)
         self._push(Chunk(cursor, cursor.turn, cursor.ahead, following, part.records, aborted, size, epoch=epoch))
 
     def _cut(self, cursor: Cursor, epoch: int, end: int) -> None:
