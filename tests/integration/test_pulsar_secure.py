@@ -67,7 +67,7 @@ def test_a_token_from_file_environment_and_callable(broker: Pulsar, tmp_path: Pa
     for source in (f"file:{file}", "env:PULSAR_TOKEN", lambda: broker.token("admin")):
         with wireproto.connect(broker.urls["plain"], token=source) as client:
             assert client.broker_info().max_message_size > 0
-            assert broker.token("admin") not in repr(client.options)
+            assert broker.token("admin") not in repr(client.cluster.options)
 
 
 def test_the_challenge_is_answered_with_a_fresh_token(broker: Pulsar) -> None:

@@ -47,7 +47,7 @@ def test_redirects_in_a_circle_end() -> None:
     answers: Any = {"lookupTopic": lambda link, ask: link.server.here(ask, response="Redirect")}
     with PulsarServer(**answers) as server, wireproto.connect(server.url) as client:
         with pytest.raises(ServiceNotReady, match="redirects"):
-            client.lookup.broker("persistent://public/default/t", time.monotonic() + 5.0)
+            client.cluster.lookup.broker("persistent://public/default/t", time.monotonic() + 5.0)
         assert server.count("lookupTopic") == 20
 
 
@@ -156,7 +156,7 @@ def test_a_producer_that_cannot_go_on_fails_everything(name: str, kind: type[Exc
             producer.send(b"3")
         with pytest.raises(kind):
             producer.close()
-        assert client.budget.used == 0
+        assert client.cluster.budget.used == 0
 
 
 def test_the_send_buffer_is_bounded() -> None:
@@ -172,7 +172,7 @@ def test_the_send_buffer_is_bounded() -> None:
         producer.send(b"y", timeout=0.2)
         with pytest.raises(TimedOut):
             producer.close(10.0)
-        assert client.budget.used == 0
+        assert client.cluster.budget.used == 0
 
 
 def test_what_cannot_be_carried_is_refused_before_anything_is_sent() -> None:
@@ -191,7 +191,7 @@ def test_what_cannot_be_carried_is_refused_before_anything_is_sent() -> None:
             producer.send(b"", partition=3)
         producer.flush()
         assert server.count("send") == 0
-        assert client.budget.used == 0
+        assert client.cluster.budget.used == 0
 
 
 def test_an_unknown_topic_and_a_role_that_is_not_there() -> None:

@@ -72,7 +72,7 @@ def test_questions_and_acknowledgements_are_put_again(trouble: Callable[[Link, A
 @pytest.mark.parametrize("trouble", [closed, hung_up])
 def test_a_query_s_subscription_moves_on_though_its_consumer_is_gone(trouble: Callable[[Link, Any], Any]) -> None:
     with server(trouble) as broker, wireproto.connect(broker.url, timeout=5.0) as client:
-        Hold(client, "group").move({(TOPIC, -1): MessageId(TOPIC, -1, 7, 5)})
+        Hold(client.cluster, "group").move({(TOPIC, -1): MessageId(TOPIC, -1, 7, 5)})
         assert [ack.message_id[0].entryId for ack in broker.commands("ack")] == [4, 4]
         assert broker.count("flow") == 0
 

@@ -57,7 +57,7 @@ def test_a_refused_batch_fails_alone_and_nothing_is_sent_again(which: int) -> No
             producer.flush(20.0)
         assert [sent.sequence_id for sent in server.commands("send")] == [0, 5, 10]
         assert (server.count("producer"), len(server.links)) == (1, 2)
-        assert client.budget.used == 0
+        assert client.cluster.budget.used == 0
 
 
 def test_a_refusal_of_what_is_not_on_its_way_is_passed_over() -> None:

@@ -131,9 +131,9 @@ def test_a_service_address_that_does_not_answer_is_passed_over_and_stays_behind(
         url = f"pulsar://127.0.0.1:{closed_port()},127.0.0.1:{server.port}"
         with wireproto.connect(url, connect_timeout=0.5) as client:
             deadline = time.monotonic() + 10.0
-            first, _ = client.lookup.service(deadline)
+            first, _ = client.cluster.lookup.service(deadline)
             assert first == ("127.0.0.1", server.port)
-            assert client.lookup._service[0] == first, "the last that worked comes first"
+            assert client.cluster.lookup._service[0] == first, "the last that worked comes first"
 
 
 def test_when_no_service_address_answers_the_last_failure_is_told() -> None:
@@ -147,11 +147,11 @@ def test_when_no_service_address_answers_the_last_failure_is_told() -> None:
 @pytest.mark.parametrize("create", [True, False])
 def test_partitions_are_asked_for_with_or_without_making_the_topic(create: bool) -> None:
     with PulsarServer() as server, wireproto.connect(server.url) as client:
-        assert client.names("t", time.monotonic() + 5.0, create=create) == [(-1, T)]
+        assert client.cluster.names("t", time.monotonic() + 5.0, create=create) == [(-1, T)]
         [asked] = server.commands("partitionMetadata")
         assert asked.topic == T
         assert asked.metadata_auto_creation_enabled is create
-        assert client.names("t-partition-3", time.monotonic() + 5.0) == [(-1, f"{T}-partition-3")]
+        assert client.cluster.names("t-partition-3", time.monotonic() + 5.0) == [(-1, f"{T}-partition-3")]
         assert server.count("partitionMetadata") == 1, "a partition has none"
 
 
@@ -162,7 +162,7 @@ def test_the_partitions_of_a_topic_have_numbers() -> None:
         )
     }
     with PulsarServer(**answers) as server, wireproto.connect(server.url) as client:
-        assert client.names("t", time.monotonic() + 5.0) == [(0, f"{T}-partition-0"), (1, f"{T}-partition-1")]
+        assert client.cluster.names("t", time.monotonic() + 5.0) == [(0, f"{T}-partition-0"), (1, f"{T}-partition-1")]
 
 
 @pytest.mark.parametrize(
@@ -177,13 +177,13 @@ def test_the_partitions_of_a_topic_have_numbers() -> None:
 def test_a_look_up_without_a_broker(fields: dict[str, Any], kind: Any, text: str) -> None:
     answers: Answers = {"lookupTopic": lambda link, ask: link.server.here(ask, **fields)}
     with PulsarServer(**answers) as server, wireproto.connect(server.url) as client, pytest.raises(kind, match=text):
-        client.lookup.broker(T, time.monotonic() + 5.0)
+        client.cluster.lookup.broker(T, time.monotonic() + 5.0)
 
 
 def test_the_listener_that_is_asked_for() -> None:
     for options, name in (({"listener": "inside"}, "inside"), ({}, "")):
         with PulsarServer() as server, wireproto.connect(server.url, **options) as client:
-            client.lookup.broker(T, time.monotonic() + 5.0)
+            client.cluster.lookup.broker(T, time.monotonic() + 5.0)
             [asked] = server.commands("lookupTopic")
             assert (asked.topic, asked.advertised_listener_name, asked.authoritative) == (T, name, False)
 
@@ -195,7 +195,7 @@ def test_topics_of_a_namespace_are_named_once() -> None:
         )
     }
     with PulsarServer(**answers) as server, wireproto.connect(server.url) as client:
-        assert client.lookup.topics("public/default", time.monotonic() + 5.0) == ["persistent://public/default/a", T]
+        assert client.cluster.lookup.topics("public/default", time.monotonic() + 5.0) == ["persistent://public/default/a", T]
         [asked] = server.commands("getTopicsOfNamespace")
         assert (asked.namespace, asked.mode) == ("public/default", api.CommandGetTopicsOfNamespace.ALL)
 

@@ -26,10 +26,11 @@ from .codes import SubscriptionNotFound, TopicNotFound
 from .frames import signed
 from .places import choose, of_start
 from .positions import find
+from .request import request
 from .topics import parse_topic, short
 
 if TYPE_CHECKING:
-    from .client import PulsarClient
+    from .cluster import PulsarCluster
 
 DEFAULT_NAMESPACE = "public/default"
 
@@ -37,9 +38,9 @@ DEFAULT_NAMESPACE = "public/default"
 class PulsarAdmin:
     """Administration of one cluster; made by `client.admin`."""
 
-    def __init__(self, client: PulsarClient) -> None:
-        self._client = client
-        self._http = AdminHttp(client.options, client.credentials, client.loop)
+    def __init__(self, cluster: PulsarCluster) -> None:
+        self._cluster = cluster
+        self._http = AdminHttp(cluster.options, cluster.credentials, cluster.loop)
 
     # -- topics -------------------------------------------------------------------------------------------------
 
@@ -49,7 +50,7 @@ class PulsarAdmin:
         Over the admin interface, where there is one, partitioned topics are listed although none of their partitions was used yet.
         """
         deadline = time.monotonic() + timeout
-        found = set(self._client.retry(lambda: self._client.lookup.topics(namespace, deadline), deadline))
+        found = set(self._cluster.retry(lambda: self._cluster.lookup.topics(namespace, deadline), deadline))
         if self._http.available:
             found.update(self._http.get(f"persistent/{namespace}/partitioned", deadline))
         return sorted(short(name) for name in found if not parse_topic(name).local.startswith("__"))
@@ -57,13 +58,13 @@ class PulsarAdmin:
     def describe_topic(self, topic: str, *, timeout: float = 30.0) -> TopicInfo:
         """Partitions and the brokers that serve them; raises TopicNotFound."""
         deadline = time.monotonic() + timeout
-        client = self._client
-        names = client.names(topic, deadline, create=False)
+        cluster = self._cluster
+        names = cluster.names(topic, deadline, create=False)
         if names[0][0] < 0:
             self._must_exist(topic, deadline)
         partitions = []
         for number, name in names:
-            broker = client.retry(lambda name=name: client.lookup.broker(name, deadline), deadline)  # type: ignore[misc]
+            broker = cluster.retry(lambda name=name: cluster.lookup.broker(name, deadline), deadline)  # type: ignore[misc]
             host, port = broker.address
             partitions.append(PartitionInfo(number, broker.proxied or f"{host}:{port}"))
         return TopicInfo(topic, tuple(partitions), {"name": str(parse_topic(topic)), "partitioned": names[0][0] >= 0})
@@ -71,7 +72,7 @@ class PulsarAdmin:
     def _must_exist(self, topic: str, deadline: float) -> None:
         name = parse_topic(topic)
         command = api.CommandGetTopicsOfNamespace(namespace=name.namespace_name, mode=api.CommandGetTopicsOfNamespace.ALL)
-        reply = self._client.request(command, timeout=deadline - time.monotonic())
+        reply = request(self._cluster, command, None, None, deadline)
         if str(name) not in reply.topics:
             raise TopicNotFound("no such topic", topic=topic)
 
@@ -95,14 +96,14 @@ class PulsarAdmin:
             body = {"partitions": partitions, "properties": dict(config)} if partitions else dict(config)
         kind = "application/vnd.partitioned-topic-metadata+json" if config and partitions else "application/json"
         self._http.call("PUT", path, deadline, body, topic=topic, kind=kind)
-        for _, partition in self._client.names(topic, deadline, create=False):
-            self._client.retry(lambda partition=partition: self._client.lookup.broker(partition, deadline), deadline)  # type: ignore[misc]
+        for _, partition in self._cluster.names(topic, deadline, create=False):
+            self._cluster.retry(lambda partition=partition: self._cluster.lookup.broker(partition, deadline), deadline)  # type: ignore[misc]
 
     def delete_topic(self, topic: str, *, timeout: float = 30.0) -> None:
         """Delete a topic with its subscriptions and records; raises TopicNotFound."""
         deadline = time.monotonic() + timeout
         name = parse_topic(topic)
-        names = self._client.names(topic, deadline, create=False)
+        names = self._cluster.names(topic, deadline, create=False)
         path = f"{name.rest}/partitions" if names[0][0] >= 0 else name.rest
         self._http.call("DELETE", f"{path}?force=true", deadline, topic=topic)
 
@@ -111,9 +112,9 @@ class PulsarAdmin:
     def positions(self, topic: str, at: Where = LATEST, *, timeout: float = 30.0) -> dict[TopicPartition, MessageId]:
         """Where EARLIEST, LATEST or AtTime lie now in each partition. LATEST is the place after the last record."""
         deadline = time.monotonic() + timeout
-        names = dict(self._client.names(topic, deadline, create=False))
+        names = dict(self._cluster.names(topic, deadline, create=False))
         chosen = choose(at, topic, list(names), "at")
-        return find(self._client, topic, names, {number: of_start(where) for number, where in chosen.items()}, deadline)
+        return find(self._cluster, topic, names, {number: of_start(where) for number, where in chosen.items()}, deadline)
 
     # -- subscriptions ------------------------------------------------------------------------------------------
 
@@ -154,7 +155,7 @@ class PulsarAdmin:
 
     def _stats(self, topic: str, deadline: float) -> list[tuple[int, dict[str, Any]]]:
         found = []
-        for number, name in self._client.names(topic, deadline, create=False):
+        for number, name in self._cluster.names(topic, deadline, create=False):
             found.append((number, self._http.get(f"{parse_topic(name).rest}/stats", deadline, topic=topic)))
         return found
 
@@ -162,7 +163,7 @@ class PulsarAdmin:
         """Where a subscription would resume in each partition; raises SubscriptionNotFound."""
         deadline = time.monotonic() + timeout
         found: dict[TopicPartition, MessageId] = {}
-        for number, name in self._client.names(topic, deadline, create=False):
+        for number, name in self._cluster.names(topic, deadline, create=False):
             stats = self._http.get(f"{parse_topic(name).rest}/internalStats", deadline, topic=topic)
             cursor = stats.get("cursors", {}).get(group)
             if cursor is None:

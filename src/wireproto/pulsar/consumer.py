@@ -35,7 +35,7 @@ from .topics import parse_topic
 from .turns import OneThread
 
 if TYPE_CHECKING:
-    from .client import PulsarClient
+    from .cluster import PulsarCluster
     from .options import PulsarOptions
 
 NEWEST, OLDEST = 0, 1
@@ -48,7 +48,7 @@ class PulsarConsumer(OneThread):
     """A member of a subscription; made by `client.consumer`."""
 
     def __init__(
-        self, client: PulsarClient, topics: Sequence[str], group: str, start: Where, options: PulsarOptions, deadline: float
+        self, cluster: PulsarCluster, topics: Sequence[str], group: str, start: Where, options: PulsarOptions, deadline: float
     ) -> None:
         super().__init__("consumer")
         if options.mode not in (None, "failover", "exclusive"):
@@ -56,9 +56,9 @@ class PulsarConsumer(OneThread):
         if not topics:
             raise OptionError("a consumer needs a topic")
         self.group = group
-        self._client = client
+        self._cluster = cluster
         self._options = options
-        names = [(topic, number, full) for topic in topics for number, full in client.names(topic, deadline, create=options.create_topic)]
+        names = [(topic, number, full) for topic in topics for number, full in cluster.names(topic, deadline, create=options.create_topic)]
         self._cursors = {(topic, number): Cursor(unread(topic, number)) for topic, number, _ in names}
         self._batch_sizes: dict[tuple[str, int, int, int], int] = {}
         self._committed: dict[TopicPartition, MessageId] = {}
@@ -75,7 +75,7 @@ class PulsarConsumer(OneThread):
             read_compacted=options.read_compacted,
             create_topic=options.create_topic,
         )
-        self._feed = Feed(client, names, subscription, window=options.receive_memory, patience=options.timeout, changed=self._changed)
+        self._feed = Feed(cluster, names, subscription, window=options.receive_memory, patience=options.timeout, changed=self._changed)
         self._closed = False
         try:
             self._feed.open(deadline)
@@ -89,7 +89,9 @@ class PulsarConsumer(OneThread):
             return OLDEST
         if isinstance(start, Latest):
             return NEWEST
-        admin = self._client.admin()
+        from .admin import PulsarAdmin  # needed by positions that are given, alone
+
+        admin = PulsarAdmin(self._cluster)
         for topic in dict.fromkeys(topic for topic, _, _ in names):
             numbers = [number for name, number, _ in names if name == topic]
             for number, where in choose(start, topic, numbers, "start").items():
@@ -345,7 +347,7 @@ class PulsarConsumer(OneThread):
         finally:
             self._closed = True
             self._feed.close(deadline)
-            self._client.forget(self)
+            self._cluster.roles.forget(self)
 
     def __enter__(self) -> Self:
         return self

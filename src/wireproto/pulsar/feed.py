@@ -24,7 +24,7 @@ from .frames import command_name, decode, reply_body, signed
 from .partition_consumer import RETRY_FIRST, Lost, PartitionConsumer, Subscription
 
 if TYPE_CHECKING:
-    from .client import PulsarClient
+    from .cluster import PulsarCluster
 
 Place = tuple[int, int]
 MESSAGE = 9
@@ -47,7 +47,7 @@ class Feed:
 
     def __init__(
         self,
-        client: PulsarClient,
+        cluster: PulsarCluster,
         names: Sequence[tuple[str, int, str]],
         subscription: Subscription,
         *,
@@ -56,15 +56,15 @@ class Feed:
         prepare: Callable[[PartitionConsumer], None] | None = None,
         changed: Callable[[PartitionConsumer], None] | None = None,
     ) -> None:
-        self._client = client
-        self._box = Mailbox(client.loop, limit=window * 2)
+        self._cluster = cluster
+        self._box = Mailbox(cluster.loop, limit=window * 2)
         self.patience = patience
         self._prepare = prepare
         self._changed = changed
-        purpose = f"consume-{client.next_role()}"
+        purpose = f"consume-{cluster.next_role()}"
         share = max(1 << 16, window // len(names))
         self.parts = [
-            PartitionConsumer(client, topic, number, name, subscription, self._box, share, purpose) for topic, number, name in names
+            PartitionConsumer(cluster, topic, number, name, subscription, self._box, share, purpose) for topic, number, name in names
         ]
         self._by_channel: dict[int, PartitionConsumer] = {}
         self._ready: deque[PartitionConsumer] = deque()
@@ -275,7 +275,7 @@ class Feed:
                 if not why.retriable or time.monotonic() + RETRY_FIRST >= deadline:
                     raise
                 trouble = why
-                self._client.pause(RETRY_FIRST)
+                self._cluster.pause(RETRY_FIRST)
 
     def place(self, part: PartitionConsumer, deadline: float, *, flow: bool = True) -> tuple[Place, Place]:
         """(place of the last message, place before which all is acknowledged), each (ledger, entry), entry -1 for none."""
@@ -330,7 +330,7 @@ class Feed:
     def hang_up(self) -> None:
         """Close the role's own connections; `attached` opens them again."""
         for conn in self._watched:
-            self._client.drop(conn)
+            self._cluster.drop(conn)
         self._watched = set()
 
 

@@ -29,7 +29,7 @@ MAX_REDIRECTS: Final = 20
 
 
 class Connect(Protocol):
-    """Opens or reuses a connection: `PulsarClient.connection`."""
+    """Opens or reuses a connection: `PulsarCluster.connection`."""
 
     def __call__(self, broker: Broker, deadline: float, *, patience: float = 0.0) -> Connection: ...
 

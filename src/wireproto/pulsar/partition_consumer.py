@@ -27,7 +27,7 @@ from .connection import Broker, ask
 from .frames import encode, message_id, reply_body
 
 if TYPE_CHECKING:
-    from .client import PulsarClient
+    from .cluster import PulsarCluster
 
 FIRST_PERMITS = 1000
 MOST_PERMITS = 200_000
@@ -84,7 +84,7 @@ class PartitionConsumer:
 
     def __init__(
         self,
-        client: PulsarClient,
+        cluster: PulsarCluster,
         topic: str,
         partition: int,
         name: str,
@@ -108,7 +108,7 @@ class PartitionConsumer:
         self.paused = False
         self.retired = False
         self.retry_at = 0.0
-        self._client = client
+        self._cluster = cluster
         self._box = box
         self._window = window
         self._purpose = purpose
@@ -118,7 +118,7 @@ class PartitionConsumer:
         self._failing_since: float | None = None
         self._known = False
         self._where: tuple[Broker, float] | None = None
-        self._errand = Errand(client.loop, client.options.connect_timeout)
+        self._errand = Errand(cluster.loop, cluster.options.connect_timeout)
         self._asked: tuple[Call, float] | None = None
         self.trouble: WireprotoError | None = None
         """Why the last attempt to attach failed."""
@@ -142,9 +142,9 @@ class PartitionConsumer:
 
     def ask(self, deadline: float) -> Connection:
         """Look the partition up and send SUBSCRIBE there. Each has a consumer id of its own, so that nothing old is taken for new."""
-        self.id = self._client.next_consumer_id()
-        client = self._client
-        conn = client.connection(self._broker(deadline), deadline, self._purpose, client.options.connect_timeout)
+        self.id = self._cluster.next_consumer_id()
+        cluster = self._cluster
+        conn = cluster.connection(self._broker(deadline), deadline, self._purpose, cluster.options.connect_timeout)
         conn.route(self.channel, self._box)
         self.frames.clear()
         self.ended = False
@@ -158,7 +158,7 @@ class PartitionConsumer:
             if not isinstance(why, TimedOut):
                 self._where = None
             raise
-        self._asked = call, time.monotonic() + client.options.operation_timeout
+        self._asked = call, time.monotonic() + cluster.options.operation_timeout
         return conn
 
     def attach(self, deadline: float, *, flow: bool = True) -> None:
@@ -207,7 +207,7 @@ class PartitionConsumer:
         return self._where[0]
 
     def _look_up(self, deadline: float) -> Broker:
-        return self._client.lookup.broker(self.name, deadline, self._client.options.connect_timeout)
+        return self._cluster.lookup.broker(self.name, deadline, self._cluster.options.connect_timeout)
 
     def _subscribe(self) -> api.CommandSubscribe:
         given = self.subscription
@@ -228,7 +228,7 @@ class PartitionConsumer:
         if given.since is not None:
             # whole seconds back from when the broker comes to it, which may be as long after this as an answer is waited for: rather too
             # much than too little
-            late = self._client.options.operation_timeout
+            late = self._cluster.options.operation_timeout
             command.start_message_rollback_duration_sec = max(1, math.ceil(time.time() + late - given.since / 1000))
         for key, value in given.properties:
             command.subscription_properties.add(key=key, value=value)

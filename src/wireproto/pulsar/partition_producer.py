@@ -45,7 +45,7 @@ from .frames import command_name, decode, encode, signed
 from .receipts import Entry
 
 if TYPE_CHECKING:
-    from .client import PulsarClient
+    from .cluster import PulsarCluster
     from .options import PulsarOptions
 
 RETRY_FIRST, RETRY_MOST = 0.1, 10.0
@@ -66,14 +66,14 @@ class PartitionProducer:
         name: full name of the partition.
     """
 
-    def __init__(self, client: PulsarClient, topic: str, partition: int, name: str, options: PulsarOptions) -> None:
+    def __init__(self, cluster: PulsarCluster, topic: str, partition: int, name: str, options: PulsarOptions) -> None:
         self.topic = topic
         self.partition = partition
         self.name = name
-        self._client = client
-        self._loop = client.loop
+        self._cluster = cluster
+        self._loop = cluster.loop
         self._options = options
-        self._id = client.next_producer_id()
+        self._id = cluster.next_producer_id()
         self._lock = Lock()
         self._box = Mailbox(self._loop, handler=self._receive)
         self._pending: deque[Entry] = deque()
@@ -101,11 +101,11 @@ class PartitionProducer:
 
     def open(self, deadline: float) -> None:
         """Look the partition up and register the producer there; retries what may be retried until `deadline`."""
-        self._client.retry(lambda: self._attach(deadline), deadline)
+        self._cluster.retry(lambda: self._attach(deadline), deadline)
 
     def _attach(self, deadline: float) -> None:
-        broker = self._client.lookup.broker(self.name, deadline)
-        conn = self._client.connection(broker, deadline, "produce")
+        broker = self._cluster.lookup.broker(self.name, deadline)
+        conn = self._cluster.connection(broker, deadline, "produce")
         info: BrokerInfo = conn.context
         command = api.CommandProducer(topic=self.name, producer_id=self._id, epoch=self._epoch)
         command.user_provided_producer_name = self._options.producer_name is not None
@@ -250,7 +250,7 @@ class PartitionProducer:
                 taken = builder.append_columns(rows, start, stop, size)
             used = min(rows[start : start + taken].nbytes + RECORD_OVERHEAD * taken, share)
             receipt = self._taken(builder, used, full=start + taken < stop)
-        self._client.budget.give(share - used)
+        self._cluster.budget.give(share - used)
         return taken, receipt
 
     def _taken(self, builder: PulsarBatchBuilder, size: int, *, full: bool = False) -> BatchReceipt:
@@ -266,8 +266,8 @@ class PartitionProducer:
         if full or not self._options.batching or count >= self._options.batch_records or builder.size >= self._options.batch_size:
             self._finish()
         else:
-            credit = self._client.send_credit
-            if credit and self._client.budget.try_take(credit):
+            credit = self._cluster.send_credit
+            if credit and self._cluster.budget.try_take(credit):
                 entry.size += credit
                 builder.lend(entry, credit, self._options.batch_size, RECORD_OVERHEAD)
         return receipt
@@ -279,7 +279,7 @@ class PartitionProducer:
         unused = self._builder.recall()
         if unused and self._open is not None:
             self._open.size -= unused
-            self._client.budget.give(unused)
+            self._cluster.budget.give(unused)
 
     def _usable(self) -> PulsarBatchBuilder:
         if self._failed is not None:
@@ -426,7 +426,7 @@ class PartitionProducer:
     def _settle(self, entry: Entry, place: tuple[int, int] | None, error: WireprotoError | None) -> None:
         """The entry's outcome is known. Lock held."""
         entry.buffers = []
-        self._client.budget.give(entry.size)
+        self._cluster.budget.give(entry.size)
         if error is None:
             entry.event.set(place)
         else:

@@ -30,11 +30,11 @@ from .partition_consumer import EXCLUSIVE, PartitionConsumer, Subscription
 from .places import FIRST, Single
 
 if TYPE_CHECKING:
-    from .client import PulsarClient
+    from .cluster import PulsarCluster
 
 
 def find(
-    client: PulsarClient, topic: str, names: Mapping[int, str], chosen: Mapping[int, Single], deadline: float
+    cluster: PulsarCluster, topic: str, names: Mapping[int, str], chosen: Mapping[int, Single], deadline: float
 ) -> dict[TopicPartition, MessageId]:
     """Positions of partitions; the place after the last record where there is none at or behind the one asked for.
 
@@ -43,7 +43,7 @@ def find(
         chosen: what is asked of each partition.
     """
     patience = max(0.0, deadline - time.monotonic())
-    feed = Feed(client, [(topic, number, names[number]) for number in chosen], _subscription(), window=1 << 16, patience=patience)
+    feed = Feed(cluster, [(topic, number, names[number]) for number in chosen], _subscription(), window=1 << 16, patience=patience)
     found: dict[TopicPartition, MessageId] = {}
     try:
         for part in feed.parts:

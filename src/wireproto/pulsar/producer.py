@@ -22,24 +22,24 @@ from .partition_producer import RECORD_OVERHEAD, PartitionProducer
 from .routing import key_hasher
 
 if TYPE_CHECKING:
-    from .client import PulsarClient
+    from .cluster import PulsarCluster
     from .options import PulsarOptions
 
 
 class PulsarProducer:
     """Appends records to one topic; made by `client.producer`."""
 
-    def __init__(self, client: PulsarClient, topic: str, options: PulsarOptions, deadline: float) -> None:
+    def __init__(self, cluster: PulsarCluster, topic: str, options: PulsarOptions, deadline: float) -> None:
         self.topic = topic
-        self._client = client
+        self._cluster = cluster
         self._options = options
         self._lock = Lock()
         self._closed = False
         self._turn = 0
         self._left = 0
         self._hash = key_hasher(options.hashing)
-        names = client.names(topic, deadline)
-        self._partitions = [PartitionProducer(client, topic, number, name, options) for number, name in names]
+        names = cluster.names(topic, deadline)
+        self._partitions = [PartitionProducer(cluster, topic, number, name, options) for number, name in names]
         self._partitioned = names[0][0] >= 0
         self._single = self._partitions[0] if len(names) == 1 else None
         opened: list[PartitionProducer] = []
@@ -97,12 +97,12 @@ class PulsarProducer:
         try:
             return target.append(value, key, properties, timestamp or 0, size)
         except BaseException:
-            self._client.budget.give(size)
+            self._cluster.budget.give(size)
             raise
 
     def _admit(self, size: int, deadline: float) -> None:
         """Take bytes from the send buffer; what is open goes out when there is no room."""
-        budget = self._client.budget
+        budget = self._cluster.budget
         if not budget.try_take(size):
             for waiting in self._partitions:
                 waiting.hurry()
@@ -180,7 +180,7 @@ class PulsarProducer:
             try:
                 taken, receipt = target.append_columns(rows, start, share)
             except BaseException:
-                self._client.budget.give(share)
+                self._cluster.budget.give(share)
                 raise
             start += taken
             last[id(receipt.batch)] = receipt
@@ -218,7 +218,7 @@ class PulsarProducer:
             self._closed = True
             for partition in self._partitions:
                 partition.close(max(deadline, time.monotonic() + 0.5))
-            self._client.forget(self)
+            self._cluster.roles.forget(self)
 
     def __enter__(self) -> Self:
         return self

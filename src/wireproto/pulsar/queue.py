@@ -33,7 +33,7 @@ from .partition_consumer import KEY_SHARED, SHARED, PartitionConsumer, Subscript
 from .turns import OneThread
 
 if TYPE_CHECKING:
-    from .client import PulsarClient
+    from .cluster import PulsarCluster
     from .options import PulsarOptions
 
 Key = tuple[int, int, int]
@@ -75,15 +75,15 @@ class InHand:
 class PulsarQueue(OneThread):
     """A worker on a subscription; made by `client.queue`."""
 
-    def __init__(self, client: PulsarClient, topic: str, group: str, options: PulsarOptions, deadline: float) -> None:
+    def __init__(self, cluster: PulsarCluster, topic: str, group: str, options: PulsarOptions, deadline: float) -> None:
         super().__init__("queue consumer")
         if options.mode not in (None, "shared", "key-shared"):
             raise OptionError(f"a QueueConsumer's mode is shared or key-shared, not {options.mode}; those are Consumers")
         self.topic = topic
         self.group = group
-        self._client = client
+        self._cluster = cluster
         self._options = options
-        names = [(topic, number, full) for number, full in client.names(topic, deadline, create=options.create_topic)]
+        names = [(topic, number, full) for number, full in cluster.names(topic, deadline, create=options.create_topic)]
         subscription = Subscription(
             group,
             KEY_SHARED if options.mode == "key-shared" else SHARED,
@@ -92,7 +92,7 @@ class PulsarQueue(OneThread):
             priority=options.priority,
             create_topic=options.create_topic,
         )
-        self._feed = Feed(client, names, subscription, window=options.receive_memory, patience=options.timeout, prepare=self._prepare)
+        self._feed = Feed(cluster, names, subscription, window=options.receive_memory, patience=options.timeout, prepare=self._prepare)
         self._parts = {part.partition: part for part in self._feed.parts}
         self._entries: dict[Key, InHand] = {}
         self._done: dict[int, dict[Key, int]] = {number: {} for number in self._parts}
@@ -257,7 +257,7 @@ class PulsarQueue(OneThread):
         part.tell(_redeliver(part, key))
 
     def _give_back_in(self, seconds: float, part: PartitionConsumer, key: Key, index: int) -> None:
-        self._client.loop.call_at(time.monotonic() + seconds, self._give_back, part, key, index)
+        self._cluster.loop.call_at(time.monotonic() + seconds, self._give_back, part, key, index)
 
     def _give_back(self, part: PartitionConsumer, key: Key, index: int) -> None:
         """A delay is over: ask for the entry again; without a connection it comes with the next one. Keeper thread."""
@@ -302,7 +302,7 @@ class PulsarQueue(OneThread):
             return
         self._closed = True
         self._feed.close(time.monotonic() + timeout)
-        self._client.forget(self)
+        self._cluster.roles.forget(self)
 
     def __enter__(self) -> Self:
         return self

@@ -34,7 +34,7 @@ from .positions import find
 from .turns import OneThread
 
 if TYPE_CHECKING:
-    from .client import PulsarClient
+    from .cluster import PulsarCluster
     from .options import PulsarOptions
 
 IDLE_CHECK = 1.0
@@ -44,12 +44,14 @@ IDLE_CHECK = 1.0
 class PulsarReader(OneThread):
     """Reads one topic; made by `client.reader`."""
 
-    def __init__(self, client: PulsarClient, topic: str, start: Where, stop: Where | None, options: PulsarOptions, deadline: float) -> None:
+    def __init__(
+        self, cluster: PulsarCluster, topic: str, start: Where, stop: Where | None, options: PulsarOptions, deadline: float
+    ) -> None:
         super().__init__("reader")
         self.topic = topic
-        self._client = client
+        self._cluster = cluster
         self._options = options
-        names = dict(client.names(topic, deadline, create=options.create_topic))
+        names = dict(cluster.names(topic, deadline, create=options.create_topic))
         starts = choose(start, topic, list(names), "start")
         stops = choose(stop, topic, list(names), "stop")
         chosen = [number for number in names if number in starts]
@@ -63,7 +65,7 @@ class PulsarReader(OneThread):
             create_topic=options.create_topic,
         )
         self._feed = Feed(
-            client,
+            cluster,
             [(topic, number, names[number]) for number in chosen],
             subscription,
             window=options.receive_memory,
@@ -96,7 +98,7 @@ class PulsarReader(OneThread):
         feed = self._feed
         if isinstance(start, AtTime):
             names = {part.partition: part.name}
-            start = find(self._client, self.topic, names, {part.partition: start}, deadline)[self.topic, part.partition]
+            start = find(self._cluster, self.topic, names, {part.partition: start}, deadline)[self.topic, part.partition]
         if isinstance(start, MessageId):
             cursor.start_at(start)
         elif isinstance(start, Latest):
@@ -249,7 +251,7 @@ class PulsarReader(OneThread):
     def seek(self, where: Where) -> None:
         """Go on from there; drops what was fetched ahead. The stop stays."""
         with self.entered():
-            deadline = self._client.deadline()
+            deadline = self._cluster.deadline()
             chosen = choose(where, self.topic, list(self._cursors), "seek")
             for part in self._feed.parts:
                 if part.partition not in chosen:
@@ -280,7 +282,7 @@ class PulsarReader(OneThread):
         if not self._closed:
             self._closed = True
             self._feed.close(time.monotonic() + timeout)
-            self._client.forget(self)
+            self._cluster.roles.forget(self)
 
     def __enter__(self) -> Self:
         return self

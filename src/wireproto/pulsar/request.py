@@ -29,7 +29,7 @@ from .frames import encode, has_request_id, reply_body
 from .topics import parse_topic
 
 if TYPE_CHECKING:
-    from .client import PulsarClient
+    from .cluster import PulsarCluster
 
 COORDINATOR: Final = "persistent://pulsar/system/transaction_coordinator_assign-partition-"
 _BY_TOPIC: Final = (
@@ -59,7 +59,7 @@ _ONE_WAY: Final = (
 )
 
 
-def request(client: PulsarClient, message: Message, topic: str | None, entry: bytes | None, deadline: float) -> Any:
+def request(cluster: PulsarCluster, message: Message, topic: str | None, entry: bytes | None, deadline: float) -> Any:
     """Send one command; see `PulsarClient.request`."""
     command = type(message)()
     command.CopyFrom(message)
@@ -70,7 +70,7 @@ def request(client: PulsarClient, message: Message, topic: str | None, entry: by
     if (entry is not None) != isinstance(command, api.CommandSend):
         raise OptionError("an entry goes with CommandSend, and only with it")
     encode(command)  # says what is missing, before anything is sent
-    conn = _connection(client, command, topic, deadline)
+    conn = _connection(cluster, command, topic, deadline)
     if isinstance(command, api.CommandSend):
         return _send(conn, command, entry or b"", deadline)
     if has_request_id(command):
@@ -79,14 +79,14 @@ def request(client: PulsarClient, message: Message, topic: str | None, entry: by
     return None
 
 
-def _connection(client: PulsarClient, command: Any, topic: str | None, deadline: float) -> Connection:
+def _connection(cluster: PulsarCluster, command: Any, topic: str | None, deadline: float) -> Connection:
     if topic is None and isinstance(command, _BY_TOPIC):
         topic = command.topic
     if topic is None and type(command) in _BY_COORDINATOR:
         topic = f"{COORDINATOR}{getattr(command, _BY_COORDINATOR[type(command)])}"
     if topic is None:
-        return client.lookup.service(deadline)[1]
-    return client.connection(client.lookup.broker(str(parse_topic(topic)), deadline), deadline)
+        return cluster.lookup.service(deadline)[1]
+    return cluster.connection(cluster.lookup.broker(str(parse_topic(topic)), deadline), deadline)
 
 
 def _send(conn: Connection, command: Any, entry: bytes, deadline: float) -> Any:

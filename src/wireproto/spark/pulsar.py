@@ -134,7 +134,7 @@ class PulsarLog(Log):
         """Have the subscription keep what lies behind these positions."""
         if self.settings.group is not None:
             if self._hold is None:
-                self._hold = Hold(cast(PulsarClient, client), self.settings.group)
+                self._hold = Hold(cast(PulsarClient, client).cluster, self.settings.group)
             self._hold.move(ends)
 
     def commit(self, client: Client, ends: Positions) -> None:

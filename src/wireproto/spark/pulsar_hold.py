@@ -17,7 +17,7 @@ from ..pulsar.frames import message_id
 from ..pulsar.partition_consumer import EXCLUSIVE, PartitionConsumer, Subscription
 
 if TYPE_CHECKING:
-    from ..pulsar.client import PulsarClient
+    from ..pulsar.cluster import PulsarCluster
     from .log import Positions
 
 EARLIEST = 1
@@ -27,8 +27,8 @@ EARLIEST = 1
 class Hold:
     """The query's subscription, on every partition that it has met."""
 
-    def __init__(self, client: PulsarClient, name: str) -> None:
-        self._client = client
+    def __init__(self, cluster: PulsarCluster, name: str) -> None:
+        self._cluster = cluster
         self._subscription = Subscription(name, EXCLUSIVE, durable=True, initial=EARLIEST, consumer_name="spark", create_topic=False)
         self._parts: dict[TopicPartition, tuple[Feed, PartitionConsumer]] = {}
 
@@ -38,7 +38,7 @@ class Hold:
         Raises:
             ConsumerBusy: somebody else reads this subscription.
         """
-        deadline = self._client.deadline()
+        deadline = self._cluster.deadline()
         for key, place in sorted(places.items()):
             feed, part = self._attached(key, deadline)
             assert isinstance(place, MessageId)
@@ -53,9 +53,9 @@ class Hold:
         found = self._parts.get(key)
         if found is None:
             topic, number = key
-            full = dict(self._client.names(topic, deadline, create=False))[number]
+            full = dict(self._cluster.names(topic, deadline, create=False))[number]
             patience = max(1.0, deadline - time.monotonic())
-            feed = Feed(self._client, [(topic, number, full)], self._subscription, window=1 << 16, patience=patience)
+            feed = Feed(self._cluster, [(topic, number, full)], self._subscription, window=1 << 16, patience=patience)
             found = self._parts[key] = (feed, feed.parts[0])
         feed, part = found
         feed.attached(part, deadline, flow=False)

@@ -170,20 +170,20 @@ def must_exist(client: Client, topic: str) -> None:
 
 def must_deduplicate(client: PulsarClient, topic: str) -> None:
     """Raise OptionError where a partition's broker would store a repeated micro-batch again; asked once a worker and topic."""
-    if worker.known(("deduplicates", client.options.admin, topic)):
+    if worker.known(("deduplicates", client.cluster.options.admin, topic)):
         return
-    if client.options.admin is None:
+    if client.cluster.options.admin is None:
         raise OptionError(
             f"whether {topic!r} is de-duplicated is told by the admin interface alone: give its URL as option admin.url "
             "(http://host:8080), or accept repeated records with atLeastOnce=true"
         )
     deadline = client.deadline()
-    for _, full in client.names(topic, deadline, create=False):
-        client.retry(lambda full=full: client.lookup.broker(full, deadline), deadline)  # type: ignore[misc]  # loads the topic
+    for _, full in client.cluster.names(topic, deadline, create=False):
+        client.cluster.retry(lambda full=full: client.cluster.lookup.broker(full, deadline), deadline)  # type: ignore[misc]  # loads the topic
         status = client.admin().deduplication(full)
         if status != ENABLED:
             raise OptionError(
                 f"{parse_topic(full)} is not de-duplicated (its status is {status}), so a micro-batch that Spark runs again would be "
                 f"stored twice: {REMEDY}"
             )
-    worker.learn(("deduplicates", client.options.admin, topic))
+    worker.learn(("deduplicates", client.cluster.options.admin, topic))

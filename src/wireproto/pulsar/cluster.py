@@ -1,0 +1,151 @@
+"""One Pulsar cluster, as roles use it: credentials, connections, look-up, ids, the send buffer's bound.
+
+What it is: what all roles of one program share. Thread-safe. Must not: know a role, or its frames.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Sequence
+from threading import Lock
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from wireproto._net import Connection
+from wireproto.auth.secrets import Secret
+from wireproto.errors import OptionError
+from wireproto.net.pool import Pool
+from wireproto.net.runtime import Runtime
+from wireproto.url import Address
+
+from .budget import Budget
+from .connection import DEFAULT_MAX_MESSAGE_SIZE, FRAME_PADDING, Broker, BrokerInfo, Credentials, handshake
+from .lookup import Lookup
+from .options import PulsarOptions
+
+if TYPE_CHECKING:
+    from wireproto._net import Framing
+
+
+class TokenCredentials:
+    """A token, read anew for every connection and every AUTH_CHALLENGE."""
+
+    method = "token"
+
+    def __init__(self, token: Secret) -> None:
+        self._token = token
+
+    def data(self) -> bytes:
+        return self._token.reveal()
+
+
+class BasicCredentials:
+    """User and password, as the broker's AuthenticationProviderBasic reads them."""
+
+    method = "basic"
+
+    def __init__(self, user: str, password: Secret) -> None:
+        self._user = user
+        self._password = password
+
+    def data(self) -> bytes:
+        return self._user.encode() + b":" + self._password.reveal()
+
+
+class TlsCredentials:
+    """The client certificate is the credential."""
+
+    method = "tls"
+
+    def data(self) -> bytes:
+        return b""
+
+
+def credentials_of(options: PulsarOptions) -> Credentials | None:
+    """The method that the options speak of; a token goes before a password, that before a certificate."""
+    if options.token is not None:
+        return TokenCredentials(options.token)
+    if options.user is not None and options.password is not None:
+        return BasicCredentials(options.user, options.password)
+    if options.user is not None:
+        raise OptionError("user without password")
+    if options.tls and options.tls_cert_file is not None:
+        return TlsCredentials()
+    return None
+
+
+class PulsarCluster(Runtime[PulsarOptions]):
+    """Brokers, connections, look-up and ids.
+
+    Attributes:
+        budget: bytes that all producers may hold. lookup: which broker serves a topic.
+    """
+
+    protocol: ClassVar[str] = "pulsar"
+    framing: ClassVar[Framing] = "pulsar"
+    frame_cap = DEFAULT_MAX_MESSAGE_SIZE + FRAME_PADDING
+
+    def __init__(self, options: PulsarOptions, addresses: Sequence[Address]) -> None:
+        super().__init__(options)
+        self.credentials = credentials_of(options)
+        self.budget = Budget(self.loop, options.buffer_memory)
+        self.send_credit = min(1 << 16, options.buffer_memory // 64 & ~0xFFF)  # bytes of it that an open batch takes ahead
+        self.lookup = Lookup(
+            self.connection, addresses, tls=options.tls, listener=options.listener, connect_timeout=options.connect_timeout
+        )
+        self._proxied: dict[str, Pool] = {}
+        self._proxied_lock = Lock()
+        self._producer_ids = itertools.count(1)
+        self._consumer_ids = itertools.count(1)
+        self._roles_made = itertools.count(1)
+
+    # -- connections --------------------------------------------------------------------------------------------
+
+    def handshake(self, conn: Connection, deadline: float) -> None:
+        handshake(conn, deadline, self.options.client_id, self.credentials)
+
+    def connection(self, broker: Broker, deadline: float, purpose: str = "main", patience: float = 0.0) -> Connection:
+        """The connection to a broker (`Pool.get`), through its proxy if it has one; one a purpose: requests, producing, a reading role."""
+        if broker.proxied is None:
+            return self.pool.get(broker.address, purpose, deadline, patience=patience)
+        with self._proxied_lock:
+            pool = self._proxied.get(broker.proxied)
+            if pool is None:
+                pool = self._proxied[broker.proxied] = Pool(self.loop, self.dial, self._shake_for(broker.proxied))
+        return pool.get(broker.address, purpose, deadline, patience=patience)
+
+    def _shake_for(self, proxied: str) -> Any:
+        def shake(conn: Connection, deadline: float) -> None:
+            until = min(deadline, time.monotonic() + self.options.connect_timeout)
+            handshake(conn, until, self.options.client_id, self.credentials, proxied)
+
+        return shake
+
+    def drop(self, conn: Connection) -> None:
+        """Close a connection that served one role, which is over."""
+        for pool in (self.pool, *self._proxied.values()):
+            pool.drop(conn, "the role was closed")
+
+    def next_producer_id(self) -> int:
+        return next(self._producer_ids)
+
+    def next_consumer_id(self) -> int:
+        return next(self._consumer_ids)
+
+    def next_role(self) -> int:
+        return next(self._roles_made)
+
+    def names(self, topic: str, deadline: float, *, create: bool = True) -> list[tuple[int, str]]:
+        """Partitions of a topic as (number, full name); retries until `deadline`."""
+        return self.retry(lambda: self.lookup.names(topic, deadline, create=create), deadline)
+
+    def broker_info(self, deadline: float) -> BrokerInfo:
+        """What the service address told at CONNECTED."""
+        _, conn = self.lookup.service(deadline)
+        info: BrokerInfo = conn.context
+        return info
+
+    def close(self) -> None:
+        for pool in self._proxied.values():
+            pool.close()
+        super().close()
