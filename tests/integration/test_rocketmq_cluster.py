@@ -33,7 +33,7 @@ def topic(client: RocketClient) -> str:
 
 
 def homes(client: RocketClient, topic: str) -> dict[int, str]:
-    return {queue.partition: queue.broker for queue in client.route(topic, client.deadline(10.0)).queues}
+    return {queue.partition: queue.broker for queue in client.cluster.route(topic, client.deadline(10.0)).queues}
 
 
 def read(client: RocketClient, topic: str, wanted: set[bytes]) -> list[bytes]:

@@ -24,7 +24,8 @@ from wireproto.errors import TimedOut, WireprotoError
 from wireproto.position import EARLIEST, LATEST
 from wireproto.rocketmq import codes, fastjson, messages, remoting
 from wireproto.rocketmq.bodies import SubscriptionData
-from wireproto.rocketmq.client import Reply, RocketClient
+from wireproto.rocketmq.client import RocketClient
+from wireproto.rocketmq.cluster import Reply
 from wireproto.rocketmq.codes import (
     DeleteAclConfigFailed,
     IllegalOperation,
@@ -391,7 +392,7 @@ def test_one_way_commands_are_carried_out(broker: RocketMQ) -> None:
             assert time.monotonic() < deadline
             with contextlib.suppress(codes.QueryNotFound):  # not carried out yet
                 offset = client.request(asked).message.offset
-            client.pause(0.05)
+            client.cluster.pause(0.05)
 
 
 @pytest.mark.parametrize("header", ["json", "binary"])
@@ -418,7 +419,7 @@ def test_a_broker_asks_what_became_of_a_transaction(broker: RocketMQ) -> None:
     with wireproto.connect(broker.url) as client:
         scene = Scene(client, broker)
         group = f"senders-{scene.topic}"
-        conn = client.connection(scene.address, client.deadline(10.0), "transactions")
+        conn = client.cluster.connection(scene.address, client.deadline(10.0), "transactions")
         box = Mailbox(client.loop)
         conn.route(REQUESTS, box)
         beat = {"clientID": "tx@1", "producerDataSet": [{"groupName": group}], "consumerDataSet": []}
@@ -428,7 +429,8 @@ def test_a_broker_asks_what_became_of_a_transaction(broker: RocketMQ) -> None:
         found = None
         while found is None:
             assert time.monotonic() < deadline, "the broker did not ask"
-            client.invoke(scene.address, messages.HeartBeatRequest(), fastjson.dumps(beat), deadline=deadline, purpose="transactions")
+            body = fastjson.dumps(beat)
+            client.cluster.invoke(scene.address, messages.HeartBeatRequest(), body, deadline=deadline, purpose="transactions")
             item = box.get(time.monotonic() + 2.0)
             found = item if isinstance(item, Push) else None
         command = remoting.decode(found.frame)
@@ -466,9 +468,9 @@ def test_a_broker_hands_on_the_answer_to_a_request_message(broker: RocketMQ) -> 
 
         deadline = client.deadline(30.0)
         box = Mailbox(client.loop, handler=take)
-        client.connection(scene.address, deadline, "waiting").route(REQUESTS, box)
+        client.cluster.connection(scene.address, deadline, "waiting").route(REQUESTS, box)
         beat = {"clientID": "waiting@1", "producerDataSet": [{"groupName": "askers"}], "consumerDataSet": []}
-        client.invoke(scene.address, messages.HeartBeatRequest(), fastjson.dumps(beat), deadline=deadline, purpose="waiting")
+        client.cluster.invoke(scene.address, messages.HeartBeatRequest(), fastjson.dumps(beat), deadline=deadline, purpose="waiting")
         words = "CORRELATION_ID\x01c7\x02REPLY_TO_CLIENT\x01waiting@1\x02MSG_TYPE\x01reply\x02"
         for kind in (messages.SendReplyMessageRequest, messages.SendReplyMessageV2Request):
             fields = scene.send(70, queue_id=0, properties=words) | {"topic": "DefaultCluster_REPLY_TOPIC"}

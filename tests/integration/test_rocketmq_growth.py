@@ -37,7 +37,7 @@ def grow(client: RocketClient, topic: str, queues: int) -> None:
         topic=topic, default_topic="TBW102", read_queue_nums=queues, write_queue_nums=queues, perm=6, topic_filter_type="SINGLE_TAG",
         topic_sys_flag=0, order=False,
     )  # fmt: skip
-    (address,) = client.masters(client.deadline(10.0))
+    (address,) = client.cluster.masters(client.deadline(10.0))
     client.request(request, to=address)
 
 
@@ -100,7 +100,7 @@ def test_a_group_that_began_at_the_end_reads_what_came_with_new_queues(client: R
         assert consumer.poll(0.0) is None
         grow(client, topic, 4)
         deadline = time.monotonic() + 30
-        while len(client.route(topic, client.deadline(10.0), fresh=True).queues) < 4:
+        while len(client.cluster.route(topic, client.deadline(10.0), fresh=True).queues) < 4:
             assert time.monotonic() < deadline
         with wireproto.connect(broker.url) as other, other.producer(topic) as producer:
             for number in range(8):

@@ -230,7 +230,7 @@ def test_released_messages_come_back_and_end_as_dead_letters(broker: RocketMQ, t
                 values = []
             if values:
                 break
-            client.pause(0.5)
+            client.cluster.pause(0.5)
         assert values == [b"5"]
         ends = client.admin().positions(topic)
         assert client.admin().group_positions(group, topic) == ends, "everything is done"

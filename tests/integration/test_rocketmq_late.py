@@ -42,7 +42,7 @@ def test_a_topic_that_comes_back_over_its_deletion_is_deleted_again(broker: Rock
     queue = {"brokerName": "broker-a", "perm": 6, "readQueueNums": 1, "writeQueueNums": 1, "topicSysFlag": 0}
     with wireproto.connect(broker.url) as client:
         client.admin().create_topic(topic)
-        invoke = client.invoke
+        invoke = client.cluster.invoke
 
         def crossing(address: str, message: Any, *more: Any, **named: Any) -> Any:
             reply = invoke(address, message, *more, **named)
@@ -51,7 +51,7 @@ def test_a_topic_that_comes_back_over_its_deletion_is_deleted_again(broker: Rock
                 assert client.admin().describe_topic(topic).partitions
             return reply
 
-        monkeypatch.setattr(client, "invoke", crossing)
+        monkeypatch.setattr(client.cluster, "invoke", crossing)
         client.admin().delete_topic(topic)
         assert crossed
         with pytest.raises(TopicNotExist):

@@ -32,7 +32,7 @@ def topic(client: RocketClient) -> str:
     """Two queues on each broker."""
     name = f"masters-{next(_numbers)}"
     client.admin().create_topic(name, partitions=4)
-    until(lambda: len(client.route(name, client.deadline(10.0), fresh=True).queues) == 4)
+    until(lambda: len(client.cluster.route(name, client.deadline(10.0), fresh=True).queues) == 4)
     return name
 
 
@@ -63,7 +63,7 @@ def taken(consumer: Any, count: int, patience: float = 60.0) -> list[bytes]:
 
 def owners(client: RocketClient, topic: str) -> list[str]:
     """The broker of each partition."""
-    return [queue.broker for queue in client.route(topic, client.deadline(10.0)).queues]
+    return [queue.broker for queue in client.cluster.route(topic, client.deadline(10.0)).queues]
 
 
 def test_who_reads_goes_on_with_the_other_broker_when_one_is_killed(broker: RocketMQ, client: RocketClient, topic: str) -> None:
@@ -188,7 +188,7 @@ def test_a_broker_that_is_drained_is_left(client: RocketClient) -> None:
     """An operator takes its right to be written to, which holds at once for topics that are in order; in the route it changes later."""
     topic = f"masters-{next(_numbers)}"
     client.admin().create_topic(topic, partitions=4, config={"order": "true"})
-    until(lambda: len(client.route(topic, client.deadline(10.0), fresh=True).queues) == 4)
+    until(lambda: len(client.cluster.route(topic, client.deadline(10.0), fresh=True).queues) == 4)
     with client.producer(topic) as producer:
         for n in range(4):
             producer.send(b"%d" % n, partition=n).position(30.0)

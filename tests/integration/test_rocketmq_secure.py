@@ -65,7 +65,7 @@ def test_wrong_and_missing_credentials_are_told_and_not_shown(broker: RocketMQ, 
     for credentials in ({"access_key": "RocketMQ", "secret_key": "wrong-secret"}, {"access_key": "nobody1", "secret_key": SECRET}, {}):
         with wireproto.connect(broker.url, header=header, **credentials) as client, pytest.raises(AuthError) as caught:
             client.producer(topic).send(b"x").position(30)
-        shown = f"{caught.value!s} {caught.value!r} {client.options!r}"
+        shown = f"{caught.value!s} {caught.value!r} {client.cluster.options!r}"
         assert "wrong-secret" not in shown
         assert SECRET not in shown
 

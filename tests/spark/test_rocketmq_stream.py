@@ -119,7 +119,7 @@ def widen(broker: RocketMQ, topic: str, queues: int) -> None:
     """Give the topic more queues, as its administrators do: it is made once more."""
     with wireproto.connect(broker.url) as client:
         admin = client.admin()
-        (master,) = client.masters(time.monotonic() + 30)
+        (master,) = client.cluster.masters(time.monotonic() + 30)
         admin._create(master, topic, queues, {}, time.monotonic() + 30)
         while len(admin.describe_topic(topic).partitions) < queues:
             pass

@@ -133,7 +133,7 @@ def test_queues_that_come_are_read_though_the_first_look_at_one_failed(broker: D
 
 def test_a_heartbeat_that_crosses_with_close_leaves_no_member(client: RocketClient, topic: str, monkeypatch: Any) -> None:
     consumer = client.consumer(topic, f"g-{topic}")
-    begun, go, invoke = threading.Event(), threading.Event(), client.invoke
+    begun, go, invoke = threading.Event(), threading.Event(), client.cluster.invoke
 
     def late(address: str, message: Any, *more: Any, **named: Any) -> Any:
         if isinstance(message, HeartBeatRequest):
@@ -141,7 +141,7 @@ def test_a_heartbeat_that_crosses_with_close_leaves_no_member(client: RocketClie
             assert go.wait(60)
         return invoke(address, message, *more, **named)
 
-    monkeypatch.setattr(client, "invoke", late)
+    monkeypatch.setattr(client.cluster, "invoke", late)
     beating = threading.Thread(target=consumer._sharing.member._beat_in_worker)
     beating.start()
     assert begun.wait(60)
@@ -185,8 +185,8 @@ def test_a_share_is_taken_by_polls_shorter_than_a_connection_takes(broker: DevBr
     with client.consumer(topic, group) as first:
         with client.consumer(topic, group) as second:
             until(lambda: (first.poll(0.1), second.poll(0.1), len(first.assignment) == len(second.assignment) == 1)[2])
-        main = client.peek(broker.address("rocketmq", "broker"))
+        main = client.cluster.peek(broker.address("rocketmq", "broker"))
         assert main is not None
         broker.faults("rocketmq").delay("HeartBeat", LEAST * 2, times=-1)
-        client.pool.drop(main)
+        client.cluster.pool.drop(main)
         until(lambda: (first.poll(0.1), len(first.assignment) == 2)[1])

@@ -187,7 +187,7 @@ def test_a_rocketmq_command_finds_its_server(broker: DevBroker) -> None:
         with pytest.raises(ServerError) as refused:
             client.request(r.GetConsumerListByGroupRequest(consumer_group="nobody"))
         assert refused.value.peer == brokers.peer, "neither group nor topic is known: the first broker"
-        [name] = client.cluster(client.deadline(5.0)).brokers
+        [name] = client.cluster.info(client.deadline(5.0)).brokers
         assert client.request(r.GetMaxOffsetRequest(topic=topic, queue_id=0), to=name).peer == brokers.peer
         assert client.request(r.GetMaxOffsetRequest(topic=topic, queue_id=0, bname=name)).peer == brokers.peer
 

@@ -51,7 +51,7 @@ def client(dial: Callable[..., RocketClient]) -> RocketClient:
 def topic(client: RocketClient) -> str:
     name = f"elsewhere-{next(_numbers)}"
     client.admin().create_topic(name, partitions=4)
-    assert len(client.route(name, client.deadline(10.0), fresh=True).queues) == 4
+    assert len(client.cluster.route(name, client.deadline(10.0), fresh=True).queues) == 4
     return name
 
 
@@ -145,4 +145,4 @@ def test_a_broker_that_takes_records_again_gets_some(brokers: tuple[DevBroker, D
         while not places & {2, 3}:
             assert time.monotonic() < deadline
             places.add(producer.send(b"x").position(30.0).partition)
-            client.pause(0.02)
+            client.cluster.pause(0.02)

@@ -15,7 +15,6 @@ from wireproto._codec import Columns
 from wireproto.devbroker import DevBroker
 from wireproto.devbroker.recording import Recording, Seen
 from wireproto.errors import ChecksumMismatch, DecompressionError, FrameTooLarge, Revoked, WireprotoError
-from wireproto.net.runtime import Runtime
 from wireproto.position import LATEST, LogOffset
 from wireproto.rocketmq import fastjson
 from wireproto.rocketmq.client import RocketClient
@@ -96,7 +95,7 @@ def drained(consumer: Any, count: int) -> list[bytes]:
 
 def vanish(client: RocketClient) -> None:
     """As a process that is killed: its connections end, nobody says good-bye."""
-    Runtime.close(client)
+    client.cluster.close()
 
 
 def of_group(group: str) -> Callable[[Seen], bool]:
@@ -471,7 +470,7 @@ def grow(client: RocketClient, topic: str, queues: int) -> None:
         topic=topic, default_topic="TBW102", read_queue_nums=queues, write_queue_nums=queues, perm=6, topic_filter_type="SINGLE_TAG",
         topic_sys_flag=0, order=False,
     )  # fmt: skip
-    (address,) = client.masters(client.deadline(10.0))
+    (address,) = client.cluster.masters(client.deadline(10.0))
     client.request(request, to=address)
 
 

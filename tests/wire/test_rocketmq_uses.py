@@ -261,7 +261,7 @@ def test_a_key_waits_for_what_is_on_its_way_before_it_goes_to_new_queues(broker:
             topic_sys_flag=0, order=False,
         )  # fmt: skip
         client.request(grown, to=(topic, 0))
-        client.routes.stale(topic)
+        client.cluster.routes.stale(topic)
         out._lock.acquire()
         unsettled, lanes.unsettled = lanes.unsettled, lambda: ["on its way"]  # as if a record were
         out._lock.release()

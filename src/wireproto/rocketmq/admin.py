@@ -36,7 +36,7 @@ from .reader import READERS_GROUP
 from .times import Offsets
 
 if TYPE_CHECKING:
-    from .client import RocketClient
+    from .cluster import RocketCluster
     from .route import Route
 
 SYSTEM_TOPICS = frozenset({
@@ -53,25 +53,25 @@ CONFIG = frozenset({"perm", "order", "attributes"})
 class RocketAdmin:
     """Made by `RocketClient.admin`."""
 
-    def __init__(self, client: RocketClient) -> None:
-        self._client = client
+    def __init__(self, cluster: RocketCluster) -> None:
+        self._cluster = cluster
 
     # topics ------------------------------------------------------------------------------------------------------------------------
 
     def list_topics(self, *, timeout: float = 30.0) -> list[str]:
         """Names of all topics but the brokers' own (system, retry and dead letter topics)."""
-        deadline = self._client.deadline(timeout)
-        found = TopicList.decode(self._client.ask_names(GetAllTopicListFromNameserverRequest(), deadline=deadline).body).topics
-        cluster = self._client.cluster(deadline)
-        own = SYSTEM_TOPICS | cluster.brokers.keys() | cluster.clusters.keys()
-        own |= {f"{name}_REPLY_TOPIC" for name in cluster.clusters}
+        deadline = self._cluster.deadline(timeout)
+        found = TopicList.decode(self._cluster.ask_names(GetAllTopicListFromNameserverRequest(), deadline=deadline).body).topics
+        info = self._cluster.info(deadline)
+        own = SYSTEM_TOPICS | info.brokers.keys() | info.clusters.keys()
+        own |= {f"{name}_REPLY_TOPIC" for name in info.clusters}
         return sorted(
             topic for topic in found if topic not in own and not topic.startswith(("%RETRY%", "%DLQ%", "rmq_sys_", "RMQ_SYS_"))
         )
 
     def describe_topic(self, topic: str, *, timeout: float = 30.0) -> TopicInfo:
         """Its queues in order of partition; details name broker, queue id and whether it may be read and written."""
-        route = self._client.route(topic, self._client.deadline(timeout), fresh=True)
+        route = self._cluster.route(topic, self._cluster.deadline(timeout), fresh=True)
         partitions = tuple(
             PartitionInfo(
                 queue.partition,
@@ -99,10 +99,10 @@ class RocketAdmin:
             raise OptionError(f"a RocketMQ topic has no setting {min(unknown)!r}; there are {', '.join(sorted(CONFIG))}")
         if partitions < 1:
             raise OptionError("a topic has at least one partition")
-        deadline = self._client.deadline(timeout)
+        deadline = self._cluster.deadline(timeout)
         if self._exists(topic, deadline):
             raise TopicExistAlready("the topic exists", topic=topic)
-        masters = self._client.masters(deadline)
+        masters = self._cluster.masters(deadline)
         if not masters:
             raise TransportError("no broker with a master is registered")
         for place, address in enumerate(masters):
@@ -123,18 +123,18 @@ class RocketAdmin:
             order=config.get("order", "false") == "true",
             attributes=config.get("attributes"),
         )
-        self._client.retry(lambda: self._client.invoke(address, message, deadline=deadline), deadline)
+        self._cluster.retry(lambda: self._cluster.invoke(address, message, deadline=deadline), deadline)
 
     def _exists(self, topic: str, deadline: float) -> bool:
         try:
-            self._client.route(topic, deadline, fresh=True)
+            self._cluster.route(topic, deadline, fresh=True)
         except TopicNotExist:
             return False
         return True
 
     def _usable(self, topic: str, partitions: int, deadline: float) -> bool:
         try:
-            route = self._client.route(topic, deadline, fresh=True)
+            route = self._cluster.route(topic, deadline, fresh=True)
         except TopicNotExist:
             return False
         if len(route.queues) < partitions:
@@ -142,7 +142,7 @@ class RocketAdmin:
         for queue in route.queues:
             if queue.address is None:
                 return False
-            self._client.invoke(queue.address, GetMaxOffsetRequest(topic=topic, queue_id=queue.queue_id), deadline=deadline)
+            self._cluster.invoke(queue.address, GetMaxOffsetRequest(topic=topic, queue_id=queue.queue_id), deadline=deadline)
         return True
 
     def _await(self, ready: object, deadline: float, text: str) -> None:
@@ -151,23 +151,24 @@ class RocketAdmin:
         while not ready():
             if time.monotonic() + wait >= deadline:
                 raise TimedOut(text)
-            self._client.pause(wait)
+            self._cluster.pause(wait)
             wait = min(0.5, wait * 1.5)
 
     def delete_topic(self, topic: str, *, timeout: float = 30.0) -> None:
         """Delete it with its records, on every master and in every name server. Raises TopicNotExist."""
-        deadline = self._client.deadline(timeout)
-        route = self._client.route(topic, deadline, fresh=True)
+        deadline = self._cluster.deadline(timeout)
+        route = self._cluster.route(topic, deadline, fresh=True)
         for address in route.masters:
-            self._client.retry(partial(self._client.invoke, address, DeleteTopicInBrokerRequest(topic=topic), deadline=deadline), deadline)
+            message = DeleteTopicInBrokerRequest(topic=topic)
+            self._cluster.retry(partial(self._cluster.invoke, address, message, deadline=deadline), deadline)
         self._unlist(topic, deadline)
-        self._client.routes.forget(topic)
+        self._cluster.routes.forget(topic)
         self._await(lambda: self._gone(topic, route.masters, deadline), deadline, f"the topic {topic} is still there")
-        self._client.routes.forget(topic)
+        self._cluster.routes.forget(topic)
 
     def _unlist(self, topic: str, deadline: float) -> None:
-        for address in self._client.names.all():
-            self._client.invoke(address, DeleteTopicInNamesrvRequest(topic=topic), deadline=deadline)
+        for address in self._cluster.names.all():
+            self._cluster.invoke(address, DeleteTopicInNamesrvRequest(topic=topic), deadline=deadline)
 
     def _gone(self, topic: str, masters: Sequence[str], deadline: float) -> bool:
         """Whether it is in no route any more; asks for that once more where no broker has it.
@@ -179,7 +180,7 @@ class RocketAdmin:
             return True
         for address in masters:
             try:
-                self._client.invoke(address, GetTopicStatsInfoRequest(topic=topic), deadline=deadline)
+                self._cluster.invoke(address, GetTopicStatsInfoRequest(topic=topic), deadline=deadline)
             except TopicNotExist:
                 continue
             except BrokerError:
@@ -190,30 +191,30 @@ class RocketAdmin:
 
     def positions(self, topic: str, at: Where = LATEST, *, timeout: float = 30.0) -> dict[TopicPartition, Position]:
         """Where EARLIEST, LATEST or AtTime lie now in each partition. LATEST is the place after the last record."""
-        deadline = self._client.deadline(timeout)
-        route = self._client.route(topic, deadline)
-        found = Offsets(self._client, topic, READERS_GROUP).where(route, at, deadline)
+        deadline = self._cluster.deadline(timeout)
+        route = self._cluster.route(topic, deadline)
+        found = Offsets(self._cluster, topic, READERS_GROUP).where(route, at, deadline)
         return {key: LogOffset(*key, offset) for key, offset in found.items()}
 
     # groups ------------------------------------------------------------------------------------------------------------------------
 
     def list_groups(self, *, timeout: float = 30.0) -> list[str]:
         """Names of the groups that any broker knows, without the brokers' own."""
-        deadline = self._client.deadline(timeout)
+        deadline = self._cluster.deadline(timeout)
         found: set[str] = set()
-        for address in self._client.masters(deadline):
-            reply = self._client.invoke(address, GetAllSubscriptionGroupConfigRequest(), deadline=deadline)
+        for address in self._cluster.masters(deadline):
+            reply = self._cluster.invoke(address, GetAllSubscriptionGroupConfigRequest(), deadline=deadline)
             found.update(subscription_groups(reply.body))
         return sorted(group for group in found if not SYSTEM_GROUPS.match(group))
 
     def describe_group(self, group: str, *, timeout: float = 30.0) -> GroupInfo:
         """Its live members. The state is ``ONLINE`` or ``OFFLINE``; brokers do not know who reads which queue."""
-        deadline = self._client.deadline(timeout)
+        deadline = self._cluster.deadline(timeout)
         members: dict[str, GroupMember] = {}
         details: dict[str, object] = {}
-        for address in self._client.masters(deadline):
+        for address in self._cluster.masters(deadline):
             try:
-                body = self._client.invoke(address, GetConsumerConnectionListRequest(consumer_group=group), deadline=deadline).body
+                body = self._cluster.invoke(address, GetConsumerConnectionListRequest(consumer_group=group), deadline=deadline).body
             except ConsumerNotOnline:
                 continue
             found = ConsumerConnection.decode(body)
@@ -224,10 +225,10 @@ class RocketAdmin:
 
     def group_positions(self, group: str, topic: str, *, timeout: float = 30.0) -> dict[TopicPartition, Position]:
         """Where the group resumes in each partition; partitions without a committed position are left out."""
-        deadline = self._client.deadline(timeout)
-        offsets = GroupOffsets(self._client, group)
+        deadline = self._cluster.deadline(timeout)
+        offsets = GroupOffsets(self._cluster, group)
         found: dict[TopicPartition, Position] = {}
-        route: Route = self._client.route(topic, deadline)
+        route: Route = self._cluster.route(topic, deadline)
         for queue in route.readable():
             offset = offsets.committed(topic, queue, deadline)
             if offset is not None:

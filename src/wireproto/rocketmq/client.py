@@ -1,40 +1,24 @@
-"""The RocketMQ client: name servers, brokers, routes, any command; roles are made here.
+"""A program's connection to one RocketMQ cluster: makes the roles, and closes them.
 
-What it is: one loop, one pool of connections, one route cache. `invoke` sends a command to an address and hands back its reply as a typed
-message; `ask_names` does so with whichever name server answers; `request` is the public way to both.
-Purposes of connections: ``main`` for short commands and sends; ``pull`` for readers (long polls, big replies); one of its own for each
-consumer, since a broker tells the members of a group apart by connection.
+May assume: `cluster` for all that roles share. Must not: do a role's work, or talk to a server by itself.
 """
 
 from __future__ import annotations
 
-import functools
-import os
-import random
-import threading
 import time
-import weakref
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from wireproto.errors import AuthError, ConnectError, Malformed, OptionError, RoleUnsupported, TransportError, UsageError, WireprotoError
-from wireproto.net.dial import peer_name
-from wireproto.net.runtime import Runtime
+from wireproto.errors import OptionError, RoleUnsupported, UsageError
+from wireproto.net.runtime import ClientBase
 from wireproto.position import EARLIEST, TopicPartition, Where
-from wireproto.url import Address, parse_address
 
-from . import acl, fastjson, remoting, requests
-from .bodies import ClusterInfo, HeartbeatData, TopicRouteData
-from .codes import RequestCodeNotSupported, TopicNotExist
-from .messages import GetBrokerClusterInfoRequest, GetRouteInfoByTopicRequest, HeartBeatRequest
+from . import requests
+from .cluster import Reply, RocketCluster
 from .options import RocketOptions
-from .remoting import Command
-from .route import NameServers, Route, RouteCache
 
 if TYPE_CHECKING:
-    from wireproto._codec import ExtMessage
-    from wireproto._net import Call, Connection, Mailbox
+    from wireproto.url import Address
 
     from .admin import RocketAdmin
     from .consumer import RocketConsumer
@@ -43,259 +27,51 @@ if TYPE_CHECKING:
     from .reader import RocketReader
     from .requests import Body
 
-R = TypeVar("R")
 
-
-@functools.lru_cache(1024)
-def _parsed(address: str) -> Address:
-    """Which of a program's few addresses it is, found once."""
-    return parse_address(address, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """A command's answer.
-
-    Attributes:
-        message: its fields, typed; None where the command has no reply of its own.
-        body: bytes after the header (JSON, stored messages, …).
-        code, remark: as the server gave them; 0 but for the warnings of sends and the answers of pulls and pops.
-        peer: who answered.
-    """
-
-    message: Any
-    body: bytes
-    code: int
-    remark: str | None
-    peer: str
-
-    def json(self) -> Any:
-        """The body as `fastjson.loads` reads it: bare numbers as keys are text, objects as keys are `fastjson.ObjectKey`; None if empty.
-
-        Raises:
-            Malformed, Truncated: it is no JSON.
-        """
-        return fastjson.loads(self.body) if self.body else None
-
-
-class Watcher(Protocol):
-    """A role that must know when a connection is lost."""
-
-    def lost(self, conn: Connection) -> None:
-        """Called in the client's worker thread."""
-        ...
-
-
-class RocketClient(Runtime[RocketOptions]):
-    """A program's connection to one cluster. Thread-safe.
+class RocketClient(ClientBase[RocketCluster]):
+    """What `wireproto.connect("rocketmq://…")` returns. Thread-safe.
 
     Raises, when made: ConnectError, TlsError, TimedOut, when no name server answers.
     """
 
     protocol = "rocketmq"
-    framing = "rocketmq"
 
     def __init__(self, options: RocketOptions, name_servers: Sequence[Address]) -> None:
-        super().__init__(options)
-        self.frame_cap = options.max_frame
-        self.names = NameServers(peer_name(address) for address in name_servers)
-        self.routes = RouteCache(options.route_age)
-        self.serializer = remoting.BINARY if options.header == "binary" else remoting.JSON
-        self._route_lock = threading.Lock()
-        self._numbers = 0
-        self._watchers: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._roles: weakref.WeakSet[Any] = weakref.WeakSet()
-        try:
-            self.ask_names(GetBrokerClusterInfoRequest(), deadline=self.deadline(min(options.timeout, options.connect_timeout)))
-        except RequestCodeNotSupported as error:
-            super().close()
-            raise ConnectError("this is a broker's port: a RocketMQ URL names the name servers", peer=error.peer) from None
-        except BaseException:
-            super().close()
-            raise
+        super().__init__(RocketCluster(options, name_servers))
+        self._options = options
 
-    def handshake(self, conn: Connection, deadline: float) -> None:
-        """One command that every server of its kind answers: it shows that this is one, which version, and that it takes our signature."""
-        if conn.peer in self.names.all():
-            call = self.submit(conn, GetRouteInfoByTopicRequest(topic="TBW102"), timeout_at=deadline)
-        else:
-            call = self.submit(conn, HeartBeatRequest(), HeartbeatData(self.options.client_id).encode(), timeout_at=deadline)
-        frame = call.result(deadline)
-        try:
-            reply = remoting.decode(frame)
-        except WireprotoError as error:
-            raise ConnectError(f"this is not a RocketMQ port: {error.text}", peer=conn.peer) from error
-        conn.context = reply.version
-        problem = remoting.error_of(reply, peer=conn.peer) if reply.code else None
-        if isinstance(problem, AuthError):
-            raise problem
-        conn.on_lost(lambda _: self._lost(conn))
+    def producer(self, topic: str, **options: Any) -> RocketProducer:
+        """A producer; see `options.RocketOptions` for what it takes."""
+        from .producer import RocketProducer
 
-    def _lost(self, conn: Connection) -> None:
-        if not self.loop.closed:
-            for watcher in list(self._watchers):
-                self.loop.background(watcher.lost, conn)
+        return self.keep(RocketProducer(self.cluster, topic, self._options.for_role("producer", options)))
 
-    def watch(self, watcher: Watcher) -> None:
-        """Tell this role of every connection that is lost, while it lives."""
-        self._watchers.add(watcher)
+    def reader(self, topic: str, *, start: Where = EARLIEST, stop: Where | None = None, **options: Any) -> RocketReader:
+        """A reader of queues by offset."""
+        from .reader import RocketReader
 
-    def unwatch(self, watcher: Watcher) -> None:
-        self._watchers.discard(watcher)
+        return self.keep(RocketReader(self.cluster, topic, start, stop, self._options.for_role("reader", options)))
 
-    # commands ------------------------------------------------------------------------------------------------------------------
+    def consumer(self, topics: str | Sequence[str], group: str, *, start: Where = EARLIEST, **options: Any) -> RocketConsumer:
+        """A member of a group: queues shared out by the members themselves, offsets kept by the brokers."""
+        from .consumer import RocketConsumer
 
-    def connection(self, address: str, deadline: float, purpose: str = "main", patience: float = 0.0) -> Connection:
-        """The open connection to ``host:port``, dialled when there is none (`Pool.get`)."""
-        return self.pool.get(parse_address(address, 0), purpose, deadline, patience=patience)
+        names = (topics,) if isinstance(topics, str) else tuple(topics)
+        return self.keep(RocketConsumer(self.cluster, names, group, start, self._options.for_role("consumer", options)))
 
-    def peek(self, address: str, purpose: str = "main") -> Connection | None:
-        """The open connection, or None; never dials."""
-        return self.pool.peek(_parsed(address), purpose)
+    def queue(self, topic: str, group: str, **options: Any) -> RocketQueueConsumer:
+        """A worker of a group: each message is acked or given back."""
+        from .queue import RocketQueueConsumer
 
-    def submit(
-        self,
-        conn: Connection,
-        message: ExtMessage,
-        body: bytes = b"",
-        *,
-        timeout_at: float,
-        mailbox: Mailbox | None = None,
-        context: Any = None,
-    ) -> Call:
-        """Send a command; its reply is the call's frame (see `read`)."""
-        return self.submit_raw(conn, message.CODE, message.to_ext(), body, timeout_at=timeout_at, mailbox=mailbox, context=context)
+        return self.keep(RocketQueueConsumer(self.cluster, topic, group, self._options.for_role("queue", options)))
 
-    def submit_raw(
-        self,
-        conn: Connection,
-        code: int,
-        ext: dict[str, str],
-        body: bytes,
-        *,
-        timeout_at: float,
-        mailbox: Mailbox | None = None,
-        context: Any = None,
-    ) -> Call:
-        """The same from bare fields, which are signed here when there are credentials."""
-        token = conn.next_token()
-        buffers = remoting.encode(code, token, self._signed(conn, code, ext, body), body, serializer=self.serializer)
-        return conn.submit(token, buffers, mailbox, timeout_at, context, secret=self.options.security_token is not None)
+    def admin(self) -> RocketAdmin:
+        from .admin import RocketAdmin
 
-    @property
-    def writes_bare(self) -> bool:
-        """Whether requests go out unsigned."""
-        return self.options.access_key is None and self.options.security_token is None
+        return RocketAdmin(self.cluster)
 
-    @property
-    def writes_bare_json(self) -> bool:
-        """Whether they do so under a JSON header."""
-        return self.serializer == remoting.JSON and self.writes_bare
-
-    def send_one_way(self, conn: Connection, message: ExtMessage, body: bytes = b"") -> None:
-        """Send a command that gets no reply."""
-        ext = self._signed(conn, message.CODE, message.to_ext(), body)
-        conn.send(
-            remoting.encode(message.CODE, conn.next_token(), ext, body, serializer=self.serializer, flag=remoting.ONE_WAY)
-        )
-
-    def _signed(self, conn: Connection, code: int, ext: dict[str, str], body: bytes) -> dict[str, str]:
-        options = self.options
-        if options.access_key is None or options.secret_key is None:
-            return ext
-        if self.serializer == remoting.BINARY and code <= 0x7FFF:
-            ext = {name: value for name, value in ext.items() if value}
-        token = options.security_token.text() if options.security_token else None
-        who = acl.Credentials(options.access_key, options.secret_key.text(), token)
-        return acl.sign(ext, body, who, peer_version=conn.context)
-
-    def read(self, conn: Connection, frame: bytes, accept: Collection[int] = (), **context: Any) -> Command:
-        """Read a reply's frame; raises the typed error of its code unless that is 0 or in `accept`."""
-        try:
-            reply = remoting.decode(frame)
-        except WireprotoError as error:
-            self.pool.drop(conn, str(error))
-            raise error.with_context(peer=conn.peer, **context) from None
-        if conn.context is None:
-            conn.context = reply.version
-        if reply.code and reply.code not in accept:
-            raise remoting.error_of(reply, peer=conn.peer, **context)
-        return reply
-
-    def invoke(
-        self,
-        address: str,
-        message: ExtMessage,
-        body: bytes = b"",
-        *,
-        deadline: float,
-        purpose: str = "main",
-        accept: Collection[int] = (),
-        patience: float = 0.0,
-    ) -> Reply:
-        """Send a command to ``host:port`` and wait for the reply, once. patience: see `Pool.get`.
-
-        Raises:
-            TransportError: not there, lost or too late. BrokerError: its code, unless in `accept`.
-        """
-        conn = self.connection(address, deadline, purpose, patience)
-        call = self.submit(conn, message, body, timeout_at=deadline)
-        name = type(message).NAME
-        try:
-            command = self.read(conn, call.result(deadline), accept, message=name)
-        except TransportError as error:
-            raise error.with_context(peer=address, message=name) from None
-        return Reply(_fields(message, command), bytes(command.body), command.code, command.remark, conn.peer)
-
-    def ask_names(self, message: ExtMessage, body: bytes = b"", *, deadline: float, accept: Collection[int] = ()) -> Reply:
-        """Ask the name servers in turn, until one answers or the deadline comes."""
-
-        def attempt() -> Reply:
-            problem: WireprotoError | None = None
-            order = self.names.order()
-            for left, address in zip(range(len(order), 0, -1), order, strict=True):
-                now = time.monotonic()
-                try:
-                    reply = self.invoke(address, message, body, deadline=now + (deadline - now) / left, accept=accept)
-                except TransportError as error:
-                    problem = error
-                    continue
-                self.names.worked(address)
-                return reply
-            assert problem is not None
-            raise problem
-
-        return self.retry(attempt, deadline)
-
-    # routes --------------------------------------------------------------------------------------------------------------------
-
-    def route(self, topic: str, deadline: float, *, fresh: bool = False) -> Route:
-        """Where a topic lives: cached for half a minute, or until something refused.
-
-        Raises:
-            TopicNotExist: no name server knows it.
-        """
-        found = None if fresh else self.routes.fresh(topic, time.monotonic())
-        if found is not None:
-            return found
-        try:
-            reply = self.ask_names(GetRouteInfoByTopicRequest(topic=topic, accept_standard_json_only=True), deadline=deadline)
-        except TopicNotExist as error:
-            raise error.with_context(topic=topic) from None
-        data = TopicRouteData.decode(reply.body)
-        with self._route_lock:
-            return self.routes.learn(topic, data, time.monotonic())
-
-    def cluster(self, deadline: float) -> ClusterInfo:
-        """Every broker that the name server knows."""
-        return ClusterInfo.decode(self.ask_names(GetBrokerClusterInfoRequest(), deadline=deadline).body)
-
-    def masters(self, deadline: float) -> list[str]:
-        """Addresses of all masters, in order of their brokers' names."""
-        brokers = self.cluster(deadline).brokers
-        return [address for name in sorted(brokers) if (address := brokers[name].master)]
-
-    # the public way to any command -----------------------------------------------------------------------------------------------
+    def tree(self) -> Any:
+        raise RoleUnsupported("RocketMQ has no tree", nearest="admin")
 
     def request(
         self,
@@ -325,79 +101,4 @@ class RocketClient(Runtime[RocketOptions]):
             raise OptionError(f"unknown: {', '.join(route)}; a RocketMQ request takes timeout, body, to and one_way")
         if not hasattr(type(message), "CODE"):
             raise UsageError(f"{type(message).__name__} is not a request of RocketMQ")
-        return requests.Router(self).request(message, requests.body_bytes(body), to, time.monotonic() + timeout, one_way=one_way)
-
-    # roles ---------------------------------------------------------------------------------------------------------------------
-
-    def next_id(self) -> str:
-        """A client id that no other member of any group has: ``name@process#number#random``."""
-        self._numbers += 1
-        return f"{self.options.client_id}@{os.getpid()}#{self._numbers}#{random.getrandbits(48):012x}"
-
-    def producer(self, topic: str, **options: Any) -> RocketProducer:
-        """A producer; see `options.RocketOptions` for what it takes."""
-        from .producer import RocketProducer
-
-        return self._opened(RocketProducer(self, topic, self.options.for_role("producer", options)))
-
-    def reader(self, topic: str, *, start: Where = EARLIEST, stop: Where | None = None, **options: Any) -> RocketReader:
-        """A reader of queues by offset."""
-        from .reader import RocketReader
-
-        return self._opened(RocketReader(self, topic, start, stop, self.options.for_role("reader", options)))
-
-    def consumer(self, topics: str | Sequence[str], group: str, *, start: Where = EARLIEST, **options: Any) -> RocketConsumer:
-        """A member of a group: queues shared out by the members themselves, offsets kept by the brokers."""
-        from .consumer import RocketConsumer
-
-        names = (topics,) if isinstance(topics, str) else tuple(topics)
-        return self._opened(RocketConsumer(self, names, group, start, self.options.for_role("consumer", options)))
-
-    def queue(self, topic: str, group: str, **options: Any) -> RocketQueueConsumer:
-        """A worker of a group: each message is acked or given back."""
-        from .queue import RocketQueueConsumer
-
-        return self._opened(RocketQueueConsumer(self, topic, group, self.options.for_role("queue", options)))
-
-    def _opened(self, role: R) -> R:
-        self._roles.add(role)
-        return role
-
-    def admin(self) -> RocketAdmin:
-        from .admin import RocketAdmin
-
-        return RocketAdmin(self)
-
-    def tree(self) -> Any:
-        raise RoleUnsupported("RocketMQ has no tree", nearest="admin")
-
-    def close(self, timeout: float = 30.0) -> None:
-        """Close the roles that are open, under `timeout`, then all connections."""
-        if self.loop.closed:
-            return
-        deadline = self.deadline(timeout)
-        problem: WireprotoError | None = None
-        try:
-            if not self.loop.forked:
-                for role in list(self._roles):
-                    try:
-                        role.close(max(0.0, deadline - time.monotonic()))
-                    except WireprotoError as error:
-                        problem = problem or error
-        finally:
-            super().close()
-        if problem is not None:
-            raise problem
-
-
-def _fields(message: ExtMessage, command: Command) -> Any:
-    """The reply's fields, typed; None where the command has none, or an answer that is no success left them out."""
-    kind = getattr(type(message), "RESPONSE", None)
-    if kind is None:
-        return None
-    try:
-        return kind.from_ext(command.ext)
-    except Malformed:
-        if command.code:
-            return None
-        raise
+        return requests.Router(self.cluster).request(message, requests.body_bytes(body), to, time.monotonic() + timeout, one_way=one_way)

@@ -32,7 +32,7 @@ from .times import Offsets
 if TYPE_CHECKING:
     from wireproto.records import Batch
 
-    from .client import RocketClient
+    from .cluster import RocketCluster
     from .options import RocketOptions
     from .route import Queue
 
@@ -49,24 +49,24 @@ class Sharing:
     """
 
     def __init__(
-        self, client: RocketClient, topics: Sequence[str], group: str, start: Where, options: RocketOptions, facts: bool = False
+        self, cluster: RocketCluster, topics: Sequence[str], group: str, start: Where, options: RocketOptions, facts: bool = False
     ) -> None:
-        self.client, self.options, self.group, self.start = client, options, group, start
+        self.cluster, self.options, self.group, self.start = cluster, options, group, start
         self.retry_topic = f"%RETRY%{group}"
         self.topics = tuple(dict.fromkeys((*topics, self.retry_topic)))
         optional = frozenset({self.retry_topic}) - set(topics)
-        self.places = {topic: Offsets(client, topic, group) for topic in self.topics}
+        self.places = {topic: Offsets(cluster, topic, group) for topic in self.topics}
         self.queues: dict[TopicPartition, Queue] = {}
         self.set_back: set[TopicPartition] = set()
         self.gone: set[TopicPartition] = set()
         self.missing_since: float | None = None
         self.uncommitted: dict[TopicPartition, int] = {}  # where an administrator has set queues that we read from there
-        deadline = client.deadline(options.timeout)
+        deadline = cluster.deadline(options.timeout)
         for topic in self.topics:
             if topic not in optional:
-                client.route(topic, deadline)
-        self.member = Member(client, options, group, self.topics, self._wake, self._standing, optional)
-        self.fetcher = Fetcher(client, options, group=group, purpose=self.member.id, facts=facts, on_reset=self._reset)
+                cluster.route(topic, deadline)
+        self.member = Member(cluster, options, group, self.topics, self._wake, self._standing, optional)
+        self.fetcher = Fetcher(cluster, options, group=group, purpose=self.member.id, facts=facts, on_reset=self._reset)
         try:
             self.member.join(deadline)
             if isinstance(start, Latest):
@@ -124,7 +124,7 @@ class Sharing:
 
     def _found(self, topic: str, deadline: float) -> None:
         """Where the group begins, committed for every queue there is. The first queue comes last: it tells that all others are done."""
-        queues = sorted(self.client.route(topic, deadline).readable(), key=lambda queue: (java_order(queue.broker), queue.queue_id))
+        queues = sorted(self.cluster.route(topic, deadline).readable(), key=lambda queue: (java_order(queue.broker), queue.queue_id))
         offsets, places = self.member.offsets, self.places[topic]
         if not queues or offsets.committed(topic, queues[0], deadline) is not None:
             return
@@ -221,7 +221,7 @@ class Sharing:
             if not self.try_settle(deadline):
                 if time.monotonic() >= deadline:
                     return None
-                self.client.pause(min(0.2, max(0.0, deadline - time.monotonic())))
+                self.cluster.pause(min(0.2, max(0.0, deadline - time.monotonic())))
                 continue
             found = self.fetcher.poll(min(deadline, time.monotonic() + self.options.rebalance_interval))
             if self.uncommitted:  # a reset was told: nothing from behind it is handed out before its place is committed
@@ -239,11 +239,11 @@ class Sharing:
 class RocketConsumer:
     """Made by `RocketClient.consumer`."""
 
-    def __init__(self, client: RocketClient, topics: Sequence[str], group: str, start: Where, options: RocketOptions) -> None:
+    def __init__(self, cluster: RocketCluster, topics: Sequence[str], group: str, start: Where, options: RocketOptions) -> None:
         if not topics:
             raise OptionError("a consumer needs a topic")
         self.options = options
-        self._client = client
+        self._cluster = cluster
         self._only = OneThread("consumer")
         self._paused: set[TopicPartition] = set()
         self._handed: dict[TopicPartition, int] = {}  # not committed yet
@@ -253,7 +253,7 @@ class RocketConsumer:
         self._lost: set[TopicPartition] = set()  # of those, the ones with something to commit that no commit has told of
         self._elsewhere: set[TopicPartition] = set()  # set back or forth, and nothing handed out since
         self._last_commit = time.monotonic()
-        self._sharing = Sharing(client, topics, group, start, options)
+        self._sharing = Sharing(cluster, topics, group, start, options)
 
     @property
     def member_id(self) -> str:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from wireproto._codec import Columns
     from wireproto._net import Connection
 
-    from .client import RocketClient
+    from .cluster import RocketCluster
     from .options import RocketOptions
     from .route import Queue
 
@@ -108,7 +108,7 @@ class Fetcher:
 
     def __init__(
         self,
-        client: RocketClient,
+        cluster: RocketCluster,
         options: RocketOptions,
         *,
         group: str,
@@ -116,11 +116,11 @@ class Fetcher:
         facts: bool = False,
         on_reset: Callable[[Key, int], object] | None = None,
     ) -> None:
-        self._client = client
+        self._cluster = cluster
         self._options = options
         self._group, self._purpose, self._facts, self._on_reset = group, purpose, facts, on_reset
-        self._box = Mailbox(client.loop, limit=options.fetch_memory // 2)
-        self._errand = Errand(client.loop, options.request_timeout)
+        self._box = Mailbox(cluster.loop, limit=options.fetch_memory // 2)
+        self._errand = Errand(cluster.loop, options.request_timeout)
         self._held: dict[Key, Fetching] = {}
         self._turns: deque[Key] = deque()
         self._health = Health()
@@ -212,7 +212,7 @@ class Fetcher:
             if deadline is None:
                 if item.unseen:
                     continue
-                conn = self._client.peek(item.queue.address, self._purpose) if item.queue.address else None
+                conn = self._cluster.peek(item.queue.address, self._purpose) if item.queue.address else None
                 if conn is None:
                     continue
             for offset, count, suspend in item.pulls.wanted():
@@ -229,20 +229,20 @@ class Fetcher:
 
     def _connection(self, item: Fetching, deadline: float) -> Connection:
         if item.failures or item.queue.address is None:
-            route = self._errand.ask(item.topic, lambda until: self._client.route(item.topic, until), deadline)
+            route = self._errand.ask(item.topic, lambda until: self._cluster.route(item.topic, until), deadline)
             if item.queue.partition < len(route.queues):
                 item.queue, item.heads = route.queues[item.queue.partition], None
         if item.queue.address is None:
-            self._client.routes.stale(item.topic)
+            self._cluster.routes.stale(item.topic)
             raise TransportError(f"broker {item.queue.broker} has no master now")
         patience = self._options.connect_timeout
-        return self._client.connection(item.queue.address, min(deadline, time.monotonic() + patience), self._purpose, patience)
+        return self._cluster.connection(item.queue.address, min(deadline, time.monotonic() + patience), self._purpose, patience)
 
     def _catch_up(self, item: Fetching, deadline: float) -> None:
         """Wait until the queue holds everything that is acknowledged."""
         address = item.queue.address
         assert address is not None
-        places = Offsets(self._client, item.topic, self._group)
+        places = Offsets(self._cluster, item.topic, self._group)
         self._errand.ask(("all of the log", address), lambda until: places.catch_up(address, until), deadline)
         item.unseen, item.caught_up = False, True
 
@@ -250,9 +250,9 @@ class Fetcher:
         options = self._options
         timeout_at = time.monotonic() + (options.pull_suspend + GRACE if suspend else options.request_timeout)
         context = (item, item.pulls.generation, offset)
-        if not self._client.writes_bare:
+        if not self._cluster.writes_bare:
             message = self._message(item, offset, count, suspend)
-            self._client.submit(conn, message, timeout_at=timeout_at, mailbox=self._box, context=context)
+            self._cluster.submit(conn, message, timeout_at=timeout_at, mailbox=self._box, context=context)
             return
         if item.heads is None:
             item.heads = self._head(item, False), self._head(item, True)
@@ -277,7 +277,7 @@ class Fetcher:
     def _head(self, item: Fetching, suspend: bool) -> RepeatedCommand:
         """What writes this queue's pulls: they differ in offset and number alone."""
         ext = self._message(item, 0, 0, suspend).to_ext()
-        return RepeatedCommand(PullMessageRequest.CODE, ext, "queueOffset", "maxMsgNums", self._client.serializer)
+        return RepeatedCommand(PullMessageRequest.CODE, ext, "queueOffset", "maxMsgNums", self._cluster.serializer)
 
     def _answer(self, call: Any) -> None:
         """Take in one finished pull."""
@@ -319,7 +319,7 @@ class Fetcher:
         if call.error is not None:
             raise call.error
         assert call.frame is not None
-        reply = self._client.read(call.conn, call.frame, PULL_ANSWERS, topic=item.topic, partition=item.queue.partition)
+        reply = self._cluster.read(call.conn, call.frame, PULL_ANSWERS, topic=item.topic, partition=item.queue.partition)
         fields = PullMessageResponse.from_ext(reply.ext)
         return reply.code, fields.next_begin_offset, fields.min_offset, fields.max_offset, Slice(reply.body)
 
@@ -377,7 +377,7 @@ class Fetcher:
             raise error.with_context(topic=item.topic, partition=item.queue.partition)
         item.failures += 1
         item.retry_at = now + AGAIN.delay(item.failures)
-        self._client.routes.stale(item.topic)
+        self._cluster.routes.stale(item.topic)
 
     # handing out -------------------------------------------------------------------------------------------------------------------
 

@@ -22,22 +22,22 @@ from .messages import (
 )
 
 if TYPE_CHECKING:
-    from .client import RocketClient
+    from .cluster import RocketCluster
     from .route import Queue
 
 
 class GroupOffsets:
     """Committed offsets of one group."""
 
-    def __init__(self, client: RocketClient, group: str) -> None:
-        self._client, self._group = client, group
+    def __init__(self, cluster: RocketCluster, group: str) -> None:
+        self._cluster, self._group = cluster, group
 
     def address(self, topic: str, queue: Queue, deadline: float) -> str:
         """Where the queue's master is now."""
-        queues = self._client.route(topic, deadline).queues
+        queues = self._cluster.route(topic, deadline).queues
         address = queues[queue.partition].address if queue.partition < len(queues) else queue.address
         if address is None:
-            self._client.routes.stale(topic)
+            self._cluster.routes.stale(topic)
             error = BrokerNotExist(f"broker {queue.broker} has no master now", topic=topic, partition=queue.partition)
             error.retriable = True
             raise error
@@ -52,21 +52,21 @@ class GroupOffsets:
         def attempt() -> int | None:
             address = self.address(topic, queue, deadline)
             try:
-                patience = self._client.options.connect_timeout  # a member that polls briefly takes its share by and by
-                offset = int(self._client.invoke(address, message, deadline=deadline, patience=patience).message.offset)
+                patience = self._cluster.options.connect_timeout  # a member that polls briefly takes its share by and by
+                offset = int(self._cluster.invoke(address, message, deadline=deadline, patience=patience).message.offset)
             except QueryNotFound:
                 return None
             if offset > 0:
                 return offset
-            version = self._client.connection(address, deadline).context
+            version = self._cluster.connection(address, deadline).context
             if offset == 0 and (version or 0) < FIRST_5X and not self._listed(address, topic, queue, deadline):
                 return None
             return offset if offset >= 0 else None
 
-        return self._client.retry(attempt, deadline, refresh=lambda _: self._client.routes.stale(topic))
+        return self._cluster.retry(attempt, deadline, refresh=lambda _: self._cluster.routes.stale(topic))
 
     def _listed(self, address: str, topic: str, queue: Queue, deadline: float) -> bool:
-        tree = fastjson.loads(self._client.invoke(address, GetAllConsumerOffsetRequest(), deadline=deadline).body)
+        tree = fastjson.loads(self._cluster.invoke(address, GetAllConsumerOffsetRequest(), deadline=deadline).body)
         table = tree.get("offsetTable") if isinstance(tree, dict) else None
         offsets = table.get(f"{topic}@{self._group}") if isinstance(table, dict) else None
         return isinstance(offsets, dict) and str(queue.queue_id) in offsets
@@ -76,10 +76,10 @@ class GroupOffsets:
         message = UpdateConsumerOffsetRequest(consumer_group=self._group, topic=topic, queue_id=queue.queue_id, commit_offset=offset)
 
         def attempt() -> None:
-            self._client.invoke(self.address(topic, queue, deadline), message, deadline=deadline, purpose=purpose)
+            self._cluster.invoke(self.address(topic, queue, deadline), message, deadline=deadline, purpose=purpose)
 
         try:
-            self._client.retry(attempt, deadline, refresh=lambda _: self._client.routes.stale(topic))
+            self._cluster.retry(attempt, deadline, refresh=lambda _: self._cluster.routes.stale(topic))
         except WireprotoError as error:
             raise error.with_context(topic=topic, partition=queue.partition) from None
 
@@ -87,6 +87,6 @@ class GroupOffsets:
         """Client ids of the group's members as this broker knows them; nobody when it does not know the group."""
         message = GetConsumerListByGroupRequest(consumer_group=self._group)
         try:
-            return ConsumerIds.decode(self._client.invoke(address, message, deadline=deadline, purpose=purpose).body).members
+            return ConsumerIds.decode(self._cluster.invoke(address, message, deadline=deadline, purpose=purpose).body).members
         except ServerError:
             return ()

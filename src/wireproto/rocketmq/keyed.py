@@ -17,17 +17,17 @@ from .codes import RequestCodeNotSupported, TopicNotExist
 from .messages import GetTopicConfigRequest
 
 if TYPE_CHECKING:
-    from .client import RocketClient
+    from .cluster import RocketCluster
 
 POLICY, COMPACTED = "cleanup.policy", "COMPACTION"
 
 
-def needs_keys(client: RocketClient, topic: str, masters: Sequence[str], deadline: float) -> bool | None:
+def needs_keys(cluster: RocketCluster, topic: str, masters: Sequence[str], deadline: float) -> bool | None:
     """Ask the topic's masters, the next one where one is away; None when none of them tells (or we may not ask)."""
     for left, address in zip(range(len(masters), 0, -1), masters, strict=True):
         now = time.monotonic()
         try:
-            reply = client.invoke(address, GetTopicConfigRequest(topic=topic), deadline=now + max(0.0, deadline - now) / left)
+            reply = cluster.invoke(address, GetTopicConfigRequest(topic=topic), deadline=now + max(0.0, deadline - now) / left)
             tree = fastjson.loads(reply.body)
         except (RequestCodeNotSupported, TopicNotExist):  # an old broker, or a topic that makes itself when it is written to
             return False

@@ -22,9 +22,8 @@ from wireproto.errors import TimedOut, WireprotoError
 from .outbox import Lane
 
 if TYPE_CHECKING:
-    from .client import RocketClient
-    from .outbox import Pending
-    from .producer import RocketProducer
+    from .cluster import RocketCluster
+    from .outbox import Owner, Pending
     from .route import Route
 
 MOVE = 5.0
@@ -38,12 +37,14 @@ class Lanes:
         all: a lane for each queue, in order of their partitions.
     """
 
-    def __init__(self, producer: RocketProducer, client: RocketClient, route: Route, lock: contextlib.AbstractContextManager[bool]) -> None:
+    def __init__(
+        self, producer: Owner, cluster: RocketCluster, route: Route, lock: contextlib.AbstractContextManager[bool]
+    ) -> None:
         self.route = route
         self.larger: Route | None = None
         self.all = [Lane(queue, producer) for queue in route.queues]
         self.closed = False
-        self._producer, self._client, self._lock = producer, client, lock
+        self._producer, self._cluster, self._lock = producer, cluster, lock
 
     def unsettled(self) -> list[Pending]:
         """Everything that is on its way or waits to be. Under the lock."""
@@ -52,19 +53,19 @@ class Lanes:
     def refresh_later(self) -> None:
         """Ask for the route again when it is old, while somebody holds the producer."""
         when = time.monotonic() + self._producer.options.route_age + 0.01
-        self._client.loop.call_at(when, _refresh, weakref.ref(self))
+        self._cluster.loop.call_at(when, _refresh, weakref.ref(self))
 
     def refresh(self) -> None:
         """In the client's worker: take in what the name servers say now."""
         with contextlib.suppress(WireprotoError):  # what is known goes on to be used; senders find out what does not work
             self.look_up()
             self._producer.learn_keys()
-        if not self.closed and not self._client.loop.closed:
+        if not self.closed and not self._cluster.loop.closed:
             self.refresh_later()
 
     def look_up(self) -> None:
         """Where the queues are now; blocks."""
-        self._learn(self._client.route(self._producer.topic, self._client.deadline(self._producer.options.connect_timeout)))
+        self._learn(self._cluster.route(self._producer.topic, self._cluster.deadline(self._producer.options.connect_timeout)))
 
     def _learn(self, route: Route) -> None:
         """Lanes for new queues. Keys follow at once, unless that could overtake what is on its way."""
@@ -101,4 +102,4 @@ def _refresh(held: weakref.ref[Lanes]) -> None:
     """In the keeper, when a route is old."""
     lanes = held()
     if lanes is not None and not lanes.closed:
-        lanes._client.loop.background(lanes.refresh)
+        lanes._cluster.loop.background(lanes.refresh)

@@ -32,7 +32,7 @@ from .messages import HeartBeatRequest, UnregisterClientRequest
 if TYPE_CHECKING:
     from wireproto._net import Connection
 
-    from .client import RocketClient
+    from .cluster import RocketCluster
     from .options import RocketOptions
     from .route import Queue
 
@@ -50,7 +50,7 @@ class Member:
 
     def __init__(
         self,
-        client: RocketClient,
+        cluster: RocketCluster,
         options: RocketOptions,
         group: str,
         topics: Sequence[str],
@@ -58,15 +58,15 @@ class Member:
         standing: Callable[[], asked.Standing],
         optional: frozenset[str] = frozenset(),
     ) -> None:
-        self._client, self._options, self.group, self._topics = client, options, group, tuple(topics)
+        self._cluster, self._options, self.group, self._topics = cluster, options, group, tuple(topics)
         self._optional, self._wake, self.standing = optional, wake, standing
-        self.id = client.next_id()
-        self.offsets = GroupOffsets(client, group)
+        self.id = cluster.next_id()
+        self.offsets = GroupOffsets(cluster, group)
         self.started = time.time()
         self._version = int(self.started * 1000)
         self._resets: asked.Resets = {}
         self._soon = SOON
-        self._box = Mailbox(client.loop, handler=self._pushed)
+        self._box = Mailbox(cluster.loop, handler=self._pushed)
         self._lock = threading.Lock()
         self._connections: dict[str, Connection] = {}
         self._due = True
@@ -74,7 +74,7 @@ class Member:
         self._polled = time.monotonic()
         self.left = False
         self.closed = False
-        client.watch(self)
+        cluster.watch(self)
 
     # liveness ----------------------------------------------------------------------------------------------------------------------
 
@@ -83,8 +83,8 @@ class Member:
         self.left = False
         self._polled = time.monotonic()
         self.beat(deadline)
-        self._client.loop.call_at(time.monotonic() + self._options.heartbeat_interval, self._beat_later)
-        self._client.loop.call_at(self._polled + self._options.max_poll_interval, self._watch_owner)
+        self._cluster.loop.call_at(time.monotonic() + self._options.heartbeat_interval, self._beat_later)
+        self._cluster.loop.call_at(self._polled + self._options.max_poll_interval, self._watch_owner)
 
     def polled(self) -> None:
         """The owner is alive."""
@@ -94,7 +94,7 @@ class Member:
         found: dict[str, None] = {}
         for topic in self._topics:
             try:
-                found.update(dict.fromkeys(self._client.route(topic, deadline).masters))
+                found.update(dict.fromkeys(self._cluster.route(topic, deadline).masters))
             except TopicNotExist:
                 if topic not in self._optional:
                     raise
@@ -108,10 +108,10 @@ class Member:
         try:
             for address in self._masters(deadline):
                 try:
-                    conn = self._client.connection(address, deadline, self.id)
+                    conn = self._cluster.connection(address, deadline, self.id)
                     conn.route(REQUESTS, self._box)
                     self._connections[address] = conn
-                    self._client.invoke(address, HeartBeatRequest(), body, deadline=deadline, purpose=self.id)
+                    self._cluster.invoke(address, HeartBeatRequest(), body, deadline=deadline, purpose=self.id)
                     known += 1
                 except TransportError as error:
                     problem = error
@@ -123,13 +123,13 @@ class Member:
 
     def _beat_later(self) -> None:
         if not self.closed and not self.left:
-            self._client.loop.background(self._beat_in_worker)
-            self._client.loop.call_at(time.monotonic() + self._options.heartbeat_interval, self._beat_later)
+            self._cluster.loop.background(self._beat_in_worker)
+            self._cluster.loop.call_at(time.monotonic() + self._options.heartbeat_interval, self._beat_later)
 
     def _beat_in_worker(self) -> None:
         if not self.closed and not self.left:
             with contextlib.suppress(WireprotoError):  # the next one comes; a broker that stays away is out of the route soon
-                self.beat(self._client.deadline(self._options.connect_timeout))
+                self.beat(self._cluster.deadline(self._options.connect_timeout))
 
     def lost(self, conn: Connection) -> None:
         """In the worker: a connection of the client was lost; if it was ours the broker has forgotten us."""
@@ -144,11 +144,11 @@ class Member:
             return
         until = self._polled + self._options.max_poll_interval
         if time.monotonic() < until:
-            self._client.loop.call_at(until, self._watch_owner)
+            self._cluster.loop.call_at(until, self._watch_owner)
             return
         self.left = True
         self._note()
-        self._client.loop.background(self.unregister, self._client.deadline(self._options.connect_timeout))
+        self._cluster.loop.background(self.unregister, self._cluster.deadline(self._options.connect_timeout))
 
     def unregister(self, deadline: float) -> None:
         """Tell the brokers that we go."""
@@ -156,12 +156,12 @@ class Member:
         for address, conn in list(self._connections.items()):
             if not conn.closed:
                 with contextlib.suppress(WireprotoError):
-                    self._client.invoke(address, message, deadline=deadline, purpose=self.id)
+                    self._cluster.invoke(address, message, deadline=deadline, purpose=self.id)
 
     def close(self, deadline: float) -> None:
         """Leave, and close our connections."""
         self.closed = True
-        self._client.unwatch(self)
+        self._cluster.unwatch(self)
         if not self.left:
             self.unregister(deadline)
         self._hang_up()
@@ -170,9 +170,9 @@ class Member:
     def _hang_up(self) -> None:
         """Close our connections; brokers forget a member with its connection."""
         for address, known in list(self._connections.items()):
-            for conn in (known, self._client.peek(address, self.id)):
+            for conn in (known, self._cluster.peek(address, self.id)):
                 if conn is not None:
-                    self._client.pool.drop(conn, "the consumer was closed")
+                    self._cluster.pool.drop(conn, "the consumer was closed")
 
     # pushes ------------------------------------------------------------------------------------------------------------------------
 
@@ -199,7 +199,7 @@ class Member:
 
     def name_servers(self) -> Sequence[str]:
         """Whom the client asks for routes."""
-        return self._client.names.all()
+        return self._cluster.names.all()
 
     def members_changed(self) -> None:
         """In the keeper: somebody came or went."""
@@ -244,7 +244,7 @@ class Member:
         try:
             for topic in self._topics:
                 try:
-                    route = self._client.route(topic, deadline)
+                    route = self._cluster.route(topic, deadline)
                 except TopicNotExist:
                     if topic not in self._optional:
                         raise

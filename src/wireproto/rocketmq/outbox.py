@@ -3,6 +3,7 @@
 What it is:
 
     Pending         one command: a record, or neighbours of one queue and one timestamp
+    Owner           the producer, as far as commands, lanes and receipts know it
     Lane            one queue's commands in order: those on the wire, those that wait; brokers handle the commands of a connection on
                     several threads, so only a lane with one command on the wire keeps its records in order
     RocketReceipt   one record's share in a Pending
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from wireproto._codec import BatchReceipt, RocketBatchBuilder
 from wireproto.position import LogOffset
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from wireproto._net import Call, Event, Timer
     from wireproto.errors import WireprotoError
 
-    from .producer import RocketProducer
+    from .options import RocketOptions
     from .route import Queue
 
 SINGLE, BATCH = 310, 320
@@ -31,6 +32,22 @@ REPENT = 5.0
 """Seconds after which a lane that failed, and from which all was moved away, is tried again."""
 OVERHEAD = 256
 """Bytes of the send buffer that a record is counted for beyond its own."""
+
+
+class Owner(Protocol):
+    """The producer that lanes belong to."""
+
+    topic: str
+    options: RocketOptions
+
+    def look(self) -> None:
+        """Take in what has come, without waiting."""
+
+    def wait(self, pending: Pending, deadline: float) -> None:
+        """Until this command is sent or settled; raises TimedOut."""
+
+    def learn_keys(self) -> None:
+        """In the client's worker: ask whether the topic's records need keys."""
 
 
 class Pending:
@@ -158,7 +175,7 @@ class Lane:
 
     __slots__ = ("failures", "flying", "problem", "producer", "queue", "retry_at", "reviving", "timer", "waiting")
 
-    def __init__(self, queue: Queue, producer: RocketProducer) -> None:
+    def __init__(self, queue: Queue, producer: Owner) -> None:
         self.queue = queue
         self.producer = producer
         self.flying: deque[Pending] = deque()

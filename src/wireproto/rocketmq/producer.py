@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from wireproto._net import Call, Connection
     from wireproto.records import Headers
 
-    from .client import RocketClient
+    from .cluster import RocketCluster
     from .options import RocketOptions
     from .outbox import Lane
 
@@ -71,34 +71,34 @@ TICK = 0.005
 class RocketProducer:
     """Appends records to one topic. Made by `RocketClient.producer`."""
 
-    def __init__(self, client: RocketClient, topic: str, options: RocketOptions) -> None:
+    def __init__(self, cluster: RocketCluster, topic: str, options: RocketOptions) -> None:
         record.check_topic(topic)
         self.topic = topic
         self.options = options
-        self._client = client
-        self._loop = client.loop
+        self._cluster = cluster
+        self._loop = cluster.loop
         self._lock = threading.RLock()
         self._sequence = itertools.count()
         self._turn = itertools.count(random.getrandbits(16))  # programs that send one record each must not all begin with one queue
         self._ids = record.ids_of_this_process()
-        self._header = RocketSendHeader(options.group or "wireproto", topic) if client.writes_bare_json else None
-        self._glance = Mailbox(client.loop)
+        self._header = RocketSendHeader(options.group or "wireproto", topic) if cluster.writes_bare_json else None
+        self._glance = Mailbox(cluster.loop)
         self._next_glance = 0.0
         self._held = 0
         self._failure: WireprotoError | None = None
         self._ticking = False
         self._closed = False
-        route = client.route(topic, client.deadline(options.timeout))
+        route = cluster.route(topic, cluster.deadline(options.timeout))
         if not route.queues:
             raise codes.NoPermission("the topic has no queue", topic=topic)
-        self._lanes = Lanes(self, client, route, self._lock)
-        client.watch(self)
+        self._lanes = Lanes(self, cluster, route, self._lock)
+        cluster.watch(self)
         self._lanes.refresh_later()
-        deadline = client.deadline(min(options.timeout, options.connect_timeout))
+        deadline = cluster.deadline(min(options.timeout, options.connect_timeout))
         for address in route.masters:
             with contextlib.suppress(TransportError):  # one that is down is left to the retries
-                client.connection(address, deadline)
-        self._needs_keys = needs_keys(client, topic, route.masters, deadline)
+                cluster.connection(address, deadline)
+        self._needs_keys = needs_keys(cluster, topic, route.masters, deadline)
 
     # taking records --------------------------------------------------------------------------------------------------------------
 
@@ -245,7 +245,7 @@ class RocketProducer:
         born = now_ms if timestamp is None else timestamp
         if self._header is None or born < 0 or options.linger or lane.reviving or lane.retry_at or queue.address is None:
             return None
-        conn = self._client.peek(queue.address)
+        conn = self._cluster.peek(queue.address)
         if conn is None:
             return None
         token, now = conn.next_token(), time.monotonic()
@@ -308,7 +308,7 @@ class RocketProducer:
             if lane.retry_at > now or lane.reviving:
                 return
             address = lane.queue.address
-            conn = self._client.peek(address) if address is not None else None
+            conn = self._cluster.peek(address) if address is not None else None
             if conn is None or not self._launch(head, conn):
                 self._revive_later(lane, now)
                 return
@@ -347,7 +347,7 @@ class RocketProducer:
             "k": "false",
             "m": "false" if code == 310 else "true",
         }
-        return self._client.submit_raw(conn, code, ext, body, timeout_at=timeout_at)
+        return self._cluster.submit_raw(conn, code, ext, body, timeout_at=timeout_at)
 
     def _revive_later(self, lane: Lane, now: float) -> None:
         """Have the worker find the broker again."""
@@ -359,12 +359,12 @@ class RocketProducer:
         """In the client's worker: route and connection anew, then go on. The only part of sending that blocks."""
         problem: WireprotoError | None = None
         try:
-            deadline = self._client.deadline(self.options.connect_timeout)
+            deadline = self._cluster.deadline(self.options.connect_timeout)
             self._lanes.look_up()
             if lane.queue.address is None:
-                self._client.routes.stale(self.topic)
+                self._cluster.routes.stale(self.topic)
                 raise codes.BrokerNotExist(f"broker {lane.queue.broker} has no master now", topic=self.topic)
-            self._client.connection(lane.queue.address, deadline)
+            self._cluster.connection(lane.queue.address, deadline)
         except WireprotoError as error:
             problem = error
         with self._lock:
@@ -387,8 +387,8 @@ class RocketProducer:
     def learn_keys(self) -> None:
         """In the worker, now and then: ask whether the topic is compacted, if nobody has told yet."""
         if self._needs_keys is None:
-            deadline = self._client.deadline(self.options.connect_timeout)
-            self._needs_keys = needs_keys(self._client, self.topic, self._lanes.route.masters, deadline)
+            deadline = self._cluster.deadline(self.options.connect_timeout)
+            self._needs_keys = needs_keys(self._cluster, self.topic, self._lanes.route.masters, deadline)
 
     def _rehome(self, lane: Lane) -> None:
         """Records that may go anywhere go where a broker answers."""
@@ -490,7 +490,7 @@ class RocketProducer:
             raise call.error
         frame = call.frame
         assert frame is not None
-        reply = self._client.read(call.conn, frame, SEND_WARNINGS, topic=self.topic, partition=pending.lane.queue.partition)
+        reply = self._cluster.read(call.conn, frame, SEND_WARNINGS, topic=self.topic, partition=pending.lane.queue.partition)
         text = reply.ext.get("queueOffset", "")
         if not text.isdecimal():
             raise codes.error(reply.code, f"the reply has no queue offset but {text!r}", peer=call.conn.peer)
@@ -501,7 +501,7 @@ class RocketProducer:
         code = getattr(error, "code", None)
         passing = error.retriable or code in PASSING or isinstance(error, TimedOut)
         if error.refresh or code in PASSING:
-            self._client.routes.stale(self.topic)
+            self._cluster.routes.stale(self.topic)
         if (passing or code in LEAVING) and not self._closed and time.monotonic() < pending.deadline and self._leave(lane, pending, error):
             return
         hopeless = code in (16, 17) and lane.failures > 3
@@ -583,7 +583,7 @@ class RocketProducer:
                 for lane in self._lanes.all:
                     lane.waiting.clear()
                     lane.flying.clear()
-            self._client.unwatch(self)
+            self._cluster.unwatch(self)
 
     def __enter__(self) -> Self:
         return self

@@ -28,7 +28,7 @@ from .messages import ConsumerSendMsgBackRequest
 from .reader import OneThread
 
 if TYPE_CHECKING:
-    from .client import RocketClient
+    from .cluster import RocketCluster
     from .fetch import Fetched
     from .options import RocketOptions
     from .route import Queue
@@ -83,14 +83,14 @@ class Held:
 class RocketQueueConsumer:
     """Made by `RocketClient.queue`."""
 
-    def __init__(self, client: RocketClient, topic: str, group: str, options: RocketOptions) -> None:
+    def __init__(self, cluster: RocketCluster, topic: str, group: str, options: RocketOptions) -> None:
         self.topic, self.group, self.options = topic, group, options
-        self._client = client
+        self._cluster = cluster
         self._only = OneThread("queue consumer")
         self._ready: deque[tuple[Delivery, Held]] = deque()
         self._prefixes: dict[TopicPartition, Prefix] = {}
         self._held: dict[int, tuple[Delivery, Held]] = {}
-        self._sharing = Sharing(client, (topic,), group, EARLIEST, options, facts=True)
+        self._sharing = Sharing(cluster, (topic,), group, EARLIEST, options, facts=True)
 
     def receive(self, timeout: float = 1.0) -> Delivery | None:
         """The next message, or None when none came within `timeout`, or `max_unacked` are in hand."""
@@ -109,7 +109,7 @@ class RocketQueueConsumer:
                 if found is None:
                     return None
                 self._unpack(found)
-            self._client.pause(max(0.0, deadline - time.monotonic()))
+            self._cluster.pause(max(0.0, deadline - time.monotonic()))
             return None
 
     def _unpack(self, found: Fetched) -> None:
@@ -176,9 +176,9 @@ class RocketQueueConsumer:
 
         def attempt() -> Any:
             address = self._sharing.member.offsets.address(held.key[0], held.queue, deadline)
-            return self._client.invoke(address, message, deadline=deadline)
+            return self._cluster.invoke(address, message, deadline=deadline)
 
-        self._client.retry(attempt, deadline, refresh=lambda _: self._client.routes.stale(held.key[0]))
+        self._cluster.retry(attempt, deadline, refresh=lambda _: self._cluster.routes.stale(held.key[0]))
 
     def close(self, timeout: float = 30.0) -> None:
         """Leave the group. Messages in hand and not ended come again, to whoever reads their queues next."""

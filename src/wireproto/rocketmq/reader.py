@@ -22,7 +22,7 @@ from .times import Offsets
 if TYPE_CHECKING:
     from wireproto.records import Batch
 
-    from .client import RocketClient
+    from .cluster import RocketCluster
     from .options import RocketOptions
 
 READERS_GROUP = "TOOLS_CONSUMER"
@@ -51,16 +51,16 @@ class OneThread:
 class RocketReader:
     """Reads a topic's queues. Made by `RocketClient.reader`."""
 
-    def __init__(self, client: RocketClient, topic: str, start: Where, stop: Where | None, options: RocketOptions) -> None:
+    def __init__(self, cluster: RocketCluster, topic: str, start: Where, stop: Where | None, options: RocketOptions) -> None:
         self.topic = topic
         self.options = options
-        self._client = client
+        self._cluster = cluster
         self._only = OneThread("reader")
         group = options.group or READERS_GROUP
-        self._offsets = Offsets(client, topic, group)
-        self._fetcher = Fetcher(client, options, group=group, purpose="pull")
-        deadline = client.deadline(options.timeout)
-        route = client.route(topic, deadline)
+        self._offsets = Offsets(cluster, topic, group)
+        self._fetcher = Fetcher(cluster, options, group=group, purpose="pull")
+        deadline = cluster.deadline(options.timeout)
+        route = cluster.route(topic, deadline)
         starts = self._offsets.where(route, start, deadline)
         stops = self._offsets.where(route, stop, deadline) if stop is not None else {}
         if stop is not None and (missing := starts.keys() - stops.keys()):
@@ -89,8 +89,8 @@ class RocketReader:
     def seek(self, where: Where) -> None:
         """Go on from there; drops what was fetched ahead. Queues that `where` does not name stay where they are."""
         with self._only:
-            deadline = self._client.deadline(self.options.timeout)
-            route = self._client.route(self.topic, deadline)
+            deadline = self._cluster.deadline(self.options.timeout)
+            route = self._cluster.route(self.topic, deadline)
             held = self._fetcher.keys()
             for key, offset in self._offsets.where(route, where, deadline).items():
                 if key in held:

@@ -24,7 +24,7 @@ from .codes import TopicNotExist
 if TYPE_CHECKING:
     from wireproto.position import TopicPartition
 
-    from .client import Reply, RocketClient
+    from .cluster import Reply, RocketCluster
     from .route import Route
 
 Body: TypeAlias = bytes | str | Mapping[Any, Any] | Sequence[Any]
@@ -55,23 +55,23 @@ def body_bytes(body: Body) -> bytes:
 class Router:
     """Made for one command."""
 
-    def __init__(self, client: RocketClient) -> None:
-        self._client = client
+    def __init__(self, cluster: RocketCluster) -> None:
+        self._cluster = cluster
 
     def request(self, message: Any, body: bytes, to: str | TopicPartition | None, deadline: float, *, one_way: bool) -> Reply:
         """Send it, once; see `RocketClient.request`."""
-        client = self._client
+        cluster = self._cluster
         accept = ANSWERS.get(message.CODE, frozenset())
         if to == "names" or (to is None and message.CODE in NAME_SERVER_CODES):
             if not one_way:
-                return client.ask_names(message, body, deadline=deadline, accept=accept)
-            target = client.names.order()[0]
+                return cluster.ask_names(message, body, deadline=deadline, accept=accept)
+            target = cluster.names.order()[0]
         else:
             target = self.target(message, to, deadline)
         if not one_way:
-            return client.invoke(target, message, body, deadline=deadline, accept=accept)
-        client.send_one_way(client.connection(target, deadline), message, body)
-        from .client import Reply
+            return cluster.invoke(target, message, body, deadline=deadline, accept=accept)
+        cluster.send_one_way(cluster.connection(target, deadline), message, body)
+        from .cluster import Reply
 
         return Reply(None, b"", 0, None, target)
 
@@ -84,19 +84,19 @@ class Router:
         name = to or getattr(message, "bname", None)
         if name is None and (address := self._of_topic(message, deadline) or self._of_group(message, deadline)):
             return address
-        cluster = self._client.cluster(deadline).brokers
-        for known in [name] if name is not None else sorted(cluster):
-            if known in cluster and (address := cluster[known].master):
+        brokers = self._cluster.info(deadline).brokers
+        for known in [name] if name is not None else sorted(brokers):
+            if known in brokers and (address := brokers[known].master):
                 return address
-        raise OptionError(f"no broker {name!r} has a master; there are {', '.join(sorted(cluster)) or 'none'}")
+        raise OptionError(f"no broker {name!r} has a master; there are {', '.join(sorted(brokers)) or 'none'}")
 
     def _route(self, topic: str, deadline: float) -> Route | None:
         with contextlib.suppress(TopicNotExist):
-            return self._client.route(topic, deadline)
+            return self._cluster.route(topic, deadline)
         return None
 
     def _of_partition(self, topic: str, partition: int, deadline: float) -> str:
-        queues = self._client.route(topic, deadline).queues
+        queues = self._cluster.route(topic, deadline).queues
         if not 0 <= partition < len(queues):
             raise OptionError(f"{topic} has partitions 0 to {len(queues) - 1}, not {partition}")
         address = queues[partition].address

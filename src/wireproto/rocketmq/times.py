@@ -31,7 +31,7 @@ from .messages import (
 from .remoting import PULL_ANSWERS
 
 if TYPE_CHECKING:
-    from .client import Reply, RocketClient
+    from .cluster import Reply, RocketCluster
     from .route import Queue, Route
 
 HEAD = 48
@@ -60,23 +60,23 @@ class Offsets:
     seconds later. So the end of a queue is asked for only when the broker has caught up with what its log held at that time (28 tells).
     """
 
-    def __init__(self, client: RocketClient, topic: str, group: str) -> None:
-        self._client, self._topic, self._group = client, topic, group
+    def __init__(self, cluster: RocketCluster, topic: str, group: str) -> None:
+        self._cluster, self._topic, self._group = cluster, topic, group
 
     def _ask(self, queue: Queue, message: object, deadline: float) -> Reply:
         def attempt() -> Reply:
             address = queue.address
             if address is None:
-                current = self._client.route(self._topic, deadline).queues
+                current = self._cluster.route(self._topic, deadline).queues
                 address = current[queue.partition].address if queue.partition < len(current) else None
             if address is None:
-                self._client.routes.stale(self._topic)
+                self._cluster.routes.stale(self._topic)
                 error = BrokerNotExist(f"broker {queue.broker} has no master now", topic=self._topic)
                 error.retriable = True
                 raise error
-            return self._client.invoke(address, message, deadline=deadline, accept=PULL_ANSWERS)  # type: ignore[arg-type]
+            return self._cluster.invoke(address, message, deadline=deadline, accept=PULL_ANSWERS)  # type: ignore[arg-type]
 
-        return self._client.retry(attempt, deadline)
+        return self._cluster.retry(attempt, deadline)
 
     def first(self, queue: Queue, deadline: float) -> int:
         """The first message that the queue still has."""
@@ -97,13 +97,13 @@ class Offsets:
         patience = time.monotonic() + STARTING
         while True:
             try:
-                reply = self._client.invoke(address, GetBrokerRuntimeInfoRequest(), deadline=deadline)
+                reply = self._cluster.invoke(address, GetBrokerRuntimeInfoRequest(), deadline=deadline)
             except (AuthError, RequestCodeNotSupported):
                 return
             except BrokerError:
                 if time.monotonic() + AGAIN >= min(patience, deadline):
                     return
-                self._client.pause(AGAIN)
+                self._cluster.pause(AGAIN)
                 continue
             facts = runtime_info(reply.body)
             try:
@@ -115,13 +115,13 @@ class Offsets:
                 return
             if time.monotonic() + wait >= deadline:
                 raise TimedOut("the broker has not caught up with its own log", peer=address, topic=self._topic)
-            self._client.pause(wait)
+            self._cluster.pause(wait)
             wait = min(0.2, wait * 2)
 
     def all_shown(self, queues: Iterable[Queue], deadline: float) -> None:
         """Wait until these queues hold everything that is acknowledged now."""
         for address in {queue.address for queue in queues if queue.address}:
-            self._client.retry(partial(self.catch_up, address, deadline), deadline)
+            self._cluster.retry(partial(self.catch_up, address, deadline), deadline)
 
     def at_time(self, queue: Queue, ms: int, deadline: float) -> int:
         """The first message stored at or after a time; the end when there is none yet."""

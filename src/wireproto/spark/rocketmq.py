@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, cast
 from ..errors import OptionError
 from ..position import EARLIEST, LATEST, TopicPartition
 from ..rocketmq.client import RocketClient
+from ..rocketmq.cluster import RocketCluster
 from ..rocketmq.codes import PullOffsetMoved, SubscriptionGroupNotExist, TopicNotExist
 from ..rocketmq.groups import GroupOffsets
 from ..rocketmq.messages import UpdateAndCreateSubscriptionGroupRequest
@@ -77,7 +78,7 @@ class RocketMQLog(Log):
         """Store the ends for the group of commitOffsetsToGroup; it must have no members of its own. Brokers of 5.x want it made before."""
         group = self.settings.group
         if group:
-            found = cast(RocketClient, client)
+            found = cast(RocketClient, client).cluster
             try:
                 self._store(found, group, ends)
             except SubscriptionGroupNotExist:
@@ -87,16 +88,16 @@ class RocketMQLog(Log):
                     found.invoke(address, UpdateAndCreateSubscriptionGroupRequest(), body, deadline=deadline)
                 self._store(found, group, ends)
 
-    def _store(self, client: RocketClient, group: str, ends: Positions) -> None:
-        deadline = client.deadline()
-        offsets = GroupOffsets(client, group)
+    def _store(self, cluster: RocketCluster, group: str, ends: Positions) -> None:
+        deadline = cluster.deadline()
+        offsets = GroupOffsets(cluster, group)
         for topic in sorted({topic for topic, _ in ends}):
-            for queue in client.route(topic, deadline).readable():
+            for queue in cluster.route(topic, deadline).readable():
                 if (topic, queue.partition) in ends:
                     offsets.commit(topic, queue, number(ends[topic, queue.partition]), deadline)
 
     def read(self, client: Client, span: Span, columns: tuple[str, ...]) -> Iterator[Batch]:
-        found = cast(RocketClient, client)
+        found = cast(RocketClient, client).cluster
         if span.partition >= len(found.route(span.topic, found.deadline()).queues):
             found.route(span.topic, found.deadline(), fresh=True)  # this worker's route is older than the queue
         moved = "error" if self.settings.fail_on_data_loss else "earliest"

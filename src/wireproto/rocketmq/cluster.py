@@ -1,0 +1,303 @@
+"""One RocketMQ cluster, as roles use it: name servers, brokers, routes, any command.
+
+What it is: one loop, one pool of connections, one route cache. `invoke` sends a command to an address and hands back its reply as a typed
+message; `ask_names` does so with whichever name server answers. Thread-safe. Must not: know a role.
+Purposes of connections: ``main`` for short commands and sends; ``pull`` for readers (long polls, big replies); one of its own for each
+consumer, since a broker tells the members of a group apart by connection.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+import threading
+import time
+import weakref
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from wireproto.errors import AuthError, ConnectError, Malformed, TransportError, WireprotoError
+from wireproto.net.dial import peer_name
+from wireproto.net.runtime import Runtime
+from wireproto.url import Address, parse_address
+
+from . import acl, fastjson, remoting
+from .bodies import ClusterInfo, HeartbeatData, TopicRouteData
+from .codes import RequestCodeNotSupported, TopicNotExist
+from .messages import GetBrokerClusterInfoRequest, GetRouteInfoByTopicRequest, HeartBeatRequest
+from .options import RocketOptions
+from .remoting import Command
+from .route import NameServers, Route, RouteCache
+
+if TYPE_CHECKING:
+    from wireproto._codec import ExtMessage
+    from wireproto._net import Call, Connection, Mailbox
+
+
+@functools.lru_cache(1024)
+def _parsed(address: str) -> Address:
+    """Which of a program's few addresses it is, found once."""
+    return parse_address(address, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A command's answer.
+
+    Attributes:
+        message: its fields, typed; None where the command has no reply of its own.
+        body: bytes after the header (JSON, stored messages, …).
+        code, remark: as the server gave them; 0 but for the warnings of sends and the answers of pulls and pops.
+        peer: who answered.
+    """
+
+    message: Any
+    body: bytes
+    code: int
+    remark: str | None
+    peer: str
+
+    def json(self) -> Any:
+        """The body as `fastjson.loads` reads it: bare numbers as keys are text, objects as keys are `fastjson.ObjectKey`; None if empty.
+
+        Raises:
+            Malformed, Truncated: it is no JSON.
+        """
+        return fastjson.loads(self.body) if self.body else None
+
+
+class Watcher(Protocol):
+    """A role that must know when a connection is lost."""
+
+    def lost(self, conn: Connection) -> None:
+        """Called in the client's worker thread."""
+        ...
+
+
+class RocketCluster(Runtime[RocketOptions]):
+    """Name servers, routes and connections.
+
+    Raises, when made: ConnectError, TlsError, TimedOut, when no name server answers.
+    """
+
+    protocol = "rocketmq"
+    framing = "rocketmq"
+
+    def __init__(self, options: RocketOptions, name_servers: Sequence[Address]) -> None:
+        super().__init__(options)
+        self.frame_cap = options.max_frame
+        self.names = NameServers(peer_name(address) for address in name_servers)
+        self.routes = RouteCache(options.route_age)
+        self.serializer = remoting.BINARY if options.header == "binary" else remoting.JSON
+        self._route_lock = threading.Lock()
+        self._numbers = 0
+        self._watchers: weakref.WeakSet[Any] = weakref.WeakSet()
+        try:
+            self.ask_names(GetBrokerClusterInfoRequest(), deadline=self.deadline(min(options.timeout, options.connect_timeout)))
+        except RequestCodeNotSupported as error:
+            self.close()
+            raise ConnectError("this is a broker's port: a RocketMQ URL names the name servers", peer=error.peer) from None
+        except BaseException:
+            self.close()
+            raise
+
+    def handshake(self, conn: Connection, deadline: float) -> None:
+        """One command that every server of its kind answers: it shows that this is one, which version, and that it takes our signature."""
+        if conn.peer in self.names.all():
+            call = self.submit(conn, GetRouteInfoByTopicRequest(topic="TBW102"), timeout_at=deadline)
+        else:
+            call = self.submit(conn, HeartBeatRequest(), HeartbeatData(self.options.client_id).encode(), timeout_at=deadline)
+        frame = call.result(deadline)
+        try:
+            reply = remoting.decode(frame)
+        except WireprotoError as error:
+            raise ConnectError(f"this is not a RocketMQ port: {error.text}", peer=conn.peer) from error
+        conn.context = reply.version
+        problem = remoting.error_of(reply, peer=conn.peer) if reply.code else None
+        if isinstance(problem, AuthError):
+            raise problem
+        conn.on_lost(lambda _: self._lost(conn))
+
+    def _lost(self, conn: Connection) -> None:
+        if not self.loop.closed:
+            for watcher in list(self._watchers):
+                self.loop.background(watcher.lost, conn)
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell this role of every connection that is lost, while it lives."""
+        self._watchers.add(watcher)
+
+    def unwatch(self, watcher: Watcher) -> None:
+        self._watchers.discard(watcher)
+
+    # commands ------------------------------------------------------------------------------------------------------------------
+
+    def connection(self, address: str, deadline: float, purpose: str = "main", patience: float = 0.0) -> Connection:
+        """The open connection to ``host:port``, dialled when there is none (`Pool.get`)."""
+        return self.pool.get(parse_address(address, 0), purpose, deadline, patience=patience)
+
+    def peek(self, address: str, purpose: str = "main") -> Connection | None:
+        """The open connection, or None; never dials."""
+        return self.pool.peek(_parsed(address), purpose)
+
+    def submit(
+        self,
+        conn: Connection,
+        message: ExtMessage,
+        body: bytes = b"",
+        *,
+        timeout_at: float,
+        mailbox: Mailbox | None = None,
+        context: Any = None,
+    ) -> Call:
+        """Send a command; its reply is the call's frame (see `read`)."""
+        return self.submit_raw(conn, message.CODE, message.to_ext(), body, timeout_at=timeout_at, mailbox=mailbox, context=context)
+
+    def submit_raw(
+        self,
+        conn: Connection,
+        code: int,
+        ext: dict[str, str],
+        body: bytes,
+        *,
+        timeout_at: float,
+        mailbox: Mailbox | None = None,
+        context: Any = None,
+    ) -> Call:
+        """The same from bare fields, which are signed here when there are credentials."""
+        token = conn.next_token()
+        buffers = remoting.encode(code, token, self._signed(conn, code, ext, body), body, serializer=self.serializer)
+        return conn.submit(token, buffers, mailbox, timeout_at, context, secret=self.options.security_token is not None)
+
+    @property
+    def writes_bare(self) -> bool:
+        """Whether requests go out unsigned."""
+        return self.options.access_key is None and self.options.security_token is None
+
+    @property
+    def writes_bare_json(self) -> bool:
+        """Whether they do so under a JSON header."""
+        return self.serializer == remoting.JSON and self.writes_bare
+
+    def send_one_way(self, conn: Connection, message: ExtMessage, body: bytes = b"") -> None:
+        """Send a command that gets no reply."""
+        ext = self._signed(conn, message.CODE, message.to_ext(), body)
+        conn.send(
+            remoting.encode(message.CODE, conn.next_token(), ext, body, serializer=self.serializer, flag=remoting.ONE_WAY)
+        )
+
+    def _signed(self, conn: Connection, code: int, ext: dict[str, str], body: bytes) -> dict[str, str]:
+        options = self.options
+        if options.access_key is None or options.secret_key is None:
+            return ext
+        if self.serializer == remoting.BINARY and code <= 0x7FFF:
+            ext = {name: value for name, value in ext.items() if value}
+        token = options.security_token.text() if options.security_token else None
+        who = acl.Credentials(options.access_key, options.secret_key.text(), token)
+        return acl.sign(ext, body, who, peer_version=conn.context)
+
+    def read(self, conn: Connection, frame: bytes, accept: Collection[int] = (), **context: Any) -> Command:
+        """Read a reply's frame; raises the typed error of its code unless that is 0 or in `accept`."""
+        try:
+            reply = remoting.decode(frame)
+        except WireprotoError as error:
+            self.pool.drop(conn, str(error))
+            raise error.with_context(peer=conn.peer, **context) from None
+        if conn.context is None:
+            conn.context = reply.version
+        if reply.code and reply.code not in accept:
+            raise remoting.error_of(reply, peer=conn.peer, **context)
+        return reply
+
+    def invoke(
+        self,
+        address: str,
+        message: ExtMessage,
+        body: bytes = b"",
+        *,
+        deadline: float,
+        purpose: str = "main",
+        accept: Collection[int] = (),
+        patience: float = 0.0,
+    ) -> Reply:
+        """Send a command to ``host:port`` and wait for the reply, once. patience: see `Pool.get`.
+
+        Raises:
+            TransportError: not there, lost or too late. BrokerError: its code, unless in `accept`.
+        """
+        conn = self.connection(address, deadline, purpose, patience)
+        call = self.submit(conn, message, body, timeout_at=deadline)
+        name = type(message).NAME
+        try:
+            command = self.read(conn, call.result(deadline), accept, message=name)
+        except TransportError as error:
+            raise error.with_context(peer=address, message=name) from None
+        return Reply(_fields(message, command), bytes(command.body), command.code, command.remark, conn.peer)
+
+    def ask_names(self, message: ExtMessage, body: bytes = b"", *, deadline: float, accept: Collection[int] = ()) -> Reply:
+        """Ask the name servers in turn, until one answers or the deadline comes."""
+
+        def attempt() -> Reply:
+            problem: WireprotoError | None = None
+            order = self.names.order()
+            for left, address in zip(range(len(order), 0, -1), order, strict=True):
+                now = time.monotonic()
+                try:
+                    reply = self.invoke(address, message, body, deadline=now + (deadline - now) / left, accept=accept)
+                except TransportError as error:
+                    problem = error
+                    continue
+                self.names.worked(address)
+                return reply
+            assert problem is not None
+            raise problem
+
+        return self.retry(attempt, deadline)
+
+    # routes --------------------------------------------------------------------------------------------------------------------
+
+    def route(self, topic: str, deadline: float, *, fresh: bool = False) -> Route:
+        """Where a topic lives: cached for half a minute, or until something refused.
+
+        Raises:
+            TopicNotExist: no name server knows it.
+        """
+        found = None if fresh else self.routes.fresh(topic, time.monotonic())
+        if found is not None:
+            return found
+        try:
+            reply = self.ask_names(GetRouteInfoByTopicRequest(topic=topic, accept_standard_json_only=True), deadline=deadline)
+        except TopicNotExist as error:
+            raise error.with_context(topic=topic) from None
+        data = TopicRouteData.decode(reply.body)
+        with self._route_lock:
+            return self.routes.learn(topic, data, time.monotonic())
+
+    def info(self, deadline: float) -> ClusterInfo:
+        """Every broker that the name server knows."""
+        return ClusterInfo.decode(self.ask_names(GetBrokerClusterInfoRequest(), deadline=deadline).body)
+
+    def masters(self, deadline: float) -> list[str]:
+        """Addresses of all masters, in order of their brokers' names."""
+        brokers = self.info(deadline).brokers
+        return [address for name in sorted(brokers) if (address := brokers[name].master)]
+
+    def next_id(self) -> str:
+        """A client id that no other member of any group has: ``name@process#number#random``."""
+        self._numbers += 1
+        return f"{self.options.client_id}@{os.getpid()}#{self._numbers}#{random.getrandbits(48):012x}"
+
+
+def _fields(message: ExtMessage, command: Command) -> Any:
+    """The reply's fields, typed; None where the command has none, or an answer that is no success left them out."""
+    kind = getattr(type(message), "RESPONSE", None)
+    if kind is None:
+        return None
+    try:
+        return kind.from_ext(command.ext)
+    except Malformed:
+        if command.code:
+            return None
+        raise
