@@ -12,17 +12,28 @@ May assume: whole frames. Must not: send, or know a message's fields beyond ApiV
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Any, ClassVar, Protocol
 
 from ..errors import ProtocolError, UnsupportedVersion
 from .messages import ApiVersionsResponse
 
-if TYPE_CHECKING:
-    from .wire import Request
-
 _UNSUPPORTED = 35
 
 Range = tuple[int, int]
+
+
+class Request(Protocol):
+    """What every generated request class has."""
+
+    API_KEY: ClassVar[int]
+    NAME: ClassVar[str]
+    MIN_VERSION: ClassVar[int]
+    MAX_VERSION: ClassVar[int]
+    RESPONSE: ClassVar[Any]
+
+    @classmethod
+    def header_version(cls, version: int) -> int: ...
+    def encode_parts(self, version: int) -> list[Any]: ...
 
 
 class Versions:

@@ -20,7 +20,7 @@ from .messages import ResponseHeader
 
 if TYPE_CHECKING:
     from .._net import Call, Connection, Mailbox
-    from .versions import Versions
+    from .versions import Request, Versions
 
 _HEAD = struct.Struct(">hhih")
 
@@ -34,20 +34,6 @@ class Reply(Protocol):
     def header_version(cls, version: int) -> int: ...
     @classmethod
     def decode(cls, data: Any, version: int = ..., start: int = ...) -> Any: ...
-
-
-class Request(Protocol):
-    """What every generated request class has."""
-
-    API_KEY: ClassVar[int]
-    NAME: ClassVar[str]
-    MIN_VERSION: ClassVar[int]
-    MAX_VERSION: ClassVar[int]
-    RESPONSE: ClassVar[Any]
-
-    @classmethod
-    def header_version(cls, version: int) -> int: ...
-    def encode_parts(self, version: int) -> list[Any]: ...
 
 
 class Agreed:

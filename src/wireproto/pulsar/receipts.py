@@ -7,13 +7,20 @@ and the index of a record within it. Must not: know connections; the partition's
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from wireproto._net import Event
 from wireproto.position import MessageId
 
-if TYPE_CHECKING:
-    from .partition_producer import PartitionProducer
+
+class Owner(Protocol):
+    """The partition's producer, as far as an entry knows it."""
+
+    topic: str
+    partition: int
+
+    def hurry(self, entry: Entry) -> None:
+        """Send it at once if it is an open batch."""
 
 
 class Entry:
@@ -32,7 +39,7 @@ class Entry:
 
     __slots__ = ("batched", "buffers", "deadline", "doubted", "event", "last", "producer", "sent", "sequence_id", "size")
 
-    def __init__(self, producer: PartitionProducer, event: Event, deadline: float, batched: bool) -> None:
+    def __init__(self, producer: Owner, event: Event, deadline: float, batched: bool) -> None:
         self.producer = producer
         self.event = event
         self.deadline = deadline

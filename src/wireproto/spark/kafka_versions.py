@@ -11,7 +11,8 @@ from ..errors import OptionError
 
 if TYPE_CHECKING:
     from ..kafka.client import KafkaClient
-    from ..kafka.wire import Agreed, Request
+    from ..kafka.versions import Request
+    from ..kafka.wire import Agreed
     from ..roles import Client
 
 
