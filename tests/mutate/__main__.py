@@ -1,6 +1,6 @@
 """`make mutate ARGS="--seed 3"`: faults put into the client half one at a time; which of them does no test notice?
 
-    --seed N        which sample (1); several may be given, results add up in .cache/mutate/results.json
+    --seed N        which sample (1); several may be given, results add up in tests/mutate/results.txt, which is committed
     --only GROUP    kafka, pulsar, rocketmq, zookeeper, net, engine (repeatable); all by default
     --size N        faults of each group, in place of 60 an adapter and 20 of net and of the engine
     --sampled       leave out those that are always in the sample: an option or a keyword ignored
@@ -18,15 +18,19 @@ import sys
 import time
 from pathlib import Path
 
+from nightly import work
+
 from . import report, sample
 from .cover import Map, test_files
+from .report import Told
 from .run import Run
-from .state import State, arguments, tests_digest
+from .state import Results, arguments, tests_digest
 from .tree import Tree
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 KEPT = CHECKOUT / ".cache/mutate"
 ARGUED = Path(__file__).with_name("equivalent.txt")
+RESULTS = Path(__file__).with_name("results.txt")
 
 
 def main() -> int:
@@ -41,14 +45,17 @@ def main() -> int:
     parser.add_argument("--key", action="append", default=[])
     given = parser.parse_args()
     ends = time.monotonic() + given.minutes * 60
-    state = State(KEPT / "results.json")
+    results = Results(RESULTS, CHECKOUT, work.commit(("src", "tests")))
     snapshot = Tree(CHECKOUT, KEPT / "trees/snapshot")
     snapshot.sync()
     tests = tests_digest(test_files(snapshot.root), snapshot.root)
     groups = tuple(given.only or sample.GROUPS)
-    runs = [Run(snapshot.root, state, tests, seed, groups, given.size, not given.sampled) for seed in given.seed]
+    runs = [Run(snapshot.root, results, tests, seed, groups, given.size, not given.sampled) for seed in given.seed]
     left = 0
     if not given.report:
+        forgotten = results.forget(runs[0].every)
+        if forgotten:
+            print(f"{forgotten} results were of functions that are no more what they were")
         known = mapped(snapshot.root, ends)
         if known is None:
             print("the map is not finished: run again")
@@ -57,10 +64,10 @@ def main() -> int:
             wanted = run.named(given.key) if given.key else run.left()
             run.judge(known, wanted, (ends - time.monotonic()) / 60, given.jobs)
             left += 0 if given.key else len(run.left())
-    picked = [mutant.key for run in runs for group in groups for mutant in run.picked(group)]
-    shown = [state.results[key] for key in dict.fromkeys(picked) if key in state.results]
+    shown: dict[int, list[Told]] = {run.seed: run.told() for run in runs}
     if given.key:
-        shown = [one for one in state.results.values() if any(text in one.key for text in given.key)]
+        named = runs[0].named(given.key)
+        shown = {runs[0].seed: [Told(mutant, results.of(mutant)) for mutant in named if results.of(mutant) is not None]}
     print("\n" + report.text(shown, arguments(ARGUED)))
     if left:
         print(f"{left} faults are left: run again")

@@ -1,8 +1,9 @@
 """Runs the tests that cover a fault, with the fault in.
 
 What it is: `Judge.verdict(mutant)`: the tests that run the changed lines, one after the other, until one fails; a run that outlasts its
-limit counts as noticed. A test that failed must pass without the fault (asked once a test), and one that takes long must fail twice: no
-flake may speak for a test. May assume: the tree is its own. Must not: keep results.
+limit counts as noticed. Load speaks for no test: who failed must fail again with the fault, then pass without it, and where time decided
+(a run or a test that did not end), the same must take a small part of that time without the fault, right after; else there is no verdict.
+May assume: the tree is its own. Must not: keep results.
 """
 
 from __future__ import annotations
@@ -21,19 +22,31 @@ from .tree import Tree
 
 BUDGET = 60.0  # seconds of tests, as recorded, that one fault gets
 MEMORY_KB = 6 << 20
-SLOW = 1.0
+PART = 1 / 3  # of its limit that a test may take without the fault when it says that it ended for the fault's sake
 ENGINE = re.compile(r"tests/(wire/test_(engine|net\b|framer)|unit/test_engine)")
-_FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - (.*))?$", re.MULTILINE)
+_SECONDS = re.compile(r" in ([\d.]+)s")
+LATE = "did not end"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """caught (by a test), hang, survived, or invalid: does not compile."""
+    """caught (by a test), hang, survived, invalid: does not compile, or unsure: the machine's load may have said it."""
 
     kind: str
     by: str = ""
     seconds: float = 0.0
     tests: int = 0
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a run of tests came to: passed, failed or hang; which test failed first; whether time decided; pytest's own seconds."""
+
+    kind: str
+    test: str = ""
+    timed: bool = False
+    seconds: float = 0.0
 
 
 class Judge:
@@ -44,7 +57,7 @@ class Judge:
         self.map = known
         self.budget = budget
         self._stop = stop
-        self._sound: dict[str, bool] = {}
+        self._unsound: set[str] = set()
 
     def chosen(self, mutant: Mutant) -> list[str]:
         """The tests that judge it, those first that are quick and about its file, for as long as the budget lasts."""
@@ -67,7 +80,7 @@ class Judge:
         left = self.budget
         kept: list[str] = []
         for test in tests:
-            if test in self.map.failed or self._sound.get(test) is False:
+            if test in self.map.failed or test in self._unsound:
                 continue
             left -= self._time(test)[0]
             if left < 0 and kept:
@@ -78,35 +91,48 @@ class Judge:
     def verdict(self, mutant: Mutant) -> Verdict:
         """What the tests say. Raises KeyboardInterrupt when the run is being ended."""
         began = time.monotonic()
-        with self.tree.with_fault(mutant):
-            if mutant.group == "engine" and not self.tree.build_engine():
-                return Verdict("invalid", "does not compile")
-            while tests := self.chosen(mutant):
-                outcome, failing = self._run(tests)
-                if outcome == "hang":
-                    return Verdict("hang", failing, time.monotonic() - began, len(tests))
-                if outcome == "passed":
+        while tests := self.chosen(mutant):
+            with self.tree.with_fault(mutant):
+                if mutant.group == "engine" and not self.tree.build_engine():
+                    return Verdict("invalid", "does not compile")
+                found = self._run(tests)
+                if found.kind == "passed":
                     return Verdict("survived", "", time.monotonic() - began, len(tests))
-                if not failing:  # nothing could be collected: the fault breaks the import
+                if found.kind == "failed" and not found.test:  # nothing could be collected: the fault breaks the import
                     return Verdict("caught", "import", time.monotonic() - began, len(tests))
-                if self._time(failing)[0] > SLOW and self._run([failing])[0] == "passed":
-                    self._sound[failing] = False
-                    continue
-                break
-            else:
-                return Verdict("survived", "no test runs it", time.monotonic() - began)
-        if self._sound.setdefault(failing, self._sound.get(failing) or self._run([failing])[0] == "passed"):
-            return Verdict("caught", failing, time.monotonic() - began, len(tests))
-        return self.verdict(mutant)
+                suspects = [found.test] if found.test else tests
+                twice = found.kind == "hang" or self._run(suspects).kind != "passed"
+            kind = self._without(found, suspects) if twice else ""
+            if kind:
+                return Verdict(kind, found.test or LATE, time.monotonic() - began, len(tests))
+            if found.kind == "hang":
+                return Verdict("unsure", "it does not end without the fault, either", time.monotonic() - began, len(tests))
+            self._unsound.update(suspects)
+        return Verdict("survived", "no test runs it", time.monotonic() - began)
 
-    def _run(self, tests: list[str]) -> tuple[str, str]:
-        """passed, failed or hang; and the test that failed first."""
+    def _without(self, found: Ran, suspects: list[str]) -> str:
+        """The verdict of those who failed, after they ran without the fault; empty when they fail then, too."""
+        plain = self._run(suspects)
+        if plain.kind != "passed":
+            return ""
+        if found.timed and plain.seconds > PART * (self._limit(suspects) if found.kind == "hang" else self._each(suspects)):
+            return "unsure"
+        return "hang" if found.kind == "hang" else "caught"
+
+    def _each(self, tests: list[str]) -> float:
+        """Seconds that one of these tests may take."""
+        return 30 + 5 * max(self._time(test)[0] for test in tests)
+
+    def _limit(self, tests: list[str]) -> float:
+        """Seconds that all of them may take."""
+        return 60 + 4 * sum(self._time(test)[0] for test in tests)
+
+    def _run(self, tests: list[str]) -> Ran:
+        """Run these tests until one fails."""
         listing = self.tree.root.with_suffix(".tests")
         listing.write_text("\n".join(tests))
-        longest = max(self._time(test)[0] for test in tests)
-        limit = 60 + 4 * sum(self._time(test)[0] for test in tests)
         command = ["prlimit", f"--as={MEMORY_KB * 1024}", str(self.tree.checkout / ".venv/bin/python"), "-m", "pytest", "-x", "-q"]
-        command += ["--no-header", "--tb=no", "-p", "no:cacheprovider", f"--timeout={30 + 5 * longest:.0f}", f"@{listing}"]
+        command += ["--no-header", "--tb=no", "-p", "no:cacheprovider", f"--timeout={self._each(tests):.0f}", f"@{listing}"]
         child = subprocess.Popen(
             command,
             cwd=self.tree.root,
@@ -116,11 +142,15 @@ class Judge:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        output = self._follow(child, time.monotonic() + limit)
+        output = self._follow(child, time.monotonic() + self._limit(tests))
         if output is None:
-            return "hang", ""
+            return Ran("hang", timed=True)
+        took = _SECONDS.findall(output)
+        seconds = float(took[-1]) if took else 0.0
+        if child.returncode == 0:
+            return Ran("passed", seconds=seconds)
         failed = _FAILED.search(output)
-        return ("passed", "") if child.returncode == 0 else ("failed", failed[1] if failed else "")
+        return Ran("failed", failed[1], "Timeout (>" in (failed[2] or ""), seconds) if failed else Ran("failed", seconds=seconds)
 
     def _follow(self, child: subprocess.Popen[bytes], until: float) -> str | None:
         """Its output; None when it was ended because it was late."""

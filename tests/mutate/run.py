@@ -16,8 +16,9 @@ from pathlib import Path
 from . import sample
 from .cover import Map
 from .judge import Judge
+from .report import Told
 from .source import Mutant
-from .state import State
+from .state import Results
 from .tree import Tree
 
 SIZES = {"net": 20, "engine": 20}
@@ -31,16 +32,17 @@ class Run:
     """
 
     def __init__(
-        self, checkout: Path, state: State, tests: str, seed: int, groups: tuple[str, ...], size: int | None = None, full: bool = True
+        self, checkout: Path, results: Results, tests: str, seed: int, groups: tuple[str, ...], size: int | None = None, full: bool = True
     ) -> None:
         self.checkout = checkout  # a snapshot of it
         self.trees = checkout.parent
-        self.state = state
+        self.results = results
         self.tests = tests
         self.seed = seed
         self.size = size
         self.full = full
         found = sample.everything(checkout)
+        self.every = [mutant for mutants in found.values() for mutant in mutants]
         self.mutants = {group: found[group] for group in groups}
         self.stop = threading.Event()
 
@@ -52,16 +54,17 @@ class Run:
         return [*chosen, *sample.always(self.mutants[group])] if self.full else chosen
 
     def _invalid(self, mutant: Mutant) -> bool:
-        known = self.state.known(mutant, self.tests)
+        known = self.results.known(mutant, self.tests)
         return known is not None and known.kind == "invalid"
+
+    def told(self) -> list[Told]:
+        """What is known of what the seed picks, though tests have changed since."""
+        picked = (mutant for group in self.mutants for mutant in self.picked(group))
+        return [Told(mutant, self.results.of(mutant), self.results.known(mutant, self.tests) is None) for mutant in picked]
 
     def left(self) -> list[Mutant]:
         """What is still to be judged, group after group in turn."""
-        rows = []
-        for group in self.mutants:
-            chosen = self.picked(group)
-            self.state.picked(self.seed, group, [mutant.key for mutant in chosen])
-            rows.append([mutant for mutant in chosen if self.state.known(mutant, self.tests) is None])
+        rows = [[mutant for mutant in self.picked(group) if self.results.known(mutant, self.tests) is None] for group in self.mutants]
         return [mutant for row in itertools.zip_longest(*rows) for mutant in row if mutant is not None]
 
     def named(self, texts: list[str]) -> list[Mutant]:
@@ -105,7 +108,8 @@ class Run:
                 verdict = judge.verdict(mutant)
             except KeyboardInterrupt:
                 return
-            self.state.add(mutant, verdict, self.tests)
+            if verdict.kind != "unsure":  # it is judged again
+                self.results.add(mutant, verdict, self.tests)
             print(f"{verdict.kind:<9}{verdict.seconds:6.1f} s  {mutant.key}   [{verdict.by or verdict.tests}]", flush=True)
 
 

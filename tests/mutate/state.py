@@ -1,90 +1,113 @@
-"""What was found, in one file that grows over seeds and runs: `.cache/mutate/results.json`.
+"""What was found, in a text file of the work that grows over seeds, pieces and days: results.txt.
 
-What it is: `State`: a result a fault, and which faults each seed picked. Each result is written as soon as it is known, by a rename, so
-that a run can be ended at any moment and go on. A result holds while the function is what it was; that of a survivor only while the tests
-are, too.
+What it is: `Results`: a line a fault, with the verdict, who noticed it, the digests of the function and of the tests that it was judged
+under, the date and the commit. Each result is written as soon as it is known, by a rename, so that a run can be ended at any moment and go
+on, in another clone, too. A result holds while the function is what it was and the test that noticed it is there; that of a survivor only
+while the tests are what they were. Which faults a seed picks follows from the sources: it is not kept. Must not: judge.
 """
 
 from __future__ import annotations
 
-import json
+import re
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple, dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from .judge import Verdict
 from .source import Mutant, digest
 
 NOTICED = ("caught", "hang")
+SHORT = 10  # of a digest
+HEAD = (
+    "# What became of the faults that `make mutate` put in: a line each, written by it and never by hand; faults of functions that are",
+    "# no more what they were count for nothing. group, verdict, who noticed it, digest of the functions, of the tests, date, commit, key:",
+    "# tabs between.",
+)
 
 
 @dataclass(frozen=True)
 class Result:
-    """A fault and what the tests said."""
+    """A fault and what the tests said. Its fields are the columns of the file."""
 
-    key: str
     group: str
-    operator: str
     kind: str
     by: str
-    place: str
-    before: str
-    after: str
     within: str
     tests: str
-    seconds: float = 0.0
+    when: str
+    commit: str
+    key: str
 
 
-class State:
-    """The file; may be shared by threads."""
+class Results:
+    """The file; may be shared by threads.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    Args:
+        checkout: where the tests are that are said to have noticed something.
+        commit: that is judged.
+    """
+
+    def __init__(self, path: Path, checkout: Path, commit: str = "unknown") -> None:
+        self.path, self.checkout, self.commit = path, checkout, commit
         self._lock = threading.Lock()
-        kept: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-        self.results: dict[str, Result] = {key: Result(**value) for key, value in kept.get("results", {}).items()}
-        self.seeds: dict[str, dict[str, list[str]]] = kept.get("seeds", {})
+        self._tests: dict[str, str] = {}
+        self.kept: dict[str, Result] = {}
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+            if line and not line.startswith("#"):
+                cells = line.split("\t")
+                if len(cells) != len(fields(Result)):
+                    raise ValueError(f"{path.name}: {len(cells)} columns instead of {len(fields(Result))}: {line}")
+                self.kept[cells[-1]] = Result(*cells)
+
+    def of(self, mutant: Mutant) -> Result | None:
+        """What was last found, if the function is still what it was, whatever tests there were then."""
+        found = self.kept.get(mutant.key)
+        return found if found is not None and found.within == mutant.within[:SHORT] else None
 
     def known(self, mutant: Mutant, tests: str) -> Result | None:
-        """What is known of it, if that still holds."""
-        found = self.results.get(mutant.key)
-        if found is None or found.within != mutant.within:
+        """What is known of it now."""
+        found = self.of(mutant)
+        if found is None or (found.kind == "survived" and found.tests != tests[:SHORT]):
             return None
-        return None if found.kind == "survived" and found.tests != tests else found
+        return found if self._there(found.by) else None
+
+    def _there(self, test: str) -> bool:
+        """Whether a test, as pytest names it, is still there; what is no test's name stays true."""
+        path, _, rest = test.partition("::")
+        if not rest:
+            return True
+        if path not in self._tests:
+            file = self.checkout / path
+            self._tests[path] = file.read_text(encoding="utf-8") if file.exists() else ""
+        return re.search(rf"\bdef {re.escape(rest.partition('[')[0].rpartition('::')[2])}\(", self._tests[path]) is not None
 
     def add(self, mutant: Mutant, verdict: Verdict, tests: str) -> None:
         """Keep a verdict."""
-        edit = mutant.edits[0]
-        result = Result(
-            key=mutant.key,
-            group=mutant.group,
-            operator=mutant.operator,
-            kind=verdict.kind,
-            by=verdict.by,
-            place=f"{edit.path}:{edit.first}",
-            before=mutant.before,
-            after=mutant.after,
-            within=mutant.within,
-            tests=tests,
-            seconds=round(verdict.seconds, 1),
-        )
+        words = " ".join(verdict.by.split())
+        when = time.strftime("%Y-%m-%d")
+        digests = (mutant.within[:SHORT], tests[:SHORT])
         with self._lock:
-            self.results[mutant.key] = result
+            self.kept[mutant.key] = Result(mutant.group, verdict.kind, words, *digests, when, self.commit, mutant.key)
             self._write()
 
-    def picked(self, seed: int, group: str, keys: list[str]) -> None:
-        """Which faults a seed picked of a group."""
+    def forget(self, mutants: Iterable[Mutant]) -> int:
+        """Drop what is about none of these as they are now; how many that were."""
+        wanted = {mutant.key for mutant in mutants if self.of(mutant) is not None}
         with self._lock:
-            self.seeds.setdefault(str(seed), {})[group] = keys
-            self._write()
+            gone = len(self.kept) - len(wanted)
+            if gone:
+                self.kept = {key: one for key, one in self.kept.items() if key in wanted}
+                self._write()
+        return gone
 
     def _write(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        new = self.path.with_suffix(".new")
-        new.write_text(json.dumps({"results": {key: vars(value) for key, value in self.results.items()}, "seeds": self.seeds}, indent=1))
-        new.replace(self.path)
+        order = sorted(self.kept.values(), key=lambda one: (one.group, one.key))
+        fresh = self.path.with_suffix(".new")
+        fresh.write_text("\n".join([*HEAD, *("\t".join(astuple(one)) for one in order)]) + "\n", encoding="utf-8")
+        fresh.replace(self.path)
 
 
 def tests_digest(files: Mapping[str, list[str]], root: Path) -> str:

@@ -12,7 +12,7 @@ from mutate import report
 from mutate.cover import Map
 from mutate.judge import Judge, Verdict
 from mutate.source import Edit, Mutant, digest
-from mutate.state import State, arguments
+from mutate.state import Result, Results, arguments
 from mutate.tree import Tree
 
 
@@ -22,37 +22,53 @@ def mutant(key: str = "k", *, first: int = 2, within: str = "w", always: bool = 
 
 
 def test_what_was_found_is_there_after_a_run_was_ended(tmp_path: Path) -> None:
-    state = State(tmp_path / "results.json")
-    state.add(mutant(), Verdict("caught", "test_x", 1.0), "t1")
-    state.picked(3, "kafka", ["k"])
-    again = State(tmp_path / "results.json")
-    known = again.known(mutant(), "t2")
+    results = Results(tmp_path / "results.txt", tmp_path, "abc1234")
+    results.add(mutant(), Verdict("caught", "import", 1.0), "t1")
+    known = Results(tmp_path / "results.txt", tmp_path).known(mutant(), "t2")
     assert known is not None
-    assert (known.kind, known.by) == ("caught", "test_x")
-    assert again.seeds == {"3": {"kafka": ["k"]}}
+    assert (known.kind, known.by, known.commit, known.tests) == ("caught", "import", "abc1234", "t1")
 
 
-def test_seeds_add_up_in_one_file(tmp_path: Path) -> None:
-    for seed in (1, 2):
-        state = State(tmp_path / "results.json")
-        state.add(mutant(f"k{seed}"), Verdict("caught"), "t")
-        state.picked(seed, "kafka", [f"k{seed}"])
-    state = State(tmp_path / "results.json")
-    assert sorted(state.results) == ["k1", "k2"]
-    assert sorted(state.seeds) == ["1", "2"]
+def test_results_of_several_runs_stand_in_one_file_in_an_order_of_their_own(tmp_path: Path) -> None:
+    for key in ("k2", "k1"):
+        Results(tmp_path / "results.txt", tmp_path).add(mutant(key), Verdict("caught", "a test\tof two\nlines"), "t")
+    rows = [line.split("\t") for line in (tmp_path / "results.txt").read_text().splitlines() if not line.startswith("#")]
+    assert [(row[2], row[-1]) for row in rows] == [("a test of two lines", "k1"), ("a test of two lines", "k2")]
+
+
+def test_a_line_of_another_form_is_no_result(tmp_path: Path) -> None:
+    (tmp_path / "results.txt").write_text("kafka\tcaught\tk1\n")
+    with pytest.raises(ValueError, match="3 columns instead of 8"):
+        Results(tmp_path / "results.txt", tmp_path)
 
 
 def test_a_survivor_is_judged_again_when_tests_have_changed(tmp_path: Path) -> None:
-    state = State(tmp_path / "results.json")
-    state.add(mutant(), Verdict("survived"), "t1")
-    assert state.known(mutant(), "t1") is not None
-    assert state.known(mutant(), "t2") is None
+    results = Results(tmp_path / "results.txt", tmp_path)
+    results.add(mutant(), Verdict("survived"), "t1")
+    assert results.known(mutant(), "t1") is not None
+    assert results.known(mutant(), "t2") is None
+    assert results.of(mutant()) is not None
+
+
+def test_what_a_test_noticed_is_judged_again_when_that_test_is_gone(tmp_path: Path) -> None:
+    test = tmp_path / "tests/unit/test_x.py"
+    test.parent.mkdir(parents=True)
+    for text, there in (("class TestX:\n    def test_it(self): ...\n", True), ("def test_it_too(): ...\n", False), ("", False)):
+        test.write_text(text)
+        results = Results(tmp_path / "results.txt", tmp_path)
+        results.add(mutant(), Verdict("caught", "tests/unit/test_x.py::TestX::test_it[a::b]"), "t")
+        assert (results.known(mutant(), "t") is not None) is there
+    test.unlink()
+    assert Results(tmp_path / "results.txt", tmp_path).known(mutant(), "t") is None
 
 
 def test_a_result_ends_with_the_function_it_was_about(tmp_path: Path) -> None:
-    state = State(tmp_path / "results.json")
-    state.add(mutant(), Verdict("caught"), "t")
-    assert state.known(mutant(within="other"), "t") is None
+    results = Results(tmp_path / "results.txt", tmp_path)
+    for key in ("k", "gone"):
+        results.add(mutant(key), Verdict("caught"), "t")
+    assert results.of(mutant(within="other")) is None
+    assert results.forget([mutant("k"), mutant("gone", within="other")]) == 1
+    assert list(Results(tmp_path / "results.txt", tmp_path).kept) == ["k"]
 
 
 def test_an_argument_needs_its_reason(tmp_path: Path) -> None:
@@ -61,14 +77,32 @@ def test_an_argument_needs_its_reason(tmp_path: Path) -> None:
     assert arguments(table) == {"kafka/x.py f drop: a() -> pass": "said twice, by b() too"}
 
 
-def test_the_report_counts_caught_and_argued_and_shows_the_rest(tmp_path: Path) -> None:
-    state = State(tmp_path / "results.json")
-    for key, kind in (("k1", "caught"), ("k2", "hang"), ("k3", "survived"), ("k4", "survived"), ("k5", "invalid")):
-        state.add(mutant(key), Verdict(kind), "t")
-    shown = report.text(state.results.values(), {"k4": "because"})
-    assert "kafka              4       2       1         1   75.0%" in shown
-    assert "k3\n    src/wireproto/kafka/x.py:2\n    - a()\n    + pass" in shown
+def told(key: str, kind: str | None, *, old: bool = False) -> report.Told:
+    return report.Told(mutant(key), Result("kafka", kind, "", "w", "t", "", "", key) if kind else None, old)
+
+
+def test_the_report_counts_caught_and_argued_and_shows_the_rest() -> None:
+    seeds = {
+        1: [told("k1", "caught"), told("k2", "hang"), told("k3", "survived", old=True), told("k4", "survived"), told("k5", "invalid")],
+        2: [told("k1", "caught"), told("k6", "caught"), told("k7", None)],
+    }
+    shown = report.text(seeds, {"k4": "because"})
+    scores = [line.split() for line in shown.partition("=== score")[2].strip().splitlines()]
+    assert scores == [
+        ["judged", "caught", "argued", "survived", "left", "score"],
+        ["kafka", "4", "2", "1", "1", "0", "75.0%"],
+        ["seed", "1", "4", "2", "1", "1", "0", "75.0%"],
+        ["kafka", "2", "2", "0", "0", "1", "100.0%"],
+        ["seed", "2", "2", "2", "0", "0", "1", "100.0%"],
+        ["kafka", "5", "3", "1", "1", "1", "80.0%"],
+        ["all", "5", "3", "1", "1", "1", "80.0%"],
+    ]
+    assert "k3\n    src/wireproto/kafka/x.py:2   (before tests changed)\n    - a()\n    + pass" in shown
     assert "k4" not in shown
+
+
+def test_nothing_judged_has_no_score() -> None:
+    assert report.scores({1: [told("k", None)]}, {}).splitlines()[-1].split() == ["all", "0", "0", "0", "0", "1", "-"]
 
 
 @pytest.fixture
@@ -177,6 +211,53 @@ def test_what_was_built_of_an_engines_fault_goes_with_it(known: Map) -> None:
         (tree.root / "src/wireproto/_net.so").write_text("built with the fault")
     assert (tree.root / "src/wireproto/_net.so").read_text() == "plain"
     assert (tree.root / "src/wireproto/_net_parts/x.pyx").read_text() == "pass\n"
+
+
+def judge_of(known: Map, script: str) -> Judge:
+    """A judge whose tests are this shell script: $FAULT says whether the fault is in, $1 how often it has run."""
+    tree = Tree(known.checkout, known.checkout / ".cache/mutate/trees/one")
+    tree.sync()
+    (tree.root / ".venv").unlink()
+    (known.checkout / ".venv/bin").mkdir(parents=True)
+    python = known.checkout / ".venv/bin/python"
+    python.write_text(f"""#!/bin/sh
+echo run >> {known.checkout}/runs
+set -- $(wc -l < {known.checkout}/runs)
+FAULT=$(head -c 1 src/wireproto/kafka/x.py | tr -d X)
+three=tests/unit/test_b.py::three
+{script}
+""")
+    python.chmod(0o755)
+    return Judge(tree, known, threading.Event())
+
+
+THREE = "tests/unit/test_b.py::three"
+LATE = "Failed: Timeout (>30.5s) from pytest-timeout"
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "by"),
+    [
+        ('test -z "$FAULT" || { echo "FAILED $three - AssertionError"; exit 1; }', "caught", THREE),
+        ("echo 1 passed in 0.10s", "survived", ""),
+        ('test $1 != 1 || { echo "FAILED $three - AssertionError"; exit 1; }', "survived", ""),  # once, by chance
+        ('grep -q three ../one.tests && { echo "FAILED $three - E"; exit 1; }; exit 0', "survived", ""),  # whatever there is
+        (f'test -z "$FAULT" || {{ echo "FAILED $three - {LATE}"; exit 1; }}; echo 1 passed in 0.30s', "caught", THREE),
+        (f'test -z "$FAULT" || {{ echo "FAILED $three - {LATE}"; exit 1; }}; echo 1 passed in 25.00s', "unsure", THREE),
+    ],
+)
+def test_only_what_fails_for_the_faults_sake_speaks(known: Map, script: str, kind: str, by: str) -> None:
+    verdict = judge_of(known, script).verdict(mutant(first=3))
+    assert (verdict.kind, verdict.by) == (kind, by)
+
+
+@pytest.mark.parametrize(("plain", "kind"), [("exit 0", "hang"), ("echo 1 passed in 1.50s", "unsure"), ("exec sleep 60", "unsure")])
+def test_a_run_that_does_not_end_speaks_when_it_soon_ends_without_the_fault(
+    known: Map, plain: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Judge, "_limit", lambda *_: 2.0)
+    judge = judge_of(known, f'test -z "$FAULT" || exec sleep 60\n{plain}')
+    assert judge.verdict(mutant(first=3)).kind == kind
 
 
 def test_a_run_that_is_being_ended_says_so_and_leaves_the_tree_whole(known: Map) -> None:
