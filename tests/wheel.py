@@ -26,7 +26,7 @@ from nightly import work
 CLONE = Path(__file__).resolve().parents[1]
 DIST = CLONE / "dist"
 VERSIONS = ("3.11", "3.12", "3.13")
-WHEEL_CAP, ARCHIVE_CAP = 8 << 20, 6 << 20
+WHEEL_CAP, ARCHIVE_CAP = 3 << 20, 6 << 20
 UNWANTED = (".c", ".h", ".pyx", ".pxd", ".pxi", ".wire", ".proto", ".pyc")
 PROBE = "import wireproto, wireproto._codec, wireproto._net; print(wireproto.__file__)"
 

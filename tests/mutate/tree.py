@@ -72,7 +72,7 @@ class Tree:
     def build_engine(self) -> bool:
         """Build the engine from what stands in the copy now; False when it does not compile."""
         command = [str(self.checkout / ".venv/bin/python"), "setup.py", "-q", "build_ext", "--inplace"]
-        environment = os.environ | {"WIREPROTO_OPTIMISE": "-O1"}
+        environment = os.environ | {"WIREPROTO_OPTIMISE": "-O1 -g0"}
         try:
             done = subprocess.run(command, cwd=self.root, env=environment, capture_output=True, timeout=BUILD_TIME, check=False)
         except subprocess.TimeoutExpired:
