@@ -71,7 +71,8 @@ class Suite:
         if "lint" in self.parts:
             yield Job("lint", self._lint())
         if "spark" in self.parts:
-            yield self._pytest("spark", "tests/spark", "--durations=5")
+            for name, which in (("spark kafka", "--protocol"), ("spark others", "--except")):  # two sessions: most of it waits
+                yield self._pytest(name, "tests/spark", which, "kafka", "--durations=12", cores=0.5)
         if "soak" in self.parts:
             yield self._pytest("spark soak", "tests/spark", "--soak", "only")
         yield from self._brokers()

@@ -7,7 +7,8 @@
     def test_other(broker_pool): broker_pool.get("pulsar-4.2.4")
 
 Options: ``--protocol kafka`` (repeatable), ``--broker dev|real|<part of a name>`` (repeatable) pick tests that name a broker, ``--broker
-none`` those that name none; ``--broker-table FILE`` writes what ran, failed and was skipped to a JSON file; tests/run.py gathers those.
+none`` those that name none, ``--except kafka`` those that do not name this protocol; ``--broker-table FILE`` writes what ran, failed and
+was skipped to a JSON file; tests/run.py gathers those.
 A broker that cannot be started here is a failure when CI=true and a skip otherwise; either way the table says so.
 """
 
@@ -39,6 +40,7 @@ _RESULTS = table.Results()
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("brokers", "real brokers")
     group.addoption("--protocol", action="append", default=[], help="only tests of this protocol (repeatable)")
+    group.addoption("--except", action="append", default=[], help="only tests that do not name this protocol (repeatable)")
     group.addoption("--broker", action="append", default=[], help="only tests on: none, dev, real, or names that contain this (repeatable)")
     group.addoption("--soak", choices=("no", "only", "too"), default="no", help="tests marked soak, which make soak runs (default: no)")
     group.addoption("--broker-table", type=Path, default=None, metavar="FILE", help="write what ran where to this JSON file")
@@ -64,11 +66,13 @@ def names(item: pytest.Item) -> tuple[str, ...]:
     return tuple(found)
 
 
-def chosen(found: tuple[str, ...], protocols: list[str], brokers: list[str]) -> bool:
+def chosen(found: tuple[str, ...], protocols: list[str], brokers: list[str], excepted: list[str]) -> bool:
     """Whether a test that names these brokers is picked by the options."""
+    if _of(found, excepted):
+        return False
     if not found:
         return "none" in brokers if brokers else not protocols
-    if protocols and not any(protocol in name.split("-")[:2] for name in found for protocol in protocols):
+    if protocols and not _of(found, protocols):
         return False
     return not brokers or any(
         (wanted == "dev" and name.startswith("dev-")) or (wanted == "real" and not name.startswith("dev-")) or wanted in name
@@ -77,15 +81,21 @@ def chosen(found: tuple[str, ...], protocols: list[str], brokers: list[str]) -> 
     )
 
 
+def _of(found: tuple[str, ...], protocols: list[str]) -> bool:
+    """Whether one of these brokers speaks one of these protocols."""
+    return any(protocol in name.split("-")[:2] for name in found for protocol in protocols)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     protocols, brokers, soak = config.getoption("protocol"), config.getoption("broker"), config.getoption("soak")
+    excepted = config.getoption("except")
     kept: list[pytest.Item] = []
     dropped: list[pytest.Item] = []
     for item in items:
         item.stash[NEEDS] = names(item)
         marked = item.get_closest_marker("soak") is not None
         fits = soak == "too" or marked is (soak == "only")
-        (kept if fits and chosen(item.stash[NEEDS], protocols, brokers) else dropped).append(item)
+        (kept if fits and chosen(item.stash[NEEDS], protocols, brokers, excepted) else dropped).append(item)
     if dropped:
         config.hook.pytest_deselected(items=dropped)
         items[:] = kept
