@@ -116,7 +116,7 @@ def test_what_is_read_ahead_is_bounded(memory: int, all_of_it: bool) -> None:
     total = 320 * len(frame)
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
-        Client(CommonOptions(fetch_memory=memory)) as client,
+        closing(Client(CommonOptions(fetch_memory=memory))) as client,
         closing(client.dial(server.getsockname(), time.monotonic() + 20.0)) as conn,
     ):
         from wireproto._net import producer_channel

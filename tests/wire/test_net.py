@@ -7,6 +7,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -342,13 +343,13 @@ def test_another_protocols_port_is_named(listener: socket.socket, answer: bytes,
 
     thread = threading.Thread(target=serve)
     thread.start()
-    with Client(CommonOptions()) as client, pytest.raises(ConnectError, match=text):
+    with closing(Client(CommonOptions())) as client, pytest.raises(ConnectError, match=text):
         client.pool.get(listener.getsockname(), "main", soon())
     thread.join(5)
 
 
 def test_a_port_that_never_answers_is_named_in_time(listener: socket.socket) -> None:
-    with Client(CommonOptions(connect_timeout=0.5)) as client:
+    with closing(Client(CommonOptions(connect_timeout=0.5))) as client:
         begin = time.monotonic()
         with pytest.raises(TimedOut, match="not answered in time: is this a kafka port"):
             client.pool.get(listener.getsockname(), "main", soon())

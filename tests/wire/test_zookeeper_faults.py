@@ -170,7 +170,7 @@ def test_a_claim_that_was_cut_before_it_took_effect_is_not_taken_for_ours(
 ) -> None:
     with client.producer("jobs") as out:
         out.send(b"one")
-    root = client._link.root.prefix
+    root = client.cluster.link.root.prefix
     with wireproto.connect(broker.url("zookeeper", root.strip("/")), timeout=10.0) as other:
         with client.queue("jobs", "g") as queue, other.queue("jobs", "g") as rival:
             assert rival._tree.ensure("/jobs/taken") is False

@@ -180,12 +180,6 @@ class Runtime(Generic[Options]):
         self.pool.close()
         self.loop.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
 
 Cluster = TypeVar("Cluster", bound=Runtime[Any])
 

@@ -1,0 +1,86 @@
+"""One ZooKeeper ensemble, as roles use it: the engine (`Runtime`) joined to the session (`Link`).
+
+What it is: where the servers are, how one of them is met, and the one link that all roles share. Thread-safe. Must not: know a role.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from ..net.address import SocketAddress, interleave
+from ..net.retry import Policy
+from ..net.runtime import Runtime
+from ..url import Address
+from .link import Link
+from .options import ZooKeeperOptions
+from .paths import Chroot
+from .session import Session
+
+if TYPE_CHECKING:
+    from .._net import Connection, Framing
+
+ROUNDS = Policy(first=0.05, factor=2.0, ceiling=1.0, jitter=0.3)
+"""Waits between rounds over all servers."""
+
+
+class ZooKeeperCluster(Runtime[ZooKeeperOptions]):
+    """Servers, connections and the session.
+
+    Attributes:
+        link: the session, over one connection at a time.
+    """
+
+    protocol: ClassVar[str] = "zookeeper"
+    framing: ClassVar[Framing] = "zookeeper"
+
+    def __init__(self, options: ZooKeeperOptions, servers: Sequence[Address], root: Chroot) -> None:
+        super().__init__(options, name="zookeeper")
+        session_id, password = options.session or (0, bytes(16))
+        self._session = Session(options.session_timeout, read_only=options.read_only, session_id=session_id, password=password)
+        order = list(servers)
+        if options.shuffle:
+            random.shuffle(order)
+        identities = []
+        if options.user is not None and options.password is not None:
+            identities.append(("digest", f"{options.user}:{options.password.text()}".encode()))
+        self.link = Link(
+            self.loop,
+            self._session,
+            order,
+            self._meet,
+            root,
+            resolve=self._places,
+            identities=identities,
+            server_timeout=options.connect_timeout,
+            max_frame=options.max_frame,
+            delays=_delays,
+        )
+
+    def handshake(self, conn: Connection, deadline: float) -> None:
+        """The session's two frames; the answer is read by the link."""
+        conn.context = conn.call(0, self._session.connect_request(), deadline, secret=True)
+
+    def _places(self, address: Address, deadline: float) -> list[SocketAddress]:
+        found = self.resolve(address, deadline)
+        if self.options.shuffle and len(found) > 1:
+            random.shuffle(found)
+            found = interleave(found)
+        return found
+
+    def _meet(self, address: Address, deadline: float, places: list[SocketAddress]) -> Connection:
+        conn = self.dial(address, deadline, places)
+        try:
+            self._shake(conn, deadline)
+        except BaseException:
+            conn.close("handshake failed")
+            raise
+        return conn
+
+
+def _delays() -> Iterator[float]:
+    failures = 0
+    while True:
+        failures += 1
+        yield ROUNDS.delay(failures)
