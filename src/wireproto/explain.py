@@ -21,7 +21,7 @@ from typing import Any
 
 from ._codec import Message, message_spec
 from .errors import Malformed
-from .forms import Bytes, Line, base64_of
+from .lines import Bytes, Line, base64_of
 from .message import Field, fields_of
 
 _SIZES = {"int8": 1, "int16": 2, "int32": 4, "int64": 8, "uint8": 1, "uint16": 2, "uint32": 4}

@@ -10,20 +10,12 @@ import base64
 import binascii
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from ._codec import Framer, Message, message_spec
 from .errors import FrameTooLarge, Malformed, Truncated, UnsupportedVersion
+from .lines import Line
 from .message import from_json, message_class, to_json
-
-
-class Line(NamedTuple):
-    """One line of an explanation: the bytes from `offset` to `stop` are what is written at `path`, and mean `value`."""
-
-    offset: int
-    stop: int
-    path: str
-    value: Any
 
 
 class Form(Protocol):
@@ -82,11 +74,6 @@ class LazyForm(SchemaForm):
 # ---- what several forms need ------------------------------------------------------------------------------------------------------
 
 
-def base64_of(data: Any) -> str:
-    """Bytes as JSON has them."""
-    return base64.b64encode(data).decode()
-
-
 def bytes_of(value: Any, path: str, message: str) -> bytes:
     """The inverse; raises Malformed."""
     try:
@@ -115,53 +102,3 @@ def whole_frame(data: bytes, message: str) -> bytes:
     if framer.pending:
         raise Malformed(f"{framer.pending} bytes left over", message=message, offset=len(data) - framer.pending)
     return frame
-
-
-class Bytes:
-    """A bounded reader that keeps the lines of an explanation.
-
-    Args:
-        data: all bytes; offsets of lines and errors count from its beginning.
-        message: for errors.
-    """
-
-    def __init__(self, data: bytes, message: str, version: int | None = None, at: int = 0, stop: int | None = None) -> None:
-        self.data, self.message, self.version = data, message, version
-        self.at, self.stop = at, len(data) if stop is None else stop
-        self.lines: list[Line] = []
-
-    def take(self, size: int, path: str = "") -> bytes:
-        """The next `size` bytes; raises Truncated or, for a negative size, Malformed."""
-        if size < 0:
-            raise self.error(Malformed, f"length {size}", path)
-        if size > self.stop - self.at:
-            raise self.error(Truncated, f"{size} bytes needed, {self.stop - self.at} left", path)
-        self.at += size
-        return self.data[self.at - size : self.at]
-
-    def number(self, size: int, path: str = "", *, signed: bool = True) -> int:
-        """A big-endian whole number."""
-        return int.from_bytes(self.take(size, path), "big", signed=signed)
-
-    def varint(self, path: str = "", bits: int = 32) -> int:
-        """An unsigned varint."""
-        value = shift = 0
-        while True:
-            byte = self.take(1, path)[0]
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                if value >> bits:
-                    raise self.error(Malformed, f"varint of more than {bits} bits", path)
-                return value
-            if shift >= (35 if bits == 32 else 70):
-                raise self.error(Malformed, "a varint that does not end", path)
-
-    def note(self, start: int, path: str, value: Any) -> Any:
-        """Keep a line from `start` to here, and give the value back."""
-        self.lines.append(Line(start, self.at, path, value))
-        return value
-
-    def error(self, kind: type[Truncated] | type[Malformed], text: str, path: str = "") -> Truncated | Malformed:
-        """An error at this place; `lines` is what was read so far."""
-        return kind(text, message=self.message, version=self.version, path=path or None, offset=self.at, lines=self.lines)

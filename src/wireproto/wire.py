@@ -24,7 +24,8 @@ from functools import cache
 from typing import Any, cast
 
 from .errors import Malformed, ProtocolError, UnknownMessage, UnsupportedVersion, WireprotoError
-from .forms import Form, Line, base64_of, bytes_of
+from .forms import Form, bytes_of
+from .lines import Line, base64_of
 
 PROTOCOLS = ("kafka", "pulsar", "rocketmq", "zookeeper")
 

@@ -47,7 +47,7 @@ def log(path: str) -> None:
 
 def snapshot(path: str) -> None:
     """Sessions, nodes, digest."""
-    from wireproto.forms import base64_of
+    from wireproto.lines import base64_of
     from wireproto.zookeeper.files import Snapshot
 
     with Snapshot(path) as found:

@@ -17,7 +17,8 @@ import logging
 import os
 import socket
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .._codec import Framer
 from ..errors import WireprotoError
@@ -28,13 +29,32 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from .side import Side, Streams
+    from .faults import Faults
+    from .recording import Recording
 
 DEFAULT_CAP = 128 << 20
 HIGH_WATER = 8 << 20
 """Bytes of frames that may wait for the side before the socket is no longer read."""
 
 log = logging.getLogger("wireproto.devbroker")
+
+Streams = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class Served(Protocol):
+    """The side that a connection belongs to, as far as connections and listeners know it; see `side.Side`."""
+
+    faults: Faults
+    connections: set[Connection]
+    listening: bool
+    recordings: list[Recording]
+
+    @property
+    def protocol(self) -> str: ...
+    @property
+    def cap(self) -> int: ...
+    async def serve(self, connection: Connection) -> None: ...
+    def word(self, first: bytes) -> bytes | None: ...
 
 
 class Hangup(Exception):
@@ -50,7 +70,7 @@ class Connection(asyncio.Protocol):
         state: the side's own object, None at first.
     """
 
-    def __init__(self, side: Side, listener: str) -> None:
+    def __init__(self, side: Served, listener: str) -> None:
         self.side = side
         self.listener = listener
         self.peer = "?"
@@ -249,7 +269,7 @@ class Connection(asyncio.Protocol):
 class Listener:
     """One listening port of a side."""
 
-    def __init__(self, side: Side, name: str, streams: Streams | None) -> None:
+    def __init__(self, side: Served, name: str, streams: Streams | None) -> None:
         self.side = side
         self.name = name
         self.port = 0

@@ -19,10 +19,9 @@ Must not: block the loop, or touch a socket itself.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, ClassVar
 
-from .server import DEFAULT_CAP, Connection, Listener
+from .server import DEFAULT_CAP, Connection, Listener, Streams
 
 if TYPE_CHECKING:
     import ssl
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from .faults import Faults
     from .log import Store
     from .recording import Recording
-
-Streams = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Side:

@@ -30,7 +30,8 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from wireproto._codec import crc32c
 from wireproto.compression import compress, decompress
 from wireproto.errors import ChecksumMismatch, Malformed, ProtocolError, Truncated, ValueUnsupported
-from wireproto.forms import Bytes, Form, Line, base64_of, bytes_of, whole_frame
+from wireproto.forms import Form, bytes_of, whole_frame
+from wireproto.lines import Bytes, Line, base64_of
 
 from . import PulsarApi_pb2 as api
 

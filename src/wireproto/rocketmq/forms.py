@@ -22,7 +22,8 @@ from typing import Any, Final
 
 from wireproto._codec import ExtMessage, RemotingCommand, crc32
 from wireproto.errors import ChecksumMismatch, Malformed, ProtocolError, Truncated, ValueUnsupported
-from wireproto.forms import Bytes, Form, Line, base64_of, bytes_of, whole_frame
+from wireproto.forms import Form, bytes_of, whole_frame
+from wireproto.lines import Bytes, Line, base64_of
 from wireproto.message import fields_of, messages
 
 # fmt: off

@@ -26,7 +26,8 @@ from typing import Any, Final
 from wireproto._codec import Message
 from wireproto.errors import Malformed, ProtocolError, ValueUnsupported
 from wireproto.explain import walk
-from wireproto.forms import Bytes, Form, Line, SchemaForm
+from wireproto.forms import Form, SchemaForm
+from wireproto.lines import Bytes, Line
 from wireproto.message import fields_of, from_json, messages, to_json
 
 from . import messages as m

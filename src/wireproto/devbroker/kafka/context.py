@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .sasl import Session
-    from .side import KafkaSide
+    from .access import Session
+    from .state import KafkaState
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Context:
         error: a code that a test asked for: the reply carries it and the request takes no effect; 0 for none.
     """
 
-    side: KafkaSide
+    side: KafkaState
     request: Any
     version: int
     client_id: str

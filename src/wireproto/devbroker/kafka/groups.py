@@ -1,163 +1,27 @@
-"""Classic consumer groups: membership, generations, committed offsets.
+"""What members of classic groups ask: FindCoordinator, joining and leaving, heartbeats, committed offsets.
 
-What it is: the coordinator's state machine. A group is Empty, PreparingRebalance (waiting for its members to join), CompletingRebalance
-(waiting for the leader's assignment) or Stable::
-
-    join from anybody new, or changed ──▶ PreparingRebalance ── all joined, or the rebalance time is over ──▶ CompletingRebalance
-    leader's sync ──▶ Stable        leave, or a session that ran out ──▶ PreparingRebalance, Empty when nobody is left
-
-A member that does not heartbeat within its session timeout is dropped, but not while its join is pending.
+The state is `group.Group`'s.
 """
 
 from __future__ import annotations
 
 import asyncio
 import uuid
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...kafka import messages as m
-from .topics import NODE
+from .catalogue import NODE
+from .group import REBALANCE, UNKNOWN_MEMBER, Group, Member
 
 if TYPE_CHECKING:
     from .context import Context
-    from .side import KafkaSide
+    from .state import KafkaState
 
-ILLEGAL_GENERATION, INCONSISTENT_PROTOCOL, UNKNOWN_MEMBER, REBALANCE, MEMBER_ID_REQUIRED = 22, 23, 25, 27, 79
+ILLEGAL_GENERATION, INCONSISTENT_PROTOCOL, MEMBER_ID_REQUIRED = 22, 23, 79
 INVALID_GROUP, UNSTABLE_OFFSET_COMMIT = 24, 88
 
 
-@dataclass(slots=True)
-class Member:
-    """One member and what it waits for."""
-
-    id: str
-    client_id: str
-    host: str
-    instance: str | None = None
-    session: float = 10.0
-    rebalance: float = 60.0
-    protocols: tuple[tuple[str, bytes], ...] = ()
-    assignment: bytes = b""
-    joining: asyncio.Future[Any] | None = None
-    syncing: asyncio.Future[Any] | None = None
-    expiry: asyncio.TimerHandle | None = None
-
-
-@dataclass(slots=True)
-class Group:
-    """One group; committed offsets outlive its members. `unstable`: a transaction that commits some is open."""
-
-    name: str
-    state: str = "Empty"
-    generation: int = 0
-    kind: str = ""
-    protocol: str | None = None
-    leader: str | None = None
-    members: dict[str, Member] = field(default_factory=dict)
-    pending: set[str] = field(default_factory=set)
-    offsets: dict[tuple[str, int], tuple[int, int, str]] = field(default_factory=dict)
-    timer: asyncio.TimerHandle | None = None
-    unstable: bool = False
-
-    @classmethod
-    def restored(cls, name: str, kept: dict[str, Any]) -> Group:
-        """A group as `kept` described it: its offsets, no members."""
-        group = cls(name, kind=kept["kind"], generation=kept["generation"])
-        group.offsets = {(topic, partition): (offset, epoch, note) for topic, partition, offset, epoch, note in kept["offsets"]}
-        return group
-
-    def kept(self) -> dict[str, Any]:
-        """What outlives the broker, as JSON values."""
-        offsets = [[*key, *value] for key, value in self.offsets.items()]
-        return {"kind": self.kind, "generation": self.generation, "offsets": offsets}
-
-    def pause(self) -> None:
-        """The broker goes away. A settled group's members outlive that, as in Kafka's log of offsets; an unsettled one's are forgotten."""
-        for member in self.members.values():
-            member.joining = member.syncing = None
-            if member.expiry:
-                member.expiry.cancel()
-        if self.timer:
-            self.timer.cancel()
-        self.pending.clear()
-        if self.state != "Stable":
-            self.members.clear()
-            self.state, self.protocol, self.leader = "Empty", None, None
-
-    def resume(self) -> None:
-        """The broker is back: each member has its whole session to come back too."""
-        for member in self.members.values():
-            self.touch(member)
-
-    def touch(self, member: Member) -> None:
-        """The member is alive: its session starts again."""
-        if member.expiry:
-            member.expiry.cancel()
-        member.expiry = asyncio.get_running_loop().call_later(member.session, self._expire, member)
-
-    def _expire(self, member: Member) -> None:
-        if member.joining is not None:
-            self.touch(member)
-        elif self.members.get(member.id) is member:
-            self.drop(member.id)
-
-    def drop(self, member_id: str) -> None:
-        """A member left or was lost."""
-        member = self.members.pop(member_id)
-        if member.expiry:
-            member.expiry.cancel()
-        for waiting in (member.joining, member.syncing):
-            if waiting and not waiting.done():
-                waiting.set_result(UNKNOWN_MEMBER)
-        if self.members:
-            self.prepare()
-        else:
-            self.state, self.protocol, self.leader = "Empty", None, None
-            if self.timer:
-                self.timer.cancel()
-
-    def prepare(self) -> None:
-        """Everybody has to join again."""
-        if self.state != "PreparingRebalance":
-            self.state = "PreparingRebalance"
-            for member in self.members.values():
-                if member.syncing and not member.syncing.done():
-                    member.syncing.set_result(REBALANCE)
-            longest = max(member.rebalance for member in self.members.values())
-            if self.timer:
-                self.timer.cancel()
-            self.timer = asyncio.get_running_loop().call_later(longest, self._give_up)
-        self.complete_if_all_joined()
-
-    def _give_up(self) -> None:
-        if self.state == "PreparingRebalance":
-            for member_id in [key for key, member in self.members.items() if member.joining is None]:
-                self.drop(member_id)
-            self.complete_if_all_joined()
-
-    def complete_if_all_joined(self) -> None:
-        """End the join phase once each member has a pending join."""
-        if self.state != "PreparingRebalance" or not self.members or any(x.joining is None for x in self.members.values()):
-            return
-        if self.timer:
-            self.timer.cancel()
-        self.generation += 1
-        self.state = "CompletingRebalance"
-        if self.leader not in self.members:
-            self.leader = next(iter(self.members))
-        shared = set.intersection(*({name for name, _ in member.protocols} for member in self.members.values()))
-        first = next(iter(self.members.values()))
-        self.protocol = next((name for name, _ in first.protocols if name in shared), None)
-        for member in self.members.values():
-            member.assignment = b""
-            if member.joining and not member.joining.done():
-                member.joining.set_result(0)
-            member.joining = None
-            self.touch(member)
-
-
-def group_of(side: KafkaSide, name: str) -> Group:
+def group_of(side: KafkaState, name: str) -> Group:
     """The group, made on first use."""
     return side.groups.setdefault(name, Group(name))
 
@@ -234,7 +98,7 @@ def _refuse_join(error: int, member_id: str) -> Any:
     return m.JoinGroupResponse(error_code=error, generation_id=-1, protocol_name="", leader="", member_id=member_id)
 
 
-def check(side: KafkaSide, group_id: str, member_id: str, generation: int) -> int:
+def check(side: KafkaState, group_id: str, member_id: str, generation: int) -> int:
     """The error of a request from a member that is unknown or of another generation, or 0."""
     group = side.groups.get(group_id)
     if group is None or member_id not in group.members:

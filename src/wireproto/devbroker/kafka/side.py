@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import OptionError, Truncated, UnsupportedVersion
 from ...kafka import messages as m
-from ..side import Side
 from . import epochs, groups, logs, sasl, topics
+from .access import Credentials, Session
 from .context import Context
-from .topics import Topics
+from .state import KafkaState
 
 if TYPE_CHECKING:
     from ..log import PartitionLog
@@ -54,27 +54,16 @@ OFFERED: dict[int, tuple[str, int, int, Handler]] = {
 }
 
 
-class KafkaSide(Side):
+class KafkaSide(KafkaState):
     """Serves Kafka's protocol.
 
     Attributes:
-        default_partitions: how many such a topic gets.
-        groups: by name.
         offered: what ApiVersions tells and what is answered, as `OFFERED`.
-        credentials: whom to let in.
     """
-
-    protocol = "kafka"
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
-        self.default_partitions = 1
         self.offered = dict(OFFERED)
-        self.credentials = sasl.Credentials()
-        self.topics = Topics(self)
-        self.groups: dict[str, groups.Group] = {
-            name: groups.Group.restored(name, kept) for name, kept in self.store.facts.get("groups", {}).items()
-        }
 
     async def start(self) -> None:
         await super().start()
@@ -83,7 +72,7 @@ class KafkaSide(Side):
 
     async def serve(self, connection: Connection) -> None:
         """Answer each request; what a broker would close the connection on raises."""
-        session = sasl.Session()
+        session = Session()
         async for frame in connection:
             if len(frame) < 8:
                 raise Truncated("a request needs 8 bytes at least", peer=connection.peer)
@@ -122,7 +111,7 @@ class KafkaSide(Side):
 
     def let_in(self, users: Mapping[str, str] | None = None, tokens: Iterable[str] = ()) -> None:
         """From now on only these, by SASL PLAIN (name and password) or OAUTHBEARER; nobody named: everybody again."""
-        self.credentials = sasl.Credentials(dict(users or {}), frozenset(tokens))
+        self.credentials = Credentials(dict(users or {}), frozenset(tokens))
 
     def grow(self, topic: str, partitions: int) -> None:
         """Give a topic more partitions."""

@@ -2,78 +2,16 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import TYPE_CHECKING, Any
 
 from ...kafka import messages as m
-from .epochs import current
+from .catalogue import NODE, Topics, valid_name
 
 if TYPE_CHECKING:
-    from ..log import PartitionLog
     from .context import Context
-    from .side import KafkaSide
 
-NODE = 1
 CLUSTER = "wireproto-dev-cluster0"
 UNKNOWN_TOPIC, INVALID_TOPIC, TOPIC_EXISTS, INVALID_PARTITIONS, INVALID_REPLICATION, UNKNOWN_TOPIC_ID = 3, 17, 36, 37, 38, 100
-
-
-class Topics:
-    """Names, ids and configuration over the store's partition logs."""
-
-    def __init__(self, side: KafkaSide) -> None:
-        self._side = side
-        self._facts: dict[str, Any] = side.store.facts.setdefault("topics", {})
-
-    def names(self) -> list[str]:
-        """All topics, oldest first."""
-        return self._side.store.topics
-
-    def find(self, name: str, create: bool = False) -> bool:
-        """Whether there is such a topic; it is made where `create` says so and the broker allows it."""
-        if not self._side.store.partitions(name) and create and self._side.auto_create and valid_name(name):
-            self.create(name, self._side.default_partitions, {})
-        return bool(self._side.store.partitions(name))
-
-    def create(self, name: str, partitions: int, config: dict[str, str | None]) -> None:
-        """Make a topic."""
-        self._side.store.create(name, partitions)
-        self._facts[name] = {"id": uuid.uuid4().hex, "config": config}
-
-    def grow(self, name: str, partitions: int) -> None:
-        """Give a topic more partitions."""
-        self._side.store.create(name, partitions)
-
-    def delete(self, name: str) -> bool:
-        """Drop a topic; False when there was none."""
-        self._facts.pop(name, None)
-        return self._side.store.delete(name)
-
-    def log(self, name: str, partition: int) -> PartitionLog | None:
-        """A partition's log."""
-        return self._side.store.log(name, partition)
-
-    def epoch(self, name: str | None, partition: int) -> int:
-        """A partition's leader epoch."""
-        log = self.log(name or "", partition)
-        return -1 if log is None else current(log)
-
-    def count(self, name: str) -> int:
-        """How many partitions."""
-        return len(self._side.store.partitions(name))
-
-    def id(self, name: str) -> bytes:
-        """A topic's id; zeros for one that does not exist."""
-        return bytes.fromhex(self._facts[name]["id"]) if name in self._facts else bytes(16)
-
-    def by_id(self, topic_id: bytes) -> str | None:
-        """The name behind an id."""
-        return next((name for name, facts in self._facts.items() if bytes.fromhex(facts["id"]) == topic_id), None)
-
-    def config(self, name: str) -> dict[str, str | None]:
-        """What a topic was created with."""
-        kept: dict[str, str | None] = self._facts.get(name, {}).get("config", {})
-        return kept
 
 
 async def metadata(context: Context) -> Any:
@@ -124,7 +62,7 @@ async def create(context: Context) -> Any:
     for topic in context.request.topics:
         count = len(topic.assignments) or topic.num_partitions
         error = context.error or _refuse_create(topics, topic, count)
-        count = context.side.default_partitions if count == -1 else count
+        count = topics.default_partitions if count == -1 else count
         if not error and not context.request.validate_only:
             topics.create(topic.name, count, {config.name: config.value for config in topic.configs})
         results.append(
@@ -199,8 +137,3 @@ async def describe_cluster(context: Context) -> Any:
         controller_id=NODE,
         brokers=(m.DescribeClusterBroker(broker_id=NODE, host=host, port=int(port)),),
     )
-
-
-def valid_name(name: str) -> bool:
-    """Kafka's rule for topic names."""
-    return 0 < len(name) <= 249 and name not in (".", "..") and all(c.isascii() and (c.isalnum() or c in "._-") for c in name)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 if TYPE_CHECKING:
-    from .side import PulsarSide
+    from .state import PulsarState
     from .topic import Topic
 
 LIMIT = 64 << 10
@@ -37,7 +37,7 @@ class HttpError(Exception):
 class AdminHttp:
     """One listener's worth of requests."""
 
-    def __init__(self, side: PulsarSide) -> None:
+    def __init__(self, side: PulsarState) -> None:
         self.side = side
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

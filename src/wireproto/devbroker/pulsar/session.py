@@ -10,14 +10,14 @@ from ...errors import ChecksumMismatch, ProtocolError
 from ...pulsar import PulsarApi_pb2 as api
 from ...pulsar.frames import command_name, decode, encode
 from ...pulsar.topics import parse_topic
-from .subscription import EXCLUSIVE, FAILOVER, Consumer, Subscription
+from .state import full_name
+from .subscription import EXCLUSIVE, FAILOVER, Consumer, Source, Subscription
 from .topic import Topic
 
 if TYPE_CHECKING:
     from ..server import Connection
-    from .side import PulsarSide
+    from .state import PulsarState
 
-PROTOCOL_VERSION = 21
 MAX_MESSAGE = 5 << 20
 NONE = 2**64 - 1  # -1 as ids have it
 E = api.ServerError
@@ -34,7 +34,7 @@ class Refused(Exception):
 class Session:
     """What one connection holds: its producers and consumers."""
 
-    def __init__(self, side: PulsarSide, connection: Connection) -> None:
+    def __init__(self, side: PulsarState, connection: Connection) -> None:
         self.side = side
         self.connection = connection
         self.features: Any = api.FeatureFlags()
@@ -101,13 +101,13 @@ class Session:
         for producer_id in list(self.producers):
             self._drop_producer(producer_id)
         for consumer_id in list(self.consumers):
-            self._drop_consumer(consumer_id)
+            self.drop_consumer(consumer_id)
 
-    def partition(self, topic: Topic) -> int:
+    def partition(self, topic: Source) -> int:
         """The partition number that ids of this topic carry."""
         return parse_topic(topic.name).partition
 
-    def close_topic(self, topic: Topic) -> None:
+    def close_topic(self, topic: Source) -> None:
         """Tell the client that its producers and consumers of a topic are closed."""
         for producer_id, (held, _) in list(self.producers.items()):
             if held is topic:
@@ -115,7 +115,7 @@ class Session:
                 self.send(api.CommandCloseProducer(producer_id=producer_id, request_id=2**64 - 1))
         for consumer_id, (subscription, _) in list(self.consumers.items()):
             if subscription.topic is topic:
-                self._drop_consumer(consumer_id, keep=True)
+                self.drop_consumer(consumer_id, keep=True)
                 self.send(api.CommandCloseConsumer(consumer_id=consumer_id, request_id=2**64 - 1))
 
     @staticmethod
@@ -176,8 +176,6 @@ class Session:
 
     @staticmethod
     def _name(text: str) -> str:
-        from .side import full_name
-
         name = full_name(text)
         if name is None:
             raise Refused(E.InvalidTopicName, f"{text} is no topic name")
@@ -296,7 +294,7 @@ class Session:
         if by_id and command.message_id.ack_set and start < topic.end:
             subscription.partial[start] = [word & (2**64 - 1) for word in command.message_id.ack_set]
         for each in list(subscription.consumers):
-            each.session._drop_consumer(each.id, keep=True)
+            each.session.drop_consumer(each.id, keep=True)
             each.session.send(api.CommandCloseConsumer(consumer_id=each.id, request_id=2**64 - 1))
         self.send(api.CommandSuccess(request_id=command.request_id))
 
@@ -329,15 +327,15 @@ class Session:
         subscription, _ = self._held(command.consumer_id)
         if len(subscription.consumers) > 1:
             raise Refused(E.MetadataError, "other consumers use the subscription")
-        self._drop_consumer(command.consumer_id)
-        subscription.topic.subscriptions.pop(subscription.name, None)
+        self.drop_consumer(command.consumer_id)
+        subscription.topic.forget(subscription.name)
         return api.CommandSuccess(request_id=command.request_id)
 
     def _close_consumer(self, command: Any) -> Any:
-        self._drop_consumer(command.consumer_id)
+        self.drop_consumer(command.consumer_id)
         return api.CommandSuccess(request_id=command.request_id)
 
-    def _drop_consumer(self, consumer_id: int, keep: bool = False) -> None:
+    def drop_consumer(self, consumer_id: int, keep: bool = False) -> None:
         """Forget a consumer; a subscription that is not durable goes with its last one, unless it is to come back."""
         held = self.consumers.pop(consumer_id, None)
         if held is None:
@@ -347,7 +345,7 @@ class Session:
         if subscription.kind == FAILOVER or subscription.consumers:
             subscription.dispatch()
         if not subscription.consumers and not subscription.durable and not keep:
-            subscription.topic.subscriptions.pop(subscription.name, None)
+            subscription.topic.forget(subscription.name)
 
     # -- schemas ----------------------------------------------------------------------------------------------------------
 

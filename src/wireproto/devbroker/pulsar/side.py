@@ -1,52 +1,19 @@
-"""The broker behind the sessions: topics by name, partition counts, ids, who may come and go."""
+"""The broker behind the sessions: who may come and go."""
 
 from __future__ import annotations
 
-import itertools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ...errors import OptionError
-from ...pulsar.topics import TopicName, parse_topic, without_partition
-from ..side import Side
 from .admin import AdminHttp
-from .session import PROTOCOL_VERSION, Session
-from .subscription import Subscription
-from .topic import Topic
+from .session import Session
+from .state import PulsarState
 
 if TYPE_CHECKING:
     from ..server import Connection
 
-FIRST_LEDGER = 1
 
-
-class PulsarSide(Side):
-    """Serves Pulsar's binary protocol on ``main`` and its admin HTTP interface on ``admin``.
-
-    Attributes:
-        entry_metadata: whether MESSAGE carries broker entry metadata (0x0e02) to clients that can read it.
-        topics: those in use or kept, by full name.
-        deduplicates: what was said of a namespace: whether repeated messages are dropped there. Not said means no.
-        protocol_version: the newest that CONNECTED tells.
-    """
-
-    protocol = "pulsar"
-    cap = (5 << 20) + 10240
-
-    def __init__(self, *args: Any, **named: Any) -> None:
-        super().__init__(*args, **named)
-        self.entry_metadata = False
-        self.protocol_version = PROTOCOL_VERSION
-        self.topics: dict[str, Topic] = {}
-        self._names = itertools.count()
-        facts = self.store.facts
-        self.partitioned: dict[str, int] = facts.setdefault("partitioned", {})
-        self._ledgers: dict[str, int] = facts.setdefault("ledgers", {})
-        self.deduplicates: dict[str, bool] = facts.setdefault("deduplicates", {})
-        for name in self.store.topics:
-            self._open(name)
-        for name, subscriptions in facts.get("subscriptions", {}).items():
-            for sub in subscriptions if name in self.topics else ():
-                self._restore(self.topics[name], sub)
+class PulsarSide(PulsarState):
+    """Serves Pulsar's binary protocol on ``main`` and its admin HTTP interface on ``admin``."""
 
     def offer(self, protocol_version: int) -> None:
         """Be an older broker: tell this version of the protocol."""
@@ -67,109 +34,3 @@ class PulsarSide(Side):
             await session.run()
         finally:
             session.gone()
-
-    async def stopped(self) -> None:
-        self.store.facts["subscriptions"] = {
-            name: [
-                {"name": s.name, "kind": int(s.kind), "mark": s.mark, "done": sorted(s.done), "partial": list(s.partial.items())}
-                for s in topic.subscriptions.values()
-                if s.durable
-            ]
-            for name, topic in self.topics.items()
-        }
-        self.store.save()
-
-    # -- topics -----------------------------------------------------------------------------------------------------------
-
-    def partitions(self, name: str) -> int | None:
-        """How many partitions a topic has; 0 when it is not partitioned, None when there is no such topic."""
-        if name in self.partitioned:
-            return self.partitioned[name]
-        return 0 if name in self.topics else None
-
-    def topic(self, name: str, create: bool = True) -> Topic | None:
-        """A topic by full name; made where `create` says so, the broker allows it and its partitions are not exceeded."""
-        found = self.topics.get(name)
-        if found is None and create and self.auto_create and name not in self.partitioned:
-            parsed = parse_topic(name)
-            whole = without_partition(name)
-            if parsed.partition >= 0 and whole in self.partitioned and parsed.partition >= self.partitioned[whole]:
-                return None
-            found = self.create(name)
-        return found
-
-    def create(self, name: str) -> Topic:
-        """Make a topic that is not partitioned, or one partition."""
-        self.store.create(name, 1)
-        return self._open(name)
-
-    def create_partitioned(self, name: str, count: int) -> None:
-        """Make a partitioned topic, or add partitions to one."""
-        self.partitioned[name] = count
-        for number in range(count):
-            part = parse_topic(name).of_partition(number)
-            if part not in self.topics:
-                self.create(part)
-
-    def delete(self, name: str) -> None:
-        """Forget a topic; its producers and consumers are closed."""
-        topic = self.topics.pop(name, None)
-        if topic is not None:
-            self.unload(topic)
-            self.store.delete(name)
-            self._ledgers.pop(name, None)
-
-    def unload(self, topic: Topic) -> None:
-        """Close its producers and consumers, as a broker does before a topic moves; clients come back."""
-        for session in {*topic.producers.values(), *(c.session for s in topic.subscriptions.values() for c in s.consumers)}:
-            session.close_topic(topic)
-
-    def terminate(self, topic: Topic) -> None:
-        """No more messages: producers are refused, consumers told when they reach the end."""
-        topic.terminated = True
-        for subscription in topic.subscriptions.values():
-            subscription.dispatch()
-
-    def in_namespace(self, namespace: str, domain: str = "persistent") -> list[str]:
-        """Full names of the topics (partitions one by one) of ``tenant/namespace``."""
-        return [name for name in self.topics if _in(parse_topic(name), namespace, domain)]
-
-    def _open(self, name: str) -> Topic:
-        ledger = self._ledgers.setdefault(name, max(self._ledgers.values(), default=FIRST_LEDGER - 1) + 1)
-        log = self.store.log(name, 0)
-        assert log is not None
-        topic = self.topics[name] = Topic(name, ledger, log)
-        topic.deduplicate(self.deduplicates.get(parse_topic(name).namespace_name, False), stored=True)
-        return topic
-
-    def deduplicate(self, namespace: str, on: bool | None) -> None:
-        """Drop repeated messages in a namespace from now on, or no more; None: nothing is said of it."""
-        if on is None:
-            self.deduplicates.pop(namespace, None)
-        else:
-            self.deduplicates[namespace] = on
-        for name, topic in self.topics.items():
-            if parse_topic(name).namespace_name == namespace:
-                topic.deduplicate(bool(on))
-
-    def _restore(self, topic: Topic, kept: dict[str, Any]) -> None:
-        subscription = Subscription(topic, kept["name"], kept["kind"], kept["mark"], durable=True)
-        subscription.done = set(kept["done"])
-        subscription.partial = {int(number): words for number, words in kept["partial"]}
-        topic.subscriptions[kept["name"]] = subscription
-
-    def producer_name(self) -> str:
-        """A name for a producer that brings none."""
-        return f"dev-{next(self._names)}"
-
-
-def _in(name: TopicName, namespace: str, domain: str) -> bool:
-    return name.namespace_name == namespace and name.domain == domain
-
-
-def full_name(text: str) -> str | None:
-    """A full topic name, or None for one that is not valid."""
-    try:
-        return str(parse_topic(text))
-    except OptionError:
-        return None

@@ -17,24 +17,49 @@ with a consumer, or in `again`. A batch may be acknowledged in parts: its remain
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...pulsar import PulsarApi_pb2 as api
 from ...pulsar.topics import parse_topic
 
 if TYPE_CHECKING:
-    from .session import Session
-    from .topic import Topic
+    from ..log import Entry
+    from .facts import Facts
 
 SubType = api.CommandSubscribe.SubType
 EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED = SubType.Exclusive, SubType.Shared, SubType.Failover, SubType.Key_Shared
+
+
+class Source(Protocol):
+    """The topic, as far as a subscription knows it."""
+
+    name: str
+    ledger: int
+    facts: list[Facts]
+    terminated: bool
+
+    @property
+    def end(self) -> int: ...
+    def entry(self, number: int) -> Entry | None: ...
+    def first_at(self, publish_time: int) -> int: ...
+    def position(self, message_id: Any) -> int: ...
+    def forget(self, subscription: str) -> None: ...
+
+
+class Outlet(Protocol):
+    """A session, as far as topics and subscriptions know it."""
+
+    def send(self, command: Any, entry: bytes = b"") -> None: ...
+    def partition(self, topic: Source) -> int: ...
+    def close_topic(self, topic: Source) -> None: ...
+    def drop_consumer(self, consumer_id: int, keep: bool = False) -> None: ...
 
 
 @dataclass(eq=False, slots=True)
 class Consumer:
     """One connected consumer."""
 
-    session: Session
+    session: Outlet
     id: int
     name: str
     priority: int = 0
@@ -51,7 +76,7 @@ class Subscription:
         durable: kept when its last consumer leaves.
     """
 
-    def __init__(self, topic: Topic, name: str, kind: Any, start: int, durable: bool) -> None:
+    def __init__(self, topic: Source, name: str, kind: Any, start: int, durable: bool) -> None:
         self.topic = topic
         self.name = name
         self.kind = kind

@@ -7,76 +7,14 @@ An entry is kept as it came in SEND; the checksum covers metadata size, metadata
 
 from __future__ import annotations
 
-import base64
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from google.protobuf.message import DecodeError
-
-from ..._codec import crc32c
-from ...errors import ChecksumMismatch, Malformed, Truncated
-from ...pulsar import PulsarApi_pb2 as api
-from ...pulsar.routing import murmur3_hash
-from .dedup import Deduplication, Origin, origin_of
+from .dedup import Deduplication
+from .facts import facts_of
 
 if TYPE_CHECKING:
     from ..log import Entry, PartitionLog
-    from .session import Session
-    from .subscription import Subscription
-
-MAGIC = b"\x0e\x01"
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What a broker reads of an entry's metadata.
-
-    Attributes:
-        batch: messages in it, 0 when it is not a batch.
-        publish_time: milliseconds.
-        sticky: hash of what decides its consumer in a key-shared subscription, 0 to 65535.
-        origin: who sent it, under which numbers.
-    """
-
-    batch: int
-    publish_time: int
-    sticky: int
-    origin: Origin
-
-    @property
-    def messages(self) -> int:
-        return self.batch or 1
-
-
-def facts_of(entry: bytes, check: bool = False) -> Facts:
-    """Read a stored entry; `check` verifies its checksum. Raises Truncated, Malformed or ChecksumMismatch."""
-    at = 0
-    if entry[:2] == MAGIC:
-        if check and crc32c(memoryview(entry)[6:]) != int.from_bytes(entry[2:6], "big"):
-            raise ChecksumMismatch("the entry's CRC-32C is wrong", message="SEND", offset=2)
-        at = 6
-    size = int.from_bytes(entry[at : at + 4], "big")
-    if len(entry) < at + 4 + size:
-        raise Truncated("the entry ends inside its metadata", message="MessageMetadata", offset=at)
-    try:
-        metadata = api.MessageMetadata.FromString(entry[at + 4 : at + 4 + size])
-    except (DecodeError, UnicodeDecodeError) as why:
-        raise Malformed("the metadata is not protobuf", message="MessageMetadata", offset=at + 4) from why
-    batch = metadata.num_messages_in_batch if metadata.HasField("num_messages_in_batch") else 0
-    return Facts(batch, metadata.publish_time, _sticky(metadata), origin_of(metadata))
-
-
-def _sticky(metadata: Any) -> int:
-    if metadata.HasField("ordering_key"):
-        text = metadata.ordering_key.decode("utf-8", "replace")
-    elif metadata.HasField("partition_key"):
-        text = metadata.partition_key
-        if metadata.partition_key_b64_encoded:
-            text = base64.b64decode(text).decode("utf-8", "replace")
-    else:
-        text = f"{metadata.producer_name}-{metadata.sequence_id}"
-    return murmur3_hash(text) % 65536
-
+    from .subscription import Outlet, Subscription
 
 class Topic:
     """One topic or one partition of one.
@@ -96,7 +34,7 @@ class Topic:
         self.ledger = ledger
         self.log = log
         self.facts = [facts_of(entry.data) for entry in log]
-        self.producers: dict[str, Session] = {}
+        self.producers: dict[str, Outlet] = {}
         self.subscriptions: dict[str, Subscription] = {}
         self.dedup: Deduplication | None = None
         self.terminated = False
@@ -127,6 +65,10 @@ class Topic:
         for subscription in self.subscriptions.values():
             subscription.dispatch()
         return entry.base
+
+    def forget(self, subscription: str) -> None:
+        """A subscription is over."""
+        self.subscriptions.pop(subscription, None)
 
     def entry(self, number: int) -> Entry | None:
         """An entry by id."""

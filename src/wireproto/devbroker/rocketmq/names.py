@@ -10,7 +10,7 @@ from .reply import Reply, refuse
 
 if TYPE_CHECKING:
     from .reply import Request
-    from .side import RocketMQSide
+    from .state import RocketMQState
 
 TOPIC_NOT_EXIST, QUERY_NOT_FOUND = 17, 22
 CLUSTER, BROKER = "DevCluster", "dev"
@@ -39,7 +39,7 @@ async def route(request: Request) -> Reply:
     return Reply(body=fastjson.dumps(tree))
 
 
-def brokers(side: RocketMQSide) -> dict[str, dict[str, Any]]:
+def brokers(side: RocketMQState) -> dict[str, dict[str, Any]]:
     """This broker and those that were registered, by name: every topic lies on each."""
     places = {BROKER: side.address("broker"), **side.others}
     return {name: {"brokerAddrs": {"0": address}, "brokerName": name, "cluster": CLUSTER} for name, address in places.items()}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..server import Connection
-    from .side import RocketMQSide
+    from .state import RocketMQState
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Request:
         body: what followed the header.
     """
 
-    side: RocketMQSide
+    side: RocketMQState
     connection: Connection
     header: Any
     body: bytes

@@ -6,24 +6,21 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from ..._codec import RemotingCommand
 from ...errors import Malformed
 from ...rocketmq import messages as m
-from ..side import Side
 from . import groups, names, queues
-from .groups import Groups
-from .queues import Queues
 from .reply import Reply, Request, refuse
+from .state import ONEWAY, RocketMQState
 
 if TYPE_CHECKING:
     from ..server import Connection
 
 NOT_SUPPORTED = 3
-RESPONSE, ONEWAY = 1, 2
+RESPONSE = 1
 Handler = Callable[[Request], Awaitable[Reply]]
 
 COMMANDS: dict[int, tuple[str, Handler]] = {
@@ -64,35 +61,16 @@ COMMANDS: dict[int, tuple[str, Handler]] = {
 }
 
 
-class RocketMQSide(Side):
-    """Serves RocketMQ's remoting protocol: the name server on ``main``, the broker on ``broker``.
-
-    Attributes:
-        default_queues: how many queues the template topic offers.
-        others: addresses of other embedded brokers by name, for which this one is the name server, too.
-    """
-
-    protocol = "rocketmq"
+class RocketMQSide(RocketMQState):
+    """Serves RocketMQ's remoting protocol: the name server on ``main``, the broker on ``broker``."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
-        self.default_queues = 4
-        self.others: dict[str, str] = {}
-        self.queues = Queues(self)
-        self.groups = Groups(self)
-        self._turn = itertools.count()
-        self._opaque = itertools.count(1)
         self._pulls: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         await self.listen("main")
         await self.listen("broker")
-
-    @property
-    def broker_host(self) -> tuple[str, int]:
-        """Where the broker listens; part of message ids."""
-        host, _, port = self.address("broker").rpartition(":")
-        return host, int(port)
 
     def hold_queues(self) -> None:
         """Acknowledge what comes, and show none of it in the queues, until `show_queues`."""
@@ -111,10 +89,6 @@ class RocketMQSide(Side):
     def answer_as_old(self, old: bool) -> None:
         """Answer 0 for the offset of a group that has none in a queue that begins at 0, as the 4.9 line does; or no more."""
         self.groups.old = old
-
-    def pick(self, count: int) -> int:
-        """A queue for a send that leaves the choice to the broker."""
-        return next(self._turn) % count
 
     async def serve(self, connection: Connection) -> None:
         """Answer each command; pulls that wait do not hold up those behind them."""
@@ -160,12 +134,6 @@ class RocketMQSide(Side):
             )
             connection.send(*answer.encode(), fault=fault)
             await connection.drain()
-
-    def push(self, connection: Connection, message: Any) -> None:
-        """A one-way command of the broker's own."""
-        if not connection.closed:
-            command = RemotingCommand(message.CODE, next(self._opaque), flag=ONEWAY, ext=message.to_ext())
-            connection.send(*command.encode())
 
     async def stopped(self) -> None:
         for task in list(self._pulls):

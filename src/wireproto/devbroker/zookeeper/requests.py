@@ -19,7 +19,7 @@ from .nodes import Event, Node, Undo
 from .watches import CHILD, DATA, PERSISTENT, RECURSIVE
 
 if TYPE_CHECKING:
-    from .side import Client, ZooKeeperSide
+    from .state import Client, ZooKeeperState
 
 NAMES: dict[int, str] = {facts.code: name for name, facts in OPERATIONS.items()}
 CREATE, DELETE, EXISTS, GET, SET, CHILDREN, CHECK, MULTI, CREATE2, CONTAINER, TTL, MULTI_READ = 1, 2, 3, 4, 5, 8, 13, 14, 15, 19, 21, 22
@@ -32,7 +32,7 @@ Change = tuple[bytes, list[Event], Undo]
 class Requests:
     """The operations of one server."""
 
-    def __init__(self, side: ZooKeeperSide) -> None:
+    def __init__(self, side: ZooKeeperState) -> None:
         self._side = side
         self._nodes = side.nodes
         self._reads: dict[int, Callable[[Client, bytes, int], bytes]] = {

@@ -14,50 +14,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from ...errors import BrokerError, ProtocolError
-from ...zookeeper.codes import KeeperState
-from ...zookeeper.messages import ConnectRequest, ConnectResponse, ReplyHeader, RequestHeader, WatcherEvent
-from ..side import Side
+from ...zookeeper.messages import ConnectRequest, ConnectResponse, ReplyHeader, RequestHeader
 from . import keep
-from .nodes import Event, Nodes
+from .nodes import Event
 from .requests import NAMES, Requests
-from .sessions import ServerSession, Sessions
-from .watches import Watches
+from .sessions import ServerSession
+from .state import Client, ZooKeeperState
 
 if TYPE_CHECKING:
-    from ...zookeeper.messages import Id
     from ..server import Connection
 
-EVENT_XID, PING_XID = -1, -2
 CLOSE, AUTH = -11, 100
 MARSHALLING, UNIMPLEMENTED, AUTH_FAILED = -5, -6, -115
 REAP = 0.1
 """Seconds between looks at the sessions' time and at nodes to reap."""
 
 
-class Client:
-    """What a connection is to the server once its handshake is done."""
-
-    def __init__(self, connection: Connection, session: ServerSession, identities: list[Id]) -> None:
-        self.connection = connection
-        self.session = session
-        self.identities = identities
-
-
-class ZooKeeperSide(Side):
+class ZooKeeperSide(ZooKeeperState):
     """One ZooKeeper server, alone."""
-
-    protocol: ClassVar[str] = "zookeeper"
-    cap: ClassVar[int] = 0xFFFFF
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self.nodes = Nodes()
-        self.watches: Watches[Connection] = Watches()
-        self.sessions = Sessions(int(time.time() * 1000) << 16)
-        self.zxid = 0
         self.requests = Requests(self)
         self._reaper: asyncio.Task[None] | None = None
         if self.store.folder is not None:
@@ -150,15 +130,6 @@ class ZooKeeperSide(Side):
         await connection.drain()
         return goes_on
 
-    def tell(self, events: list[Event], zxid: int | None = None) -> None:
-        """Send the events of a change to whoever watches."""
-        for connection, (kind, path) in self.watches.fired(events):
-            self.send_event(connection, int(kind), path, self.zxid if zxid is None else zxid)
-
-    def send_event(self, connection: Connection, kind: int, path: str, zxid: int) -> None:
-        header = ReplyHeader(xid=EVENT_XID, zxid=zxid, err=0).encode()
-        connection.send(header, WatcherEvent(type=kind, state=int(KeeperState.SYNC_CONNECTED), path=path).encode())
-
     def word(self, first: bytes) -> bytes | None:
         """The answer to a four-letter word, or None when these bytes are none."""
         sessions = len(list(self.sessions))
@@ -174,22 +145,6 @@ class ZooKeeperSide(Side):
         return None if answer is None else answer.encode()
 
     # -- sessions and time --------------------------------------------------------------------------------------------------
-
-    def end_session(self, number: int, keep: Connection | None = None) -> bool:
-        """Delete a session's ephemeral nodes and cut its connection (but `keep`); whether there was one. Tests call it to expire one."""
-        session = self.sessions.end(number)
-        if session is None:
-            return False
-        self.zxid += 1
-        for path in sorted(session.ephemerals, key=len, reverse=True):
-            with contextlib.suppress(BrokerError):
-                _, events, _ = self.nodes.delete(path, -1, self.zxid)
-                self.tell(events)
-        if session.connection is not None and session.connection is not keep:
-            session.connection.abort()
-        return True
-
-    expire = end_session
 
     async def _reap(self) -> None:
         while True:

@@ -1,0 +1,73 @@
+"""What a broker reads of a stored entry.
+
+    stored entry   [0x0e01 u16 · crc32c u32] · u32 metadata size · MessageMetadata · payload
+
+The checksum covers metadata size, metadata and payload.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from ..._codec import crc32c
+from ...errors import ChecksumMismatch, Malformed, Truncated
+from ...pulsar import PulsarApi_pb2 as api
+from ...pulsar.routing import murmur3_hash
+from .dedup import Origin, origin_of
+
+MAGIC = b"\x0e\x01"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a broker reads of an entry's metadata.
+
+    Attributes:
+        batch: messages in it, 0 when it is not a batch.
+        publish_time: milliseconds.
+        sticky: hash of what decides its consumer in a key-shared subscription, 0 to 65535.
+        origin: who sent it, under which numbers.
+    """
+
+    batch: int
+    publish_time: int
+    sticky: int
+    origin: Origin
+
+    @property
+    def messages(self) -> int:
+        return self.batch or 1
+
+
+def facts_of(entry: bytes, check: bool = False) -> Facts:
+    """Read a stored entry; `check` verifies its checksum. Raises Truncated, Malformed or ChecksumMismatch."""
+    at = 0
+    if entry[:2] == MAGIC:
+        if check and crc32c(memoryview(entry)[6:]) != int.from_bytes(entry[2:6], "big"):
+            raise ChecksumMismatch("the entry's CRC-32C is wrong", message="SEND", offset=2)
+        at = 6
+    size = int.from_bytes(entry[at : at + 4], "big")
+    if len(entry) < at + 4 + size:
+        raise Truncated("the entry ends inside its metadata", message="MessageMetadata", offset=at)
+    try:
+        metadata = api.MessageMetadata.FromString(entry[at + 4 : at + 4 + size])
+    except (DecodeError, UnicodeDecodeError) as why:
+        raise Malformed("the metadata is not protobuf", message="MessageMetadata", offset=at + 4) from why
+    batch = metadata.num_messages_in_batch if metadata.HasField("num_messages_in_batch") else 0
+    return Facts(batch, metadata.publish_time, _sticky(metadata), origin_of(metadata))
+
+
+def _sticky(metadata: Any) -> int:
+    if metadata.HasField("ordering_key"):
+        text = metadata.ordering_key.decode("utf-8", "replace")
+    elif metadata.HasField("partition_key"):
+        text = metadata.partition_key
+        if metadata.partition_key_b64_encoded:
+            text = base64.b64decode(text).decode("utf-8", "replace")
+    else:
+        text = f"{metadata.producer_name}-{metadata.sequence_id}"
+    return murmur3_hash(text) % 65536

@@ -1,0 +1,69 @@
+"""What the ZooKeeper side knows: nodes, watches, sessions, and how far it is. Operations are given this much of it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ...errors import BrokerError
+from ...zookeeper.codes import KeeperState
+from ...zookeeper.messages import ReplyHeader, WatcherEvent
+from ..side import Side
+from .nodes import Event, Nodes
+from .sessions import ServerSession, Sessions
+from .watches import Watches
+
+if TYPE_CHECKING:
+    from ...zookeeper.messages import Id
+    from ..server import Connection
+
+EVENT_XID = -1
+
+
+class Client:
+    """What a connection is to the server once its handshake is done."""
+
+    def __init__(self, connection: Connection, session: ServerSession, identities: list[Id]) -> None:
+        self.connection = connection
+        self.session = session
+        self.identities = identities
+
+
+class ZooKeeperState(Side):
+    """One server's state."""
+
+    protocol: ClassVar[str] = "zookeeper"
+    cap: ClassVar[int] = 0xFFFFF
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.nodes = Nodes()
+        self.watches: Watches[Connection] = Watches()
+        self.sessions = Sessions(int(time.time() * 1000) << 16)
+        self.zxid = 0
+
+    def tell(self, events: list[Event], zxid: int | None = None) -> None:
+        """Send the events of a change to whoever watches."""
+        for connection, (kind, path) in self.watches.fired(events):
+            self.send_event(connection, int(kind), path, self.zxid if zxid is None else zxid)
+
+    def send_event(self, connection: Connection, kind: int, path: str, zxid: int) -> None:
+        header = ReplyHeader(xid=EVENT_XID, zxid=zxid, err=0).encode()
+        connection.send(header, WatcherEvent(type=kind, state=int(KeeperState.SYNC_CONNECTED), path=path).encode())
+
+    def end_session(self, number: int, keep: Connection | None = None) -> bool:
+        """Delete a session's ephemeral nodes and cut its connection (but `keep`); whether there was one. Tests call it to expire one."""
+        session = self.sessions.end(number)
+        if session is None:
+            return False
+        self.zxid += 1
+        for path in sorted(session.ephemerals, key=len, reverse=True):
+            with contextlib.suppress(BrokerError):
+                _, events, _ = self.nodes.delete(path, -1, self.zxid)
+                self.tell(events)
+        if session.connection is not None and session.connection is not keep:
+            session.connection.abort()
+        return True
+
+    expire = end_session
