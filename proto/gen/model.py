@@ -96,6 +96,10 @@ class Operation:
     where: str
 
 
+FLAGS = ("retriable", "refresh", "fenced", "in_doubt", "starts_over", "elsewhere")
+"""Facts of an error that its class has as attributes (`wireproto.errors.WireprotoError`)."""
+
+
 @dataclass
 class Code:
     number: int

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .model import (
+    FLAGS,
     IGNORABLE,
     INFLEXIBLE,
     INTEGERS,
@@ -251,6 +252,6 @@ class _File:
             del facts[at : at + 2]
         assert self.codes is not None
         for fact in facts:
-            if fact not in ("retriable", "refresh", "fenced", "auth", "success"):
+            if fact not in (*FLAGS, "auth", "success"):
                 raise self.fail(f"{fact!r} is no flag of an error")
         self.codes.append(Code(int(number, 0), name, facts, class_name, doc, self.where, before))

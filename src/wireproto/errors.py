@@ -30,7 +30,8 @@ What it is: every exception this package raises on purpose. The tree, top down::
       DataLoss                  records that were to be read are not there any more
 
 May assume: nothing. Must not: import any other module of this package, or put secrets into a message.
-The retry policy (``net.retry``) reads only the flags `retriable`, `refresh` and `fenced`; no other code decides to retry.
+Whether a request is tried again is judged in one place, ``net.retry.verdict``, by the facts below; code that knows more of its request
+(which errors pass, which are final here) tells it so, and sets none of them.
 """
 
 from __future__ import annotations
@@ -58,6 +59,14 @@ class WireprotoError(Exception):
     """Metadata (leader, route, coordinator, owner) must be looked up again before a retry."""
     fenced = False
     """This client was replaced by another one and must not go on under the same identity."""
+    in_doubt = False
+    """A broker's answer: what was asked may have been carried out all the same."""
+    starts_over = False
+    """What was sent does not follow what the broker has: the sender's numbers start over."""
+    elsewhere = False
+    """Another node may take what this one refuses."""
+    moved = False
+    """The answer told which node it is now: nothing is to be looked up."""
 
     _CONTEXT = ("peer", "message", "version", "request_id", "path", "offset", "topic", "partition", "position")
 

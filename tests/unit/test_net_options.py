@@ -6,16 +6,16 @@ import random
 import socket
 import time
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
 from wireproto.auth.secrets import Secret
-from wireproto.errors import BrokerError, ConnectError, OptionError, TimedOut
+from wireproto.errors import BrokerError, BufferFull, ConnectError, OptionError, TimedOut
 from wireproto.net.address import interleave, parse_map, resolve, translate
 from wireproto.net.debug import describe_first_bytes, hexdump
 from wireproto.net.options import CommonOptions
-from wireproto.net.retry import Policy, run
+from wireproto.net.retry import Policy, Verdict, run, verdict
 from wireproto.url import parse
 
 
@@ -174,6 +174,57 @@ def test_retry_raises_the_cause_when_time_or_attempts_run_out() -> None:
     assert clock.now <= 4.0
     with pytest.raises(Flaky, match="2"):
         outcomes(Clock(), Flaky("1"), Flaky("2"), "never", policy=Policy(attempts=2))
+
+
+class Gone(BrokerError):
+    refresh = True
+
+
+class Moved(BrokerError):
+    retriable = True
+    refresh = True
+    moved = True
+
+
+@pytest.mark.parametrize(
+    ("error", "given", "found"),
+    [
+        (Flaky("later"), {}, Verdict.REFRESH),
+        (BufferFull("later"), {}, Verdict.LATER),
+        (Moved("there"), {}, Verdict.NOW),
+        (Fatal("no"), {}, Verdict.NEVER),
+        (Fenced("replaced"), {}, Verdict.NEVER),
+        (ValueError("bug"), {"passing": (ValueError,)}, Verdict.NEVER),
+        (Gone("perhaps"), {}, Verdict.NEVER),
+        (Gone("perhaps"), {"brief": True}, Verdict.REFRESH),
+        (Fatal("no"), {"brief": True}, Verdict.NEVER),
+        (TimedOut("the caller's"), {}, Verdict.NEVER),
+        (TimedOut("the attempt's"), {"passing": (TimedOut,)}, Verdict.REFRESH),
+        (Fatal("here it passes"), {"passing": (Fatal,)}, Verdict.LATER),
+        (Fenced("replaced"), {"passing": (Fenced,)}, Verdict.NEVER),
+        (Flaky("not here"), {"final": (Flaky,)}, Verdict.NEVER),
+        (Flaky("not here"), {"final": (Flaky,), "passing": (Flaky,)}, Verdict.NEVER),
+    ],
+)
+def test_one_place_judges_what_is_tried_again(error: Exception, given: dict[str, Any], found: Verdict) -> None:
+    assert verdict(error, **given) is found
+
+
+def test_an_answer_that_tells_where_is_followed_at_once_and_no_faster_than_the_rest_after_that() -> None:
+    clock = Clock()
+    result, refreshed = outcomes(clock, Moved("1"), Moved("2"), "done")
+    assert (result, clock.slept, refreshed) == ("done", [2.0], [])
+
+
+def test_who_knows_more_of_a_request_judges_by_it() -> None:
+    clock, pauses = Clock(), []
+
+    def attempt() -> None:
+        raise Flaky("gone for good")
+
+    with pytest.raises(Flaky):
+        run(attempt, 100.0, judge=lambda why: verdict(why, final=(Flaky,)), pause=pauses.append, clock=clock)
+    assert pauses == []
 
 
 def test_jitter_stays_within_its_share() -> None:

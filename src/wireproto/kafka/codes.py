@@ -70,6 +70,7 @@ class RequestTimedOut(BrokerError):
     code = 7
     name = "REQUEST_TIMED_OUT"
     retriable = True
+    in_doubt = True
 
 
 class BrokerNotAvailable(BrokerError):
@@ -118,6 +119,7 @@ class NetworkError(BrokerError):
     name = "NETWORK_EXCEPTION"
     retriable = True
     refresh = True
+    in_doubt = True
 
 
 class CoordinatorLoadInProgress(BrokerError):
@@ -174,6 +176,7 @@ class NotEnoughReplicasAfterAppend(BrokerError):
     code = 20
     name = "NOT_ENOUGH_REPLICAS_AFTER_APPEND"
     retriable = True
+    in_doubt = True
 
 
 class InvalidRequiredAcks(BrokerError):
@@ -351,6 +354,7 @@ class OutOfOrderSequenceNumber(BrokerError):
 
     code = 45
     name = "OUT_OF_ORDER_SEQUENCE_NUMBER"
+    starts_over = True
 
 
 class DuplicateSequenceNumber(BrokerError):
@@ -366,6 +370,7 @@ class InvalidProducerEpoch(BrokerError):
     code = 47
     name = "INVALID_PRODUCER_EPOCH"
     fenced = True
+    starts_over = True
 
 
 class InvalidTxnState(BrokerError):
@@ -380,6 +385,7 @@ class InvalidProducerIdMapping(BrokerError):
 
     code = 49
     name = "INVALID_PRODUCER_ID_MAPPING"
+    starts_over = True
 
 
 class InvalidTransactionTimeout(BrokerError):
@@ -454,6 +460,7 @@ class UnknownProducerId(BrokerError):
 
     code = 59
     name = "UNKNOWN_PRODUCER_ID"
+    starts_over = True
 
 
 class ReassignmentInProgress(BrokerError):

@@ -1,8 +1,16 @@
 """The one retry policy.
 
-What it is: `run` calls an attempt until it succeeds, fails for good, or the deadline comes. It reads only the error's flags:
-`retriable` decides, `refresh` asks for new metadata first, `fenced` ends it. Exponential back-off with jitter; clock, pause and
-randomness are passed in.
+What it is: `verdict` judges an error by its facts, and nobody else does; `Policy` says how long to wait; `run` calls an attempt until it
+succeeds, fails for good, or the deadline comes. Clock, pause and randomness are passed in.
+
+    fact                                verdict
+    fenced                              NEVER
+    retriable, moved                    NOW
+    retriable, refresh                  REFRESH
+    retriable                           LATER
+    refresh alone                       NEVER; REFRESH where a few tries are worth it (`brief`): a look-up may mend it
+    none                                NEVER
+
 Must not: know a protocol, or sleep in any way of its own.
 """
 
@@ -12,11 +20,39 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from typing import TypeVar
 
 from wireproto.errors import WireprotoError
 
 T = TypeVar("T")
+Kinds = tuple[type[BaseException], ...]
+
+
+class Verdict(Enum):
+    """When a request that failed may be sent again."""
+
+    NOW = "now"
+    LATER = "after a pause"
+    REFRESH = "after a pause, and a look-up"
+    NEVER = "never"
+
+
+def verdict(error: BaseException, *, brief: bool = False, passing: Kinds = (), final: Kinds = ()) -> Verdict:
+    """What becomes of a request that failed so.
+
+    Args:
+        brief: a few tries more are worth it where a look-up alone may help; the caller counts them.
+        passing: kinds that pass here, whatever they are elsewhere; TimedOut where the attempt had a time of its own.
+        final: kinds that do not pass here.
+    """
+    if not isinstance(error, WireprotoError) or error.fenced or isinstance(error, final):
+        return Verdict.NEVER
+    if error.retriable and error.moved:
+        return Verdict.NOW
+    if error.retriable or isinstance(error, passing) or (brief and error.refresh):
+        return Verdict.REFRESH if error.refresh else Verdict.LATER
+    return Verdict.NEVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +88,7 @@ def run(
     policy: Policy = DEFAULT,
     *,
     refresh: Callable[[WireprotoError], object] | None = None,
+    judge: Callable[[WireprotoError], Verdict] = verdict,
     pause: Callable[[float], object] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
     randomness: Callable[[], float] = random.random,
@@ -61,7 +98,8 @@ def run(
     Args:
         attempt: does the work once; keeps the same deadline itself.
         deadline: value of `clock` after which no retry begins.
-        refresh: called with an error whose `refresh` flag is set, before the next attempt.
+        refresh: called with an error whose verdict is REFRESH, before the next attempt.
+        judge: the verdict on an error; one that knows more than its facts calls `verdict` with what it knows.
         pause: sleeps that many seconds (a client passes one that reads its sockets meanwhile).
     Returns:
         what `attempt` returned.
@@ -74,12 +112,14 @@ def run(
             return attempt()
         except WireprotoError as error:
             failures += 1
-            if not error.retriable or error.fenced or (policy.attempts is not None and failures >= policy.attempts):
+            found = judge(error)
+            if found is Verdict.NEVER or (policy.attempts is not None and failures >= policy.attempts):
                 raise
-            wait = policy.delay(failures, randomness)
+            wait = 0.0 if found is Verdict.NOW and failures == 1 else policy.delay(failures, randomness)
             if clock() + wait >= deadline:
                 raise
             problem = error
-        pause(wait)
-        if problem.refresh and refresh is not None:
+        if wait:
+            pause(wait)
+        if found is Verdict.REFRESH and refresh is not None:
             refresh(problem)

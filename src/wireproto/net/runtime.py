@@ -166,10 +166,11 @@ class Runtime(Generic[Options]):
         deadline: float,
         *,
         refresh: Callable[[WireprotoError], Any] | None = None,
+        judge: Callable[[WireprotoError], retry.Verdict] = retry.verdict,
         policy: retry.Policy = retry.DEFAULT,
     ) -> T:
         """`net.retry.run` with this client's pause."""
-        return retry.run(attempt, deadline, policy, refresh=refresh, pause=self.pause)
+        return retry.run(attempt, deadline, policy, refresh=refresh, judge=judge, pause=self.pause)
 
     @property
     def closed(self) -> bool:

@@ -12,6 +12,7 @@ class ServerError(BrokerError):
 
     code = 1
     name = "SYSTEM_ERROR"
+    elsewhere = True
 
 
 class SystemBusy(BrokerError):
@@ -20,6 +21,7 @@ class SystemBusy(BrokerError):
     code = 2
     name = "SYSTEM_BUSY"
     retriable = True
+    elsewhere = True
 
 
 class RequestCodeNotSupported(BrokerError):
@@ -71,6 +73,7 @@ class ServiceNotAvailable(BrokerError):
     name = "SERVICE_NOT_AVAILABLE"
     retriable = True
     refresh = True
+    elsewhere = True
 
 
 class VersionNotSupported(BrokerError):
@@ -85,6 +88,8 @@ class NoPermission(AuthError):
 
     code = 16
     name = "NO_PERMISSION"
+    refresh = True
+    elsewhere = True
 
 
 class TopicNotExist(BrokerError):
@@ -93,6 +98,7 @@ class TopicNotExist(BrokerError):
     code = 17
     name = "TOPIC_NOT_EXIST"
     refresh = True
+    elsewhere = True
 
 
 class TopicExistAlready(BrokerError):
@@ -212,6 +218,7 @@ class NoBuyerId(BrokerError):
 
     code = 204
     name = "NO_BUYER_ID"
+    elsewhere = True
 
 
 class NotInCurrentUnit(BrokerError):
@@ -219,6 +226,7 @@ class NotInCurrentUnit(BrokerError):
 
     code = 205
     name = "NOT_IN_CURRENT_UNIT"
+    elsewhere = True
 
 
 class ConsumerNotOnline(BrokerError):
@@ -332,6 +340,7 @@ class GoAway(BrokerError):
     name = "GO_AWAY"
     retriable = True
     refresh = True
+    elsewhere = True
 
 
 class ControllerFencedMasterEpoch(BrokerError):

@@ -33,6 +33,7 @@ import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.acl.AclOperation;
 import org.apache.kafka.common.acl.AclPermissionType;
 import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.errors.InvalidMetadataException;
 import org.apache.kafka.common.errors.RetriableException;
 import org.apache.kafka.common.message.ApiMessageType;
 import org.apache.kafka.common.protocol.ByteBufferAccessor;
@@ -51,7 +52,7 @@ import org.apache.kafka.common.resource.ResourceType;
  * output is one JSON object a line, told apart by "k":
  *
  *   message  a message: its class, versions, or why it cannot be judged
- *   error    an error code; "retriable" says whether its exception is
+ *   error    an error code; "retriable" and "refresh" (metadata is stale) say whether its exception is
  *   codes    an enumeration: number to name
  *   api      an api key, and the versions of the headers that stand before its requests and responses, by version
  *   back     one for each line "name TAB version TAB hex" of standard input: what Kafka read, and what it writes for that
@@ -144,7 +145,8 @@ public class KafkaVectors {
     static void numbers() throws Exception {
         for (Errors error : Errors.values()) {
             boolean retriable = error.exception() instanceof RetriableException;
-            OUT.println(line("error", error.name()).put("code", error.code()).put("retriable", retriable));
+            boolean refresh = error.exception() instanceof InvalidMetadataException;
+            OUT.println(line("error", error.name()).put("code", error.code()).put("retriable", retriable).put("refresh", refresh));
         }
         codes("AclOperation", AclOperation.values(), "code");
         codes("AclPermission", AclPermissionType.values(), "code");

@@ -330,7 +330,7 @@ def other_value(field):
 
 
 def test_error_codes_are_those_of_the_jar(judge, oracle):
-    """Each code by its name, and worth another try where its Java exception is."""
+    """Each code by its name, worth another try where its Java exception is, and behind a look-up where Java's metadata is stale by it."""
     found = []
     for said in judge.errors:
         code = said["code"]
@@ -339,6 +339,8 @@ def test_error_codes_are_those_of_the_jar(judge, oracle):
             found.append(f"code {code} is {said['m']} there, {here} here")
         elif code and codes.ERRORS[code].retriable != (said["retriable"] or here in RETRIABLE_HERE):
             found.append(f"{here} is {'' if said['retriable'] else 'not '}retriable there")
+        elif code and said["refresh"] and not codes.ERRORS[code].refresh:
+            found.append(f"{here} means stale metadata there")
     if judge.jars == NEWEST:
         found += [f"{name} is not there" for code, name in codes.NAMES.items() if code not in {said["code"] for said in judge.errors}]
     fail(found)
