@@ -16,20 +16,22 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from .kafka import KafkaWire
+    from .listener import watch
     from .pulsar import PulsarWire
     from .rocketmq import RocketMQWire
     from .zookeeper import ZooKeeperWire
 
-__all__ = ["KafkaWire", "PulsarWire", "RocketMQWire", "ZooKeeperWire", "register"]
+__all__ = ["KafkaWire", "PulsarWire", "RocketMQWire", "ZooKeeperWire", "register", "watch"]
 
 _SOURCES = {"KafkaWire": "kafka", "PulsarWire": "pulsar", "RocketMQWire": "rocketmq", "ZooKeeperWire": "zookeeper"}
+_HOMES = {**_SOURCES, "watch": "listener"}
 _CONFS = {"spark.sql.python.filterPushdown.enabled": "true"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _SOURCES:
+    if name in _HOMES:
         try:
-            return getattr(import_module(f"{__name__}.{_SOURCES[name]}"), name)
+            return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
         except ImportError as why:
             raise _lacking(why) from why
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

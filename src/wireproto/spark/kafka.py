@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import BrokerError, DataLoss, OptionError
 from ..kafka import offsets, positions
-from ..kafka.codes import UnknownTopicId, UnknownTopicOrPartition
+from ..kafka.codes import GroupIdNotFound, UnknownTopicId, UnknownTopicOrPartition
 from ..kafka.fetcher import Fetcher
 from ..kafka.messages import DescribeLogDirsRequest, FetchRequest, ListOffsetsRequest
 from ..kafka.metadata import NO_ID
@@ -21,7 +21,7 @@ from .java_pattern import java_pattern
 from .kafka_columns import FORM
 from .kafka_options import READERS, read_options
 from .kafka_versions import Offered
-from .log import Log, Positions, Span, Tree, number, numbers, places
+from .log import Log, Positions, Span, Tree, logger, named, number, numbers, places
 from .options import Options, ReadSettings
 from .source import LogSource
 
@@ -63,6 +63,7 @@ class KafkaLog(Log):
     def __init__(self, settings: ReadSettings) -> None:
         super().__init__(settings)
         self._ids: dict[str, bytes] = {}
+        self._absent: list[TopicPartition] = []
 
     @property
     def committed(self) -> bool:
@@ -84,10 +85,13 @@ class KafkaLog(Log):
         if self.settings.assigned:
             known = {key for name in {name for name, _ in self.settings.assigned} for key in self._of(found, name)}
             strange = sorted(set(self.settings.assigned) - known)
-            if strange:
-                raise OptionError(f"option assign names {strange[0][0]}-{strange[0][1]}, which the cluster does not have")
+            if len(strange) == len(self.settings.assigned):
+                raise OptionError(f"option assign names {named(strange)}, which the cluster does not have")
+            if strange and strange != self._absent:
+                logger.warning("kafka-wire: option assign names %s, which the cluster does not have: the others are read", named(strange))
+            self._absent = strange
             self._made_again(found, {name for name, _ in known})
-            return sorted(self.settings.assigned)
+            return sorted(set(self.settings.assigned) & known)
         names: Iterable[str] = self.settings.topics
         if self.settings.pattern is not None:
             match = java_pattern(self.settings.pattern).search
@@ -153,6 +157,17 @@ class KafkaLog(Log):
                         key = (topic.name, part.partition_index)
                         sizes[key] = max(sizes.get(key, 0), part.partition_size)
         return {key: max(1.0, sizes.get(key, 0) / max(1, last[key] - first[key])) for key in keys}
+
+    def check_group(self, client: Client) -> None:
+        try:
+            members = client.admin().describe_group(self.settings.group or "").members
+        except GroupIdNotFound:
+            return
+        if members:
+            raise OptionError(
+                f"option commitOffsetsToGroup: the group {self.settings.group} has members of its own ({members[0].client}), and brokers "
+                "take no commits for it from others; name a group that nobody is a member of"
+            )
 
     def commit(self, client: Client, ends: Positions) -> None:
         """Store the ends for the group of commitOffsetsToGroup; it must have no members of its own."""

@@ -72,7 +72,7 @@ WITHOUT_EFFECT = re.compile(
     |(receive|send)\.buffer\.bytes|connections\.max\.idle\.ms|(retry|reconnect)\.backoff\.(max\.)?ms|retries|metric(s|\.).*|auto\.include\.jmx.*
     |enable\.metrics\.push|client\.dns\.lookup|allow\.auto\.create\.topics|exclude\.internal\.topics|metadata\.(max\.idle\.ms|recovery\..*)
     |max\.block\.ms|compression\..*\.level|partitioner\.(adaptive|availability).*|socket\.connection\.setup\.timeout\.max\.ms
-    |transaction\.timeout\.ms|internal\..*|sasl\.(kerberos|login\.(refresh|retry|connect|read))\..*|ssl\.(protocol|enabled\.protocols)
+    |transaction\.timeout\.ms|internal\..*|sasl\.(kerberos|login\.(refresh|retry|connect|read))\..*
     |ssl\.(keymanager|trustmanager)\.algorithm|ssl\.secure\.random\.implementation|ssl\.(truststore|keystore)\.(type|password)
     |sasl\.oauthbearer\.(scope|sub)\.claim\.name|low\.latency""",
     re.VERBOSE,
@@ -127,7 +127,10 @@ SECURITY = (
     "ssl.truststore.location",
     "ssl.keystore.location",
     "ssl.endpoint.identification.algorithm",
+    "ssl.protocol",
+    "ssl.enabled.protocols",
 )
+TLS_VERSIONS = {"TLSv1.2", "TLSv1.3"}
 JAAS_VALUE = re.compile(r'([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))')
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
@@ -189,7 +192,10 @@ def bootstrap(options: Options) -> str:
     servers = options.text(SERVERS)
     if not servers:
         raise OptionError(f"Option '{SERVERS}' must be specified: host:port[,host:port]")
-    return servers if "://" in servers else f"kafka://{','.join(part.strip() for part in servers.split(','))}"
+    if re.match(r"kafka(\+\w+)?://", servers):
+        return servers
+    # Java takes the listener's name before an address, and looks at the address alone
+    return "kafka://" + ",".join(re.sub(r"^[\w%.-]*://", "", part.strip()) for part in servers.split(","))
 
 
 def client_config(config: Mapping[str, str]) -> dict[str, Any]:
@@ -235,6 +241,12 @@ def security(config: Mapping[str, str]) -> dict[str, Any]:
                     f"PKCS12, then openssl pkcs12 -out store.pem) and set kafka.{name}.type=PEM"
                 )
             found.update(dict.fromkeys(targets, place))
+    allowed = {part.strip() for part in config.get("ssl.enabled.protocols", "TLSv1.2,TLSv1.3").split(",")}
+    if config.get("ssl.protocol", "TLS") not in ("TLS", *TLS_VERSIONS) or not allowed >= TLS_VERSIONS:
+        raise OptionError(
+            "options kafka.ssl.protocol and kafka.ssl.enabled.protocols: TLS 1.2 and 1.3 are spoken here, whichever the broker likes best; "
+            "leave them out, and set MinProtocol or MaxProtocol in OpenSSL's configuration (OPENSSL_CONF) to allow one alone"
+        )
     if config.get("ssl.endpoint.identification.algorithm", "https") == "":
         found["tls_verify_host"] = False
     if protocol.startswith("SASL"):

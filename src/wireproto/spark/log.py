@@ -13,6 +13,7 @@ Must not: know Spark beyond its InputPartition.
 
 from __future__ import annotations
 
+import logging
 import time
 from abc import ABC
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,10 +32,12 @@ if TYPE_CHECKING:
     from .columns import LogFormat
     from .options import Place, ReadSettings
 
+logger = logging.getLogger("wireproto.spark")
 Positions = dict[TopicPartition, Position]
 Tree = Mapping[str, Any]
 T = TypeVar("T", bound=Position)
 
+LOST = "some data may have been lost because it is not there any more: it was aged out, or its topic was deleted, before it was read."
 REMEDY_FAIL = "; to go on without what is gone set failOnDataLoss to false"
 
 
@@ -156,6 +159,9 @@ class Log(ABC):
     def hold(self, client: Client, ends: Positions) -> None:  # noqa: B027
         """A query begins here: have the cluster keep what follows; only where an option asks for it."""
 
+    def check_group(self, client: Client) -> None:  # noqa: B027
+        """Refuse a group that `commit` could not commit to, before a stream begins."""
+
     def commit(self, client: Client, ends: Positions) -> None:  # noqa: B027
         """Tell the cluster what was processed, for lag tools; only where an option asks for it."""
 
@@ -232,12 +238,10 @@ class Log(ABC):
     # --- for all ---
 
     def lost(self, what: str) -> None:
-        """Records are gone: fail, unless failOnDataLoss is false."""
+        """Records are gone: fail, or say so where failOnDataLoss is false, in the log of the process that noticed (driver or worker)."""
         if self.settings.fail_on_data_loss:
-            raise DataLoss(
-                "some data may have been lost because it is not there any more: it was aged out, or its topic was deleted, before it was "
-                f"read. {what}{REMEDY_FAIL}"
-            )
+            raise DataLoss(f"{LOST} {what}{REMEDY_FAIL}")
+        logger.warning("%s-wire: %s %s", self.protocol, LOST, what)
 
 
 def number(position: Position) -> int:

@@ -17,16 +17,20 @@ Must not: make a record a Python object.
 
 from __future__ import annotations
 
+import itertools
+import time
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from .._codec import Columns
 from ..errors import OptionError, ValueUnsupported
+from ..net.retry import Policy
 from ..pulsar.client import PulsarClient
-from ..pulsar.codes import TopicNotFound
+from ..pulsar.codes import ProducerBusy, TopicNotFound
 from ..pulsar.topics import parse_topic
 from . import worker
+from .log import logger
 from .options import Options
 from .pulsar_options import service
 from .sink import TopicSession, TopicSink, WriteSettings, by_partition
@@ -43,6 +47,7 @@ ROWS = 1000
 LARGEST = 4 << 20  # bytes of a stored batch; brokers take 5 MB by default
 SHIFT = 40  # bits of a row's number within a task's part of a micro-batch
 GENERATION = 1 << 63 - SHIFT  # micro-batches whose ids go into the 63 bits that brokers compare
+BUSY = Policy(first=0.2, ceiling=5.0)  # between attempts to open a producer whose name is in use
 ENABLED = "Enabled"
 REMEDY = (
     "have the broker do it (pulsar-admin namespaces set-deduplication --enable, or brokerDeduplicationEnabled=true), "
@@ -124,8 +129,23 @@ class PulsarSession(TopicSession):
             options: dict[str, Any] = {"batch_records": rows, "batch_size": LARGEST, "linger": 3600.0}
             if not self.sink.settings.at_least_once:
                 options |= {"producer_name": self.name, "first_sequence": self.first}
-            self.producers[topic] = self.client.producer(topic, **options)
+            self.producers[topic] = self._opened(topic, options)
         return self.producers[topic]
+
+    def _opened(self, topic: str, options: dict[str, Any]) -> Producer:
+        """The producer of this task, once its predecessor of that name is gone: of a worker that is lost or frozen the broker knows only
+        when it has heard nothing for a minute, while Spark runs the task again at once."""
+        deadline = time.monotonic() + self.sink.settings.timeout
+        for attempt in itertools.count(1):
+            try:
+                return self.client.producer(topic, **options)
+            except ProducerBusy:
+                pause = BUSY.delay(attempt)
+                if time.monotonic() + pause >= deadline:
+                    raise
+                logger.warning("pulsar-wire: the producer %s of an earlier attempt is still connected; tried again", self.name)
+            time.sleep(pause)
+        raise AssertionError("counting does not end")
 
     def send(self, batch: pa.RecordBatch) -> None:
         for topic, rows in self.by_topic(batch):

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql.datasource import DataSource
 
-from ..errors import OptionError
+from ..errors import OptionError, WireprotoError
 from .batch import LogReader
 from .options import Options
-from .stream import LogStream
+from .stream import LogStream, Refused
 from .write import LogStreamWriter, LogWriter, Sink, checked
 
 if TYPE_CHECKING:
@@ -73,8 +73,11 @@ class LogSource(DataSource):
     def reader(self, schema: StructType) -> LogReader:
         return LogReader(self.log(self.settings()), schema)
 
-    def streamReader(self, schema: StructType) -> LogStream:  # noqa: N802
-        return LogStream(self.log(self.settings()), schema)
+    def streamReader(self, schema: StructType) -> LogStream | Refused:  # noqa: N802
+        try:
+            return LogStream(self.log(self.settings()), schema)
+        except WireprotoError as why:
+            return Refused(why)
 
     def writer(self, schema: StructType, overwrite: bool) -> LogWriter:
         if overwrite:

@@ -28,7 +28,7 @@ from ..position import EARLIEST, LATEST, AtTime, Latest, TopicPartition
 from . import batch
 from .bounds import resolve
 from .columns import Maker
-from .log import Log, Positions, Span, named, retried
+from .log import Log, Positions, Span, logger, named, retried
 from .options import check_stream
 
 if TYPE_CHECKING:
@@ -79,6 +79,8 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._client is None:
             self._client = self.log.open()
             self.log.check(self._client)
+            if self.log.settings.group is not None:
+                self.log.check_group(self._client)
         return self._client
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
@@ -178,8 +180,10 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         log, client = self.log, self.client()
         begin, stop = log.from_json(start), log.from_json(end)
-        replayed = {key for key in self._drifting & stop.keys() if begin == self._initial and log.pinned(end, key)}
-        foreign = self._unseen(start, end) if begin == self._initial else {}
+        first = self._drifting & stop.keys() if begin == self._initial else set()
+        replayed = {key for key in first if log.pinned(end, key)}
+        # neither does its end pin a place, nor was it begun where this query would begin
+        foreign = {key: stop[key] for key in first - replayed if not log.pinned(start, key)}
         gone = begin.keys() - stop.keys()
         if gone:
             other = "; or the checkpoint is another query's: give this one a checkpointLocation of its own" if gone == begin.keys() else ""
@@ -200,13 +204,6 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 log.lost(f"{key[0]}-{key[1]} went back from {begin[key]} to {stop[key]}: its topic was deleted and made again, or cut off")
         return log.cut(client, spans) if spans else []
 
-    def _unseen(self, start: dict[str, Any], end: dict[str, Any]) -> Positions:
-        """The end, in partitions of a first micro-batch that neither pins a place nor was begun where this query would begin."""
-        stop = self.log.from_json(end)
-        return {
-            key: stop[key] for key in self._drifting & stop.keys() if not self.log.pinned(end, key) and not self.log.pinned(start, key)
-        }
-
     def with_new(self, begin: Positions, stop: Positions) -> Positions:
         """The start with partitions added since, which begin at their beginning."""
         fresh = stop.keys() - begin.keys()
@@ -223,9 +220,13 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**begin, **first}
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark is done with everything before `end`."""
-        if self.log.settings.group is not None:
+        """Spark is done with everything before `end`. A commit is for lag tools: one that fails is told and does not end the query."""
+        if self.log.settings.group is None:
+            return
+        try:
             self.log.commit(self.client(), self.log.from_json(end))
+        except WireprotoError as why:
+            logger.warning("%s-wire: the ends of a micro-batch were not committed: %s", self.log.protocol, why)
 
     def stop(self) -> None:
         """The query has ended."""
@@ -244,3 +245,25 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def behind(begin: Positions | None, found: Positions) -> list[TopicPartition]:
     """Partitions that would go back."""
     return [key for key, place in found.items() if begin is not None and key in begin and place < begin[key]]
+
+
+class Refused(DataSourceStreamReader):
+    """In place of a reader that cannot be: PySpark shows what its methods raise, and hides what making one raises."""
+
+    def __init__(self, why: WireprotoError) -> None:
+        self.why = why
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        raise self.why
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
+        raise self.why
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        raise self.why
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        raise self.why
+
+    def stop(self) -> None:
+        """Nothing was begun."""

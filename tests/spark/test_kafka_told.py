@@ -1,0 +1,191 @@
+"""What kafka-wire says, and to whom: losses passed over, commits that fail, options that Java has otherwise. No JVM is needed."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import wireproto
+from spark.logs import Driven, planned, run
+from wireproto.devbroker import DevBroker
+from wireproto.errors import DataLoss, OptionError
+from wireproto.spark.kafka import KafkaWire
+from wireproto.spark.kafka_options import client_config
+from wireproto.spark.listener import Lag
+from wireproto.spark.sink import pairs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[DevBroker]:
+    with DevBroker(["kafka"]) as found:
+        yield found
+
+
+def filled(broker: DevBroker, topic: str, *counts: int) -> str:
+    """A topic whose partitions hold so many records: 0, 1, 2 …"""
+    with wireproto.connect(broker.url("kafka")) as client:
+        client.admin().create_topic(topic, partitions=len(counts))
+        with client.producer(topic) as out:
+            for partition, count in enumerate(counts):
+                for number in range(count):
+                    out.send(b"%d" % number, partition=partition)
+    return topic
+
+
+def source(broker: DevBroker, **options: str) -> KafkaWire:
+    return KafkaWire({"kafka.bootstrap.servers": broker.address("kafka"), "startingOffsets": "earliest", **options})
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "wireproto.spark" and record.levelno == logging.WARNING]
+
+
+def test_what_is_lost_is_told_where_it_does_not_fail_the_query(broker: DevBroker, caplog: pytest.LogCaptureFixture) -> None:
+    filled(broker, "told-gone", 3)
+    filled(broker, "told-stays", 2)
+    options = {"subscribePattern": "told-(gone|stays)"}
+    with Driven(source(broker, **options, failOnDataLoss="false")) as lenient, Driven(source(broker, **options)) as strict:
+        assert lenient.step() == strict.step() == [0, 0, 1, 1, 2]
+        assert lines(caplog) == []
+        with wireproto.connect(broker.url("kafka")) as client:
+            client.admin().delete_topic("told-gone")
+        with pytest.raises(DataLoss):
+            strict.step()
+        assert lines(caplog) == []  # an error is enough
+        assert lenient.step() == []
+    (line,) = lines(caplog)
+    assert line.startswith("kafka-wire: some data may have been lost")
+    assert line.endswith("partitions told-gone-0 have been deleted")
+
+
+def test_a_commit_that_is_refused_is_told_and_the_query_goes_on(broker: DevBroker, caplog: pytest.LogCaptureFixture) -> None:
+    topic = filled(broker, "told-commit", 3)
+    with Driven(source(broker, subscribe=topic, commitOffsetsToGroup="lag")) as query, wireproto.connect(broker.url("kafka")) as client:
+        assert query.step() == [0, 1, 2]
+        assert client.admin().group_positions("lag", topic) == {(topic, 0): wireproto.LogOffset(topic, 0, 3)}
+        with client.producer(topic) as out:
+            out.send(b"3")
+        with client.consumer(topic, "lag", start=wireproto.EARLIEST) as member:
+            while not member.assignment:
+                member.poll(1.0)
+            assert query.step() == [3]
+            (line,) = lines(caplog)
+            assert line.startswith("kafka-wire: the ends of a micro-batch were not committed: ")
+            assert "lag" in line
+            with pytest.raises(OptionError, match=r"the group lag has members of its own \(.+\).*name a group that nobody is a member of"):
+                Driven(source(broker, subscribe=topic, commitOffsetsToGroup="lag"))
+
+
+def test_assigned_partitions_that_are_not_there_are_told_and_the_others_read(broker: DevBroker, caplog: pytest.LogCaptureFixture) -> None:
+    topic = filled(broker, "told-assign", 2, 1)
+    assert planned(source(broker, assign=f'{{"{topic}": [0, 1, 7]}}'))() == [0, 0, 1]
+    (line,) = lines(caplog)
+    assert line == f"kafka-wire: option assign names {topic}-7, which the cluster does not have: the others are read"
+    with pytest.raises(OptionError, match=f"assign names {topic}-7, {topic}-8, which the cluster does not have"):
+        planned(source(broker, assign=f'{{"{topic}": [7, 8]}}'))
+
+
+@pytest.mark.parametrize("listener", ["PLAINTEXT", "SASL_SSL", "INTERNAL-1"])
+def test_addresses_may_have_javas_listener_names_before_them(broker: DevBroker, listener: str) -> None:
+    topic = filled(broker, f"told-{listener}", 1)
+    servers = f"{listener}://{broker.address('kafka')}, {listener}://127.0.0.1:1"
+    options = {"kafka.bootstrap.servers": servers, "subscribe": topic}
+    assert planned(KafkaWire(options))() == [0]
+
+
+def test_headers_may_come_in_sparks_large_types(broker: DevBroker) -> None:
+    rows = [[("a", b"1"), ("b", None)], None, []]
+    kind = pa.list_(pa.struct([pa.field("key", pa.large_string()), pa.field("value", pa.large_binary())]))
+    found = pairs(pa.array(rows, kind))
+    assert found.type == pa.list_(pa.struct([pa.field("name", pa.string()), pa.field("value", pa.binary())]))
+    assert found.to_pylist() == [[{"name": "a", "value": b"1"}, {"name": "b", "value": None}], None, []]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "taken"),
+    [
+        ("ssl.enabled.protocols", "TLSv1.2,TLSv1.3", True),
+        ("ssl.enabled.protocols", "TLSv1.1, TLSv1.2, TLSv1.3", True),
+        ("ssl.enabled.protocols", "TLSv1.3", False),
+        ("ssl.enabled.protocols", "TLSv1.2", False),
+        ("ssl.protocol", "TLSv1.3", True),
+        ("ssl.protocol", "SSLv3", False),
+    ],
+)
+def test_versions_of_tls_are_what_is_asked_for_or_refused(option: str, value: str, taken: bool) -> None:
+    if taken:
+        assert client_config({"security.protocol": "SSL", option: value}) == {"tls": True}
+    else:
+        with pytest.raises(OptionError, match=r"kafka\.ssl\.protocol and kafka\.ssl\.enabled\.protocols: TLS 1\.2 and 1\.3 are spoken"):
+            client_config({"security.protocol": "SSL", option: value})
+
+
+def test_a_stream_that_cannot_be_made_says_why_where_spark_shows_it(broker: DevBroker) -> None:
+    """PySpark calls `stop` of what streamReader gave, whatever happened: it hides an error raised there behind one of its own."""
+    found = source(broker, subscribe="any", endingTimestamp="5").streamReader(None)  # type: ignore[arg-type]  # not looked at
+    with pytest.raises(OptionError, match="endingTimestamp is not valid in a streaming query"):
+        found.initialOffset()
+    found.stop()
+
+
+class Report:
+    """A progress report, as far as the listener looks at it."""
+
+    def __init__(self, **facts: Any) -> None:
+        self.__dict__.update(facts)
+
+
+def test_lag_is_told_and_ends_are_committed_when_a_micro_batch_is_done(broker: DevBroker, caplog: pytest.LogCaptureFixture) -> None:
+    topic = filled(broker, "told-lag", 3, 9)
+    done = Report(endOffset=f'{{"{topic}": {{"0": 3, "1": 5.0}}}}', latestOffset=f'{{"{topic}": {{"0": 3, "1": 9}}}}', numInputRows=8)
+    other = Report(endOffset='"12:3:-1"', latestOffset=None, numInputRows=1)
+    progress = Report(name="orders", id="x", batchId=7, sources=[done, other])
+    with caplog.at_level(logging.INFO, "wireproto.spark"), wireproto.connect(broker.url("kafka")) as client:
+        Lag(client, "told-night").onQueryProgress(Report(progress=progress))
+        assert client.admin().group_positions("told-night", topic) == {
+            (topic, 0): wireproto.LogOffset(topic, 0, 3),
+            (topic, 1): wireproto.LogOffset(topic, 1, 5),
+        }
+        Lag(client, "told-other", "another").onQueryProgress(Report(progress=progress))
+        assert client.admin().group_positions("told-other", topic) == {}
+    first, second = [json.loads(record.getMessage()) for record in caplog.records][:2]
+    assert first == {"query": "orders", "batch": 7, "rows": 8, "behind": {"min": 0, "avg": 2.0, "max": 4}}
+    assert second == {"query": "orders", "batch": 7, "rows": 1}
+    with pytest.raises(OptionError, match="a client and a group go together"):
+        Lag(None, "told-night")
+
+
+class Waiting(Lag):
+    """Sets an event when a micro-batch was told."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.told = threading.Event()
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+        super().onQueryProgress(event)
+        self.told.set()
+
+
+def test_a_querys_last_micro_batch_is_committed_though_no_other_follows(broker: DevBroker, spark: SparkSession, tmp_path: Path) -> None:
+    topic = filled(broker, "told-last", 4)
+    options = {"kafka.bootstrap.servers": broker.address("kafka"), "subscribe": topic, "startingOffsets": "earliest"}
+    with wireproto.connect(broker.url("kafka")) as client:
+        listener = Waiting(client, "told-last-group")
+        spark.streams.addListener(listener)
+        try:
+            run(spark.readStream.format("kafka-wire").options(**options).load(), tmp_path)
+            assert listener.told.wait(60.0)
+        finally:
+            spark.streams.removeListener(listener)
+        assert client.admin().group_positions("told-last-group", topic) == {(topic, 0): wireproto.LogOffset(topic, 0, 4)}
