@@ -60,9 +60,20 @@ cdef class Waitable:
     cdef readonly Loop loop
     cdef bint ready
     cdef list seats
+    cdef Runnable hook      # what the keeper runs once it is ready
+    cdef list hooks         # … and more of them
     cdef void wake(self) noexcept
     cdef void sit(self, Seat seat)
     cdef void stand(self, Seat seat)
+    cdef void release_hooks(self) noexcept
+    cdef void awaited(self) noexcept
+    cdef void unawaited(self) noexcept
+
+
+cdef class Runnable(Waitable):      # something that the keeper runs: a place in the loop's queue, which so needs no memory
+    cdef Runnable next
+    cdef readonly bint queued
+    cdef Waitable hung      # what it waits for
 
 
 cdef class Call(Waitable):
@@ -74,6 +85,7 @@ cdef class Call(Waitable):
     cdef Mailbox mailbox
     cdef double due         # when it expires; 0: never
     cdef bint late          # given up: the reply will be dropped
+    cdef bint errand        # a task waits for it, for whom the keeper reads
     cdef bint secret        # the wire log shows the lengths of request and reply alone
     cdef void finish(self, object frame, tuple failure)
     cdef void abandon(self)
@@ -196,6 +208,8 @@ cdef class Loop:
     cdef Py_ssize_t slot_room
     # the keeper
     cdef object tasks       # deque of Mailbox or (fn, args)
+    cdef Runnable first, last   # what is to be run, in order
+    cdef set living         # Runnables begun and not done
     cdef list prompts       # mailboxes that the thread which has just read serves itself
     cdef list timers        # heap of (when, number, Timer)
     cdef long timer_count, timers_dead
@@ -229,6 +243,9 @@ cdef class Loop:
     cdef double next_timer(self) noexcept
     cdef int run_timers(self) except -1
     cdef int run_tasks(self) except -1
+    cdef void enqueue(self, Runnable one) noexcept
+    cdef int run_runnable(self) except -1
+    cdef int stop_living(self) except -1
     cdef int relieve(self) except -1
     cdef int sit_out(self, Waitable w, double deadline) except -1
     cdef int keeper_reads(self) except -1

@@ -29,7 +29,46 @@ class Timer:
     def when(self) -> float: ...
     def cancel(self) -> None: ...
 
-class Call:
+class Waitable:
+    """What can be waited for. It is ready once, but a Mailbox: whenever there is something in it."""
+
+    @property
+    def loop(self) -> Loop: ...
+    def ready_by(self, deadline: float) -> bool:
+        """Wait until `deadline` (time.monotonic()), without taking the outcome; whether it is ready. Raises Closed, Forked."""
+
+class Runnable(Waitable):
+    """Something that the keeper runs, and that is ready when it has finished: `net.task.Task`.
+
+    It runs in the keeper alone, never in a thread that reads for itself, and one at a time. What is made runnable meanwhile has its turn
+    after timers, handlers and sockets had theirs.
+    """
+
+    def __init__(self, loop: Loop) -> None: ...
+    @property
+    def done(self) -> bool: ...
+    @property
+    def queued(self) -> bool:
+        """Whether it will be run."""
+    @property
+    def waited_for(self) -> bool:
+        """Whether a thread waits for it, or another Runnable."""
+    def run(self) -> None:
+        """To be overridden: what it does, in the keeper."""
+    def stop(self, error: BaseException) -> None:
+        """To be overridden: the loop is closed. In the keeper, after the last `run`, if it has started and not finished."""
+    def start(self) -> None:
+        """Make it runnable, and have the loop keep it until it has finished. Raises Closed, Forked."""
+    def make_runnable(self) -> None:
+        """Any thread: have it run soon, once however often this is called meanwhile."""
+    def finish(self) -> None:
+        """It has ended: wake who waits for it."""
+    def hang_on(self, what: Waitable) -> bool:
+        """Have it run when `what` is ready. False: it is ready already (or given up), and nothing was done. One thing at a time."""
+    def take_off(self) -> None:
+        """Wait no longer for it."""
+
+class Call(Waitable):
     """One request on its way. Made by `Connection.submit`."""
 
     context: Any
@@ -64,7 +103,7 @@ class Push:
     @property
     def frame(self) -> bytes: ...
 
-class Event:
+class Event(Waitable):
     """An outcome that comes once, of something no single reply decides: a receipt, a session."""
 
     def __init__(self, loop: Loop) -> None: ...
@@ -80,7 +119,7 @@ class Event:
     def wait(self, deadline: float) -> Any:
         """The value, or raises the error; TimedOut, Closed, Forked. The thread reads the sockets meanwhile."""
 
-class Mailbox:
+class Mailbox(Waitable):
     """A queue of `Call`, `Push` and whatever `put` is given.
 
     Args:
@@ -214,6 +253,6 @@ class Loop:
     def background(self, fn: Callable[..., object], *args: Any) -> None:
         """fn(*args) in the client's worker thread, one after the other; it may block and call the client."""
     def close(self) -> None:
-        """Close all connections; everything that waits raises Closed within milliseconds."""
+        """Close all connections and end the tasks, within a second; everything that waits raises Closed within milliseconds."""
 
 def _match(framing: Framing, frame: bytes) -> tuple[str, int | None]: ...

@@ -20,7 +20,10 @@ cdef enum:
 
 cdef double KEEPER_X = 0.005
 
+cdef double STOPPING = 1.0        # seconds that tasks have to end when the loop is closed
+
 _loops = weakref.WeakSet()
+_parents = []        # in a forked child: loops whose tasks must never end here
 cdef unsigned long _main_thread = threading.main_thread().ident
 
 
@@ -53,6 +56,7 @@ cdef class Loop:
         self.timers = []
         self.followers = deque()
         self.tasks = deque()
+        self.living = set()
         self.prompts = []
         self.wake_r, self.wake_w = os.pipe()
         os.set_blocking(self.wake_r, False)
@@ -73,6 +77,8 @@ cdef class Loop:
         """In a forked child: the sockets are the parent's. Close our copies of the descriptors, nothing else."""
         cdef Connection conn
         self.forked = True
+        if self.living or self.first is not None:
+            _parents.append(self)                # else their `finally` would run in the collector, for what is the parent's
         for conn in self.conns + self.dying:
             if conn.input != NULL and conn.input.fd >= 0:
                 close(conn.input.fd)
@@ -450,6 +456,18 @@ cdef class Loop:
     cdef double next_timer(self) noexcept:
         return (<tuple>self.timers[0])[0] if self.timers else FOREVER
 
+    cdef void enqueue(self, Runnable one) noexcept:
+        """Have the keeper run it: once, however often it is asked before that."""
+        if one.queued:
+            return
+        one.queued = True
+        if self.last is None:
+            self.first = one
+        else:
+            self.last.next = one
+        self.last = one
+        self.kick()
+
     cdef int task(self, object job) except -1:
         self.tasks.append(job)
         self.kick()
@@ -494,6 +512,37 @@ cdef class Loop:
                 PyErr_WriteUnraisable(<PyObject *>job[0])
         return 0
 
+    cdef int run_runnable(self) except -1:
+        """What is runnable now; what becomes so meanwhile comes after timers, mailboxes and reading."""
+        cdef Runnable end = self.last
+        cdef Runnable one = None
+        while one is not end and not self.closed:
+            one = self.first
+            self.first = one.next
+            if self.first is None:
+                self.last = None
+            one.next = None
+            one.queued = False
+            try:
+                one.run()
+            except BaseException:
+                PyErr_WriteUnraisable(<PyObject *>one)
+        if self.errands > 0:
+            self.urgent = True                   # nobody but the keeper waits for what they have asked
+        return 0
+
+    cdef int stop_living(self) except -1:
+        """The loop is closed: end the tasks, as many as time allows; the rest is dropped."""
+        cdef double until = now() + STOPPING
+        for one in list(self.living):
+            if now() > until:
+                break
+            try:
+                one.stop(errors.Closed(f"client {self.name!r} is closed"))
+            except BaseException:
+                PyErr_WriteUnraisable(<PyObject *>one)
+        return 0
+
     def _keep(self):
         """The keeper thread."""
         cdef double until
@@ -506,16 +555,21 @@ cdef class Loop:
             self.run_tasks()
             if self.closed:
                 break
+            if self.first is not None:
+                self.run_runnable()
             self.flush_corked()
-            if not self.led and self.conns and (quiet or self.urgent):
+            if not self.led and self.conns and (quiet or self.urgent or self.first is not None):
                 quiet = self.keeper_reads()
                 continue
-            if self.tasks:
+            if self.tasks or self.first is not None:
                 continue
             until = FOREVER
             if self.conns and not (self.led and self.keeper_seen == self.leads):
                 until = now() + KEEPER_X
             quiet = not self.keeper_parks(until) and not self.led and self.keeper_seen == self.leads and until < FOREVER
+        if self.closed and not self.forked:
+            self.stop_living()
+            self.run_tasks()
         self.keeper = KEEPER_GONE
 
     cdef bint keeper_parks(self, double until) noexcept:
@@ -546,11 +600,13 @@ cdef class Loop:
         self.served = False
         self.keeper = KEEPER_READS
         try:
-            while not (self.served or self.tasks or self.closed or self.forked):
-                self.flush_corked()
-                self.keeper_until = self.next_timer()
+            while True:
+                self.flush_corked()              # others may run meanwhile: what they want of the keeper is looked at after it
+                if self.served or self.tasks or self.closed or self.forked:
+                    break
+                self.keeper_until = 0 if self.first is not None else self.next_timer()
                 rc = self.turn(self.keeper_until)
-                if rc == 0:
+                if rc == 0 or self.first is not None:
                     break
         except BaseException:
             PyErr_WriteUnraisable(<PyObject *>self)

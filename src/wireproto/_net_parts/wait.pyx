@@ -36,9 +36,11 @@ cdef class Seat:
 
 cdef class Waitable:
     cdef void wake(self) noexcept:
-        """It is ready now: free whoever sits on it."""
+        """It is ready now: free whoever sits on it, queue what hangs on it."""
         cdef Seat seat
         self.ready = True
+        if self.hook is not None:
+            self.release_hooks()
         if self.seats is not None and self.seats:
             self.loop.served = True
             for seat in self.seats:
@@ -56,6 +58,27 @@ cdef class Waitable:
     cdef void stand(self, Seat seat):
         if self.seats is not None:
             self.seats.remove(seat)
+
+    cdef void release_hooks(self) noexcept:
+        cdef Runnable one = self.hook
+        self.hook = None
+        one.hung = None
+        one.loop.enqueue(one)
+        if self.hooks is not None:
+            for one in self.hooks:
+                one.hung = None
+                one.loop.enqueue(one)
+            self.hooks = None
+        self.unawaited()
+
+    cdef void awaited(self) noexcept:
+        """Something hangs on it now."""
+
+    cdef void unawaited(self) noexcept:
+        """Nothing hangs on it any more."""
+
+    def ready_by(self, double deadline):
+        return bool(self.ready or self.loop.wait(self, deadline))
 
 
 cdef object build_error(tuple failure, str peer):
@@ -106,6 +129,8 @@ cdef class Call(Waitable):
             self.late = True
             self.settle()
             self.mailbox = None
+            if self.hook is not None:
+                self.release_hooks()
 
     cdef void settle(self):
         """No longer expected: an outcome came, or it was given up."""
@@ -134,6 +159,21 @@ cdef class Call(Waitable):
         self.conn.wanted += 1
         if self.conn.held > 0 and self.loop.polling:
             self.loop.poke()
+
+    cdef void awaited(self) noexcept:
+        if not self.errand:
+            self.errand = True
+            self.loop.errands += 1
+            self.want()
+
+    cdef void unawaited(self) noexcept:
+        if self.errand:
+            self.errand = False
+            self.loop.errands -= 1
+            self.conn.wanted -= 1
+
+    def ready_by(self, double deadline):
+        return self.ready or self.late or self.wait(deadline)
 
     cdef object outcome(self):
         if self.failure is not None:

@@ -1,0 +1,297 @@
+"""Code that waits without a thread of its own: generators that yield what they wait for.
+
+What it is: two ways of running such *steps*. An operation is run by the thread that called, with its deadline (`Tasks.drive`): what goes
+wrong there ends this operation alone. A task belongs to the client and is run by the keeper alone, however many threads wait for it and
+whether they give up or not (`Tasks.spawn`, `Tasks.shared`): what others wait for is a task.
+
+    Wait     a Waitable (Call, Event, Mailbox, Task): resumed with True when it is ready, and then asked for its outcome by its own
+             means (`call.result(0.0)`, `task.result()`, `box.get()`), which do not wait any more
+             a `time.monotonic()` value: resumed with False then
+             a pair of both: True or False, whichever came first
+
+Must not, in steps: hold a lock over a yield (the keeper would wait for itself), yield in a `finally` (a task is closed there), block (that
+is for `offload`), or run user code in the keeper.
+May assume: the engine's queue (`_net.Runnable`); state that only tasks touch needs no lock, since one thread runs them all.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Generator, Hashable
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
+
+from wireproto._net import Event, Loop, Runnable, Timer, Waitable
+from wireproto.errors import Closed, TimedOut, WireprotoError
+
+from .offload import offload
+
+T = TypeVar("T")
+Wait = Waitable | float | tuple[Waitable, float]
+Steps = Generator[Wait, bool, T]
+
+GRACE = 1.0
+"""Seconds that a failure is kept for somebody to ask for it before it is told to the log."""
+_NEVER = float("inf")
+
+
+def fresh(error: BaseException) -> BaseException:
+    """A copy of an error, to be raised by one of several who are told of it: they must not share a traceback."""
+    try:
+        twin = copy.copy(error)
+    except Exception:
+        return error
+    twin.__cause__, twin.__suppress_context__ = error.__cause__, True
+    return twin
+
+
+def _parts(wait: Wait) -> tuple[Waitable | None, float]:
+    if isinstance(wait, tuple):
+        return wait
+    return (wait, _NEVER) if isinstance(wait, Waitable) else (None, float(wait))
+
+
+class Task(Runnable, Generic[T]):
+    """Steps that the keeper runs. Made by `Tasks`.
+
+    Attributes:
+        name: what it does, for errors and the log: "dial broker-1:9092".
+        done: whether it ended; error: why it failed, or None (not to be raised: `result` makes copies).
+    """
+
+    __slots__ = ("_answer", "_due", "_ended", "_steps", "_thrown", "_timer", "_told", "_value", "error", "name")
+
+    error: BaseException | None
+
+    def __init__(self, loop: Loop, steps: Steps[T], name: str, ended: Callable[[Task[T]], object] | None = None) -> None:
+        super().__init__(loop)
+        self.name = name
+        self.error = None
+        self._steps: Steps[T] | None = steps
+        self._ended = ended
+        self._answer: bool | None = None  # what the steps are resumed with; None: they have not begun
+        self._thrown: BaseException | None = None
+        self._due = _NEVER
+        self._timer: Timer | None = None
+        self._told = False
+        self._value: Any = None
+
+    def result(self) -> T:
+        """What it returned, or raises a copy of what it failed with. RuntimeError while it is not done."""
+        if not self.done:
+            raise RuntimeError(f"{self.name} is not done")
+        if self.error is not None:
+            self._told = True
+            raise fresh(self.error)
+        value: T = self._value
+        return value
+
+    def wait(self, deadline: float) -> T:
+        """`result`, when it is done by `deadline`. TimedOut leaves the task running: it is the client's. Raises Closed, Forked."""
+        if not self.ready_by(deadline):
+            raise TimedOut(f"{self.name}: not done in time")
+        return self.result()
+
+    def cancel(self, why: WireprotoError) -> None:
+        """Have `why` raised where the steps wait, soon, in the keeper. Nothing happens when they have ended by then."""
+        if not self.done:
+            self._thrown = why
+            self.make_runnable()
+
+    # ---- in the keeper ------------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """One step: to the next wait, or the end."""
+        steps = self._steps
+        if steps is None:
+            return
+        self.take_off()  # when a time came, or a cancellation
+        why, self._thrown = self._thrown, None
+        answer, self._answer = self._answer, True
+        self._due = _NEVER
+        try:
+            wait = steps.throw(why) if why is not None else next(steps) if answer is None else steps.send(answer)
+        except StopIteration as end:
+            self._end(end.value, None)
+        except BaseException as error:
+            self._end(None, error)
+        else:
+            try:
+                self._await(wait)
+            except Exception as error:  # no Wait at all, or the client is closed
+                self._thrown = error
+                self.make_runnable()
+
+    def _await(self, wait: Wait) -> None:
+        what, due = _parts(wait)
+        if what is not None and not self.hang_on(what):
+            self.make_runnable()
+        elif due < _NEVER:
+            self._due = due
+            self._arm(due)
+
+    def _arm(self, due: float) -> None:
+        """One timer a task: it stays when the next time is later, and is set anew when it fires too early."""
+        if self._timer is not None:
+            if self._timer.when <= due:
+                return
+            self._timer.cancel()
+        self._timer = self.loop.call_at(due, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        if self.queued or self._due == _NEVER:
+            return  # what it waits for came before, if only just
+        if self._due > time.monotonic():
+            self._arm(self._due)
+            return
+        self._answer = False
+        self.make_runnable()
+
+    def stop(self, error: BaseException) -> None:
+        """The loop is closed: raise that where the steps wait, and let them wait no more."""
+        steps = self._steps
+        if steps is None:
+            return
+        self.take_off()
+        with suppress(BaseException):  # the client is closed, which is all that anybody is told
+            steps.throw(error)
+            _log(self.name, RuntimeError("it waits though the client is closed"))
+            steps.close()
+        self._end(None, error)
+
+    def _end(self, value: T | None, error: BaseException | None) -> None:
+        self._steps = None
+        self._value, self.error = value, error
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        ended, self._ended = self._ended, None
+        if ended is not None:
+            ended(self)
+        told = self.waited_for
+        self.finish()
+        if error is not None and not told and not isinstance(error, Closed):
+            with suppress(Closed):
+                self.loop.call_at(time.monotonic() + GRACE, self._tell)
+
+    def _tell(self) -> None:
+        if not self._told and self.error is not None:
+            self._told = True
+            _log(self.name, self.error)
+
+    def __repr__(self) -> str:
+        state = "running" if not self.done else "done" if self.error is None else f"failed: {type(self.error).__name__}"
+        return f"<Task {self.name}: {state}>"
+
+
+def _log(name: str, error: BaseException) -> None:
+    import logging
+
+    logging.getLogger("wireproto").warning("%s failed: %s: %s", name, type(error).__name__, error, exc_info=error)
+
+
+class _Hook(Runnable):
+    """A call to make when something is ready."""
+
+    __slots__ = ("_args", "_fn")
+
+    def __init__(self, loop: Loop, fn: Callable[..., object], args: tuple[Any, ...]) -> None:
+        super().__init__(loop)
+        self._fn, self._args = fn, args
+
+    def run(self) -> None:
+        self._fn(*self._args)
+
+
+def after(what: Waitable, fn: Callable[..., object], *args: Any) -> None:
+    """fn(*args) in the keeper, soon after `what` is ready; it must not block nor run user code."""
+    hook = _Hook(what.loop, fn, args)
+    if not hook.hang_on(what):
+        hook.make_runnable()
+
+
+class Tasks:
+    """The tasks of one client.
+
+    Args:
+        loop: the client's, whose keeper runs them.
+    """
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._shared: dict[Hashable, Task[Any]] = {}
+
+    def spawn(self, steps: Steps[T], name: str) -> Task[T]:
+        """Begin a task, in the keeper. Raises Closed, Forked."""
+        task = Task(self._loop, steps, name)
+        task.start()
+        return task
+
+    def shared(self, key: Hashable, make: Callable[[], Steps[T]], name: str) -> Task[T]:
+        """The task under this key; begun when there is none, or it has ended. So many threads may want one thing, and it is done once.
+
+        Args:
+            key: hashed and compared without Python code: a tuple of texts and numbers.
+            make: makes the steps; called in this thread, and perhaps in vain.
+        Raises:
+            Closed, Forked.
+        """
+        task = self._shared.get(key)
+        if task is None:
+            self._loop.check()
+            mine = Task(self._loop, make(), name, lambda ended: self._shared.pop(key, None))
+            task = self._shared.setdefault(key, mine)
+            if task is mine:
+                try:
+                    task.start()
+                except BaseException:
+                    self._shared.pop(key, None)
+                    raise
+        return task
+
+    def running(self, key: Hashable) -> bool:
+        """Whether there is such a task, and it has not ended."""
+        return key in self._shared
+
+    def drive(self, steps: Steps[T], deadline: float) -> T:
+        """Run an operation in this thread, which reads the sockets while it waits.
+
+        Args:
+            deadline: `time.monotonic()` value; TimedOut is then raised where the steps wait, and so is what a signal handler raises.
+        Raises:
+            TimedOut, Closed, Forked, and whatever the steps raise.
+        """
+        try:
+            wait = next(steps)
+            late = False
+            while True:
+                try:
+                    answer = self._ready(wait, deadline)
+                except BaseException as why:
+                    if late:
+                        raise
+                    late = True
+                    wait = steps.throw(why)
+                else:
+                    wait = steps.send(answer)
+        except StopIteration as end:
+            value: T = end.value
+            return value
+        finally:
+            steps.close()
+
+    def _ready(self, wait: Wait, deadline: float) -> bool:
+        what, due = _parts(wait)
+        if what is None:
+            what = Event(self._loop)  # which never comes
+        if what.ready_by(min(due, deadline)):
+            return True
+        if due > deadline:
+            raise TimedOut("not done in time")
+        return False
+
+    def offload(self, fn: Callable[..., Any], *args: Any) -> Event:
+        """fn(*args) in a worker thread; the event is its outcome. For what blocks: see `offload.offload`."""
+        return offload(self._loop, fn, *args)
