@@ -13,10 +13,8 @@ import pytest
 import wireproto
 from patience import LATE
 from pulsar_server import Link, PulsarServer
-from wireproto._net import Loop
-from wireproto.errors import AuthError, BufferFull, ConnectError, Malformed, OptionError, TimedOut, TransportError
+from wireproto.errors import AuthError, ConnectError, Malformed, OptionError, TimedOut, TransportError
 from wireproto.pulsar import PulsarApi_pb2 as api
-from wireproto.pulsar.budget import Budget
 from wireproto.pulsar.codes import ServiceNotReady, TopicNotFound
 from wireproto.pulsar.connection import DEFAULT_MAX_MESSAGE_SIZE
 
@@ -198,50 +196,3 @@ def test_topics_of_a_namespace_are_named_once() -> None:
         assert client.cluster.lookup.topics("public/default", time.monotonic() + 5.0) == ["persistent://public/default/a", T]
         [asked] = server.commands("getTopicsOfNamespace")
         assert (asked.namespace, asked.mode) == ("public/default", api.CommandGetTopicsOfNamespace.ALL)
-
-
-# the budget
-
-
-@pytest.fixture
-def loop() -> Any:
-    made = Loop("budget")
-    yield made
-    made.close()
-
-
-def test_one_that_is_larger_than_the_budget_goes_alone(loop: Any) -> None:
-    budget = Budget(loop, 10)
-    assert budget.try_take(50)
-    assert not budget.try_take(1)
-    budget.give(50)
-    assert budget.used == 0
-    assert budget.try_take(4)
-    assert budget.try_take(6), "up to the limit"
-    assert not budget.try_take(1)
-    with pytest.raises(BufferFull, match="no room for 1 bytes: 10 of 10 wait"):
-        budget.take(1, time.monotonic() + 0.05)
-    budget.give(10)
-    assert budget.try_take(10), "who gave up waiting holds nothing"
-
-
-def test_who_waits_first_is_served_first_and_nobody_passes(loop: Any) -> None:
-    budget = Budget(loop, 10)
-    budget.take(10, time.monotonic() + 5.0)
-    served: list[int] = []
-    threads = []
-    for size in (8, 2):
-        thread = threading.Thread(target=lambda size=size: (budget.take(size, time.monotonic() + 20.0), served.append(size)))  # type: ignore[misc]
-        thread.start()
-        threads.append(thread)
-        limit = time.monotonic() + 10.0
-        while len(budget._waiting) < len(threads):
-            assert time.monotonic() < limit
-    budget.give(4)
-    assert not budget.try_take(1), "nobody passes who waits"
-    assert served == []
-    budget.give(6)
-    for thread in threads:
-        thread.join(10.0)
-    assert sorted(served) == [2, 8]
-    assert budget.used == 10

@@ -250,7 +250,7 @@ def test_more_than_a_connection_holds_is_sent_again_after_a_cut(
     topic = f"q-{time.monotonic_ns()}"
     unraisable: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
-    with client.producer(topic, buffer_memory=32 << 20) as out:
+    with client.producer(topic) as out:
         suspended = threading.Event()
         client.tree().on_state(lambda state: suspended.set() if state is State.SUSPENDED else None)
         faults.delay("createSession", 0.5)
@@ -268,9 +268,9 @@ def test_more_than_a_connection_holds_is_sent_again_after_a_cut(
 def test_a_message_is_taken_or_refused_and_never_both(broker: DevBroker, dial: Any, faults: Faults) -> None:
     """The server reads nothing for a while: what the connection has no room for waits in the producer, and goes out though nobody asks."""
     seen = broker.record("zookeeper")
-    client, other = dial(), dial()
+    client, other = dial(buffer_memory=48 << 20), dial()
     topic = f"q-{time.monotonic_ns()}"
-    with client.producer(topic, buffer_memory=48 << 20) as out:
+    with client.producer(topic) as out:
         faults.delay("create", 1.0)
         taken = 0
         try:

@@ -138,8 +138,7 @@ class Account:
         budget = self._budget
         claim = _Claim(self, size, Event(budget._loop))
         with budget._lock:
-            if self._refused is not None:
-                raise copy(self._refused)
+            self.check()
             first = not budget._line
             budget._line.append(claim)
             budget._serve()
@@ -186,6 +185,11 @@ class Account:
             for claim in [claim for claim in budget._line if claim.account is self and not claim.taken]:
                 budget._line.remove(claim)
                 claim.event.fail(copy(why))  # and leaves the line for good, which lets in who stood behind it
+
+    def check(self) -> None:
+        """Raise what `refuse` was given, if it was."""
+        if self._refused is not None:
+            raise copy(self._refused)
 
     def close(self) -> None:
         """The producer is gone: it takes no more, and all that it holds is free."""

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from wireproto._net import Connection
 from wireproto.auth.secrets import Secret
 from wireproto.errors import OptionError
+from wireproto.flow.budget import Budget
 from wireproto.net.pool import Pool
 from wireproto.net.runtime import Runtime
 from wireproto.url import Address
 
-from .budget import Budget
 from .connection import DEFAULT_MAX_MESSAGE_SIZE, FRAME_PADDING, Broker, BrokerInfo, Credentials, handshake
 from .lookup import Lookup
 from .options import PulsarOptions

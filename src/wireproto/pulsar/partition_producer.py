@@ -45,6 +45,8 @@ from .frames import command_name, decode, encode, signed
 from .receipts import Entry
 
 if TYPE_CHECKING:
+    from wireproto.flow.budget import Account
+
     from .cluster import PulsarCluster
     from .options import PulsarOptions
 
@@ -53,7 +55,7 @@ RETRY_FIRST, RETRY_MOST = 0.1, 10.0
 FINAL = (TopicTerminatedError, TopicNotFound, Closed, Forked)
 """What ends a producer that was open; other refusals are met with another attempt."""
 RECORD_OVERHEAD = 64
-"""Bytes that a record is counted with in the send buffer beside its key, value and headers."""
+"""Bytes that a record is counted with in the send budget beside its key, value and headers."""
 ROOM_RETRY = 0.005
 """Seconds until what the kernel had no room for is tried again."""
 
@@ -64,15 +66,19 @@ class PartitionProducer:
     Args:
         topic: as the user named it; for positions and errors.
         name: full name of the partition.
+        account: of the send budget: what the producer's records are counted for.
     """
 
-    def __init__(self, cluster: PulsarCluster, topic: str, partition: int, name: str, options: PulsarOptions) -> None:
+    def __init__(
+        self, cluster: PulsarCluster, topic: str, partition: int, name: str, options: PulsarOptions, account: Account
+    ) -> None:
         self.topic = topic
         self.partition = partition
         self.name = name
         self._cluster = cluster
         self._loop = cluster.loop
         self._options = options
+        self._account = account
         self._id = cluster.next_producer_id()
         self._lock = Lock()
         self._box = Mailbox(self._loop, handler=self._receive)
@@ -220,7 +226,7 @@ class PartitionProducer:
     def append(
         self, value: bytes | None, key: bytes | None, properties: tuple[tuple[str, bytes], ...], event_time: int, size: int
     ) -> BatchReceipt:
-        """Take one record whose `size` bytes were taken from the send buffer; on an error they are the caller's again."""
+        """Take one record whose `size` bytes were taken from the send budget; on an error they are the caller's again."""
         with self._lock:
             builder = self._usable()
             self._recall()
@@ -235,22 +241,22 @@ class PartitionProducer:
                 builder.append(value, key, properties, event_time)
             return self._taken(builder, size)
 
-    def append_columns(self, rows: Columns, start: int, share: int) -> tuple[int, BatchReceipt]:
-        """Take rows from `start` on into one batch, as many as fit it: how many, and the receipt of the last.
+    def append_columns(self, rows: Columns, share: int) -> tuple[int, BatchReceipt]:
+        """Take rows into one batch, as many as fit it: how many, and the receipt of the last.
 
-        `share` bytes were taken from the send buffer; what the rows do not need goes back. On an error all of it is the caller's again.
+        `share` bytes were taken from the send budget; what the rows do not need goes back. On an error all of it is the caller's again.
         """
         stop, size = len(rows), self._options.batch_size
         with self._lock:
             builder = self._usable()
             self._recall()
-            taken = builder.append_columns(rows, start, stop, size)
+            taken = builder.append_columns(rows, 0, stop, size)
             if not taken:
                 self._finish()
-                taken = builder.append_columns(rows, start, stop, size)
-            used = min(rows[start : start + taken].nbytes + RECORD_OVERHEAD * taken, share)
-            receipt = self._taken(builder, used, full=start + taken < stop)
-        self._cluster.budget.give(share - used)
+                taken = builder.append_columns(rows, 0, stop, size)
+            used = min(rows[:taken].nbytes + RECORD_OVERHEAD * taken, share)
+            receipt = self._taken(builder, used, full=taken < stop)
+        self._account.give(share - used)
         return taken, receipt
 
     def _taken(self, builder: PulsarBatchBuilder, size: int, *, full: bool = False) -> BatchReceipt:
@@ -263,11 +269,12 @@ class PartitionProducer:
             self._linger = self._loop.call_at(now + self._options.linger, self._linger_over, entry) if self._options.batching else None
         receipt = BatchReceipt(entry, count - 1)
         entry.size += size
-        if full or not self._options.batching or count >= self._options.batch_records or builder.size >= self._options.batch_size:
+        full = full or count >= self._options.batch_records or builder.size >= self._options.batch_size
+        if full or not self._options.batching or self._cluster.budget.waiting:
             self._finish()
         else:
             credit = self._cluster.send_credit
-            if credit and self._cluster.budget.try_take(credit):
+            if credit and self._account.try_take(credit):
                 entry.size += credit
                 builder.lend(entry, credit, self._options.batch_size, RECORD_OVERHEAD)
         return receipt
@@ -279,7 +286,7 @@ class PartitionProducer:
         unused = self._builder.recall()
         if unused and self._open is not None:
             self._open.size -= unused
-            self._cluster.budget.give(unused)
+            self._account.give(unused)
 
     def _usable(self) -> PulsarBatchBuilder:
         if self._failed is not None:
@@ -426,7 +433,7 @@ class PartitionProducer:
     def _settle(self, entry: Entry, place: tuple[int, int] | None, error: WireprotoError | None) -> None:
         """The entry's outcome is known. Lock held."""
         entry.buffers = []
-        self._cluster.budget.give(entry.size)
+        self._account.give(entry.size)
         if error is None:
             entry.event.set(place)
         else:

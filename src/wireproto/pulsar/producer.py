@@ -1,6 +1,6 @@
 """The Producer role: which partition a record goes to, and what all partitions share.
 
-What it is: routing by key or in turns, the send buffer's bound, flush and close over a topic's partition producers. Thread-safe.
+What it is: routing by key or in turns, what is held of the send budget, flush and close over a topic's partition producers. Thread-safe.
 Must not: know frames or sequence ids; `partition_producer` does.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -32,14 +33,16 @@ class PulsarProducer:
     def __init__(self, cluster: PulsarCluster, topic: str, options: PulsarOptions, deadline: float) -> None:
         self.topic = topic
         self._cluster = cluster
-        self._options = options
+        self._options = options = replace(options, batch_size=min(options.batch_size, cluster.budget.limit * 3 // 4))
+        self._ahead = min(options.batch_records, cluster.budget.limit // (4 * RECORD_OVERHEAD))  # rows that a batch's room is taken for
         self._lock = Lock()
         self._closed = False
         self._turn = 0
         self._left = 0
         self._hash = key_hasher(options.hashing)
         names = cluster.names(topic, deadline)
-        self._partitions = [PartitionProducer(cluster, topic, number, name, options) for number, name in names]
+        self._account = cluster.budget.account(self)
+        self._partitions = [PartitionProducer(cluster, topic, number, name, options, self._account) for number, name in names]
         self._partitioned = names[0][0] >= 0
         self._single = self._partitions[0] if len(names) == 1 else None
         opened: list[PartitionProducer] = []
@@ -93,20 +96,16 @@ class PulsarProducer:
         size = RECORD_OVERHEAD + (len(value) if value is not None else 0) + (len(key) if key is not None else 0)
         for name, text in properties:
             size += len(name) + len(text) + 8
-        self._admit(size, deadline)
+        self._account.take(size, deadline)
         try:
             return target.append(value, key, properties, timestamp or 0, size)
         except BaseException:
-            self._cluster.budget.give(size)
+            self._account.give(size)
             raise
 
-    def _admit(self, size: int, deadline: float) -> None:
-        """Take bytes from the send buffer; what is open goes out when there is no room."""
-        budget = self._cluster.budget
-        if not budget.try_take(size):
-            for waiting in self._partitions:
-                waiting.hurry()
-            budget.take(size, deadline)
+    def relieve(self) -> None:
+        """Somebody waits for room in the send budget; see `wireproto.flow.budget.Holder`."""
+        self.seal()
 
     def _choose(self, key: bytes | None, partition: int | None) -> int:
         """The partition asked for, else by key, else in turns: a batch's worth of records to each."""
@@ -172,15 +171,15 @@ class PulsarProducer:
 
     def _take_columns(self, target: PartitionProducer, rows: Columns, deadline: float, last: dict[int, BatchReceipt]) -> None:
         """Rows into batches of one partition. Room for a whole batch is taken before, and what it does not need given back."""
-        start, many, most = 0, self._options.batch_records, self._options.batch_size
+        start, most = 0, self._options.batch_size
         while start < len(rows):
-            ahead = rows[start : start + many]
+            ahead = rows[start : start + self._ahead]
             share = min(ahead.nbytes, max(most, ahead[:1].nbytes)) + RECORD_OVERHEAD * len(ahead)
-            self._admit(share, deadline)
+            self._account.take(share, deadline)
             try:
-                taken, receipt = target.append_columns(rows, start, share)
+                taken, receipt = target.append_columns(ahead, share)
             except BaseException:
-                self._cluster.budget.give(share)
+                self._account.give(share)
                 raise
             start += taken
             last[id(receipt.batch)] = receipt
@@ -208,9 +207,10 @@ class PulsarProducer:
     # -- ends ---------------------------------------------------------------------------------------------------
 
     def close(self, timeout: float = 30.0) -> None:
-        """Flush, then deregister; raises what flush raises, after closing all the same."""
+        """Take no more, flush, and deregister; raises what flush raises, after closing all the same."""
         if self._closed:
             return
+        self._account.refuse(Closed("the producer is closed", topic=self.topic))
         deadline = time.monotonic() + timeout
         try:
             self.flush(timeout)
@@ -218,6 +218,7 @@ class PulsarProducer:
             self._closed = True
             for partition in self._partitions:
                 partition.close(max(deadline, time.monotonic() + 0.5))
+            self._account.close()
             self._cluster.roles.forget(self)
 
     def __enter__(self) -> Self:

@@ -30,7 +30,7 @@ class Entry:
         producer: whose it is.
         event: its outcome: (ledger, entry), or the error.
         sequence_id, last: of its first and last record; -1 while the batch is open.
-        size: bytes taken from the send buffer.
+        size: bytes taken from the send budget.
         buffers: the frame, kept until the receipt so that it can be sent again.
         deadline: monotonic time at which it fails with TimedOut.
         sent: whether it was handed to the present connection.

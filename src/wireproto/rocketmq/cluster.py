@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from wireproto.errors import AuthError, ConnectError, Malformed, TransportError, WireprotoError
+from wireproto.flow.budget import Budget
 from wireproto.net.dial import peer_name
 from wireproto.net.runtime import Runtime
 from wireproto.url import Address, parse_address
@@ -88,6 +89,7 @@ class RocketCluster(Runtime[RocketOptions]):
     def __init__(self, options: RocketOptions, name_servers: Sequence[Address]) -> None:
         super().__init__(options)
         self.frame_cap = options.max_frame
+        self.budget = Budget(self.loop, options.buffer_memory)
         self.names = NameServers(peer_name(address) for address in name_servers)
         self.routes = RouteCache(options.route_age)
         self.serializer = remoting.BINARY if options.header == "binary" else remoting.JSON

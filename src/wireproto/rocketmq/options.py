@@ -128,7 +128,7 @@ _MEMBER: Final = ("rebalance_interval", "heartbeat_interval", "max_poll_interval
 ROLES: Final[dict[str, tuple[str, ...]]] = {
     "producer": (
         *("group", "compression", "compress_above", "max_message_size", "delivery_timeout", "linger", "batch_size", "in_flight"),
-        *("request_timeout", "buffer_memory", "timeout"),
+        *("request_timeout", "timeout"),
     ),
     "reader": (*_READING, "columns", "group"),
     "consumer": (*_READING, *_MEMBER, "columns", "auto_commit"),

@@ -26,6 +26,7 @@ import random
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -64,8 +65,10 @@ LEAVING = PASSING | {1, 204, 205}
 WANTS_KEYS = "the topic is compacted: its brokers keep the newest record of each key, and none without one"
 GLANCE = 0.0002
 """Seconds between a sender's looks at the socket while its records wait for replies."""
-TICK = 0.005
-"""Seconds between the keeper's looks at the replies while something waits for them and no caller does."""
+TICK, HURRIED = 0.005, 0.001
+"""Seconds between the keeper's looks at replies something waits for and no caller; while somebody waits for room in the send budget."""
+UNSENT = 4 << 20
+"""Bytes that a connection may hold unsent when it is given another command: beyond twice that the engine waits, and we hold a lock."""
 
 
 class RocketProducer:
@@ -74,7 +77,7 @@ class RocketProducer:
     def __init__(self, cluster: RocketCluster, topic: str, options: RocketOptions) -> None:
         record.check_topic(topic)
         self.topic = topic
-        self.options = options
+        self.options = replace(options, batch_size=min(options.batch_size, cluster.budget.limit - OVERHEAD))
         self._cluster = cluster
         self._loop = cluster.loop
         self._lock = threading.RLock()
@@ -84,7 +87,7 @@ class RocketProducer:
         self._header = RocketSendHeader(options.group or "wireproto", topic) if cluster.writes_bare_json else None
         self._glance = Mailbox(cluster.loop)
         self._next_glance = 0.0
-        self._held = 0
+        self._account = cluster.budget.account(self)
         self._failure: WireprotoError | None = None
         self._ticking = False
         self._closed = False
@@ -133,12 +136,18 @@ class RocketProducer:
             packed = compress(self.options.compression, body)
             if len(packed) < len(body):
                 body, sys_flag = packed, COMPRESSED[self.options.compression]
-        self._admit(len(body) + len(properties) + OVERHEAD, timeout)
-        if self._lanes.larger is not None:
-            self._lanes.move_keys(timeout)
-        with self._lock:
-            lane, free = self._choose(partition, key)
-            return self._take(lane, free, body, properties, timestamp, now_ms, sys_flag, alone=key is None and self._needs_keys is None)
+        size = len(body) + len(properties) + OVERHEAD
+        if not self._account.try_take(size):
+            self._account.take(size, time.monotonic() + timeout)
+        try:
+            if self._lanes.larger is not None:
+                self._lanes.move_keys(timeout)
+            with self._lock:
+                lane, free = self._choose(partition, key)
+                return self._take(lane, free, body, properties, timestamp, now_ms, sys_flag, alone=key is None and self._needs_keys is None)
+        except BaseException:
+            self._account.give(size)
+            raise
 
     def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> Sequence[RocketReceipt]:
         """Take many records; see `wireproto.roles.Producer.send_batch`. Everything is checked before anything is taken."""
@@ -153,19 +162,28 @@ class RocketProducer:
         for number, rows in self._lanes.route.shares(table, partition, len(self._lanes.all)):
             start = 0
             while start < len(rows):
-                share = min(rows[start:].nbytes, self.options.batch_size) + OVERHEAD
-                self._admit(share, max(0.0, deadline - time.monotonic()))
-                with self._lock:
-                    lane, free = self._choose(number, None)
-                    taken, receipt = self._take_rows(lane, free, rows, start)
+                share = self._share(rows, start)
+                self._account.take(share, deadline)
+                try:
+                    with self._lock:
+                        lane, free = self._choose(number, None)
+                        taken, used, receipt = self._take_rows(lane, free, rows, start, share)
+                except BaseException:
+                    self._account.give(share)
+                    raise
+                self._account.give(share - used)
                 start += taken
                 last[receipt.sequence] = receipt
         return list(last.values())
 
-    def _take_rows(self, lane: Lane, free: bool, rows: Columns, start: int) -> tuple[int, RocketReceipt]:
-        """Queue neighbours that fit one command: how many, and the receipt of the last. Under the lock."""
-        if self._closed:
-            raise Closed("the producer was closed", topic=self.topic)
+    def _share(self, rows: Columns, start: int) -> int:
+        """Bytes that the rows which fit one command may need of the send budget."""
+        ahead = rows[start : start + self.options.batch_size // OVERHEAD + 1]
+        return min(ahead.nbytes + OVERHEAD * len(ahead), max(self.options.batch_size, ahead[:1].nbytes)) + OVERHEAD
+
+    def _take_rows(self, lane: Lane, free: bool, rows: Columns, start: int, share: int) -> tuple[int, int, RocketReceipt]:
+        """Queue neighbours that fit one command: how many, bytes held of their share, and the receipt of the last. Under the lock."""
+        self._usable()
         if lane.flying:
             self._sweep(lane)
         now_ms = int(time.time() * 1000)
@@ -173,7 +191,8 @@ class RocketProducer:
         first = rows[start : start + 1]
         timestamp = first.timestamps()[0] if "timestamp" in first.columns else None
         if first.nbytes > limit // 2 or self._needs_keys is None:
-            return 1, self._take_large(lane, free, first, timestamp, now_ms)
+            used, receipt = self._take_large(lane, free, first, timestamp, now_ms, share)
+            return 1, used, receipt
         pending = lane.joinable(timestamp, first.nbytes + OVERHEAD, limit)
         fresh = pending is None
         if pending is None:
@@ -183,13 +202,12 @@ class RocketProducer:
         taken = batch.append_columns(rows, start, len(rows), self._ids, now_ms, limit)
         if fresh:
             self._queue(lane, pending)
-        size = batch.size - before + OVERHEAD
-        pending.size += size
+        used = min(batch.size - before + OVERHEAD, share)
+        pending.size += used
         pending.count = len(batch)
         pending.free = pending.free and free
-        self._held += size
         self._set_off(lane, pending, full=start + taken < len(rows))
-        return taken, RocketReceipt(pending, pending.count - 1)
+        return taken, used, RocketReceipt(pending, pending.count - 1)
 
     def _checked(self, value: bytes | None) -> bytes:
         if value is None:
@@ -217,15 +235,13 @@ class RocketProducer:
         self, lane: Lane, free: bool, body: bytes, properties: bytes, timestamp: int | None, now_ms: int, sys_flag: int, *, alone: bool
     ) -> RocketReceipt:
         """Queue a record and send what can be sent. Under the lock. alone: in a command of its own."""
-        if self._closed:
-            raise Closed("the producer was closed", topic=self.topic)
+        self._usable()
         size = len(body) + len(properties) + OVERHEAD
         if lane.flying:
             self._sweep(lane)
         if body and not lane.flying and not lane.waiting:
             sent = self._send_alone(lane, free, body, properties, timestamp, now_ms, sys_flag)
             if sent is not None:
-                self._held += size
                 return sent
         pending = None if sys_flag or alone else lane.joinable(timestamp, size, self.options.batch_size)
         if pending is None:
@@ -233,7 +249,6 @@ class RocketProducer:
             pending.sys_flag = sys_flag
             self._queue(lane, pending)
         index = pending.add(body, properties, free)
-        self._held += size
         self._set_off(lane, pending, full=alone)
         return RocketReceipt(pending, index)
 
@@ -246,7 +261,7 @@ class RocketProducer:
         if self._header is None or born < 0 or options.linger or lane.reviving or lane.retry_at or queue.address is None:
             return None
         conn = self._cluster.peek(queue.address)
-        if conn is None:
+        if conn is None or conn.unsent > UNSENT:
             return None
         token, now = conn.next_token(), time.monotonic()
         head = self._header.encode(SINGLE, token, queue.queue_id, sys_flag, born, properties)
@@ -258,16 +273,25 @@ class RocketProducer:
         pending.add(body, properties, free)
         pending.sys_flag, pending.sealed, pending.call = sys_flag, True, call
         lane.flying.append(pending)
+        if self._cluster.budget.waiting:
+            self._tick_later()
         return RocketReceipt(pending, 0)
 
-    def _take_large(self, lane: Lane, free: bool, row: Columns, timestamp: int | None, now_ms: int) -> RocketReceipt:
+    def _take_large(
+        self, lane: Lane, free: bool, row: Columns, timestamp: int | None, now_ms: int, share: int
+    ) -> tuple[int, RocketReceipt]:
         """A row that fills a command: alone it may be as large as brokers take."""
         (value,) = row.values()
         assert value is not None
         key = row.keys()[0] if "key" in row.columns else None
         headers = row.headers()[0] if "headers" in row.columns else None
         properties = record.properties(key, headers, self._ids.next(now_ms)).encode()
-        return self._take(lane, free, value, properties, timestamp, now_ms, 0, alone=key is None and self._needs_keys is None)
+        receipt = self._take(lane, free, value, properties, timestamp, now_ms, 0, alone=key is None and self._needs_keys is None)
+        return min(len(value) + len(properties) + OVERHEAD, share), receipt
+
+    def _usable(self) -> None:
+        if self._closed:
+            raise Closed("the producer was closed", topic=self.topic)
 
     def _new_pending(self, lane: Lane, timestamp: int | None, now_ms: int) -> Pending:
         born = now_ms if timestamp is None else timestamp
@@ -281,7 +305,7 @@ class RocketProducer:
 
     def _set_off(self, lane: Lane, pending: Pending, *, full: bool = False) -> None:
         """Something was added to a lane's newest command: send what may go. Under the lock."""
-        full = full or bool(pending.sys_flag) or pending.size >= self.options.batch_size
+        full = full or bool(pending.sys_flag) or pending.size >= self.options.batch_size or self._cluster.budget.waiting
         pending.sealed = full or not self.options.linger
         if pending.sealed or len(lane.waiting) > 1:
             self._pump(lane)
@@ -309,14 +333,15 @@ class RocketProducer:
                 return
             address = lane.queue.address
             conn = self._cluster.peek(address) if address is not None else None
+            if conn is not None and conn.unsent > UNSENT:
+                break  # its peer does not read now
             if conn is None or not self._launch(head, conn):
                 self._revive_later(lane, now)
                 return
             lane.waiting.popleft()
             lane.flying.append(head)
-        if lane.waiting and not self._ticking:
-            self._ticking = True
-            self._loop.call_at(now + TICK, self._tick)
+        if lane.waiting or self._cluster.budget.waiting:
+            self._tick_later()
 
     def _launch(self, pending: Pending, conn: Connection) -> bool:
         timeout_at = min(pending.deadline, time.monotonic() + self.options.request_timeout)
@@ -414,15 +439,28 @@ class RocketProducer:
             lane.timer = None
             self._pump(lane)
 
+    def _tick_later(self) -> None:
+        """Have the keeper look for replies, since nobody else may do so in time. Under the lock."""
+        if not self._ticking and not self._closed:
+            self._ticking = True
+            self._loop.call_at(time.monotonic() + (HURRIED if self._cluster.budget.waiting else TICK), self._tick)
+
     def _tick(self) -> None:
-        """In the keeper, while commands wait for others to be answered."""
+        """In the keeper, while commands wait for others to be answered, or somebody for room in the send budget."""
+        hurried = self._cluster.budget.waiting
         with self._lock:
             self._ticking = False
             self.look()
-            waiting = any(lane.waiting and lane.flying for lane in self._lanes.all)
-            if waiting and not self._ticking and not self._closed:
-                self._ticking = True
-                self._loop.call_at(time.monotonic() + TICK, self._tick)
+            for lane in self._lanes.all:
+                if lane.waiting and (hurried or lane.timer is None):
+                    self._expire(lane)
+                    self._pump(lane)
+            if any((lane.waiting and lane.flying) or (hurried and (lane.waiting or lane.flying)) for lane in self._lanes.all):
+                self._tick_later()
+
+    def relieve(self) -> None:
+        """Somebody waits for room in the send budget; see `wireproto.flow.budget.Holder`."""
+        self._tick()
 
     # outcomes --------------------------------------------------------------------------------------------------------------------
 
@@ -479,7 +517,7 @@ class RocketProducer:
                 self._refused(lane, pending, error)
             else:
                 lane.failures = 0
-                self._held -= pending.size
+                self._account.give(pending.size)
                 pending.succeed(offset, warning)
         if done and lane.waiting:
             self._pump(lane)
@@ -532,26 +570,10 @@ class RocketProducer:
         return True
 
     def _failed(self, pending: Pending, error: WireprotoError) -> None:
-        self._held -= pending.size
+        self._account.give(pending.size)
         pending.fail(error.with_context(topic=self.topic, partition=pending.lane.queue.partition))
         if self._failure is None:
             self._failure = error
-
-    def _admit(self, size: int, timeout: float) -> None:
-        """Wait for room in the send buffer."""
-        if self._held + size <= self.options.buffer_memory:
-            return
-        deadline = time.monotonic() + timeout
-        while self._held and self._held + size > self.options.buffer_memory:
-            with self._lock:
-                heads = [(lane.flying or lane.waiting)[0] for lane in self._lanes.all if lane.flying or lane.waiting]
-                oldest = min(heads, key=lambda pending: pending.sequence, default=None)
-            if oldest is None:
-                return
-            try:
-                self.wait(oldest, deadline)
-            except TimedOut:
-                raise BufferFull(f"{self._held} bytes wait for acknowledgement", topic=self.topic) from None
 
     # ends ------------------------------------------------------------------------------------------------------------------------
 
@@ -570,14 +592,16 @@ class RocketProducer:
             raise failure
 
     def close(self, timeout: float = 30.0) -> None:
-        """Flush, then take no more."""
+        """Take no more, and flush."""
         if self._closed:
             return
+        self._account.refuse(Closed("the producer was closed", topic=self.topic))
         try:
             self.flush(timeout)
         finally:
             with self._lock:
                 self._closed = self._lanes.closed = True
+                self._account.close()
                 for pending in self._lanes.unsettled():
                     pending.fail(Closed("the producer was closed", topic=self.topic))
                 for lane in self._lanes.all:

@@ -36,7 +36,6 @@ class ZooKeeperClient(ClientBase[ZooKeeperCluster]):
     def __init__(self, options: ZooKeeperOptions, servers: Sequence[Address], root: Chroot) -> None:
         super().__init__(ZooKeeperCluster(options, servers, root))
         self._tree = Tree(self.cluster.link, self.loop)
-        self._options = options
 
     @classmethod
     def connect(cls, url: Url, options: dict[str, Any]) -> ZooKeeperClient:
@@ -62,8 +61,7 @@ class ZooKeeperClient(ClientBase[ZooKeeperCluster]):
 
     def producer(self, topic: str, **options: Any) -> QueueProducer:
         """Puts messages into the queue `topic`; see `QueueProducer` for the options."""
-        options.setdefault("buffer_memory", self._options.buffer_memory)
-        return _made(QueueProducer, self._tree.any_session(), self.cluster.link, topic, **options)
+        return _made(QueueProducer, self._tree.any_session(), self.cluster.link, self.cluster.budget, topic, **options)
 
     def reader(self, topic: str, *, start: Where = EARLIEST, stop: Where | None = None, **options: Any) -> QueueReader:
         """Reads the messages of the queue `topic` in order, without taking them. Raises NoNode when there is no such queue."""

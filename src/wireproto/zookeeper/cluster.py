@@ -9,6 +9,7 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from ..flow.budget import Budget
 from ..net.address import SocketAddress, interleave
 from ..net.retry import Policy
 from ..net.runtime import Runtime
@@ -29,7 +30,7 @@ class ZooKeeperCluster(Runtime[ZooKeeperOptions]):
     """Servers, connections and the session.
 
     Attributes:
-        link: the session, over one connection at a time.
+        link: the session, over one connection at a time. budget: bytes that all producers may hold.
     """
 
     protocol: ClassVar[str] = "zookeeper"
@@ -37,6 +38,7 @@ class ZooKeeperCluster(Runtime[ZooKeeperOptions]):
 
     def __init__(self, options: ZooKeeperOptions, servers: Sequence[Address], root: Chroot) -> None:
         super().__init__(options, name="zookeeper")
+        self.budget = Budget(self.loop, options.buffer_memory)
         session_id, password = options.session or (0, bytes(16))
         self._session = Session(options.session_timeout, read_only=options.read_only, session_id=session_id, password=password)
         order = list(servers)

@@ -305,6 +305,11 @@ class Link:
         """The connection of now, or None while there is none."""
         return self._conn
 
+    @property
+    def failure(self) -> WireprotoError | None:
+        """Why there will be no connection any more."""
+        return self._failure
+
     def listen(self, listener: Callable[[State], Any]) -> None:
         """Have `listener(state)` called in the dispatcher's thread at each change of the session's state."""
         self.dispatcher.prepare()
@@ -312,7 +317,8 @@ class Link:
             self._listeners.append(listener)
 
     def on_ready(self, hook: Callable[[], Any]) -> None:
-        """Have `hook()` called after each reconnect, in the worker thread; it must not block. Held weakly when it is a method."""
+        """Have `hook()` called after each reconnect, and when nothing will come any more (`failure`), in the worker thread; it must not
+        block. Held weakly when it is a method."""
         with self._lock:
             self._hooks.append(weakref.WeakMethod(hook) if hasattr(hook, "__self__") else lambda: hook)
 
@@ -508,6 +514,7 @@ class Link:
             self._set_state(State.AUTH_FAILED)
             ready = self._ready
         ready.fail(why)
+        self._run_hooks()
         self._end_watches(KeeperState.AUTH_FAILED, deadline)
 
     def _shut_out(self, why: WireprotoError) -> None:

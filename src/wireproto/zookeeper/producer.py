@@ -15,6 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from copy import copy
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -30,12 +31,15 @@ from .paths import join
 if TYPE_CHECKING:
     from .._net import Call as Sent
     from .._net import Connection
+    from ..flow.budget import Budget
     from .messages import ACL
     from .tree import Tree
 
 
 ROOM = 0.01
 """Seconds between looks whether a connection that had no room for more bytes has some again."""
+HURRIED = 0.001
+"""Seconds between looks for answers while somebody waits for room in the send budget."""
 
 
 class QueueReceipt:
@@ -72,7 +76,7 @@ class QueueProducer:
     Args:
         topic: the queue's path below the chroot; made when it is not there.
         priority: 0 … 999, lower is taken first.
-        buffer_memory: bytes of requests that may be unanswered.
+        budget: the client's send budget.
         delivery_timeout: seconds that `Receipt.position` waits by default.
         repeat: send again what a lost connection left unanswered.
         acl: of the nodes; None is open to anyone.
@@ -85,10 +89,10 @@ class QueueProducer:
         self,
         tree: Tree,
         link: Link,
+        budget: Budget,
         topic: str,
         *,
         priority: int = 100,
-        buffer_memory: int = 32 << 20,
         delivery_timeout: float = 120.0,
         repeat: bool = True,
         acl: Sequence[ACL] | None = None,
@@ -101,15 +105,15 @@ class QueueProducer:
         self._path = queue_path(topic)
         self._prefix = join(join(self._path, ENTRIES), entry_prefix(priority))
         self._server_prefix = link.root.out(self._prefix, sequence=True)
-        self._buffer_memory = buffer_memory
+        self._budget = budget
+        self._account = budget.account(self)
         self._repeat = repeat
         self._acl = acl
         self._lock = threading.RLock()
         self._unanswered: deque[QueueReceipt] = deque()
         self._unsent: deque[QueueReceipt] = deque()  # the last of them, which `_conn` had no room for yet
-        self._again = False  # a timer will look for room
+        self._again = False  # a timer will look for room, and for answers
         self._loop = tree.loop
-        self._bytes = 0
         self._conn: Connection | None = None
         self._failed: WireprotoError | None = None
         self._closed = False
@@ -134,14 +138,14 @@ class QueueProducer:
         receipt = QueueReceipt(self, op.create(self._server_prefix, self._prefix, value, sequence=True, acl=self._acl))
         self._link.check(receipt._request)
         with self._lock:
-            if self._closed:
-                raise Closed("the producer is closed", topic=self.topic)
             self._collect()
-            full = bool(self._unanswered) and self._bytes + receipt.size > self._buffer_memory
-            if not full:
+            if self._account.try_take(receipt.size):
                 self._take(receipt)
-        if full:
-            self._make_room(receipt, deadline, timeout)
+                return receipt
+        self._account.take(receipt.size, deadline)
+        with self._lock:
+            self._account.check()
+            self._take(receipt)
         return receipt
 
     def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> list[QueueReceipt]:
@@ -172,12 +176,18 @@ class QueueProducer:
             raise failed
 
     def close(self, timeout: float = 30.0) -> None:
-        """Flush, and take no more."""
+        """Take no more, and flush; what is not answered by then fails with Closed, and may be in the queue all the same."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-        self.flush(timeout)
+        closed = Closed("the producer was closed", topic=self.topic)
+        self._account.refuse(closed)
+        try:
+            self.flush(timeout)
+        finally:
+            self._give_up(closed)
+            self._account.close()
 
     def __enter__(self) -> Self:
         return self
@@ -200,27 +210,34 @@ class QueueProducer:
     def _take(self, receipt: QueueReceipt) -> None:
         self._unanswered.append(receipt)
         self._unsent.append(receipt)
-        self._bytes += receipt.size
         self._pump()
+        if self._budget.waiting:
+            self._look_later()
 
-    def _make_room(self, receipt: QueueReceipt, deadline: float, timeout: float) -> None:
-        while True:
-            with self._lock:
-                self._collect()
-                if not self._unanswered or self._bytes + receipt.size <= self._buffer_memory:
-                    self._take(receipt)
-                    return
-                oldest = self._unanswered[0]
-            try:
-                self._settle(deadline, oldest)
-            except TimedOut:
-                raise BufferFull(f"{self._bytes} bytes are unanswered after {timeout} s", topic=self.topic) from None
+    def relieve(self) -> None:
+        """Somebody waits for room in the send budget; see `wireproto.flow.budget.Holder`."""
+        with self._lock:
+            self._collect()
+            if self._unanswered and self._budget.waiting:
+                self._look_later()
+
+    def _give_up(self, why: WireprotoError) -> None:
+        """What is not answered will not be."""
+        with self._lock:
+            self._unsent.clear()
+            while self._unanswered:
+                receipt = self._unanswered.popleft()
+                receipt.error = copy(why)
+                self._account.give(receipt.size)
 
     def _pump(self) -> None:
         """Send, in order, what was not sent yet and what an earlier connection left unanswered; also called after a reconnect."""
         with self._lock:
             conn = self._link.current
             if conn is None:
+                if self._link.failure is not None:
+                    self._account.refuse(self._link.failure)
+                    self._give_up(self._link.failure)
                 return
             if conn is not self._conn:
                 self._conn = conn
@@ -233,22 +250,28 @@ class QueueProducer:
             except Disconnected:
                 return
             except BufferFull:  # the engine holds enough for this connection: the rest follows as it is sent
-                if not self._again:
-                    self._again = True
-                    self._loop.call_at(time.monotonic() + ROOM, self._look_for_room)
+                self._look_later()
 
     def _to_send(self, receipt: QueueReceipt) -> bool:
         sent = receipt._sent
         return sent is None or (self._repeat and sent.done and sent.frame is None)
 
-    def _look_for_room(self) -> None:
+    def _look_later(self) -> None:
+        if not self._again:
+            self._again = True
+            self._loop.call_at(time.monotonic() + (HURRIED if self._budget.waiting else ROOM), self._look)
+
+    def _look(self) -> None:
         """The keeper's timer."""
         self._again = False
         self._pump()
+        self.relieve()
 
     def _collect(self) -> None:
-        """Take the answers that are there already."""
-        while self._unanswered and (sent := self._unanswered[0]._sent) is not None and sent.frame is not None:
+        """Take the answers that are there already; without `repeat` a lost connection is one."""
+        while self._unanswered and (sent := self._unanswered[0]._sent) is not None:
+            if sent.frame is None and (self._repeat or not sent.done):
+                return
             self._finish(self._unanswered[0])
 
     def _settle(self, deadline: float, until: QueueReceipt) -> None:
@@ -260,9 +283,6 @@ class QueueProducer:
                     return
                 head = self._unanswered[0]
                 sent = head._sent
-                if sent is not None and sent.done and not self._repeat:
-                    self._finish(head)
-                    continue
             if sent is not None and not sent.done:
                 if not sent.wait(deadline):
                     raise TimedOut("the message is not acknowledged yet", topic=self.topic)
@@ -278,7 +298,7 @@ class QueueProducer:
 
     def _finish(self, receipt: QueueReceipt) -> None:
         self._unanswered.popleft()
-        self._bytes -= receipt.size
+        self._account.give(receipt.size)
         sent = receipt._sent
         assert sent is not None
         try:
