@@ -150,6 +150,24 @@ def test_a_node_that_stays_away_keeps_no_reader_busy(client: Any, topic: str) ->
         assert len(looks) < 50
 
 
+@pytest.mark.parametrize("code", [7, 14, 15, 16, 56])
+def test_a_heartbeat_refused_for_the_moment_costs_no_membership(broker: DevBroker, client: Any, topic: str, code: int) -> None:
+    """Whatever may pass: the coordinator is looked up again, and the member goes on in its generation."""
+    seen = broker.record("kafka")
+    member = Member(client, topic, heartbeat_interval=0.1)
+    with member.consumer:
+        member.take(20)
+        joins = seen.requests("JoinGroup")
+        looks = len(seen.requests("FindCoordinator"))
+        beats = len(seen.requests("Heartbeat"))
+        broker.faults("kafka").error("Heartbeat", code)
+        seen.wait("Heartbeat", beats + 4, timeout=30.0)
+        seen.wait("FindCoordinator", looks + 1, timeout=30.0)
+        assert member.consumer.poll(0.1) is None
+        assert seen.requests("JoinGroup") == joins
+        assert member.told == ["+2"]
+
+
 def test_a_join_that_nobody_answers_is_made_again_on_another_connection(broker: DevBroker, topic: str) -> None:
     """The connection stands all the while; without an end to it the member would wait for ever."""
     seen = broker.record("kafka")

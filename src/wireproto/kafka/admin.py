@@ -14,7 +14,7 @@ from ..errors import BrokerError, WireprotoError
 from ..position import LATEST, Position, TopicPartition, Where
 from ..records import GroupInfo, GroupMember, PartitionInfo, TopicInfo
 from . import assignor, offsets, positions
-from .codes import error
+from .codes import GroupIdNotFound, LeaderNotAvailable, UnknownTopicOrPartition, error
 from .messages import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 _DEFAULT_FACTOR = 4
 _TOPIC_STATES = 6
-_UNKNOWN_TOPIC = 3
-_NO_GROUP = 69
 
 
 class KafkaAdmin:
@@ -108,7 +106,8 @@ class KafkaAdmin:
         cluster.refresh((topic,), deadline)
         entry = cluster.metadata.topics.get(topic)
         if entry is None or entry.error or len(entry.available) < partitions:
-            raise error(entry.error if entry is not None and entry.error else 5, "the new topic is not ready yet", topic=topic)
+            code = entry.error if entry is not None and entry.error else LeaderNotAvailable.code
+            raise error(code, "the new topic is not ready yet", topic=topic)
 
     def delete_topic(self, topic: str, *, timeout: float = 30.0) -> None:
         """Delete it and wait until the brokers do not list it any more. Raises UnknownTopicOrPartition when there is none."""
@@ -122,18 +121,15 @@ class KafkaAdmin:
             return DeleteTopicsRequest(topic_names=(topic,), timeout_ms=timeout_ms)
 
         def check(reply: DeleteTopicsResponse) -> BrokerError | None:
-            problem = _first_error(reply.responses, topic)
-            if problem is not None and problem.code == _UNKNOWN_TOPIC:
-                problem.retriable = False
-            return problem
+            return _first_error(reply.responses, topic)
 
-        cluster.ask(make, deadline, cluster.to_controller, kind=DeleteTopicsRequest, check=check)
+        cluster.ask(make, deadline, cluster.to_controller, kind=DeleteTopicsRequest, check=check, final=(UnknownTopicOrPartition,))
 
         def gone() -> None:
             cluster.refresh((topic,), deadline)
             entry = cluster.metadata.topics.get(topic)
             if entry is not None and not entry.error:
-                raise error(5, "the topic is still being deleted", topic=topic)
+                raise LeaderNotAvailable("the topic is still being deleted", topic=topic)
             cluster.metadata.forget(topic)
 
         cluster.retried(gone, deadline)
@@ -162,7 +158,7 @@ class KafkaAdmin:
 
         def check(reply: DescribeGroupsResponse) -> BrokerError | None:
             found = reply.groups[0]
-            code = found.error_code or (_NO_GROUP if found.group_state == "Dead" else 0)
+            code = found.error_code or (GroupIdNotFound.code if found.group_state == "Dead" else 0)
             return error(code, found.error_message or f"group {group!r}") if code else None
 
         request = DescribeGroupsRequest(groups=(group,))

@@ -30,10 +30,11 @@ from ..errors import (
     TransportError,
     WireprotoError,
 )
+from ..net.retry import Verdict, verdict
 from ..net.runtime import Runtime
 from . import wire
 from .buffer import SendBuffer
-from .codes import error
+from .codes import LeaderNotAvailable, UnknownTopicOrPartition, error
 from .handshake import handshake
 from .messages import FindCoordinatorRequest, FindCoordinatorResponse, MetadataRequest, MetadataRequestTopic
 from .metadata import Metadata, Node, Topic
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_UNKNOWN_TOPIC = 3
 _ANY, _CONTROLLER = "any", "controller"
 _REFRESH_TIME = 5.0
 
@@ -154,8 +154,8 @@ class KafkaCluster(Runtime[KafkaOptions]):
             node = self.metadata.leader(topic, partition)
             if node is None:
                 entry = self.metadata.topics.get(topic)
-                code = 5 if entry is not None and partition in entry.partitions else _UNKNOWN_TOPIC
-                raise error(code, topic=topic, partition=partition)
+                exists = entry is not None and partition in entry.partitions
+                raise (LeaderNotAvailable if exists else UnknownTopicOrPartition)(topic=topic, partition=partition)
             return self.node_connection(node.id, purpose, deadline)
 
         return connect
@@ -236,15 +236,17 @@ class KafkaCluster(Runtime[KafkaOptions]):
             self.refresh((topic,), deadline, create=create)
             problem = self.metadata.problem(topic)
             if problem is not None:
-                if problem.code == _UNKNOWN_TOPIC and time.monotonic() >= patience and not create:
-                    problem.retriable = False
                 raise problem
             entry = self.metadata.topics.get(topic)
             if entry is None or not entry.partitions:
-                raise error(_UNKNOWN_TOPIC, topic=topic)
+                raise UnknownTopicOrPartition(topic=topic)
             return entry
 
-        return self.retried(look, deadline)
+        def judge(why: WireprotoError) -> Verdict:
+            missing = time.monotonic() >= patience and not create
+            return verdict(why, final=(UnknownTopicOrPartition,) if missing else ())
+
+        return self.retried(look, deadline, judge=judge)
 
     def drop_purpose(self, purpose: str) -> None:
         """Close the connections that a role had for itself."""
@@ -260,10 +262,17 @@ class KafkaCluster(Runtime[KafkaOptions]):
 
     # --- doing ---
 
-    def retried(self, attempt: Callable[[], T], deadline: float, refresh: Callable[[WireprotoError], object] | None = None) -> T:
+    def retried(
+        self,
+        attempt: Callable[[], T],
+        deadline: float,
+        refresh: Callable[[WireprotoError], object] | None = None,
+        *,
+        judge: Callable[[WireprotoError], Verdict] = verdict,
+    ) -> T:
         """`attempt` under the one retry policy, reading sockets in the pauses."""
         self.loop.check()
-        return self.retry(attempt, deadline, refresh=refresh)
+        return self.retry(attempt, deadline, refresh=refresh, judge=judge)
 
     def ask(
         self,
@@ -275,6 +284,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
         check: Callable[[Any], BrokerError | None] | None = None,
         refresh: Callable[[WireprotoError], object] | None = None,
         cap: int | None = None,
+        final: tuple[type[BrokerError], ...] = (),
     ) -> Any:
         """A request with retries.
 
@@ -284,6 +294,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
             check: the reply's error as an exception, None when all is well; what is retriable is retried.
             refresh: looks up anew before a retry; by default forgets nothing and asks for the nodes.
             cap: the newest version to use.
+            final: errors that do not pass for this request, whatever they are for others.
         """
         route = to or self.to_any
 
@@ -297,7 +308,8 @@ class KafkaCluster(Runtime[KafkaOptions]):
                 raise problem.with_context(peer=conn.peer, message=reply.NAME, version=version)
             return reply
 
-        return self.retried(attempt, deadline, refresh or (lambda why: self._look_again(deadline)))
+        again = refresh or (lambda why: self._look_again(deadline))
+        return self.retried(attempt, deadline, again, judge=lambda why: verdict(why, final=final))
 
     def _look_again(self, deadline: float) -> None:
         try:

@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING, Self
 
 from ..errors import BrokerError, Closed, ConcurrentUse, OptionError, Revoked, TimedOut, TransportError
 from ..net.errand import Errand
+from ..net.retry import Verdict, verdict
 from ..position import LogOffset, Position, TopicPartition, Where
 from ..records import Batch
 from . import offsets, positions
+from .codes import IllegalGeneration, RebalanceInProgress, UnknownMemberId, UnstableOffsetCommit
 from .coordinator import Coordinator
 from .fetcher import Fetcher
 from .group import STABLE
@@ -31,8 +33,7 @@ if TYPE_CHECKING:
     from .cluster import KafkaCluster
     from .options import KafkaOptions
 
-_NOT_OURS = (22, 25, 27)
-_UNSTABLE = 88  # a transaction that commits offsets of the group is open: it ends some time
+_NOT_OURS = (IllegalGeneration.code, UnknownMemberId.code, RebalanceInProgress.code)
 _SOON = 0.2
 
 
@@ -111,8 +112,9 @@ class KafkaConsumer:
         except BrokerError as why:
             now = time.monotonic()
             self._unanswered_since = self._unanswered_since or now
-            patience = float("inf") if why.code == _UNSTABLE else self._options.request_timeout
-            if not why.retriable or now - self._unanswered_since > patience:
+            # a transaction that commits offsets of the group ends some time
+            patience = float("inf") if isinstance(why, UnstableOffsetCommit) else self._options.request_timeout
+            if verdict(why) is Verdict.NEVER or now - self._unanswered_since > patience:
                 self._unanswered_since = 0.0
                 raise
             return False

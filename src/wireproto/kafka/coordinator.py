@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any
 from .._net import Mailbox
 from ..errors import BrokerError, Disconnected, TimedOut, TransportError, WireprotoError
 from ..net.errand import Errand
+from ..net.retry import Verdict, verdict
 from . import wire
+from .codes import error
 from .group import LEFT, STABLE, SYNCING, GroupSettings, Membership
 from .messages import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from .options import KafkaOptions
 
 _PAUSE = 0.1
-_COORDINATOR_CODES = frozenset((14, 15, 16))
 
 
 class Coordinator:
@@ -105,7 +106,7 @@ class Coordinator:
             return False
         except (TransportError, BrokerError) as why:
             self._call = None
-            if not why.retriable:
+            if verdict(why) is Verdict.NEVER:
                 raise
             self._lost(why, deadline)
             return False
@@ -219,7 +220,7 @@ class Coordinator:
             self._cluster.lost_coordinator(self.group)
             self._reconnect()
             return
-        if reply.error_code in _COORDINATOR_CODES:
+        if reply.error_code and verdict(error(reply.error_code)) is not Verdict.NEVER:
             self._cluster.lost_coordinator(self.group)
             self._reconnect()
             return

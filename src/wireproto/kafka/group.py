@@ -38,10 +38,7 @@ from .messages import (
 UNJOINED, SYNCING, STABLE, LEFT = "unjoined", "syncing", "stable", "left"
 
 _KIND = "consumer"
-_ILLEGAL_GENERATION = 22
-_UNKNOWN_MEMBER = 25
-_REBALANCING = 27
-_MEMBER_ID_REQUIRED = 79
+_FORGOTTEN = (codes.IllegalGeneration.code, codes.UnknownMemberId.code)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +97,7 @@ class Membership:
 
     def on_join(self, reply: JoinGroupResponse) -> None:
         """Take in the answer; raises the broker's error unless it only means to ask again."""
-        if reply.error_code == _MEMBER_ID_REQUIRED:
+        if reply.error_code == codes.MemberIdRequired.code:
             self.member = reply.member_id
             return
         if reply.error_code:
@@ -165,11 +162,11 @@ class Membership:
         code = reply.error_code
         if not code or generation != self.generation or not self.beating:
             return False
-        if code == _REBALANCING:
+        if code == codes.RebalanceInProgress.code:
             news = self.state == STABLE
             self.rejoin()
             return news
-        if code in (_ILLEGAL_GENERATION, _UNKNOWN_MEMBER):
+        if code in _FORGOTTEN:
             self.forget()
             return True
         raise codes.error(code, f"group {self.settings.group!r}", message=reply.NAME)
@@ -200,15 +197,15 @@ class Membership:
 
     def refused_commit(self, code: int) -> bool:
         """Whether an error of a commit says that what we held is no longer ours; takes it in."""
-        if code not in (_ILLEGAL_GENERATION, _UNKNOWN_MEMBER, _REBALANCING):
+        if code not in (*_FORGOTTEN, codes.RebalanceInProgress.code):
             return False
         self._refused(code, "OffsetCommitResponse")
         return True
 
     def _refused(self, code: int, message: str) -> None:
-        if code == _REBALANCING:
+        if code == codes.RebalanceInProgress.code:
             self.rejoin()
-        elif code in (_ILLEGAL_GENERATION, _UNKNOWN_MEMBER):
+        elif code in _FORGOTTEN:
             self.forget()
         else:
             raise codes.error(code, f"group {self.settings.group!r}", message=message)

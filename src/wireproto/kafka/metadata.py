@@ -13,11 +13,10 @@ from dataclasses import dataclass, field, replace
 
 from ..errors import BrokerError
 from ..url import Address
-from .codes import error
+from .codes import LeaderNotAvailable, error
 from .messages import MetadataResponse, MetadataResponsePartition
 
 NO_ID = bytes(16)
-_OFFLINE = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +134,7 @@ class Metadata:
     def problem(self, topic: str) -> BrokerError | None:
         """The broker's error for a topic as a fresh object; None when it is fine or not known."""
         entry = self.topics.get(topic)
-        if entry is None or not entry.error or (entry.error == _OFFLINE and entry.partitions):
+        if entry is None or not entry.error or (entry.error == LeaderNotAvailable.code and entry.partitions):
             return None
         return error(entry.error, topic=topic)
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import OptionError, WireprotoError
 from ..position import AtTime, Earliest, Latest, LogOffset, Position, TopicPartition, Where
 from . import wire
-from .codes import error
+from .codes import LeaderNotAvailable, UnknownTopicOrPartition, error
 from .messages import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def by_leader(cluster: KafkaCluster, keys: Iterable[TopicPartition], deadline: f
         if node is None:
             known = cluster.metadata.topics.get(topic)
             exists = known is not None and partition in known.partitions
-            raise error(5 if exists else 3, topic=topic, partition=partition)
+            raise (LeaderNotAvailable if exists else UnknownTopicOrPartition)(topic=topic, partition=partition)
         nodes.setdefault(node.id, []).append((topic, partition))
     return nodes
 

@@ -15,9 +15,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol
 
 from ..errors import ProtocolError, UnsupportedVersion
+from .codes import VersionUnsupported, error
 from .messages import ApiVersionsResponse
-
-_UNSUPPORTED = 35
 
 Range = tuple[int, int]
 
@@ -93,11 +92,9 @@ def read_versions(frame: bytes, version: int) -> Versions | None:
         if version == 0:
             raise
         return None
-    if reply.error_code == _UNSUPPORTED and version > 0:
+    if reply.error_code == VersionUnsupported.code and version > 0:
         return None
     if reply.error_code:
-        from .codes import error
-
         raise error(reply.error_code, "the broker refuses to tell its versions", message=reply.NAME, version=version)
     offered = {entry.api_key: (entry.min_version, entry.max_version) for entry in reply.api_keys}
     return Versions(offered, {feature.name: feature.max_version_level for feature in reply.finalized_features})

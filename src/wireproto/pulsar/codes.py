@@ -26,6 +26,12 @@ class UnknownError(PulsarError):
     code, name = 0, "UnknownError"
 
 
+class TopicMoves(UnknownError):
+    """The topic is on its way to another broker, as the text says."""
+
+    retriable = refresh = True
+
+
 class MetadataError(PulsarError):
     """The metadata store failed."""
 
@@ -215,7 +221,6 @@ def error_of(code: int, text: str, **context: Any) -> WireprotoError:
         kind = ConsumerNotFound  # what SEEK, GET_LAST_MESSAGE_ID and UNSUBSCRIBE say of a consumer that the broker has closed
     if kind is None:
         return PulsarError(text, code=code, name=f"ServerError {code}", **context)
-    error = kind(text, **context)
     if kind is UnknownError and any(word in text for word in ("temporarily", "unloading", "being unloaded", "is closing", "fence")):
-        error.retriable = error.refresh = True
-    return error
+        kind = TopicMoves
+    return kind(text, **context)

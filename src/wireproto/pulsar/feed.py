@@ -17,6 +17,7 @@ from google.protobuf.message import Message
 
 from wireproto._net import Call, Connection, Mailbox, Push
 from wireproto.errors import Disconnected, TimedOut, WireprotoError
+from wireproto.net.retry import Verdict, verdict
 
 from . import PulsarApi_pb2 as api
 from .codes import ConsumerNotFound, PulsarError
@@ -272,7 +273,7 @@ class Feed:
             except (ConsumerNotFound, Disconnected) as why:
                 part.failed(why, self.patience)
             except PulsarError as why:  # of a consumer that is there: a topic about to go, an entry that cannot be read just now
-                if not why.retriable or time.monotonic() + RETRY_FIRST >= deadline:
+                if verdict(why) is Verdict.NEVER or time.monotonic() + RETRY_FIRST >= deadline:
                     raise
                 trouble = why
                 self._cluster.pause(RETRY_FIRST)

@@ -20,6 +20,7 @@ from google.protobuf.message import Message
 from wireproto._net import Call, Connection, Mailbox, consumer_channel
 from wireproto.errors import Disconnected, TimedOut, WireprotoError
 from wireproto.net.errand import Errand
+from wireproto.net.retry import Verdict, verdict
 
 from . import PulsarApi_pb2 as api
 from .codes import ConsumerBusy
@@ -259,8 +260,7 @@ class PartitionConsumer:
             self._failing_since = now
         self.trouble = why
         # somebody else has the subscription; once it was ours, that may be this very consumer, not yet gone at the broker
-        busy = isinstance(why, ConsumerBusy) and self._known
-        if not why.retriable and not busy and not isinstance(why, TimedOut):
+        if verdict(why, passing=(TimedOut, ConsumerBusy) if self._known else (TimedOut,)) is Verdict.NEVER:
             raise why
         if now - self._failing_since > patience:
             self._failing_since = None

@@ -19,7 +19,7 @@ from wireproto._codec import RemotingCommand, RepeatedCommand, Slice, decode_roc
 from wireproto._net import Call, Mailbox
 from wireproto.errors import TimedOut, TransportError, WireprotoError
 from wireproto.net.errand import Errand
-from wireproto.net.retry import Policy
+from wireproto.net.retry import Policy, Verdict, verdict
 from wireproto.position import LogOffset
 from wireproto.records import Batch
 
@@ -368,7 +368,7 @@ class Fetcher:
 
     def _failed(self, item: Fetching, error: WireprotoError) -> None:
         """Wait a little; raise what will not pass, or what has lasted too long."""
-        passing = error.retriable or isinstance(error, TimedOut | TopicNotExist)
+        passing = verdict(error, passing=(TimedOut, TopicNotExist)) is not Verdict.NEVER
         now = time.monotonic()
         if self._health.since is None:
             self._health.since = now

@@ -13,13 +13,14 @@ from wireproto.errors import WireprotoError
 from . import fastjson
 from .acl import FIRST_5X
 from .bodies import ConsumerIds
-from .codes import BrokerNotExist, QueryNotFound, ServerError
+from .codes import QueryNotFound, ServerError
 from .messages import (
     GetAllConsumerOffsetRequest,
     GetConsumerListByGroupRequest,
     QueryConsumerOffsetRequest,
     UpdateConsumerOffsetRequest,
 )
+from .remoting import NoMaster
 
 if TYPE_CHECKING:
     from .cluster import RocketCluster
@@ -38,9 +39,7 @@ class GroupOffsets:
         address = queues[queue.partition].address if queue.partition < len(queues) else queue.address
         if address is None:
             self._cluster.routes.stale(topic)
-            error = BrokerNotExist(f"broker {queue.broker} has no master now", topic=topic, partition=queue.partition)
-            error.retriable = True
-            raise error
+            raise NoMaster(f"broker {queue.broker} has no master now", topic=topic, partition=queue.partition)
         return address
 
     def committed(self, topic: str, queue: Queue, deadline: float) -> int | None:

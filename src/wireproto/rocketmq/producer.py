@@ -39,13 +39,13 @@ from wireproto._codec import (
 from wireproto._net import Event, Mailbox
 from wireproto.compression import compress
 from wireproto.errors import BufferFull, Closed, OptionError, TimedOut, TransportError, ValueUnsupported, WireprotoError
-from wireproto.net.retry import Policy
+from wireproto.net.retry import Policy, Verdict, verdict
 
 from . import codes, record
 from .keyed import needs_keys
 from .lanes import Lanes
 from .outbox import OVERHEAD, SINGLE, Pending, RocketReceipt
-from .remoting import SEND_WARNINGS
+from .remoting import SEND_WARNINGS, NoMaster
 
 if TYPE_CHECKING:
     from wireproto._net import Call, Connection
@@ -58,10 +58,8 @@ if TYPE_CHECKING:
 COMPRESSED = {"zlib": 0x301, "lz4": 0x101, "zstd": 0x201}
 """sysFlag of a compressed body: bit 0 and the codec's number."""
 RESEND = Policy(first=0.02, factor=2.0, ceiling=1.0, jitter=0.2)
-PASSING = frozenset({1500, 14, 2, 17, 16})
-"""Codes of a send that may pass (as Java's client has it): shutting down, busy, route not there (yet), broker read-only for a while."""
-LEAVING = PASSING | {1, 204, 205}
-"""Codes that another broker may not answer (as Java's client has it): failures of its own, no right to this one."""
+BRIEFLY = 3
+"""Refusals in a row for want of a route or a permission before a send fails of them: routes come, brokers are read-only for a while."""
 WANTS_KEYS = "the topic is compacted: its brokers keep the newest record of each key, and none without one"
 GLANCE = 0.0002
 """Seconds between a sender's looks at the socket while its records wait for replies."""
@@ -370,7 +368,7 @@ class RocketProducer:
             "i": properties.decode(),
             "j": "0",
             "k": "false",
-            "m": "false" if code == 310 else "true",
+            "m": "false" if code == SINGLE else "true",
         }
         return self._cluster.submit_raw(conn, code, ext, body, timeout_at=timeout_at)
 
@@ -388,7 +386,7 @@ class RocketProducer:
             self._lanes.look_up()
             if lane.queue.address is None:
                 self._cluster.routes.stale(self.topic)
-                raise codes.BrokerNotExist(f"broker {lane.queue.broker} has no master now", topic=self.topic)
+                raise NoMaster(f"broker {lane.queue.broker} has no master now", topic=self.topic)
             self._cluster.connection(lane.queue.address, deadline)
         except WireprotoError as error:
             problem = error
@@ -536,14 +534,13 @@ class RocketProducer:
 
     def _refused(self, lane: Lane, pending: Pending, error: WireprotoError) -> None:
         """Have it sent again later, if that can help and there is time."""
-        code = getattr(error, "code", None)
-        passing = error.retriable or code in PASSING or isinstance(error, TimedOut)
-        if error.refresh or code in PASSING:
+        over = self._closed or time.monotonic() >= pending.deadline
+        if error.refresh:
             self._cluster.routes.stale(self.topic)
-        if (passing or code in LEAVING) and not self._closed and time.monotonic() < pending.deadline and self._leave(lane, pending, error):
+        may_leave = error.elsewhere or verdict(error, brief=True, passing=(TimedOut,)) is not Verdict.NEVER
+        if may_leave and not over and self._leave(lane, pending, error):
             return
-        hopeless = code in (16, 17) and lane.failures > 3
-        if not passing or hopeless or self._closed or time.monotonic() >= pending.deadline:
+        if over or verdict(error, brief=lane.failures <= BRIEFLY, passing=(TimedOut,)) is Verdict.NEVER:
             self._failed(pending, error)
             return
         self._stumble(lane, error)

@@ -49,6 +49,25 @@ def encode(
 decode = RemotingCommand.decode
 
 
+class Denied(AuthError):
+    """The 4.9 line's refusal of an account: code 1, told by its remark."""
+
+    code, name = codes.ServerError.code, codes.ServerError.name
+    elsewhere = codes.ServerError.elsewhere
+
+
+class Shedding(codes.ServerError):
+    """A broker that sheds load: code 1, told by its remark."""
+
+    retriable = True
+
+
+class NoMaster(codes.BrokerNotExist):
+    """Told by no broker: the one that holds the queue has no master in the route."""
+
+    retriable = True
+
+
 def error_of(reply: RemotingCommand, **context: Any) -> BrokerError:
     """The typed error of a reply's code.
 
@@ -56,10 +75,9 @@ def error_of(reply: RemotingCommand, **context: Any) -> BrokerError:
     """
     remark = reply.remark or ""
     short = next((line.strip() for line in remark.splitlines() if line.strip()), "")[:400]
-    if reply.code in (1, 16) and any(word in remark for word in _DENIED):
-        return AuthError(short, code=reply.code, name=codes.NAMES.get(reply.code), **context)
+    if reply.code == codes.ServerError.code and any(word in remark for word in _DENIED):
+        return Denied(short, **context)
     earlier = codes.EARLIER.get(reply.code) if reply.version < FIRST_5X else None
-    error = earlier(short, **context) if earlier is not None else codes.error(reply.code, short, **context)
-    if reply.code == 1 and ("broker busy" in remark or "UNKNOWN_ERROR" in remark):
-        error.retriable = True
-    return error
+    if reply.code == codes.ServerError.code and ("broker busy" in remark or "UNKNOWN_ERROR" in remark):
+        return Shedding(short, **context)
+    return earlier(short, **context) if earlier is not None else codes.error(reply.code, short, **context)

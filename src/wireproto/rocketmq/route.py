@@ -120,12 +120,12 @@ class Route:
 
         Over all of them, also those without a master now: a key must not move to another queue because a broker is down for a while.
         """
-        keyed, code = self.keyed, java_hash(key)
-        return keyed[(0 if code == -(1 << 31) else abs(code)) % len(keyed)]
+        keyed, hashed = self.keyed, java_hash(key)
+        return keyed[(0 if hashed == -(1 << 31) else abs(hashed)) % len(keyed)]
 
-    def by_hash(self, code: int) -> int:
+    def by_hash(self, hashed: int) -> int:
         """The same from the key's hash."""
-        magnitude = 0 if code == -(1 << 31) else abs(code)
+        magnitude = 0 if hashed == -(1 << 31) else abs(hashed)
         return self.keyed[magnitude % len(self.keyed)]
 
     def shares(self, table: Columns, partition: int | None, count: int) -> list[tuple[int | None, Columns]]:

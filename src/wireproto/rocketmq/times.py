@@ -20,7 +20,7 @@ from wireproto.errors import AuthError, BrokerError, OptionError, TimedOut, Trun
 from wireproto.position import AtTime, Earliest, Latest, LogOffset, Position, TopicPartition, Where
 
 from .bodies import runtime_info
-from .codes import BrokerNotExist, RequestCodeNotSupported
+from .codes import RequestCodeNotSupported
 from .messages import (
     GetBrokerRuntimeInfoRequest,
     GetMaxOffsetRequest,
@@ -28,7 +28,7 @@ from .messages import (
     PullMessageRequest,
     SearchOffsetByTimestampRequest,
 )
-from .remoting import PULL_ANSWERS
+from .remoting import PULL_ANSWERS, NoMaster
 
 if TYPE_CHECKING:
     from .cluster import Reply, RocketCluster
@@ -71,9 +71,7 @@ class Offsets:
                 address = current[queue.partition].address if queue.partition < len(current) else None
             if address is None:
                 self._cluster.routes.stale(self._topic)
-                error = BrokerNotExist(f"broker {queue.broker} has no master now", topic=self._topic)
-                error.retriable = True
-                raise error
+                raise NoMaster(f"broker {queue.broker} has no master now", topic=self._topic)
             return self._cluster.invoke(address, message, deadline=deadline, accept=PULL_ANSWERS)  # type: ignore[arg-type]
 
         return self._cluster.retry(attempt, deadline)

@@ -10,9 +10,9 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from ..errors import BrokerError, DataLoss, OptionError
+from ..errors import DataLoss, OptionError
 from ..kafka import offsets, positions
-from ..kafka.codes import GroupIdNotFound, UnknownTopicId, UnknownTopicOrPartition
+from ..kafka.codes import GroupIdNotFound, OffsetOutOfRange, UnknownTopicId, UnknownTopicOrPartition
 from ..kafka.fetcher import Fetcher
 from ..kafka.messages import DescribeLogDirsRequest, FetchRequest, ListOffsetsRequest
 from ..kafka.metadata import NO_ID
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from .write import Sink
 
 _EARLIEST, _LATEST = -2, -1
-_OUT_OF_RANGE = 1
 _GONE = (UnknownTopicOrPartition.code, UnknownTopicId.code)
 _SLICE = 5.0
 _PURPOSE = "spark"
@@ -116,9 +115,8 @@ class KafkaLog(Log):
         if entry is None or entry.error or not entry.partitions or self.settings.assigned:
             try:
                 entry = cluster.topic_entry(topic, cluster.deadline())
-            except BrokerError as why:
-                if why.code == UnknownTopicOrPartition.code:
-                    why.text = f"there is no topic {topic!r}: create it, or correct the option {self.subject}"
+            except UnknownTopicOrPartition as why:
+                why.text = f"there is no topic {topic!r}: create it, or correct the option {self.subject}"
                 raise
         return [(topic, partition) for partition in entry.partitions]
 
@@ -221,9 +219,7 @@ class KafkaLog(Log):
             while not cursor.done:
                 try:
                     batch = fetcher.poll(min(patience, time.monotonic() + _SLICE))
-                except BrokerError as why:
-                    if why.code != _OUT_OF_RANGE:
-                        raise
+                except OffsetOutOfRange:
                     fetcher.plan.seek(span.key, self._behind_the_gap(client, span, cursor.position))
                     continue
                 except DataLoss as why:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..errors import BrokerError
+from ..kafka.codes import UnknownTopicOrPartition
 from ..kafka.messages import InitProducerIdRequest, ProduceRequest
 from . import worker
 from .kafka_options import OWN, bootstrap, client_config
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from .options import Options
     from .write import Session, Task
 
-_UNKNOWN_TOPIC = 3
 _KEPT = 16  # producers of a client; a task that writes to more topics closes the others
 
 
@@ -52,10 +51,9 @@ class KafkaSink(TopicSink):
         if self.settings.topic is not None and self.options.get("auto_create") not in (True, "true"):
             try:
                 client.admin().describe_topic(self.settings.topic)
-            except BrokerError as why:
-                if why.code == _UNKNOWN_TOPIC:
-                    remedy = "create it, correct the option topic, or set kafka.auto.create=true"
-                    why.text = f"there is no topic {self.settings.topic!r}: {remedy}"
+            except UnknownTopicOrPartition as why:
+                remedy = "create it, correct the option topic, or set kafka.auto.create=true"
+                why.text = f"there is no topic {self.settings.topic!r}: {remedy}"
                 raise
 
     def begin(self, client: Client, task: Task) -> Session | None:

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from pyspark.sql.datasource import InputPartition
 
 from .. import connect
-from ..errors import BrokerError, DataLoss, OptionError, TimedOut, WireprotoError
+from ..errors import AuthError, BrokerError, DataLoss, OptionError, TimedOut, WireprotoError
+from ..net.retry import Verdict, verdict
 from ..position import LATEST, AtTime, Earliest, Latest, LogOffset, Position, TopicPartition, parse_position
 from . import plan
 
@@ -270,7 +271,7 @@ def retried(log: Log, action: Any) -> Any:
         try:
             return action()
         except BrokerError as why:
-            if not left or not (why.retriable or why.refresh):
+            if not left or verdict(why, brief=True, final=(AuthError,)) is Verdict.NEVER:
                 raise
             time.sleep(log.settings.pause)
     raise AssertionError("tries is at least 1")

@@ -48,9 +48,9 @@ from ..errors import (
 )
 from ..net import retry
 from ..net.pool import pause
-from .codes import EventType, KeeperState, error
+from .codes import EventType, KeeperState, NoNode, SessionClosedRequireSaslAuth, SessionExpired, error
 from .messages import AuthPacket, ReplyHeader, RequestHeader, SetWatches, WatcherEvent
-from .operations import HEADER, NO_NODE, Request, failure
+from .operations import HEADER, Request, failure
 from .session import Session, State
 from .watch import CHILD, DATA, EXIST, Callback, Dispatcher, WatchedEvent, WatchTable
 
@@ -71,7 +71,6 @@ IF_EXISTS = "exists"
 log = logging.getLogger("wireproto.zookeeper")
 _AUTH, _SET_WATCHES, _PING = -4, -8, -2
 _SETTLE = 5.0
-_WANTS_IDENTITY = -124
 SPREAD = 0.5
 """Seconds over which clients that lost a server together come back, at most; a twentieth of the session's time-out at most, too."""
 _STATES = {
@@ -189,7 +188,7 @@ class Link:
                 if not request.repeats:
                     raise ConnectionLoss(f"{request.path}: {why.text}", peer=conn.peer) from why
             except BrokerError as why:  # a server that says "throttled" or "session moved" has done nothing
-                if not why.retriable:
+                if retry.verdict(why) is retry.Verdict.NEVER:
                     raise
                 if time.monotonic() + retry.DEFAULT.delay(failures + 1) >= deadline:
                     raise
@@ -232,10 +231,10 @@ class Link:
         except ProtocolError as why:
             conn.close(str(why))
             raise why.with_context(peer=conn.peer) from None
-        if err == NO_NODE and request.absent:
+        if err == NoNode.code and request.absent:
             return None  # type: ignore[return-value]
         answer = failure(err, request, conn.peer)
-        if err == _WANTS_IDENTITY:
+        if err == SessionClosedRequireSaslAuth.code:
             self._shut_out(answer)
         raise answer
 
@@ -292,7 +291,7 @@ class Link:
                 return
 
     def _over(self, path: str = "") -> BrokerError:
-        return error(-112, f"{path}: the session ended before this was done" if path else "the session has ended")
+        return SessionExpired(f"{path}: the session ended before this was done" if path else "the session has ended")
 
     @property
     def zxid(self) -> int:
@@ -574,7 +573,7 @@ class Link:
             header, _ = ReplyHeader.decode_from(item.frame)
             if item.channel == SERVICE:  # a ping was answered with an error
                 why = error(header.err, "the server refuses this client's pings", peer=item.conn.peer)
-                if header.err == _WANTS_IDENTITY:
+                if header.err == SessionClosedRequireSaslAuth.code:
                     self._shut_out(why)
                 item.conn.close(str(why))
                 return
@@ -590,7 +589,7 @@ class Link:
     def _note(self, watching: Watching, frame: bytes) -> None:
         kind, path, callback = watching
         header, _ = ReplyHeader.decode_from(frame)
-        if kind == IF_EXISTS and header.err in (0, NO_NODE):
+        if kind == IF_EXISTS and header.err in (0, NoNode.code):
             kind = DATA if header.err == 0 else EXIST
         elif header.err:
             return

@@ -29,6 +29,7 @@ RESULTS: Final[dict[int, type[Message] | None]] = {
 }
 # fmt: on
 READS: Final = frozenset({4, 8})
+_FAILED: Final = -1  # stands for the operation
 _END: Final = m.MultiHeader(type=-1, done=True, err=-1)
 
 
@@ -79,14 +80,14 @@ class MultiResponse:
     @property
     def errors(self) -> tuple[int, ...]:
         """Each operation's error code: 0 for one that went well, -2 for one that was not tried."""
-        return tuple(getattr(record, "err", 0) if code == -1 else 0 for code, record in self.results)
+        return tuple(getattr(record, "err", 0) if kind == _FAILED else 0 for kind, record in self.results)
 
     def encode(self) -> bytes:
         """The body."""
         parts: list[bytes] = []
-        for code, record in self.results:
-            err = getattr(record, "err", 0) if code == -1 else 0
-            parts += (m.MultiHeader(type=code, done=False, err=err).encode(), b"" if record is None else record.encode())
+        for kind, record in self.results:
+            err = getattr(record, "err", 0) if kind == _FAILED else 0
+            parts += (m.MultiHeader(type=kind, done=False, err=err).encode(), b"" if record is None else record.encode())
         parts.append(_END.encode())
         return b"".join(parts)
 

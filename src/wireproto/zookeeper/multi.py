@@ -18,7 +18,7 @@ from typing import Any
 
 from ..errors import BrokerError, Malformed, ValueUnsupported
 from . import operations as op
-from .codes import error
+from .codes import RuntimeInconsistency, error
 from .messages import (
     ACL,
     CheckVersionRequest,
@@ -185,7 +185,7 @@ def _result(code: int, frame: bytes, at: int, item: Operation, root: Chroot) -> 
     if code == op.GET:
         got, at = GetDataResponse.decode_from(frame, start=at)
         return (got.data, got.stat), at
-    if code == 8:
+    if code == op.CHILDREN:
         listed, at = GetChildrenResponse.decode_from(frame, start=at)
         return list(listed.children or ()), at
     raise Malformed(f"a result of operation {code}", message="MultiResponse", offset=at)
@@ -194,7 +194,7 @@ def _result(code: int, frame: bytes, at: int, item: Operation, root: Chroot) -> 
 def _failed(items: tuple[Operation, ...], found: list[Any]) -> BrokerError:
     """The error of the operation that failed; `index` tells which, `results` holds every operation's error or None."""
     errors = [(index, value) for index, value in enumerate(found) if isinstance(value, BrokerError)]
-    index, culprit = next((pair for pair in errors if pair[1].code != -2), errors[0])
+    index, culprit = next((pair for pair in errors if not isinstance(pair[1], RuntimeInconsistency)), errors[0])
     culprit.__dict__.update(index=index, results=found)
     return culprit
 

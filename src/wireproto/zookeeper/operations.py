@@ -48,8 +48,7 @@ T = TypeVar("T")
 _INT = Struct(">i").pack
 HEADER = 16
 """Bytes of a ReplyHeader."""
-NO_NODE = -101
-CREATE, DELETE, EXISTS, GET, SET, GET_ACL, SET_ACL, SYNC, CHILDREN2, CHECK, MULTI = 1, 2, 3, 4, 5, 6, 7, 9, 12, 13, 14
+CREATE, DELETE, EXISTS, GET, SET, GET_ACL, SET_ACL, CHILDREN, SYNC, CHILDREN2, CHECK, MULTI = 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 14
 CREATE2, CONTAINER, TTL, MULTI_READ = 15, 19, 21, 22
 MAX_TTL = (1 << 40) - 1
 
@@ -202,10 +201,10 @@ def _read_path_stat(frame: bytes) -> str:
 
 def create(server_path: str, path: str, data: bytes | None, **kind: Any) -> Request[str]:
     """A create whose value is the server's path. Plain nodes use operation 1, which every server has."""
-    code, record = create_record(server_path, data, **kind)
-    if code == CREATE2:
+    operation, record = create_record(server_path, data, **kind)
+    if operation == CREATE2:
         return Request(CREATE, record.encode(), _read_path, path, repeats=False)
-    return Request(code, record.encode(), _read_path_stat, path, repeats=False)
+    return Request(operation, record.encode(), _read_path_stat, path, repeats=False)
 
 
 def create2(server_path: str, path: str, data: bytes | None, **kind: Any) -> Request[tuple[str, Stat]]:

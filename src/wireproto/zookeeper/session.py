@@ -21,7 +21,7 @@ import enum
 
 from .._codec import ReplyHeads
 from ..errors import Malformed
-from .codes import error
+from .codes import SessionExpired, error
 from .messages import ConnectRequest, ConnectResponse, ReplyHeader
 
 NO_PASSWORD = bytes(16)
@@ -91,12 +91,12 @@ class Session:
         answer = ConnectResponse.decode(frame if len(frame) == 37 else frame + b"\0")
         if answer.time_out <= 0 or answer.session_id == 0:
             self.state = State.EXPIRED
-            raise error(-112, f"session 0x{self.session_id & (1 << 64) - 1:x} is gone")
+            raise SessionExpired(f"session 0x{self.session_id & (1 << 64) - 1:x} is gone")
         resumed = self.session_id == answer.session_id
         if self.session_id and not resumed:
             # a server that hands out a new session in silence: nothing of ours (ephemeral nodes, watches) is left
             self.state = State.EXPIRED
-            raise error(-112, f"the server gave session 0x{answer.session_id & (1 << 64) - 1:x} instead of ours")
+            raise SessionExpired(f"the server gave session 0x{answer.session_id & (1 << 64) - 1:x} instead of ours")
         self.session_id = answer.session_id
         self.password = bytes(answer.passwd or NO_PASSWORD)
         self.timeout = answer.time_out / 1000
