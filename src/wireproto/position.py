@@ -115,6 +115,10 @@ class AtTime:
 
     ms: int
 
+    def __post_init__(self) -> None:
+        if type(self.ms) is not int:
+            raise OptionError(f"AtTime takes milliseconds since 1970 as an int, not {self.ms!r}; AtTime.of takes an aware datetime")
+
     @classmethod
     def of(cls, when: datetime) -> AtTime:
         """From an aware datetime; a naive one raises OptionError, since its zone would be a guess."""

@@ -193,6 +193,8 @@ def test_tree_shows_and_changes_nodes(shell: Shell, dev_broker: DevBroker) -> No
     url = dev_broker.url("zookeeper")
     assert shell("tree", url, "create", "/cli/a/b", "hello", "--parents") == b"/cli/a/b\n"
     assert shell("tree", url, "get", "/cli/a/b") == b"hello"
+    assert main(["tree", url, "set", "/cli/a/b"]) != 0  # a slip must not empty the node
+    assert shell("tree", url, "get", "/cli/a/b") == b"hello"
     shell("tree", url, "set", "/cli/a/b", "-", stdin=b"\xff\x00")
     assert shell("tree", url, "get", "/cli/a/b") == b"\xff\x00"
     assert [line.strip().split()[0] for line in shell("tree", url, "show", "/cli").decode().splitlines()] == ["/cli", "a", "b"]

@@ -14,7 +14,7 @@ from wireproto.cli import main
 from wireproto.cli.lines import Template, from_json, read_bytes, to_json, write_bytes
 from wireproto.cli.where import parse_place, server_of, topic_of
 from wireproto.errors import OptionError
-from wireproto.position import EARLIEST, LATEST, AtTime
+from wireproto.position import EARLIEST, LATEST, AtTime, LogOffset
 
 
 @pytest.mark.parametrize("data", [None, b"", b"text", "ü🛫".encode(), b"\xff\x00", b"\xed\xa0\x80", b'{"base64": "x"}'])
@@ -54,9 +54,14 @@ def test_templates_go_both_ways() -> None:
 def test_places_and_topics() -> None:
     assert (parse_place("earliest", "t"), parse_place("LATEST", "t"), parse_place("@5", "t")) == (EARLIEST, LATEST, AtTime(5))
     assert parse_place("2013-01-01T10:00:00+00:00", "t") == AtTime(1357034400000) == parse_place("2013-01-01T10:00:00Z", "t")
-    for wrong in ("2013-01-01T10:00:00", "2013-13-01", "yesterday", "0=", ""):
+    assert parse_place("2013-01-01T10:00:00", "t") == AtTime(1357034400000)
+    assert parse_place("2013-01-01", "t") == AtTime(1356998400000)
+    for wrong in ("2013-13-01", "yesterday", "0=", ""):
         with pytest.raises(OptionError):
             parse_place(wrong, "t")
+    with pytest.raises(OptionError, match=r"looks like milliseconds since 1970: write @1357034400000 for a time, or 0=1357034400000"):
+        parse_place("1357034400000", "t")
+    assert parse_place("0=1357034400000", "t") == {("t", 0): LogOffset("t", 0, 1357034400000)}
     assert topic_of("kafka://h/t?x=1") == "t"
     assert server_of("kafka://h/t?x=1") == "kafka://h/t?x=1"
     assert topic_of("zookeeper://h,i/a/b?x=1") == "/a/b"

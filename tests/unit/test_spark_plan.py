@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import sys
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from wireproto.errors import OptionError
 from wireproto.kafka.options import KafkaOptions
 from wireproto.position import AtTime, LogOffset
-from wireproto.spark import plan
+from wireproto.spark import plan, register
 from wireproto.spark.kafka_options import client_config, read_options
 from wireproto.spark.options import Options, parse_bound
 
@@ -145,3 +147,39 @@ def test_options_of_the_writer_are_passed_over_by_the_reader() -> None:
     assert read(subscribe="t", topic="u", checkpointLocation="/c", includeTimestamp="true").topics == ("t",)
     with pytest.raises(OptionError, match=r"unknown option 'subscrib'; did you mean subscribe\?"):
         read(assign='{"t":[0]}', subscrib="t")
+
+
+def test_a_misspelt_strategy_is_told_with_the_right_word() -> None:
+    with pytest.raises(OptionError, match="unknown option 'subscibe'; did you mean subscribe"):
+        read(subscibe="orders")
+    with pytest.raises(OptionError, match="One of the following options must be specified"):
+        read(startingOffsets="earliest")
+
+
+@pytest.mark.parametrize("ms", [datetime(2026, 1, 1, tzinfo=UTC), 5.0, "5", True])
+def test_a_time_is_whole_milliseconds(ms: object) -> None:
+    with pytest.raises(OptionError, match=r"AtTime takes milliseconds since 1970 as an int, not .*AtTime.of takes an aware datetime"):
+        AtTime(ms)  # type: ignore[arg-type]
+
+
+class Session:
+    """As much of a Spark session as `register` looks at."""
+
+    def __init__(self, python: str) -> None:
+        self.sparkContext, self.pythonExec = self, python
+        self.dataSource, self.conf = self, self
+        self.made: list[str] = []
+
+    def register(self, source: type) -> None:
+        self.made.append(source.__name__)
+
+    def set(self, name: str, value: str) -> None:
+        self.made.append(name)
+
+
+@pytest.mark.parametrize(("python", "told"), [(sys.executable, False), ("/usr/bin/env", True), ("no-such-python", True)])
+def test_register_tells_where_tasks_run_another_python(python: str, told: bool, caplog: pytest.LogCaptureFixture) -> None:
+    session = Session(python)
+    register(session)  # type: ignore[arg-type]
+    assert session.made[:4] == ["KafkaWire", "PulsarWire", "RocketMQWire", "ZooKeeperWire"]
+    assert [f"set PYSPARK_PYTHON={sys.executable}" in record.getMessage() for record in caplog.records] == [True] * told

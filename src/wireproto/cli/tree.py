@@ -28,6 +28,8 @@ def run(options: argparse.Namespace) -> int:
     """Do it, and print what a person wants to see."""
     if options.ephemeral and options.action != "create":
         raise OptionError("--ephemeral goes with create")
+    if options.action == "set" and options.data is None:
+        raise OptionError("set takes the node's new data, - for standard input, or '' to leave it empty")
     data = sys.stdin.buffer.read() if options.data == "-" else (options.data or "").encode()
     with wireproto.connect(options.url, timeout=options.timeout) as client:
         tree, path, wait = client.tree(), options.path, options.timeout

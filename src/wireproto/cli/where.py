@@ -1,18 +1,20 @@
 """Places on the command line: ``earliest``, ``latest``, a time, or positions; and the topic of a URL.
 
-Times are ISO 8601 with a zone (``2013-01-01T10:00:00Z``) or ``@`` and milliseconds since 1970.
+Times are ISO 8601 (``2013-01-01``, ``2013-01-01T10:00:00+02:00``; without a zone they are UTC's) or ``@`` and milliseconds since 1970. A
+bare number is an offset; one that looks like such milliseconds is refused, since it would be believed in silence.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 
 from wireproto.errors import OptionError
 from wireproto.position import EARLIEST, LATEST, AtTime, Earliest, Latest, Position, TopicPartition, parse_positions
 from wireproto.url import parse
 
+LIKE_A_TIME = 10**12  # milliseconds: September 2001
 Place = Earliest | Latest | AtTime | Mapping[TopicPartition, Position]
 
 
@@ -25,9 +27,12 @@ def parse_place(text: str, topic: str) -> Place:
         return AtTime(int(word[1:]))
     if re.match(r"\d{4}-\d\d", word):
         try:
-            return AtTime.of(datetime.fromisoformat(word))
+            moment = datetime.fromisoformat(word)
         except ValueError as why:
-            raise OptionError(f"{text!r} is not a time: ISO 8601 with a zone, like 2013-01-01T10:00:00Z") from why
+            raise OptionError(f"{text!r} is not a time: ISO 8601, like 2013-01-01 or 2013-01-01T10:00:00Z") from why
+        return AtTime.of(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+    if word.isdecimal() and int(word) >= LIKE_A_TIME:
+        raise OptionError(f"{word} looks like milliseconds since 1970: write @{word} for a time, or 0={word} for an offset of partition 0")
     return parse_positions(word, topic)
 
 

@@ -8,8 +8,12 @@ May assume: PySpark 4 and pyarrow (the extra ``wireproto[spark]``). Must not: ho
 
 from __future__ import annotations
 
+import logging
+import shutil
+import sys
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -52,3 +56,20 @@ def register(spark: SparkSession) -> None:
         spark.dataSource.register(source)
     for name, value in _CONFS.items():
         spark.conf.set(name, value)
+    _tell_of_workers(spark)
+
+
+def _tell_of_workers(spark: SparkSession) -> None:
+    """Say so where tasks will run another Python than this one, which hardly has this package. Connect's tasks are its server's."""
+    try:
+        theirs = spark.sparkContext.pythonExec
+    except Exception:  # Connect raises an error of its own class, which only its extra brings along
+        return
+    found = shutil.which(theirs)
+    if found is None or Path(found).parent != Path(sys.executable).parent:  # not resolved: an environment's Python is a link
+        logging.getLogger("wireproto.spark").warning(
+            "tasks will run %s, this program runs %s: set PYSPARK_PYTHON=%s before the session is made, unless both have wireproto",
+            found or theirs,
+            sys.executable,
+            sys.executable,
+        )

@@ -139,6 +139,7 @@ def read_options(options: Options) -> ReadSettings:
     """What reading needs; the writer's own options are passed over."""
     given = {name: text for name in STRATEGIES if (text := options.text(name)) is not None}
     if len(given) != 1:
+        options.nearly(STRATEGIES)
         few = "One of the following options must be specified" if not given else "Only one of the following options can be specified"
         raise OptionError(f"{few} for a Kafka source: {', '.join(STRATEGIES)}")
     ((strategy, text),) = given.items()

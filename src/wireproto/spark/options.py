@@ -111,6 +111,14 @@ class Options:
         for name in names:
             self.text(name)
 
+    def nearly(self, names: Iterable[str]) -> None:
+        """Refuse what looks like one of these names, one of which is missing."""
+        spelled = {name.lower(): name for name in names}
+        for name in self._left:
+            near = get_close_matches(name, spelled, 1)
+            if near and name not in spelled:
+                raise OptionError(f"unknown option {name!r}; did you mean {spelled[near[0]]}?")
+
     def finish(self) -> None:
         """Refuse what nobody asked for."""
         for name in self._left.keys() - self._known.keys():
