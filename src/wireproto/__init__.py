@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
@@ -12,9 +13,48 @@ from .errors import WireprotoError
 from .position import EARLIEST, LATEST, AtTime, LogOffset, MessageId, Position
 
 if TYPE_CHECKING:
-    from .roles import Client
+    from .records import Batch, Delivery, Receipt, Record
+    from .roles import Admin, Client, Consumer, Producer, QueueConsumer, Reader, Tree
 
-__all__ = ["EARLIEST", "LATEST", "AtTime", "LogOffset", "MessageId", "Position", "WireprotoError", "__version__", "connect"]
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "Admin",
+    "AtTime",
+    "Batch",
+    "Client",
+    "Consumer",
+    "Delivery",
+    "LogOffset",
+    "MessageId",
+    "Position",
+    "Producer",
+    "QueueConsumer",
+    "Reader",
+    "Receipt",
+    "Record",
+    "Tree",
+    "WireprotoError",
+    "__version__",
+    "connect",
+]
+
+_HOMES = {
+    **dict.fromkeys(("Batch", "Delivery", "Receipt", "Record"), "records"),
+    **dict.fromkeys(("Admin", "Client", "Consumer", "Producer", "QueueConsumer", "Reader", "Tree"), "roles"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """The types of annotations, found when they are asked for: importing the package stays quick."""
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return __all__
 
 
 def connect(url: str, **options: Any) -> Client:

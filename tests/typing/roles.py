@@ -1,0 +1,75 @@
+"""Checked by mypy, run by nobody: the four clients, and what they make, are the roles that `wireproto` promises.
+
+A line with `type: ignore` is one that must be an error: mypy says so when it is none (warn_unused_ignores).
+"""
+
+from __future__ import annotations
+
+import wireproto
+from wireproto import Admin, Batch, Client, Consumer, Delivery, Producer, QueueConsumer, Reader, Receipt, Record, Tree
+from wireproto.kafka.admin import KafkaAdmin
+from wireproto.kafka.client import KafkaClient
+from wireproto.kafka.consumer import KafkaConsumer
+from wireproto.kafka.producer import KafkaProducer
+from wireproto.kafka.reader import KafkaReader
+from wireproto.pulsar.admin import PulsarAdmin
+from wireproto.pulsar.client import PulsarClient
+from wireproto.pulsar.consumer import PulsarConsumer
+from wireproto.pulsar.producer import PulsarProducer
+from wireproto.pulsar.queue import PulsarQueue
+from wireproto.pulsar.reader import PulsarReader
+from wireproto.rocketmq.admin import RocketAdmin
+from wireproto.rocketmq.client import RocketClient
+from wireproto.rocketmq.consumer import RocketConsumer
+from wireproto.rocketmq.producer import RocketProducer
+from wireproto.rocketmq.queue import RocketQueueConsumer
+from wireproto.rocketmq.reader import RocketReader
+from wireproto.zookeeper.admin import QueueAdmin
+from wireproto.zookeeper.client import ZooKeeperClient
+from wireproto.zookeeper.producer import QueueProducer
+from wireproto.zookeeper.queue import QueueWorker
+from wireproto.zookeeper.reader import QueueReader
+from wireproto.zookeeper.tree import Tree as ZooKeeperTree
+
+
+def clients(a: KafkaClient, b: PulsarClient, c: RocketClient, d: ZooKeeperClient) -> list[Client]:
+    return [a, b, c, d]
+
+
+def producers(a: KafkaProducer, b: PulsarProducer, c: RocketProducer, d: QueueProducer) -> list[Producer]:
+    return [a, b, c, d]
+
+
+def readers(a: KafkaReader, b: PulsarReader, c: RocketReader, d: QueueReader) -> list[Reader]:
+    return [a, b, c, d]
+
+
+def consumers(a: KafkaConsumer, b: PulsarConsumer, c: RocketConsumer) -> list[Consumer]:
+    return [a, b, c]
+
+
+def queues(a: PulsarQueue, b: RocketQueueConsumer, c: QueueWorker) -> list[QueueConsumer]:
+    return [a, b, c]
+
+
+def admins(a: KafkaAdmin, b: PulsarAdmin, c: RocketAdmin, d: QueueAdmin) -> list[Admin]:
+    return [a, b, c, d]
+
+
+def trees(a: ZooKeeperTree) -> list[Tree]:
+    return [a]
+
+
+def what_they_hand_out(client: Client) -> None:
+    receipt: Receipt = client.producer("t").send(b"v")
+    batch: Batch | None = client.reader("t", stop=wireproto.LATEST).poll()
+    delivery: Delivery | None = client.queue("t", "g").receive()
+    for record in batch or ():
+        found: Record = record
+        found.value.decode()  # type: ignore[union-attr]  # a value may be absent
+    receipt.position(timeout=1.0)
+    client.producer("t").send("text")  # type: ignore[arg-type]  # bytes alone
+    client.reader("t", start="earliest")  # type: ignore[arg-type]  # EARLIEST, not a word
+    client.consumer("t", "g").commit(batch)  # type: ignore[arg-type]  # positions, not a batch
+    if delivery is not None:
+        delivery.ack()
