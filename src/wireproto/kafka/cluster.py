@@ -235,11 +235,14 @@ class KafkaCluster(Runtime[KafkaOptions]):
         def look() -> Topic:
             self.refresh((topic,), deadline, create=create)
             problem = self.metadata.problem(topic)
+            entry = self.metadata.topics.get(topic)
+            if problem is None and (entry is None or not entry.partitions):
+                problem = UnknownTopicOrPartition(topic=topic)
+            if isinstance(problem, UnknownTopicOrPartition):
+                problem.text = problem.text or f"there is no topic {topic!r}: create it, or connect with auto_create=true"
             if problem is not None:
                 raise problem
-            entry = self.metadata.topics.get(topic)
-            if entry is None or not entry.partitions:
-                raise UnknownTopicOrPartition(topic=topic)
+            assert entry is not None
             return entry
 
         def judge(why: WireprotoError) -> Verdict:
