@@ -16,6 +16,7 @@ PARTS = ("net", "flow", "kafka", "pulsar", "rocketmq", "zookeeper", "spark", "cl
 FACTS = {"retriable", "refresh", "fenced", "in_doubt", "starts_over", "elsewhere"}
 NAMED = ("code", "err", "error_code")
 MAKERS = {"error", "error_of"}
+WAITS = ("wait", "pause", "retry", "backoff", "delay", "soon")
 
 
 def files() -> Iterator[Path]:
@@ -81,6 +82,32 @@ def test_no_code_is_judged_by_its_number() -> None:
         for line, what in faults(path.read_text())
     }
     assert found == {}
+
+
+def grown(source: str) -> list[int]:
+    """Lines on which a wait is multiplied by hand."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Pow):
+            factors = (node.left, node.right)
+            names = [side.attr if isinstance(side, ast.Attribute) else getattr(side, "id", "") for side in factors]
+            unit = any(isinstance(side, ast.Constant) and side.value == 1000 for side in factors)
+            if not unit and any(word in name.lower() for name in names for word in WAITS):
+                found.append(node.lineno)
+    return sorted(set(found))
+
+
+def test_every_growing_wait_is_the_policy_s() -> None:
+    """With its jitter: who failed together does not come back together."""
+    found = {
+        f"{path.relative_to(PACKAGE)}:{line}"
+        for path in files()
+        if path not in (PACKAGE / "net" / "retry.py", PACKAGE / "kafka" / "accumulator.py")
+        for line in grown(path.read_text())
+    }
+    assert found == set()
+    assert grown("a.wait = min(1.0, a.wait * 2)\nb = first_pause * 2 ** tries\nsize = size * 2\n") == [1, 2]
+    assert grown("ms = int(self.max_wait * 1000)\n") == []
 
 
 def test_each_way_round_the_judge_is_seen() -> None:

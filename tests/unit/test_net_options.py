@@ -15,7 +15,7 @@ from wireproto.errors import BrokerError, BufferFull, ConnectError, OptionError,
 from wireproto.net.address import interleave, parse_map, resolve, translate
 from wireproto.net.debug import describe_first_bytes, hexdump
 from wireproto.net.options import CommonOptions
-from wireproto.net.retry import Policy, Verdict, run, verdict
+from wireproto.net.retry import Policy, Verdict, Waits, run, verdict
 from wireproto.url import parse
 
 
@@ -233,6 +233,13 @@ def test_jitter_stays_within_its_share() -> None:
     waits = [policy.delay(n, chance.random) for n in range(1, 500)]
     assert 0.8 <= min(waits) < 0.85
     assert 1.15 < max(waits) <= 1.2
+
+
+def test_waits_grow_with_each_failure_and_begin_anew_when_it_went_well() -> None:
+    waits = Waits(Policy(first=1.0, factor=2.0, ceiling=3.0, jitter=0.0))
+    assert [waits.next() for _ in range(4)] == [1.0, 2.0, 3.0, 3.0]
+    waits.over()
+    assert (waits.next(), waits.failures) == (1.0, 1)
 
 
 def test_first_bytes_tell_who_answers() -> None:

@@ -12,6 +12,7 @@ import wireproto
 from pulsar_server import Link, PulsarServer, acknowledged, stored, success
 from wireproto.devbroker import DevBroker
 from wireproto.errors import ChecksumMismatch, OptionError, Revoked
+from wireproto.net.retry import Policy
 from wireproto.pulsar import PulsarApi_pb2 as api
 from wireproto.records import Backoff, Delivery
 
@@ -222,7 +223,7 @@ def broken(link: Link, ask: Any) -> None:
 
 def test_an_entry_that_cannot_be_read_is_given_back(server: PulsarServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another worker may be able to; here it is told each time it comes."""
-    monkeypatch.setattr("wireproto.pulsar.queue.UNREADABLE", Backoff(0.1))
+    monkeypatch.setattr("wireproto.pulsar.queue.UNREADABLE", Policy(first=0.1))
     server.answers["flow"] = broken
     with wireproto.connect(server.url) as client, client.queue("t", "group") as queue:
         with pytest.raises(ChecksumMismatch, match="7:0"):

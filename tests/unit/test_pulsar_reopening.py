@@ -14,6 +14,7 @@ from pulsar_server import Link, PulsarServer
 from wireproto.errors import TimedOut
 from wireproto.pulsar import PulsarApi_pb2 as api
 from wireproto.pulsar.codes import ProducerBlockedQuotaExceededException, ProducerFenced, TopicNotFound, TopicTerminatedError
+from wireproto.pulsar.partition_producer import RETRY
 
 
 def opened(link: Link, ask: Any) -> Any:
@@ -41,7 +42,8 @@ def test_a_producer_that_is_refused_tries_again_less_and_less_often() -> None:
         tries = server.moments("producer")[1:]
     assert 3 <= len(tries) <= 8
     pauses = [later - earlier for earlier, later in pairwise(tries)]
-    assert all(pause >= 0.1 * 2**number for number, pause in enumerate(pauses))
+    least = [RETRY.first * RETRY.factor**number * (1 - RETRY.jitter) for number in range(len(pauses))]
+    assert all(pause >= bound for pause, bound in zip(pauses, least, strict=True)), pauses
 
 
 PASSING = [

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from .._net import Mailbox
 from ..errors import BrokerError, Disconnected, TimedOut, TransportError, WireprotoError
 from ..net.errand import Errand
-from ..net.retry import Verdict, verdict
+from ..net.retry import Policy, Verdict, Waits, verdict
 from . import wire
 from .codes import error
 from .group import LEFT, STABLE, SYNCING, GroupSettings, Membership
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .cluster import KafkaCluster
     from .options import KafkaOptions
 
-_PAUSE = 0.1
+_LOST = Policy(first=0.1, factor=2.0, ceiling=1.0, jitter=0.2)
 
 
 class Coordinator:
@@ -57,6 +57,7 @@ class Coordinator:
         self._beating: Call | None = None
         self._errand = Errand(cluster.loop, options.request_timeout)
         self._failing_since = 0.0
+        self._waits = Waits(_LOST)
         self._connecting = False
         self.polled_at = time.monotonic()
         self.problem: WireprotoError | None = None
@@ -100,6 +101,7 @@ class Coordinator:
                     else:
                         member.on_join(reply)
             self._failing_since = 0.0
+            self._waits.over()
             if member.state == STABLE and self._timer is None:
                 self._arm()
         except TimedOut:
@@ -141,7 +143,7 @@ class Coordinator:
         if now - self._failing_since > self._options.request_timeout:
             self._failing_since = 0.0
             raise why
-        self._cluster.pause(min(_PAUSE, max(0.0, deadline - now)))
+        self._cluster.pause(min(self._waits.next(), max(0.0, deadline - now)))
 
     # --- beating: in the keeper ---
 

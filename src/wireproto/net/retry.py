@@ -1,7 +1,7 @@
 """The one retry policy.
 
-What it is: `verdict` judges an error by its facts, and nobody else does; `Policy` says how long to wait; `run` calls an attempt until it
-succeeds, fails for good, or the deadline comes. Clock, pause and randomness are passed in.
+What it is: `verdict` judges an error by its facts, and nobody else does; `Policy` says how long to wait, `Waits` counts the failures; `run`
+calls an attempt until it succeeds, fails for good, or the deadline comes. Clock, pause and randomness are passed in.
 
     fact                                verdict
     fenced                              NEVER
@@ -80,6 +80,29 @@ class Policy:
 
 
 DEFAULT = Policy()
+
+
+class Waits:
+    """A policy's waits, one after the other, for code that comes back to its attempts from elsewhere.
+
+    Attributes:
+        failures: in a row; since the last `over`.
+    """
+
+    __slots__ = ("failures", "policy")
+
+    def __init__(self, policy: Policy = DEFAULT) -> None:
+        self.policy = policy
+        self.failures = 0
+
+    def next(self) -> float:
+        """Something failed: the seconds to wait."""
+        self.failures += 1
+        return self.policy.delay(self.failures)
+
+    def over(self) -> None:
+        """It went well: the next wait is the first again."""
+        self.failures = 0
 
 
 def run(

@@ -17,12 +17,12 @@ from google.protobuf.message import Message
 
 from wireproto._net import Call, Connection, Mailbox, Push
 from wireproto.errors import Disconnected, TimedOut, WireprotoError
-from wireproto.net.retry import Verdict, verdict
+from wireproto.net.retry import Verdict, Waits, verdict
 
 from . import PulsarApi_pb2 as api
 from .codes import ConsumerNotFound, PulsarError
 from .frames import command_name, decode, reply_body, signed
-from .partition_consumer import RETRY_FIRST, Lost, PartitionConsumer, Subscription
+from .partition_consumer import RETRY, Lost, PartitionConsumer, Subscription
 
 if TYPE_CHECKING:
     from .cluster import PulsarCluster
@@ -254,6 +254,7 @@ class Feed:
             flow: grant permits at once when it is attached again.
         """
         trouble: PulsarError | None = None
+        waits = Waits(RETRY)
         while True:
             self.attached(part, deadline, flow=flow)
             if fit is not None and not fit():
@@ -273,10 +274,11 @@ class Feed:
             except (ConsumerNotFound, Disconnected) as why:
                 part.failed(why, self.patience)
             except PulsarError as why:  # of a consumer that is there: a topic about to go, an entry that cannot be read just now
-                if verdict(why) is Verdict.NEVER or time.monotonic() + RETRY_FIRST >= deadline:
+                wait = waits.next()
+                if verdict(why) is Verdict.NEVER or time.monotonic() + wait >= deadline:
                     raise
                 trouble = why
-                self._cluster.pause(RETRY_FIRST)
+                self._cluster.pause(wait)
 
     def place(self, part: PartitionConsumer, deadline: float, *, flow: bool = True) -> tuple[Place, Place]:
         """(place of the last message, place before which all is acknowledged), each (ledger, entry), entry -1 for none."""

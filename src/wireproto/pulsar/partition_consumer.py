@@ -20,7 +20,7 @@ from google.protobuf.message import Message
 from wireproto._net import Call, Connection, Mailbox, consumer_channel
 from wireproto.errors import Disconnected, TimedOut, WireprotoError
 from wireproto.net.errand import Errand
-from wireproto.net.retry import Verdict, verdict
+from wireproto.net.retry import Policy, Verdict, Waits, verdict
 
 from . import PulsarApi_pb2 as api
 from .codes import ConsumerBusy
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 FIRST_PERMITS = 1000
 MOST_PERMITS = 200_000
-RETRY_FIRST, RETRY_MOST = 0.1, 5.0
+RETRY = Policy(first=0.1, factor=2.0, ceiling=5.0, jitter=0.2)
 LOOKED_UP = 5.0
 """Seconds for which a look-up holds good, among attempts to attach that run out of time."""
 
@@ -115,7 +115,7 @@ class PartitionConsumer:
         self._purpose = purpose
         self._permits = 0
         self._size = 0.0
-        self._retry_in = RETRY_FIRST
+        self._waits = Waits(RETRY)
         self._failing_since: float | None = None
         self._known = False
         self._where: tuple[Broker, float] | None = None
@@ -183,7 +183,7 @@ class PartitionConsumer:
                 self._known = True  # it may have been done all the same, and stand in the next attempt's way for a while
             raise
         self.conn = call.conn
-        self._retry_in = RETRY_FIRST
+        self._waits.over()
         self._failing_since = None
         self._known = True
         self._permits = 0
@@ -250,8 +250,7 @@ class PartitionConsumer:
         now = time.monotonic()
         self.retry_at = now
         if pause:
-            self.retry_at = now + self._retry_in
-            self._retry_in = min(self._retry_in * 2, RETRY_MOST)
+            self.retry_at = now + self._waits.next()
 
     def failed(self, why: WireprotoError, patience: float) -> None:
         """An attempt to attach failed: raise it when it cannot get better, or has not for `patience` seconds; else try again later."""

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from wireproto._codec import BatchReceipt, Columns, PulsarBatchBuilder, crc32c
 from wireproto._net import Connection, Event, Mailbox, Push, Timer, producer_channel
 from wireproto.errors import BufferFull, Closed, Disconnected, Forked, TimedOut, ValueUnsupported, WireprotoError
+from wireproto.net.retry import Policy, Verdict, Waits, verdict
 
 from . import PulsarApi_pb2 as api
 from .codes import (
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from .cluster import PulsarCluster
     from .options import PulsarOptions
 
-RETRY_FIRST, RETRY_MOST = 0.1, 10.0
+RETRY = Policy(first=0.1, factor=2.0, ceiling=10.0, jitter=0.2)
 """Seconds between attempts to open the producer again."""
 FINAL = (TopicTerminatedError, TopicNotFound, Closed, Forked)
 """What ends a producer that was open; other refusals are met with another attempt."""
@@ -96,7 +97,7 @@ class PartitionProducer:
         self._epoch = 0
         self._sequence = 0
         self._max_size = 0
-        self._retry_in = RETRY_FIRST
+        self._waits = Waits(RETRY)
         self._opened_at = 0.0
         self._fruitful = True  # whether anything was acknowledged since the producer was opened
         self._trouble: Exception | None = None  # what was met last on the way to an acknowledgement
@@ -173,16 +174,11 @@ class PartitionProducer:
                 return
             self._conn = None
             self._ready = False
-            steady = self._fruitful or time.monotonic() - self._opened_at > RETRY_MOST
+            steady = self._fruitful or time.monotonic() - self._opened_at > RETRY.ceiling
             if steady:
-                self._retry_in = RETRY_FIRST
-            pause = 0.0 if steady else self._pause()
+                self._waits.over()
+            pause = 0.0 if steady else self._waits.next()
         self._reopen_in(pause)
-
-    def _pause(self) -> float:
-        """Seconds until the next attempt, longer each time. Lock held."""
-        pause, self._retry_in = self._retry_in, min(self._retry_in * 2, RETRY_MOST)
-        return pause
 
     def _reopen_in(self, pause: float) -> None:
         if pause:
@@ -202,14 +198,14 @@ class PartitionProducer:
         try:
             self._attach(time.monotonic() + self._options.operation_timeout)
         except Exception as why:  # looking up, dialling and registering; credentials are the user's code
-            if isinstance(why, FINAL) or (isinstance(why, WireprotoError) and why.fenced):
+            if isinstance(why, WireprotoError) and verdict(why, passing=(WireprotoError,), final=FINAL) is Verdict.NEVER:
                 self._fail(why)
                 return
             with self._lock:
                 self._trouble = why
                 if isinstance(why, ProducerBlockedQuotaExceededException):
                     self._fail_pending(why)
-                pause = self._pause()
+                pause = self._waits.next()
             self._reopen_in(pause)
 
     # -- taking records -----------------------------------------------------------------------------------------
@@ -386,7 +382,8 @@ class PartitionProducer:
                 astray = True
             else:
                 astray = False
-                self._fruitful, self._retry_in, self._trouble = True, RETRY_FIRST, None
+                self._fruitful, self._trouble = True, None
+                self._waits.over()
                 self._pending.popleft()
                 place = (signed(receipt.message_id.ledgerId), signed(receipt.message_id.entryId))
                 self._settle(head, place, None)
@@ -421,7 +418,7 @@ class PartitionProducer:
             self._conn = None
             self._ready = False
             self._trouble = why
-            pause = self._pause()
+            pause = self._waits.next()
         self._close_at_broker(conn)
         self._reopen_in(pause)
 

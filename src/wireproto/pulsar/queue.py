@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from wireproto._codec import decode_pulsar
 from wireproto.errors import BufferFull, ChecksumMismatch, Closed, DecompressionError, OptionError, Revoked, WireprotoError
+from wireproto.net.retry import Policy
 from wireproto.position import MessageId
-from wireproto.records import Backoff, Delivery
+from wireproto.records import Delivery
 
 from . import PulsarApi_pb2 as api
 from .acks import words
@@ -40,10 +41,10 @@ Key = tuple[int, int, int]
 """(partition, ledger, entry)"""
 
 
-UNREADABLE = Backoff(1.0, 2.0, 60.0)
+UNREADABLE = Policy(first=1.0, factor=2.0, ceiling=60.0, jitter=0.2)
 """After how long an entry that cannot be read is given back."""
-FULL_RETRY = 0.1
-"""Seconds until what a connection had no room for is tried again."""
+FULL = Policy(first=0.1, factor=1.0, ceiling=0.1, jitter=0.2)
+"""How long until what a connection had no room for is tried again; several deliveries wait for it beside each other."""
 
 
 @dataclass(slots=True)
@@ -153,7 +154,7 @@ class PulsarQueue(OneThread):
                 self._feed.requeue(part)
                 part.handed(fact.permits, len(frame))
                 place = MessageId(self.topic, part.partition, fact.ledger, fact.entry)
-                self._give_back_in(UNREADABLE(fact.redelivery_count), part, (part.partition, fact.ledger, fact.entry), -1)
+                self._give_back_in(UNREADABLE.delay(fact.redelivery_count + 1), part, (part.partition, fact.ledger, fact.entry), -1)
                 raise fact.error.with_context(topic=self.topic, partition=part.partition, position=place)
             part.handed(fact.permits, len(frame))
             key = (part.partition, fact.ledger, fact.entry)
@@ -269,7 +270,7 @@ class PulsarQueue(OneThread):
             try:
                 conn.send(encode(_redeliver(part, key)))
             except BufferFull:
-                self._give_back_in(FULL_RETRY, part, key, index)
+                self._give_back_in(FULL.delay(1), part, key, index)
             except WireprotoError:
                 pass  # the connection is lost
 

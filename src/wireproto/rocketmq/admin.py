@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from wireproto.errors import BrokerError, OptionError, TimedOut, TransportError
+from wireproto.net.retry import Policy, Waits
 from wireproto.position import LATEST, LogOffset, Position, TopicPartition, Where
 from wireproto.records import GroupInfo, GroupMember, PartitionInfo, TopicInfo
 
@@ -147,12 +148,12 @@ class RocketAdmin:
 
     def _await(self, ready: object, deadline: float, text: str) -> None:
         assert callable(ready)
-        wait = 0.02
+        waits = Waits(Policy(first=0.02, factor=1.5, ceiling=0.5, jitter=0.2))
         while not ready():
+            wait = waits.next()
             if time.monotonic() + wait >= deadline:
                 raise TimedOut(text)
             self._cluster.pause(wait)
-            wait = min(0.5, wait * 1.5)
 
     def delete_topic(self, topic: str, *, timeout: float = 30.0) -> None:
         """Delete it with its records, on every master and in every name server. Raises TopicNotExist."""

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from wireproto._net import REQUESTS, Mailbox, Push
 from wireproto.errors import TransportError, WireprotoError
+from wireproto.net.retry import Policy, Waits
 
 from . import asked, remoting
 from .allocate import average, java_order
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
     from .route import Queue
 
 Key = tuple[str, int]
-SOON = 0.5
-"""Half the seconds until the next look when a topic of the group is not there yet; doubled with each look in vain."""
+ABSENT = Policy(first=1.0, factor=2.0, ceiling=1e9, jitter=0.2)
+"""Waits until the next look when a topic of the group is not there yet; at most the time of any other look."""
 
 
 class Member:
@@ -65,7 +66,7 @@ class Member:
         self.started = time.time()
         self._version = int(self.started * 1000)
         self._resets: asked.Resets = {}
-        self._soon = SOON
+        self._absent = Waits(ABSENT)
         self._box = Mailbox(cluster.loop, handler=self._pushed)
         self._lock = threading.Lock()
         self._connections: dict[str, Connection] = {}
@@ -248,7 +249,7 @@ class Member:
                 except TopicNotExist:
                     if topic not in self._optional:
                         raise
-                    wait = self._soon = min(wait, self._soon * 2)
+                    wait = min(wait, self._absent.next())
                     continue
                 if not set(route.masters) <= self._connections.keys():
                     self.beat(deadline)

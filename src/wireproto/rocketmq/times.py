@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from wireproto.errors import AuthError, BrokerError, OptionError, TimedOut, Truncated
+from wireproto.net.retry import Policy, Waits
 from wireproto.position import AtTime, Earliest, Latest, LogOffset, Position, TopicPartition, Where
 
 from .bodies import runtime_info
@@ -38,7 +39,9 @@ HEAD = 48
 """Bytes of a stored message before its born host: size, magic, CRC, queue, flag, two offsets, sysFlag at 36, born time."""
 STARTING = 5.0
 """Seconds that a broker which fails to tell how far it is may need until it can."""
-AGAIN = 0.1
+AGAIN = Policy(first=0.1, factor=1.0, ceiling=0.1, jitter=0.2)
+BEHIND = Policy(first=0.005, factor=2.0, ceiling=0.2, jitter=0.2)
+"""Waits for a broker that fails to tell, and for one that has not caught up."""
 
 
 def store_time(stored: bytes) -> int:
@@ -91,7 +94,7 @@ class Offsets:
 
         Trap: in their first second brokers answer 28 with SYSTEM_ERROR, for want of samples to tell; others may refuse it for ever.
         """
-        goal, wait = -1, 0.005
+        goal, waits = -1, Waits(BEHIND)
         patience = time.monotonic() + STARTING
         while True:
             try:
@@ -99,9 +102,10 @@ class Offsets:
             except (AuthError, RequestCodeNotSupported):
                 return
             except BrokerError:
-                if time.monotonic() + AGAIN >= min(patience, deadline):
+                wait = AGAIN.delay(1)
+                if time.monotonic() + wait >= min(patience, deadline):
                     return
-                self._cluster.pause(AGAIN)
+                self._cluster.pause(wait)
                 continue
             facts = runtime_info(reply.body)
             try:
@@ -111,10 +115,10 @@ class Offsets:
             goal = log_end if goal < 0 else goal
             if log_end - behind >= goal:
                 return
+            wait = waits.next()
             if time.monotonic() + wait >= deadline:
                 raise TimedOut("the broker has not caught up with its own log", peer=address, topic=self._topic)
             self._cluster.pause(wait)
-            wait = min(0.2, wait * 2)
 
     def all_shown(self, queues: Iterable[Queue], deadline: float) -> None:
         """Wait until these queues hold everything that is acknowledged now."""

@@ -6,7 +6,7 @@ What it is: where the servers are, how one of them is met, and the one link that
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from ..flow.budget import Budget
@@ -57,7 +57,7 @@ class ZooKeeperCluster(Runtime[ZooKeeperOptions]):
             identities=identities,
             server_timeout=options.connect_timeout,
             max_frame=options.max_frame,
-            delays=_delays,
+            rounds=ROUNDS,
         )
 
     def handshake(self, conn: Connection, deadline: float) -> None:
@@ -79,10 +79,3 @@ class ZooKeeperCluster(Runtime[ZooKeeperOptions]):
             conn.close("handshake failed")
             raise
         return conn
-
-
-def _delays() -> Iterator[float]:
-    failures = 0
-    while True:
-        failures += 1
-        yield ROUNDS.delay(failures)

@@ -24,13 +24,12 @@ the session, the table of watches and which connection is the current one; it is
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import random
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .._net import SERVICE, WATCHES, Call, Event, Mailbox
@@ -102,7 +101,7 @@ class Link:
         identities: scheme and credential pairs to give on every connection.
         server_timeout: seconds for one server to answer a handshake.
         max_frame: bytes of the largest frame that the servers take (their ``jute.maxbuffer``).
-        delays: seconds between rounds over all servers, without end.
+        rounds: waits between rounds over all servers.
     """
 
     def __init__(
@@ -117,7 +116,7 @@ class Link:
         identities: Sequence[tuple[str, bytes]] = (),
         server_timeout: float = 10.0,
         max_frame: int = 0xFFFFF,
-        delays: Callable[[], Iterator[float]],
+        rounds: retry.Policy,
     ) -> None:
         self.session = session
         self._heads = session.heads
@@ -134,7 +133,7 @@ class Link:
         self._identities = list(identities)
         self._server_timeout = server_timeout
         self._max_body = max_frame - 8
-        self._delays = delays
+        self._rounds = rounds
         self._lock = threading.Lock()
         self._auth_lock = threading.Lock()
         self._conn: Connection | None = None
@@ -280,11 +279,13 @@ class Link:
         A server that accepts and hangs up is asked again: it starts, or has no quorum yet.
         """
         patience = min(deadline, time.monotonic() + self._server_timeout)
-        for delay in self._delays():
+        waits = retry.Waits(self._rounds)
+        while True:
             try:
                 self._establish(deadline)
             except TransportError as why:
                 hung_up = isinstance(why, Disconnected) or isinstance(why.__cause__, Disconnected)
+                delay = waits.next()
                 if not hung_up or time.monotonic() + delay >= patience or self._closing.wait(delay):
                     raise
             else:
@@ -474,7 +475,8 @@ class Link:
         """In the worker thread: round after round, until a server takes the session up or the client is closed."""
         if self._closing.wait(self._pause()):
             return
-        for delay in self._delays():
+        waits = retry.Waits(self._rounds)
+        while True:
             try:
                 self._establish(time.monotonic() + self._server_timeout * len(self._servers))
             except (AuthError, Closed):
@@ -486,7 +488,7 @@ class Link:
             else:
                 self._run_hooks()
                 return
-            if self._closing.wait(delay):
+            if self._closing.wait(waits.next()):
                 return
 
     def _pause(self) -> float:
@@ -494,8 +496,7 @@ class Link:
         spread = random.random() * min(SPREAD, self.session.timeout / 20)
         if self._short_lived < 2:
             return spread
-        delay = next(itertools.islice(self._delays(), min(self._short_lived, 16) - 2, None))
-        return min(spread + delay, self.session.timeout / 4)
+        return min(spread + self._rounds.delay(self._short_lived - 1), self.session.timeout / 4)
 
     def _expired(self, deadline: float) -> None:
         with self._lock:
