@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import wireproto
 from wireproto import EARLIEST, LATEST
 from wireproto.devbroker import DevBroker
 from wireproto.devbroker.recording import Recording
@@ -17,25 +16,8 @@ from wireproto.errors import Closed, ConcurrentUse, OptionError, Revoked, TimedO
 from wireproto.kafka.codes import UnknownTopicOrPartition
 from wireproto.position import AtTime, LogOffset, MessageId
 
+PROTOCOL, BROKER, CLIENT = "kafka", {"auto_create": False}, {"timeout": 10.0, "topic_patience": 0.2, "max_wait": 0.05}
 _numbers = itertools.count()
-
-
-@pytest.fixture
-def broker() -> Iterator[DevBroker]:
-    with DevBroker(["kafka"], auto_create=False) as made:
-        yield made
-
-
-@pytest.fixture
-def seen(broker: DevBroker) -> Recording:
-    return broker.record("kafka")
-
-
-@pytest.fixture
-def client(broker: DevBroker, seen: Recording) -> Iterator[Any]:
-    with wireproto.connect(broker.url("kafka"), timeout=10.0, topic_patience=0.2, max_wait=0.05) as made:
-        yield made
-    broker.faults("kafka").clear()
 
 
 @pytest.fixture

@@ -9,32 +9,14 @@ from typing import Any
 
 import pytest
 
-import wireproto
 from wireproto import EARLIEST, LATEST
-from wireproto.devbroker import DevBroker
 from wireproto.devbroker.recording import Recording
 from wireproto.errors import Closed, ConcurrentUse, OptionError, Revoked, UsageError, ValueUnsupported
 from wireproto.position import AtTime, LogOffset, MessageId
 from wireproto.pulsar.codes import TopicNotFound
 
+PROTOCOL, BROKER, CLIENT = "pulsar", {"auto_create": False}, {"timeout": 10.0}
 _numbers = itertools.count()
-
-
-@pytest.fixture
-def broker() -> Iterator[DevBroker]:
-    with DevBroker(["pulsar"], auto_create=False) as made:
-        yield made
-
-
-@pytest.fixture
-def seen(broker: DevBroker) -> Recording:
-    return broker.record("pulsar")
-
-
-@pytest.fixture
-def client(broker: DevBroker, seen: Recording) -> Iterator[Any]:
-    with wireproto.connect(broker.url("pulsar"), timeout=10.0) as made:
-        yield made
 
 
 @pytest.fixture

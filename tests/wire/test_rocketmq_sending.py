@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,36 +18,11 @@ from wireproto.position import EARLIEST, LATEST
 from wireproto.rocketmq.client import RocketClient
 from wireproto.rocketmq.producer import BRIEFLY, RESEND
 
+PROTOCOL, BROKER = "rocketmq", {"auto_create": False}
 _numbers = itertools.count()
 SENDS = ("SendMessageV2", "SendBatchMessage")
 HARDLY = 0.9
 """Of a wait with jitter: what of it is certain, and no rounding in doubt."""
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[DevBroker]:
-    with DevBroker(["rocketmq"], auto_create=False) as started:
-        yield started
-
-
-@pytest.fixture
-def dial(broker: DevBroker) -> Iterator[Callable[..., RocketClient]]:
-    """Makes clients, which end with the test."""
-    opened: list[RocketClient] = []
-
-    def dial(**options: Any) -> RocketClient:
-        opened.append(wireproto.connect(broker.url("rocketmq"), **options))
-        return opened[-1]
-
-    yield dial
-    broker.faults("rocketmq").clear()
-    for client in opened:
-        client.close(5.0)
-
-
-@pytest.fixture
-def client(dial: Callable[..., RocketClient]) -> RocketClient:
-    return dial()
 
 
 @pytest.fixture

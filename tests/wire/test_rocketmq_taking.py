@@ -5,12 +5,11 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-import wireproto
 from wireproto._codec import Columns
 from wireproto.devbroker import DevBroker
 from wireproto.devbroker.recording import Recording, Seen
@@ -25,36 +24,10 @@ from wireproto.rocketmq.messages import (
     UpdateAndCreateTopicRequest,
 )
 
+PROTOCOL, BROKER = "rocketmq", {"auto_create": False}
 _numbers = itertools.count()
 HARDLY = 0.9
 """Of a wait with jitter: what of it is certain, and no rounding in doubt."""
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[DevBroker]:
-    with DevBroker(["rocketmq"], auto_create=False) as started:
-        yield started
-
-
-@pytest.fixture
-def dial(broker: DevBroker) -> Iterator[Callable[..., RocketClient]]:
-    """Makes clients, which end with the test."""
-    opened: list[RocketClient] = []
-
-    def dial(**options: Any) -> RocketClient:
-        opened.append(wireproto.connect(broker.url("rocketmq"), **options))
-        return opened[-1]
-
-    yield dial
-    broker.faults("rocketmq").clear()
-    broker.call("rocketmq", "answer_as_old", False)
-    for client in opened:
-        client.close(5.0)
-
-
-@pytest.fixture
-def client(dial: Callable[..., RocketClient]) -> RocketClient:
-    return dial()
 
 
 @pytest.fixture
@@ -163,13 +136,14 @@ def test_who_takes_over_reads_from_where_the_group_began(dial: Callable[..., Roc
 
 @pytest.mark.parametrize("committed", [None, 0, 2])
 def test_an_old_broker_s_zero_is_no_offset_unless_it_was_committed(
-    broker: DevBroker, client: RocketClient, topic: str, committed: int | None
+    request: pytest.FixtureRequest, broker: DevBroker, client: RocketClient, topic: str, committed: int | None
 ) -> None:
     """4.9 brokers answer 0 for a group that never committed, as long as the queue begins at 0."""
     put(client, topic, 4)
     if committed is not None:
         with client.consumer(topic, f"g-{topic}") as consumer:
             consumer.commit({(topic, 0): LogOffset(topic, 0, committed)})
+    request.addfinalizer(lambda: broker.call("rocketmq", "answer_as_old", False))
     broker.call("rocketmq", "answer_as_old", True)
     with client.consumer(topic, f"g-{topic}", start={(topic, 0): LogOffset(topic, 0, 3)}) as consumer:
         expected = [b"0", b"1", b"2", b"3"][3 if committed is None else committed :]

@@ -18,24 +18,8 @@ from wireproto.position import AtTime, LogOffset, MessageId
 from wireproto.rocketmq.codes import ServerError, TopicNotExist
 from wireproto.rocketmq.ids import OffsetId, UniqueId
 
+PROTOCOL, BROKER, CLIENT = "rocketmq", {"auto_create": False}, {"timeout": 10.0}
 _numbers = itertools.count()
-
-
-@pytest.fixture
-def broker() -> Iterator[DevBroker]:
-    with DevBroker(["rocketmq"], auto_create=False) as made:
-        yield made
-
-
-@pytest.fixture
-def seen(broker: DevBroker) -> Recording:
-    return broker.record("rocketmq")
-
-
-@pytest.fixture
-def client(broker: DevBroker, seen: Recording) -> Iterator[Any]:
-    with wireproto.connect(broker.url("rocketmq"), timeout=10.0) as made:
-        yield made
 
 
 @pytest.fixture

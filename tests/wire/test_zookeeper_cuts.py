@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-import wireproto
 from brokers.proxy import FaultProxy
 from wireproto.devbroker import DevBroker, Faults
 from wireproto.errors import BufferFull, Revoked
@@ -20,42 +19,8 @@ from wireproto.zookeeper.messages import ReplyHeader, WatcherEvent
 from wireproto.zookeeper.multi import Set
 from wireproto.zookeeper.session import State
 
-SECONDS = 20.0
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[DevBroker]:
-    with DevBroker(["zookeeper"]) as made:
-        yield made
-
-
-@pytest.fixture
-def faults(broker: DevBroker) -> Iterator[Faults]:
-    given = broker.faults("zookeeper")
-    given.clear()
-    yield given
-    given.clear()
-
-
-@pytest.fixture
-def proxy() -> Iterator[FaultProxy]:
-    with FaultProxy() as made:
-        yield made
-
-
-@pytest.fixture
-def dial(broker: DevBroker, faults: Faults) -> Iterator[Callable[..., Any]]:
-    opened: list[Any] = []
-
-    def make(url: str = "", **options: Any) -> Any:
-        opened.append(wireproto.connect(url or broker.url("zookeeper"), **{"timeout": SECONDS} | options))
-        return opened[-1]
-
-    yield make
-    faults.clear()
-    broker.kick("zookeeper")
-    for client in opened:
-        client.close(5.0)
+PROTOCOL, SECONDS = "zookeeper", 20.0
+CLIENT = {"timeout": SECONDS}
 
 
 @pytest.fixture

@@ -19,19 +19,8 @@ from wireproto.zookeeper.link import ConnectionLoss
 from wireproto.zookeeper.multi import Create, Delete
 from wireproto.zookeeper.session import State
 
+PROTOCOL = "zookeeper"
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[DevBroker]:
-    with DevBroker(["zookeeper"]) as made:
-        yield made
-
-
-@pytest.fixture
-def faults(broker: DevBroker) -> Iterator[Faults]:
-    given = broker.faults("zookeeper")
-    given.clear()
-    yield given
-    given.clear()
 
 
 @pytest.fixture

@@ -20,48 +20,14 @@ from wireproto.zookeeper.link import ConnectionLoss
 from wireproto.zookeeper.messages import ConnectResponse
 from wireproto.zookeeper.session import State
 
-SECONDS = 20.0
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[DevBroker]:
-    with DevBroker(["zookeeper"]) as made:
-        yield made
-
-
-@pytest.fixture
-def faults(broker: DevBroker) -> Iterator[Faults]:
-    given = broker.faults("zookeeper")
-    given.clear()
-    yield given
-    given.clear()
-
-
-@pytest.fixture
-def proxy() -> Iterator[FaultProxy]:
-    with FaultProxy() as made:
-        yield made
+PROTOCOL, SECONDS = "zookeeper", 20.0
+CLIENT = {"timeout": SECONDS}
 
 
 @pytest.fixture
 def node(broker: DevBroker) -> str:
     with wireproto.connect(broker.url("zookeeper")) as client:
         return str(client.tree().create(f"/n-{time.monotonic_ns()}", b"0"))
-
-
-@pytest.fixture
-def dial(broker: DevBroker, faults: Faults) -> Iterator[Callable[..., Any]]:
-    opened: list[Any] = []
-
-    def make(url: str = "", **options: Any) -> Any:
-        opened.append(wireproto.connect(url or broker.url("zookeeper"), **{"timeout": SECONDS} | options))
-        return opened[-1]
-
-    yield make
-    faults.clear()
-    broker.kick("zookeeper")
-    for client in opened:
-        client.close(5.0)
 
 
 # -- what was received, and when --------------------------------------------------------------------------------------------

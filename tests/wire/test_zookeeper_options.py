@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -18,41 +17,8 @@ from wireproto.zookeeper import acl as access
 from wireproto.zookeeper.link import ConnectionLoss
 from wireproto.zookeeper.messages import CreateRequest
 
-SECONDS = 20.0
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[DevBroker]:
-    with DevBroker(["zookeeper"]) as made:
-        yield made
-
-
-@pytest.fixture
-def faults(broker: DevBroker) -> Iterator[Faults]:
-    given = broker.faults("zookeeper")
-    given.clear()
-    yield given
-    given.clear()
-
-
-@pytest.fixture
-def seen(broker: DevBroker) -> Any:
-    return broker.record("zookeeper")
-
-
-@pytest.fixture
-def dial(broker: DevBroker, faults: Faults) -> Iterator[Callable[..., Any]]:
-    opened: list[Any] = []
-
-    def make(url: str = "", **options: Any) -> Any:
-        opened.append(wireproto.connect(url or broker.url("zookeeper"), **{"timeout": SECONDS} | options))
-        return opened[-1]
-
-    yield make
-    faults.clear()
-    broker.kick("zookeeper")  # a close would wait for a server that a test has silenced
-    for client in opened:
-        client.close(5.0)
+PROTOCOL, SECONDS = "zookeeper", 20.0
+CLIENT = {"timeout": SECONDS}
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from wireproto.zookeeper import multi
 from wireproto.zookeeper.codes import BadVersion, EventType, NodeExists, NoNode, NotEmpty, NoWatcher, WatcherType
 from wireproto.zookeeper.multi import Check, Children, Create, Delete, Get, Set
 
+PROTOCOL = "zookeeper"
 _numbers = itertools.count()
 MINE = (z.ACL(perms=5, id=z.Id(scheme="world", id="anyone")),)
 
@@ -26,11 +27,6 @@ MINE = (z.ACL(perms=5, id=z.Id(scheme="world", id="anyone")),)
 def broker() -> Iterator[DevBroker]:
     with DevBroker(["zookeeper"]) as made:
         yield made
-
-
-@pytest.fixture
-def seen(broker: DevBroker) -> Recording:
-    return broker.record("zookeeper")
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import itertools
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,42 +18,8 @@ from wireproto.zookeeper.codes import EventType
 from wireproto.zookeeper.session import State
 from wireproto.zookeeper.watch import PACKET
 
-SECONDS = 20.0
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[DevBroker]:
-    with DevBroker(["zookeeper"]) as made:
-        yield made
-
-
-@pytest.fixture
-def faults(broker: DevBroker) -> Iterator[Faults]:
-    given = broker.faults("zookeeper")
-    given.clear()
-    yield given
-    given.clear()
-
-
-@pytest.fixture
-def seen(broker: DevBroker) -> Any:
-    """A recording from now on."""
-    return broker.record("zookeeper")
-
-
-@pytest.fixture
-def dial(broker: DevBroker, faults: Faults) -> Iterator[Callable[..., Any]]:
-    opened: list[Any] = []
-
-    def make(url: str = "", **options: Any) -> Any:
-        opened.append(wireproto.connect(url or broker.url("zookeeper"), **{"timeout": SECONDS} | options))
-        return opened[-1]
-
-    yield make
-    faults.clear()
-    broker.kick("zookeeper")  # a close would wait for a server that a test has silenced
-    for client in opened:
-        client.close(5.0)
+PROTOCOL, SECONDS = "zookeeper", 20.0
+CLIENT = {"timeout": SECONDS}
 
 
 @pytest.fixture

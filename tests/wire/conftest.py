@@ -1,0 +1,73 @@
+"""A seat on the embedded broker, for the tests of one protocol: a module says `PROTOCOL = "zookeeper"` and takes what it needs of this.
+
+What it is: fixtures. A module may say more: `BROKER`, options of its DevBroker; `CLIENT`, options of its clients. A module's own fixture
+of a name goes before the one here. Must not: know a protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import wireproto
+from brokers.proxy import FaultProxy
+from wireproto.devbroker import DevBroker, Faults
+from wireproto.devbroker.recording import Recording
+
+PATIENCE = 5.0  # seconds for a client to close
+
+
+@pytest.fixture(scope="module")
+def protocol(request: pytest.FixtureRequest) -> str:
+    return str(request.module.PROTOCOL)
+
+
+@pytest.fixture(scope="module")
+def broker(request: pytest.FixtureRequest, protocol: str) -> Iterator[DevBroker]:
+    """The module's broker."""
+    with DevBroker([protocol], **getattr(request.module, "BROKER", {})) as made:
+        yield made
+
+
+@pytest.fixture
+def faults(broker: DevBroker, protocol: str) -> Iterator[Faults]:
+    """The broker's, none of them set before this test and after it."""
+    given = broker.faults(protocol)
+    given.clear()
+    yield given
+    given.clear()
+
+
+@pytest.fixture
+def seen(broker: DevBroker, protocol: str) -> Recording:
+    """A recording from now on."""
+    return broker.record(protocol)
+
+
+@pytest.fixture
+def proxy() -> Iterator[FaultProxy]:
+    with FaultProxy() as made:
+        yield made
+
+
+@pytest.fixture
+def dial(request: pytest.FixtureRequest, broker: DevBroker, faults: Faults, protocol: str) -> Iterator[Callable[..., Any]]:
+    """Makes clients of the broker, or of another URL, which end with the test."""
+    opened: list[Any] = []
+
+    def make(url: str = "", **options: Any) -> Any:
+        opened.append(wireproto.connect(url or broker.url(protocol), **getattr(request.module, "CLIENT", {}) | options))
+        return opened[-1]
+
+    yield make
+    faults.clear()
+    broker.kick(protocol)  # a close would wait for a server that a test has silenced
+    for client in opened:
+        client.close(PATIENCE)
+
+
+@pytest.fixture
+def client(dial: Callable[..., Any]) -> Any:
+    return dial()
