@@ -1,5 +1,5 @@
 # The verbs that people and CI call. `make` prepares .venv: extensions built in place, development tools, PySpark.
-# Needs CPython 3.11 to 3.13 with headers and venv, a C compiler, make, a JDK 17+; Maven for real brokers, valgrind and strace for the
+# Needs CPython 3.11 to 3.13 with headers and venv, a C compiler, make, a JDK 17+; Maven for real brokers, valgrind for the
 # gates. No target needs root, but for the bare system of `make nightly`.
 
 PYTHON ?= python3

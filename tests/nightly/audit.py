@@ -61,6 +61,9 @@ def main() -> int:
         print(f"{package['name']} {package['version']}: {fault['id']}, mended in {', '.join(fault['fix_versions']) or 'none'}{why}")
     for name in unknown[:5]:
         print(f"not looked up: {name}")
+    if len(unknown) == len(packages):
+        print(f"audit: nothing was looked up: the index here tells no advisories for any of {len(packages)} packages")
+        return 1
     left = [fault["id"] for _, fault in found if fault["id"] not in ARGUED]
     counts = f"{len(left)} known faults, {len(found) - len(left)} argued away"
     print(f"audit: {len(packages) - len(unknown)} of {len(packages)} packages looked up: {counts}")

@@ -23,7 +23,7 @@ from . import work
 from .copies import mirror
 
 PACKAGES = (  # the README's list
-    *("python3", "python3-dev", "python3-venv", "clang", "libclang-rt-dev", "make", "default-jdk-headless", "maven", "valgrind", "strace"),
+    *("python3", "python3-dev", "python3-venv", "clang", "libclang-rt-dev", "make", "default-jdk-headless", "maven", "valgrind"),
     "ca-certificates",
 )
 MIRROR = os.environ.get("WIREPROTO_DEBIAN", "http://deb.debian.org/debian")
