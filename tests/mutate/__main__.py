@@ -56,7 +56,7 @@ def main() -> int:
         forgotten = results.forget(runs[0].every)
         if forgotten:
             print(f"{forgotten} results were of functions that are no more what they were")
-        known = mapped(snapshot.root, ends)
+        known = mapped(snapshot.root, groups, ends)
         if known is None:
             print("the map is not finished: run again")
             return 3
@@ -74,10 +74,10 @@ def main() -> int:
     return 3 if left else 0
 
 
-def mapped(snapshot: Path, ends: float) -> Map | None:
+def mapped(snapshot: Path, groups: tuple[str, ...], ends: float) -> Map | None:
     """The map of who runs what, renewed where tests have changed; None when time was up before that was done."""
     known = Map(snapshot, KEPT / "map")
-    stale = known.stale()
+    stale = known.stale(groups)
     if stale:
         tree = Tree(snapshot, KEPT / "trees/map")
         tree.sync()

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from . import engine, options, walk
+from .cover import ADAPTERS
 from .source import Mutant, Source, digest
 
-ADAPTERS = ("kafka", "pulsar", "rocketmq", "zookeeper")
 GROUPS = (*ADAPTERS, "net", "engine")
 PASSED_BY = {"codes.py", "plans.py", "messages.py", "PulsarApi_pb2.py", "__init__.py", "forms.py"}  # generated; names; lists for the CLI
 

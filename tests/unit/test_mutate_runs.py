@@ -188,6 +188,13 @@ def test_a_test_file_that_changed_is_run_for_the_map_again(known: Map) -> None:
     assert known.stale() == {"unit": ["tests/unit/test_a.py"]}
 
 
+def test_tests_of_an_adapter_that_is_not_judged_need_no_map(known: Map) -> None:
+    for name in ("kafka_x", "pulsar_x"):
+        (known.checkout / f"tests/wire/test_{name}.py").write_text("")
+    assert known.stale(("kafka", "net")) == {"wire": ["tests/wire/test_kafka_x.py"]}
+    assert known.stale() == {"wire": ["tests/wire/test_kafka_x.py", "tests/wire/test_pulsar_x.py"]}
+
+
 def test_a_tree_has_the_fault_for_as_long_as_it_is_judged_and_the_checkout_never(known: Map) -> None:
     tree = Tree(known.checkout, known.checkout / ".cache/mutate/trees/one")
     tree.sync()
