@@ -35,10 +35,11 @@ class Sanitized(NamedTuple):
 
 def sanitized() -> Sanitized:
     """Build if need be. Raises subprocess.CalledProcessError, or FileNotFoundError where the compiler has no sanitizers."""
+    loaded = runtimes()  # who cannot build need not wait for who does
     FOLDER.mkdir(parents=True, exist_ok=True)
     with (FOLDER / "lock").open("w") as lock:  # two runs may want it at once
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return _sanitized(runtimes(), FOLDER / "wireproto")
+        return _sanitized(loaded, FOLDER / "wireproto")
 
 
 def _sanitized(loaded: str, package: Path) -> Sanitized:

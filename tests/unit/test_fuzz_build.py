@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -53,7 +55,11 @@ def test_without_sanitizers_nothing_has_passed(tmp_path: Path) -> None:
     compiler.chmod(0o755)
     environment = os.environ | {"CC": str(compiler), "PYTHONPATH": f"{CLONE / 'src'}:{CLONE / 'tests'}"}
     command = [sys.executable, "-m", "fuzz", "framer", "--runs", "1"]
-    done = subprocess.run(command, cwd=CLONE, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    build.FOLDER.mkdir(parents=True, exist_ok=True)
+    with (build.FOLDER / "lock").open("a") as lock:  # as while another run builds
+        with suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        done = subprocess.run(command, cwd=CLONE, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 2, done.stdout
     assert "neither libclang_rt.asan" in done.stderr
     assert "--plain" in done.stderr
