@@ -224,7 +224,8 @@ def test_a_commit_at_the_first_entry_of_a_ledger_acknowledges_nothing(server: Pu
         assert [(ack.message_id[0].ledgerId, ack.message_id[0].entryId) for ack in server.commands("ack")] == [(7, 0)]
 
 
-def test_a_reader_whose_last_entries_are_gone_ends_when_the_broker_has_no_more(server: PulsarServer) -> None:
+@pytest.mark.parametrize("stop", [LATEST, MessageId("t", -1, 7, 3)])
+def test_a_reader_whose_last_entries_are_gone_ends_when_the_broker_has_no_more(server: PulsarServer, stop: Any) -> None:
     """Entry 2 was there when the reader opened: it is never handed out, and the broker's backlog says so."""
 
     def flow(link: Link, ask: Any) -> None:
@@ -236,7 +237,7 @@ def test_a_reader_whose_last_entries_are_gone_ends_when_the_broker_has_no_more(s
     server.answers["consumerStats"] = lambda link, ask: api.CommandConsumerStatsResponse(
         request_id=ask.request_id, msgBacklog=2 - min(2, server.count("consumerStats"))
     )
-    with wireproto.connect(server.url) as client, client.reader("t", stop=LATEST) as reader:
+    with wireproto.connect(server.url) as client, client.reader("t", stop=stop) as reader:
         found: list[bytes | None] = []
         while not reader.done and server.count("consumerStats") < 5:
             batch = reader.poll(20.0)
@@ -245,3 +246,27 @@ def test_a_reader_whose_last_entries_are_gone_ends_when_the_broker_has_no_more(s
         assert found == VALUES[:2]
         assert server.count("consumerStats") == 2
         assert [ack.message_id[0].entryId for ack in server.commands("ack")][-1] == 1  # else the broker counts what was handed out
+
+
+def test_a_reader_whose_stop_is_not_written_yet_waits_for_it(server: PulsarServer) -> None:
+    """The log ends at entry 2: that the broker has no more for now says nothing about entry 3."""
+    fed: list[Link] = []
+
+    def flow(link: Link, ask: Any) -> None:
+        fed.append(link)
+        fed_once(link, ask)
+
+    server.answers["flow"] = flow
+    with wireproto.connect(server.url) as client, client.reader("t", stop=MessageId("t", -1, 7, 4)) as reader:
+        found: list[bytes | None] = []
+        while len(found) < 3:
+            batch = reader.poll(20.0)
+            found += batch.values() if batch is not None else []
+        assert reader.poll(1.5) is None, "longer than a look at whether the end has gone takes"
+        assert not reader.done
+        assert server.count("consumerStats") == 0
+        fed[0].message(server.commands("subscribe")[-1].consumer_id, 3, stored([b"value 3"], 3))
+        while not reader.done:
+            batch = reader.poll(20.0)
+            found += batch.values() if batch is not None else []
+        assert found == [*VALUES, b"value 3"]

@@ -276,6 +276,54 @@ def test_a_consumer_closed_with_a_claim_under_way_leaves_none(client: Any, fault
     assert client.tree().children("/jobs/taken")[0] == []
 
 
+@pytest.mark.parametrize("fault", ["disconnect", "lose_reply"])
+def test_a_message_in_hand_is_given_back_at_close_over_a_lost_connection(client: Any, faults: Faults, fault: str) -> None:
+    """Left there, the claim would hide the message as long as the session lives."""
+    with client.producer("jobs") as out:
+        out.send(b"one")
+    queue = client.queue("jobs", "g")
+    assert queue.receive(10.0).value == b"one"
+    faults.clear()
+    getattr(faults, fault)("delete")
+    queue.close(20.0)
+    assert client.tree().children("/jobs/taken")[0] == []
+    assert (faults.seen("delete"), faults.seen("sync")) == (2, 0), "what was handed out is known to be ours: nobody asks"
+
+
+@pytest.mark.parametrize("gone", ["the claim", "the session"])
+def test_giving_back_what_went_by_itself_is_quiet(broker: DevBroker, client: Any, gone: str) -> None:
+    with client.producer("jobs") as out:
+        out.send(b"one")
+    queue, tree = client.queue("jobs", "g"), client.tree()
+    assert queue.receive(10.0).value == b"one"
+    if gone == "the claim":
+        (name,) = tree.children("/jobs/taken")[0]
+        tree.delete(f"/jobs/taken/{name}")
+    else:
+        lost = threading.Event()
+        tree.on_state(lambda state: lost.set() if state is State.EXPIRED else None)
+        assert broker.call("zookeeper", "expire", tree.session[0])
+        assert lost.wait(20.0)
+    queue.close(20.0)
+    assert tree.children("/jobs/taken")[0] == []
+
+
+def test_a_claim_under_way_at_close_that_is_anothers_stays(broker: DevBroker, client: Any, faults: Faults) -> None:
+    with client.producer("jobs") as out:
+        out.send(b"one")
+    queue, late = client.queue("jobs", "g"), threading.Event()
+    same = broker.url("zookeeper", client._link.root.prefix.strip("/"))
+    with wireproto.connect(same, timeout=10.0) as other, other.queue("jobs", "g") as rival:
+        faults.delay("create", 2.5, when=lambda facts: late.set() or True)
+        assert queue.receive(0.1) is None
+        assert late.wait(10.0)
+        theirs = rival.receive(10.0)
+        queue.close(20.0)
+        assert len(client.tree().children("/jobs/taken")[0]) == 1
+        theirs.ack()
+    assert everything(client, "jobs") == []
+
+
 def test_deleting_a_subtree_gets_over_lost_replies(tree: Any, faults: Faults) -> None:
     tree.create("/a/b/c", b"", parents=True)
     faults.lose_reply("delete", times=2)
