@@ -102,6 +102,14 @@ cdef class Push:
     cdef readonly object frame
 
 
+cdef class Descriptors(Waitable):       # readiness of sockets that are no connections yet
+    cdef tuple fds
+    cdef short events
+    cdef readonly int found     # the descriptor that was ready, or -1
+    cdef bint stopped
+    cdef bint errand        # a task waits for it, for whom the keeper reads
+
+
 cdef class Event(Waitable):
     cdef readonly object value
     cdef object failure
@@ -192,6 +200,8 @@ cdef class Loop:
     cdef list corked
     cdef Py_ssize_t corks       # … how many, for the keeper to see without the GIL
     cdef list starved       # connections paused because of fetch_memory
+    cdef tuple watched      # Descriptors to be polled; another tuple whenever that changes
+    cdef tuple polled       # … as the turn under way has them
     cdef bint led           # somebody has the role of reading
     cdef bint turning       # … and is between building the poll set and having dispatched
     cdef bint polling       # … and is in poll or recv, or about to be
@@ -243,9 +253,6 @@ cdef class Loop:
     cdef double next_timer(self) noexcept
     cdef int run_timers(self) except -1
     cdef int run_tasks(self) except -1
-    cdef void enqueue(self, Runnable one) noexcept
-    cdef int run_runnable(self) except -1
-    cdef int stop_living(self) except -1
     cdef int relieve(self) except -1
     cdef int sit_out(self, Waitable w, double deadline) except -1
     cdef int keeper_reads(self) except -1

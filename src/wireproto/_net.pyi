@@ -1,6 +1,6 @@
 """The engine's loop: whoever waits, reads. Types of the extension module; DESIGN.md section 3 tells how the pieces are used."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from socket import socket
 from typing import Any, Final, Literal
 
@@ -67,6 +67,21 @@ class Runnable(Waitable):
         """Have it run when `what` is ready. False: it is ready already (or given up), and nothing was done. One thing at a time."""
     def take_off(self) -> None:
         """Wait no longer for it."""
+
+class Descriptors(Waitable):
+    """Ready, once, when one of these sockets may be read, or written to, or has failed. They are no connections of the loop (yet).
+
+    Polled from the beginning until it is ready or stopped, by whoever reads. Raises Closed, Forked.
+    """
+
+    def __init__(self, loop: Loop, fds: Iterable[int], writing: bool = False) -> None: ...
+    @property
+    def done(self) -> bool: ...
+    @property
+    def found(self) -> int:
+        """The descriptor that was ready; -1 before."""
+    def stop(self) -> None:
+        """Poll them no more; from here on they may be closed."""
 
 class Call(Waitable):
     """One request on its way. Made by `Connection.submit`."""

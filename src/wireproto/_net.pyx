@@ -13,6 +13,7 @@ include "_net_parts/input.pyx"        # poll, recv and frame scan without the GI
 include "_net_parts/match.pyx"        # which request or channel a frame belongs to
 include "_net_parts/wait.pyx"         # seats, calls, events
 include "_net_parts/runnable.pyx"     # what the keeper runs: tasks, by a queue without memory of its own
+include "_net_parts/descriptors.pyx"  # sockets that are no connections yet
 include "_net_parts/mailbox.pyx"      # queues of frames, and back-pressure
 include "_net_parts/connection.pyx"   # one connection: submit, cork and send, receive, deliver, fail
 include "_net_parts/secured.pyx"      # TLS over a connection's buffers

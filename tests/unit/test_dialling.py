@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from wireproto._net import Loop
 from wireproto.auth.oauth import OAuthBearer
 from wireproto.auth.plain import Plain
 from wireproto.auth.scram import LEAST_ITERATIONS, MOST_ITERATIONS, Scram
@@ -22,6 +23,8 @@ from wireproto.auth.secrets import Secret
 from wireproto.auth.token import Basic, Token
 from wireproto.errors import AuthError, ConnectError, OptionError, TimedOut
 from wireproto.net import address, dial
+from wireproto.net.task import Steps, Tasks
+from wireproto.url import Address
 
 IN_TIME = 10.0
 
@@ -32,6 +35,26 @@ def listener() -> Iterator[socket.socket]:
         made.bind(("127.0.0.1", 0))
         made.listen(8)
         yield made
+
+
+def resolve(where: Address, seconds: float = IN_TIME) -> list[address.SocketAddress]:
+    """Look a name up, in this thread."""
+    loop = Loop("look-up")
+    try:
+        until = time.monotonic() + seconds
+        return Tasks(loop).drive(address.resolving(loop, where, until), until)
+    finally:
+        loop.close()
+
+
+def finds(places: list[address.SocketAddress]) -> Any:
+    """A look-up that finds these."""
+
+    def steps(*_: Any) -> Steps[list[address.SocketAddress]]:
+        yield from ()
+        return list(places)
+
+    return steps
 
 
 def closed_port() -> int:
@@ -50,7 +73,7 @@ def closed_port() -> int:
 )
 def test_an_address_in_text_is_not_looked_up(host: str, family: int, found: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_: pytest.fail("asked"))
-    assert address.resolve((host, 5), time.monotonic() + IN_TIME) == [(family, found)]
+    assert resolve((host, 5)) == [(family, found)]
     assert address.literal("fe80::1%eth0", 5) is None, "the system knows what a scope is"
     assert address.literal("localhost", 5) is None
 
@@ -67,11 +90,11 @@ def test_look_ups_of_one_name_at_once_are_one_and_the_next_is_another(monkeypatc
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     found: list[Any] = []
-    threads = [threading.Thread(target=lambda: found.append(address.resolve(("h.test", 7), time.monotonic() + IN_TIME))) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: found.append(resolve(("h.test", 7)))) for _ in range(4)]
     for thread in threads:
         thread.start()
     with pytest.raises(TimedOut, match=r"h\.test was not resolved in time") as late:
-        address.resolve(("h.test", 7), time.monotonic() + 0.05)
+        resolve(("h.test", 7), 0.05)
     assert late.value.peer == "h.test:7"
     go.set()
     for thread in threads:
@@ -79,7 +102,7 @@ def test_look_ups_of_one_name_at_once_are_one_and_the_next_is_another(monkeypatc
     assert found == [[(socket.AF_INET, ("127.0.0.1", 7))]] * 4
     assert asked == ["h.test"]
     assert ("h.test", 7) not in address._running, "what was found is kept for good"
-    address.resolve(("h.test", 7), time.monotonic() + IN_TIME)
+    resolve(("h.test", 7))
     assert asked == ["h.test"] * 2
 
 
@@ -100,29 +123,29 @@ def test_a_name_without_an_address_says_why(failure: Exception | None, text: str
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     with pytest.raises(ConnectError, match=text) as refused:
-        address.resolve(("nobody.test", 7), time.monotonic() + IN_TIME)
+        resolve(("nobody.test", 7))
     assert refused.value.peer == "nobody.test:7"
 
 
 def test_what_was_begun_and_not_used_is_closed(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     port = listener.getsockname()[1]
     ways = [(socket.AF_INET, ("127.0.0.1", closed_port())), (socket.AF_INET, ("127.0.0.1", port))]
-    monkeypatch.setattr(dial, "resolve", lambda *_: list(ways))
+    monkeypatch.setattr(dial, "resolving", finds(ways))
     with warnings.catch_warnings():
         warnings.simplefilter("error", ResourceWarning)
-        sock = dial.connect(("h", 1), time.monotonic() + IN_TIME)
+        sock = dial.dial(("h", 1), time.monotonic() + IN_TIME)
         assert sock.getpeername()[1] == port
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         assert not sock.getblocking()
         sock.close()
         gc.collect()
-    monkeypatch.setattr(dial, "resolve", lambda *_: ways[:1])
+    monkeypatch.setattr(dial, "resolving", finds(ways[:1]))
     with pytest.raises(ConnectError, match="connection refused: nothing listens there"):
-        dial.connect(("h", 1), time.monotonic() + IN_TIME)
-    monkeypatch.setattr(dial, "resolve", lambda *_: [])
+        dial.dial(("h", 1), time.monotonic() + IN_TIME)
+    monkeypatch.setattr(dial, "resolving", finds([]))
     with pytest.raises(ConnectError, match="there is no address to connect to"):
-        dial.connect(("h", 1), time.monotonic() + IN_TIME)
+        dial.dial(("h", 1), time.monotonic() + IN_TIME)
 
 
 class Failing(socket.socket):
@@ -157,12 +180,12 @@ def test_each_failure_is_told_in_words_and_the_next_address_is_tried(
     plain = dial._begin
     monkeypatch.setattr(dial, "_begin", begin)
     bad, good = (socket.AF_INET, ("127.0.0.1", 1)), (socket.AF_INET, listener.getsockname())
-    monkeypatch.setattr(dial, "resolve", lambda *_: [bad])
+    monkeypatch.setattr(dial, "resolving", finds([bad]))
     with pytest.raises(ConnectError, match=text):
-        dial.connect(("h", 1), time.monotonic() + IN_TIME)
-    monkeypatch.setattr(dial, "resolve", lambda *_: [bad, good])
+        dial.dial(("h", 1), time.monotonic() + IN_TIME)
+    monkeypatch.setattr(dial, "resolving", finds([bad, good]))
     began = time.monotonic()
-    dial.connect(("h", 1), began + IN_TIME).close()
+    dial.dial(("h", 1), began + IN_TIME).close()
     assert time.monotonic() - began < dial.HEAD_START * 20
 
 

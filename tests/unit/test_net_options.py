@@ -12,8 +12,9 @@ import pytest
 
 from wireproto.auth.secrets import Secret
 from wireproto.errors import BrokerError, BufferFull, ConnectError, OptionError, TimedOut
-from wireproto.net.address import interleave, parse_map, resolve, translate
+from wireproto.net.address import interleave, parse_map, translate
 from wireproto.net.debug import describe_first_bytes, hexdump
+from wireproto.net.dial import dial
 from wireproto.net.options import CommonOptions
 from wireproto.net.retry import Policy, Verdict, Waits, run, verdict
 from wireproto.url import parse
@@ -105,7 +106,7 @@ def test_interleave_takes_families_in_turn() -> None:
 
 def test_a_name_that_does_not_resolve_is_one_line() -> None:
     with pytest.raises(ConnectError, match=r"nowhere\.invalid does not resolve"):
-        resolve(("nowhere.invalid", 1), time.monotonic() + 20)
+        dial(("nowhere.invalid", 1), time.monotonic() + 20)
 
 
 class Flaky(BrokerError):

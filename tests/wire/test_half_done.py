@@ -24,14 +24,14 @@ _numbers = itertools.count()
 def test_a_client_that_is_closed_while_it_dials_leaves_no_socket(monkeypatch: pytest.MonkeyPatch) -> None:
     with DevBroker(["kafka"]) as broker, wireproto.connect(broker.url("kafka"), timeout=5.0) as client:
         sockets: list[socket.socket] = []
-        plain = dial.dial
+        plain = dial.dialling
 
         def late(*given: Any, **named: Any) -> Any:
-            sockets.append(plain(*given, **named))
+            sockets.append((yield from plain(*given, **named)))
             client.loop.close()
             return sockets[-1]
 
-        monkeypatch.setattr(dial, "dial", late)
+        monkeypatch.setattr(dial, "dialling", late)
         with pytest.raises(Closed):
             client.admin().list_topics()
     assert [one.fileno() for one in sockets] == [-1]

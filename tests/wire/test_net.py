@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import pytest
@@ -18,13 +19,13 @@ from wireproto._net import Connection, Event, Loop, Mailbox
 from wireproto.errors import AuthError, Closed, ConnectError, Disconnected, TimedOut
 from wireproto.net import address as address_module
 from wireproto.net import debug
-from wireproto.net import pool as pool_module
-from wireproto.net.dial import connect, dial
+from wireproto.net.dial import Progress, dial, dialling
 from wireproto.net.errand import Errand
 from wireproto.net.options import CommonOptions
 from wireproto.net.pool import Pool
 from wireproto.net.retry import Policy
 from wireproto.net.runtime import Runtime
+from wireproto.net.task import Steps, Tasks, reply
 from wireproto.url import Address
 
 
@@ -92,11 +93,27 @@ def test_a_look_up_that_hangs_ends_at_the_deadline(monkeypatch: pytest.MonkeyPat
     release.set()
 
 
+def finds(monkeypatch: pytest.MonkeyPatch, places: list[address_module.SocketAddress]) -> None:
+    """Have every name resolve to these."""
+
+    def steps(*_: object) -> Steps[list[address_module.SocketAddress]]:
+        yield from ()
+        return list(places)
+
+    monkeypatch.setattr("wireproto.net.dial.resolving", steps)
+
+
+def plain(where: Address, deadline: float) -> socket.socket:
+    sock = dial(where, deadline)
+    assert isinstance(sock, socket.socket)
+    return sock
+
+
 def test_a_dead_address_does_not_keep_from_the_next(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
     dead = ("127.0.0.1", unused_port())
     found = [(socket.AF_INET, dead), (socket.AF_INET, ("127.0.0.1", port))]
-    monkeypatch.setattr("wireproto.net.dial.resolve", lambda *_: found)
-    connect(("two.example", 1), soon()).close()
+    finds(monkeypatch, found)
+    plain(("two.example", 1), soon()).close()
 
 
 def test_a_silent_address_does_not_keep_from_the_next(monkeypatch: pytest.MonkeyPatch, port: int, listener: socket.socket) -> None:
@@ -108,34 +125,53 @@ def test_a_silent_address_does_not_keep_from_the_next(monkeypatch: pytest.Monkey
         filler.connect_ex(listener.getsockname())
         fillers.append(filler)
     silent = listener.getsockname()
-    monkeypatch.setattr("wireproto.net.dial.resolve", lambda *_: [(socket.AF_INET, silent), (socket.AF_INET, ("127.0.0.1", port))])
+    finds(monkeypatch, [(socket.AF_INET, silent), (socket.AF_INET, ("127.0.0.1", port))])
     begin = time.monotonic()
-    connect(("two.example", 1), soon()).close()
+    plain(("two.example", 1), soon()).close()
     assert time.monotonic() - begin < 0.5 + LATE
-    monkeypatch.setattr("wireproto.net.dial.resolve", lambda *_: [(socket.AF_INET, silent)])
+    finds(monkeypatch, [(socket.AF_INET, silent)])
     begin = time.monotonic()
     with pytest.raises(TimedOut, match="no answer to the connection attempt"):
-        connect(("one.example", 1), soon(0.2))
+        plain(("one.example", 1), soon(0.2))
     assert 0.2 <= time.monotonic() - begin < 0.2 + LATE
     for filler in fillers:
         filler.close()
 
 
-class Dialler:
-    """Counts its work; opens real connections."""
+Handshake = Callable[[Connection, float], Steps[object]]
 
-    def __init__(self, loop: Loop, port: int) -> None:
-        self.loop, self.port = loop, port
+
+class Opener:
+    """Steps that open a real connection, and then a handshake for which there are 20 seconds. Counts its work."""
+
+    def __init__(self, loop: Loop, port: int, handshake: Handshake | None = None) -> None:
+        self.loop, self.port, self.handshake = loop, port, handshake
         self.dialled: list[Address] = []
 
-    def __call__(self, address: Address, deadline: float) -> Connection:
+    def __call__(self, address: Address, progress: Progress) -> Steps[Connection]:
         self.dialled.append(address)
-        return self.loop.open(dial(("127.0.0.1", self.port), deadline), f"{address[0]}:{address[1]}", "kafka", 1 << 20)
+        stream = yield from dialling(self.loop, ("127.0.0.1", self.port), soon(), progress)
+        conn = self.loop.open(stream, f"{address[0]}:{address[1]}", "kafka", 1 << 20)
+        progress.late = "the handshake is not over"
+        if self.handshake is not None:
+            try:
+                yield from self.handshake(conn, soon())
+            except BaseException:
+                conn.close()
+                raise
+        return conn
+
+
+def asking(conn: Connection, verb: bytes, payload: bytes = b"") -> Steps[bytes]:
+    """`ask`, as steps."""
+    token = conn.next_token()
+    frame = yield from reply(conn.submit(token, [struct.pack(">i", token), verb, payload], timeout_at=soon()), soon())
+    return frame[4:]
 
 
 def test_the_pool_keeps_one_connection_for_each_purpose(loop: Loop, port: int) -> None:
-    dialler = Dialler(loop, port)
-    pool = Pool(loop, dialler)
+    dialler = Opener(loop, port)
+    pool = Pool(Tasks(loop), dialler)
     one = pool.get(("a", 1), "main", soon())
     assert pool.get(("a", 1), "main", soon()) is one
     assert pool.get(("a", 1), "bulk", soon()) is not one
@@ -148,12 +184,11 @@ def test_the_pool_keeps_one_connection_for_each_purpose(loop: Loop, port: int) -
 
 
 def test_threads_share_one_dialling(loop: Loop, port: int) -> None:
-    dialler = Dialler(loop, port)
+    def handshake(conn: Connection, deadline: float) -> Steps[None]:
+        assert (yield from asking(conn, b"d", struct.pack(">I", 50))) != b""
 
-    def handshake(conn: Connection, deadline: float) -> None:
-        assert ask(conn, b"d", struct.pack(">I", 50)) != b""
-
-    pool = Pool(loop, dialler, handshake)
+    dialler = Opener(loop, port, handshake)
+    pool = Pool(Tasks(loop), dialler)
     got: list[Connection] = []
     threads = [threading.Thread(target=lambda: got.append(pool.get(("a", 1), "main", soon()))) for _ in range(6)]
     for thread in threads:
@@ -166,24 +201,23 @@ def test_threads_share_one_dialling(loop: Loop, port: int) -> None:
 
 
 def test_a_refused_handshake_closes_and_is_not_given_out(loop: Loop, port: int) -> None:
-    def handshake(conn: Connection, deadline: float) -> None:
+    def handshake(conn: Connection, deadline: float) -> Steps[None]:
+        yield from ()
         raise AuthError("no", code=58, name="SASL_AUTHENTICATION_FAILED")
 
-    pool = Pool(loop, Dialler(loop, port), handshake)
+    pool = Pool(Tasks(loop), Opener(loop, port, handshake))
     with pytest.raises(AuthError):
         pool.get(("a", 1), "main", soon())
     assert loop.connections == []
 
 
-def test_the_pool_backs_off_an_address_that_fails(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
-    pauses: list[float] = []
-    real = pool_module.pause
+def test_the_pool_backs_off_an_address_that_fails(loop: Loop) -> None:
+    begun: list[float] = []
 
-    def pause(loop: Loop, until: float) -> None:
-        pauses.append(until)
-        real(loop, until)
-
-    monkeypatch.setattr("wireproto.net.pool.pause", pause)
+    class Begun(Opener):
+        def __call__(self, address: Address, progress: Progress) -> Steps[Connection]:
+            begun.append(time.monotonic())
+            return super().__call__(address, progress)
 
     def fail(pool: Pool, seconds: float) -> float:
         begin = time.monotonic()
@@ -191,27 +225,29 @@ def test_the_pool_backs_off_an_address_that_fails(loop: Loop, monkeypatch: pytes
             pool.get(("a", 1), "main", begin + seconds)
         return begin
 
-    pool = Pool(loop, Dialler(loop, unused_port()))
+    pool = Pool(Tasks(loop), Begun(loop, unused_port()))
     begin = fail(pool, 20.0)
     for _ in range(3):
         fail(pool, 20.0)
     assert time.monotonic() - begin > 0.2
-    patient = Pool(loop, Dialler(loop, unused_port()), policy=Policy(first=60.0, ceiling=60.0))
+    patient = Pool(Tasks(loop), Begun(loop, unused_port()), policy=Policy(first=60.0, ceiling=60.0))
     fail(patient, 20.0)
-    pauses.clear()
-    begin = fail(patient, 0.05)
-    assert len(pauses) == 1
-    assert begin < pauses[0] < begin + 0.05, "a pause that does not fit into the deadline is not sat out: the attempt has half of the time"
+    begun.clear()
+    begin = fail(patient, 0.5)
+    assert len(begun) == 1
+    assert begin + 0.25 <= begun[0], "a pause that does not fit into the deadline is not sat out: the attempt has half of the time"
+    with pytest.raises(TimedOut, match=r"connecting anew is put off for a moment after it has failed \(peer a:1\)"):
+        patient.get(("a", 1), "main", soon(0.02), patience=50.0)
 
 
-def test_a_waiter_outlives_the_short_deadline_of_the_dialling_thread(loop: Loop, port: int) -> None:
+def test_a_waiter_outlives_the_short_deadline_of_who_began_the_dialling(loop: Loop, port: int) -> None:
     begun = threading.Event()
 
-    def handshake(conn: Connection, deadline: float) -> None:
+    def handshake(conn: Connection, deadline: float) -> Steps[None]:
         begun.set()
-        ask(conn, b"d", struct.pack(">I", 150), timeout=deadline - time.monotonic())
+        yield from asking(conn, b"d", struct.pack(">I", 150))
 
-    pool = Pool(loop, Dialler(loop, port), handshake)
+    pool = Pool(Tasks(loop), Opener(loop, port, handshake))
     failed: list[BaseException] = []
 
     def impatient() -> None:
@@ -225,24 +261,24 @@ def test_a_waiter_outlives_the_short_deadline_of_the_dialling_thread(loop: Loop,
     begun.wait(5)
     assert not pool.get(("a", 1), "main", soon()).closed
     thread.join(5)
-    assert len(failed) == 1
+    assert [str(one) for one in failed] == ["the handshake is not over (peer a:1)"]
 
 
-def test_a_dialling_with_patience_goes_on_behind_short_calls(loop: Loop, port: int) -> None:
+def test_a_dialling_goes_on_behind_short_calls(loop: Loop, port: int) -> None:
     begun: list[float] = []
 
-    def handshake(conn: Connection, deadline: float) -> None:
+    def handshake(conn: Connection, deadline: float) -> Steps[None]:
         begun.append(deadline - time.monotonic())
-        ask(conn, b"d", struct.pack(">I", 150), timeout=deadline - time.monotonic())
+        yield from asking(conn, b"d", struct.pack(">I", 150))
 
-    pool = Pool(loop, Dialler(loop, port), handshake)
+    pool = Pool(Tasks(loop), Opener(loop, port, handshake))
     tries = 0
     while True:
         tries += 1
         try:
-            conn = pool.get(("a", 1), "main", soon(0.05), patience=20.0)
+            conn = pool.get(("a", 1), "main", soon(0.05))
         except TimedOut:
-            assert pool.dialling(("a", 1))
+            assert pool.dialling(("a", 1)) or pool.peek(("a", 1)) is not None
             continue
         break
     assert not conn.closed
@@ -253,14 +289,14 @@ def test_a_dialling_with_patience_goes_on_behind_short_calls(loop: Loop, port: i
 
 
 def test_a_dialling_that_fails_behind_short_calls_is_told(loop: Loop, port: int) -> None:
-    def handshake(conn: Connection, deadline: float) -> None:
-        ask(conn, b"d", struct.pack(">I", 100), timeout=deadline - time.monotonic())
+    def handshake(conn: Connection, deadline: float) -> Steps[None]:
+        yield from asking(conn, b"d", struct.pack(">I", 100))
         raise AuthError("no", code=58, name="SASL_AUTHENTICATION_FAILED")
 
-    pool = Pool(loop, Dialler(loop, port), handshake)
+    pool = Pool(Tasks(loop), Opener(loop, port, handshake))
     for _ in range(500):
         try:
-            pool.get(("a", 1), "main", soon(0.03), patience=20.0)
+            pool.get(("a", 1), "main", soon(0.03))
         except TimedOut:
             continue
         except AuthError:
@@ -268,6 +304,44 @@ def test_a_dialling_that_fails_behind_short_calls_is_told(loop: Loop, port: int)
     else:
         pytest.fail("nobody was told")
     assert loop.connections == []
+
+
+def test_dialling_takes_no_thread_but_the_keeper(loop: Loop, port: int) -> None:
+    threads: set[str] = set()
+
+    def handshake(conn: Connection, deadline: float) -> Steps[None]:
+        yield from asking(conn, b"d", struct.pack(">I", 50))
+        threads.update(thread.name for thread in threading.enumerate() if thread.name.startswith("wireproto"))
+
+    before = {thread.name for thread in threading.enumerate()}
+    pool = Pool(Tasks(loop), Opener(loop, port, handshake))
+    dials = [pool.dial(("a", number)) for number in range(1, 21)]
+    conns = [one.wait(soon()) for one in dials]
+    assert len({id(conn) for conn in conns}) == 20
+    assert threads - before == {"wireproto-keeper net"}
+
+
+def test_a_client_that_is_closed_while_it_dials_leaves_no_socket_and_tells_who_waits(port: int, listener: socket.socket) -> None:
+    listener.listen(0)
+    fillers = []
+    for _ in range(3):  # fill its queue: further attempts are not answered
+        fillers.append(socket.socket())
+        fillers[-1].setblocking(False)
+        fillers[-1].connect_ex(listener.getsockname())
+    loop = Loop("closing")
+    pool = Pool(Tasks(loop), Opener(loop, listener.getsockname()[1]))
+    task = pool.dial(("a", 1))
+    closing_ = threading.Timer(0.1, loop.close)
+    closing_.start()
+    begin = time.monotonic()
+    with pytest.raises(Closed):
+        pool.get(("a", 1), "main", soon())
+    assert time.monotonic() - begin < LATE
+    closing_.join(20)
+    assert task.done
+    gc.collect()  # a socket that was forgotten is a ResourceWarning, and that an error
+    for filler in fillers:
+        filler.close()
 
 
 def test_an_errand_brings_an_answer_that_takes_longer_than_each_call(loop: Loop) -> None:
@@ -320,9 +394,9 @@ class Client(Runtime[CommonOptions]):
     protocol = "kafka"
     framing = "kafka"
 
-    def handshake(self, conn: Connection, deadline: float) -> None:
+    def handshake(self, conn: Connection, until: float) -> Steps[None]:
         token = conn.next_token()
-        conn.call(token, struct.pack(">i", token) + b"e", deadline)
+        yield from reply(conn.submit(token, struct.pack(">i", token) + b"e", timeout_at=until), until)
 
 
 @pytest.mark.parametrize(

@@ -104,8 +104,9 @@ cdef bint look_again(pollfd *fds, input_t **slots, Py_ssize_t count) noexcept no
     return wanted
 
 
-cdef int poll_and_receive(pollfd *fds, input_t **slots, Py_ssize_t count, double until) noexcept nogil:
-    """One turn: wait, read what is there, go on until something needs the GIL. fds[0] is the wake-up pipe, fds[i + 1] slots[i].
+cdef int poll_and_receive(pollfd *fds, input_t **slots, Py_ssize_t count, Py_ssize_t extra, double until) noexcept nogil:
+    """One turn: wait, read what is there, go on until something needs the GIL. fds[0] is the wake-up pipe, fds[i + 1] slots[i]; behind them
+    come `extra` descriptors that are only told of.
 
     Returns 1: look at the slots; 0: `until` is past; -1: a signal; -2: poll failed.
     """
@@ -119,7 +120,7 @@ cdef int poll_and_receive(pollfd *fds, input_t **slots, Py_ssize_t count, double
             if set_mark(slots[i]):
                 marked = True
         left = until - now()
-        n = poll(fds, count + 1, milliseconds(MARK_PATIENCE if marked and left > MARK_PATIENCE else left))
+        n = poll(fds, count + extra + 1, milliseconds(MARK_PATIENCE if marked and left > MARK_PATIENCE else left))
         if n < 0:
             return -1 if errno == EINTR else -2
         if n == 0:
@@ -138,6 +139,9 @@ cdef int poll_and_receive(pollfd *fds, input_t **slots, Py_ssize_t count, double
             elif fds[i + 1].revents & (POLLERR | POLLHUP | POLLNVAL):
                 receive(slots[i], MSG_DONTWAIT)                 # tells the error by its errno, or an end
             if fds[i + 1].revents & POLLOUT or attention(slots[i]):
+                wanted = True
+        for i in range(count + 1, count + extra + 1):
+            if fds[i].revents:
                 wanted = True
         if wanted:
             return 1

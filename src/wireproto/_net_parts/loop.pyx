@@ -53,6 +53,7 @@ cdef class Loop:
         self.dying = []
         self.corked = []
         self.starved = []
+        self.watched = self.polled = ()
         self.timers = []
         self.followers = deque()
         self.tasks = deque()
@@ -286,6 +287,7 @@ cdef class Loop:
     cdef int turn(self, double until) except -1:
         """Poll all connections, read, dispatch. 1: something came; 0: `until` is past; -2: a signal."""
         cdef Py_ssize_t count = 0
+        cdef Py_ssize_t extra
         cdef Connection conn
         cdef pollfd *fds
         cdef input_t **slots
@@ -311,7 +313,11 @@ cdef class Loop:
             conn.input.received = 0
             slots[count] = conn.input
             count += 1
-        patient = count == 1 and until > 0 and self.only_a_reply() and until - now() > 4e-6 * PATIENCE
+        self.polled = self.watched
+        extra = add_watched(self, count) if self.polled else 0
+        fds = <pollfd *>self.pollfds
+        slots = self.slots
+        patient = count == 1 and extra == 0 and until > 0 and self.only_a_reply() and until - now() > 4e-6 * PATIENCE
         self.turning = True
         self.polling = True
         with nogil:
@@ -321,7 +327,7 @@ cdef class Loop:
                 if rc == 1:
                     fds[1].revents = POLLIN
             if rc == 0:
-                rc = poll_and_receive(fds, slots, count, until)
+                rc = poll_and_receive(fds, slots, count, extra, until)
         self.polling = False
         self.clock = now()
         if self.forked:
@@ -331,6 +337,8 @@ cdef class Loop:
             if rc == -2:
                 raise OSError("poll failed")
             self.deliver_turn(rc, count)
+            if extra:
+                deliver_watched(self, count)
         finally:
             self.turning = False
             if self.dying:
@@ -456,18 +464,6 @@ cdef class Loop:
     cdef double next_timer(self) noexcept:
         return (<tuple>self.timers[0])[0] if self.timers else FOREVER
 
-    cdef void enqueue(self, Runnable one) noexcept:
-        """Have the keeper run it: once, however often it is asked before that."""
-        if one.queued:
-            return
-        one.queued = True
-        if self.last is None:
-            self.first = one
-        else:
-            self.last.next = one
-        self.last = one
-        self.kick()
-
     cdef int task(self, object job) except -1:
         self.tasks.append(job)
         self.kick()
@@ -512,37 +508,6 @@ cdef class Loop:
                 PyErr_WriteUnraisable(<PyObject *>job[0])
         return 0
 
-    cdef int run_runnable(self) except -1:
-        """What is runnable now; what becomes so meanwhile comes after timers, mailboxes and reading."""
-        cdef Runnable end = self.last
-        cdef Runnable one = None
-        while one is not end and not self.closed:
-            one = self.first
-            self.first = one.next
-            if self.first is None:
-                self.last = None
-            one.next = None
-            one.queued = False
-            try:
-                one.run()
-            except BaseException:
-                PyErr_WriteUnraisable(<PyObject *>one)
-        if self.errands > 0:
-            self.urgent = True                   # nobody but the keeper waits for what they have asked
-        return 0
-
-    cdef int stop_living(self) except -1:
-        """The loop is closed: end the tasks, as many as time allows; the rest is dropped."""
-        cdef double until = now() + STOPPING
-        for one in list(self.living):
-            if now() > until:
-                break
-            try:
-                one.stop(errors.Closed(f"client {self.name!r} is closed"))
-            except BaseException:
-                PyErr_WriteUnraisable(<PyObject *>one)
-        return 0
-
     def _keep(self):
         """The keeper thread."""
         cdef double until
@@ -556,9 +521,9 @@ cdef class Loop:
             if self.closed:
                 break
             if self.first is not None:
-                self.run_runnable()
+                run_runnable(self)
             self.flush_corked()
-            if not self.led and self.conns and (quiet or self.urgent or self.first is not None):
+            if not self.led and (self.conns or self.watched) and (quiet or self.urgent or self.first is not None):
                 quiet = self.keeper_reads()
                 continue
             if self.tasks or self.first is not None:
@@ -568,7 +533,7 @@ cdef class Loop:
                 until = now() + KEEPER_X
             quiet = not self.keeper_parks(until) and not self.led and self.keeper_seen == self.leads and until < FOREVER
         if self.closed and not self.forked:
-            self.stop_living()
+            stop_living(self)
             self.run_tasks()
         self.keeper = KEEPER_GONE
 
@@ -626,29 +591,3 @@ cdef class Loop:
     def __repr__(self):
         state = "forked" if self.forked else "closed" if self.closed else f"{len(self.conns)} connections"
         return f"<Loop {self.name}: {state}>"
-
-
-def _work(queue):
-    """The worker thread: one job after the other; None ends it."""
-    while True:
-        job = queue.get()
-        if job is None:
-            return
-        try:
-            job[0](*job[1])
-        except BaseException:
-            PyErr_WriteUnraisable(<PyObject *>job[0])
-        job = None
-
-
-cdef class Timer:
-    """See _net.pyi."""
-
-    def __init__(self):
-        raise TypeError("timers are made by Loop.call_at")
-
-    def cancel(self):
-        if self.fn is not None:
-            self.fn = None
-            self.args = ()
-            self.loop.timers_dead += 1

@@ -30,10 +30,10 @@ cdef class Runnable(Waitable):
         self.loop.usable()
         self.loop.living.add(self)
         self.loop.start_keeper()
-        self.loop.enqueue(self)
+        enqueue(self.loop, self)
 
     def make_runnable(self):
-        self.loop.enqueue(self)
+        enqueue(self.loop, self)
 
     def finish(self):
         if not self.ready:
@@ -79,3 +79,75 @@ cdef class Runnable(Waitable):
         else:
             what.hook = None
             what.unawaited()
+
+
+cdef void enqueue(Loop loop, Runnable one) noexcept:
+    """Have the keeper run it: once, however often it is asked before that."""
+    if one.queued:
+        return
+    one.queued = True
+    if loop.last is None:
+        loop.first = one
+    else:
+        loop.last.next = one
+    loop.last = one
+    loop.kick()
+
+
+cdef int run_runnable(Loop loop) except -1:
+    """What is runnable now; what becomes so meanwhile comes after timers, mailboxes and reading."""
+    cdef Runnable end = loop.last
+    cdef Runnable one = None
+    while one is not end and not loop.closed:
+        one = loop.first
+        loop.first = one.next
+        if loop.first is None:
+            loop.last = None
+        one.next = None
+        one.queued = False
+        try:
+            one.run()
+        except BaseException:
+            PyErr_WriteUnraisable(<PyObject *>one)
+    if loop.errands > 0:
+        loop.urgent = True                   # nobody but the keeper waits for what they have asked
+    return 0
+
+
+cdef int stop_living(Loop loop) except -1:
+    """The loop is closed: end the tasks, as many as time allows; the rest is dropped."""
+    cdef double until = now() + STOPPING
+    for one in list(loop.living):
+        if now() > until:
+            break
+        try:
+            one.stop(errors.Closed(f"client {loop.name!r} is closed"))
+        except BaseException:
+            PyErr_WriteUnraisable(<PyObject *>one)
+    return 0
+
+
+def _work(queue):
+    """The worker thread: one job after the other; None ends it."""
+    while True:
+        job = queue.get()
+        if job is None:
+            return
+        try:
+            job[0](*job[1])
+        except BaseException:
+            PyErr_WriteUnraisable(<PyObject *>job[0])
+        job = None
+
+
+cdef class Timer:
+    """See _net.pyi."""
+
+    def __init__(self):
+        raise TypeError("timers are made by Loop.call_at")
+
+    def cancel(self):
+        if self.fn is not None:
+            self.fn = None
+            self.args = ()
+            self.loop.timers_dead += 1

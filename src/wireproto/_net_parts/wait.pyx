@@ -63,11 +63,11 @@ cdef class Waitable:
         cdef Runnable one = self.hook
         self.hook = None
         one.hung = None
-        one.loop.enqueue(one)
+        enqueue(one.loop, one)
         if self.hooks is not None:
             for one in self.hooks:
                 one.hung = None
-                one.loop.enqueue(one)
+                enqueue(one.loop, one)
             self.hooks = None
         self.unawaited()
 

@@ -32,6 +32,7 @@ from ..errors import (
 )
 from ..net.retry import Verdict, verdict
 from ..net.runtime import Runtime
+from ..net.task import Steps
 from . import wire
 from .buffer import SendBuffer
 from .codes import LeaderNotAvailable, UnknownTopicOrPartition, error
@@ -75,13 +76,13 @@ class KafkaCluster(Runtime[KafkaOptions]):
         self.fetch_room.bound(options.fetch_memory)
         self._coordinators: dict[tuple[int, str], int] = {}
 
-    def handshake(self, conn: Connection, deadline: float) -> None:
+    def handshake(self, conn: Connection, until: float) -> Steps[None]:
         """Agree on versions and authenticate.
 
         A broker that hangs up in the middle of that is a matter of credentials only until they have worked once.
         """
         try:
-            handshake(conn, deadline, self.options)
+            yield from handshake(conn, until, self.options)
         except Disconnected as why:
             if self._known or not conn.frames_read or self.options.mechanism is None:
                 raise

@@ -3,7 +3,7 @@
     ApiVersions (newest; v0 when that is refused or not understood)
     SaslHandshake v1, SaslAuthenticate …            only when credentials are given
 
-May assume: a fresh connection and a deadline. Must not: reconnect, or show what authenticates.
+May assume: a fresh connection and a deadline. Must not: reconnect, show what authenticates, or block: these are steps of a task.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from .._version import __version__
 from ..errors import ConnectError, Disconnected, OptionError, ProtocolError
+from ..net.task import Steps, offloaded, reply
 from . import wire
 from .codes import error
 from .messages import ApiVersionsRequest, SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeRequest, SaslHandshakeResponse
@@ -30,7 +31,7 @@ _ASKED_IN = 4  # brokers since 3.9 know it; version 5 adds a check of the node's
 _NOTHING_KNOWN = Versions({ApiVersionsRequest.API_KEY: (0, _ASKED_IN)})
 
 
-def handshake(conn: Connection, deadline: float, options: KafkaOptions) -> None:
+def handshake(conn: Connection, until: float, options: KafkaOptions) -> Steps[None]:
     """Make a fresh connection ready for requests; `conn.context` is then an `Agreed`.
 
     Raises:
@@ -39,13 +40,13 @@ def handshake(conn: Connection, deadline: float, options: KafkaOptions) -> None:
     """
     agreed = wire.Agreed(_NOTHING_KNOWN, options.client_id.encode())
     conn.context = agreed
-    agreed.versions = ask_versions(conn, deadline)
+    agreed.versions = yield from ask_versions(conn, until)
     mechanism = options.mechanism
     if mechanism is not None:
-        authenticate(conn, mechanism, make_mechanism(mechanism, options), deadline)
+        yield from authenticate(conn, mechanism, make_mechanism(mechanism, options), until)
 
 
-def ask_versions(conn: Connection, deadline: float) -> Versions:
+def ask_versions(conn: Connection, until: float) -> Steps[Versions]:
     """Ask the node what it speaks, in a version that most know and then in version 0."""
     agreed: wire.Agreed = conn.context
     for version in (_ASKED_IN, 0):
@@ -53,7 +54,8 @@ def ask_versions(conn: Connection, deadline: float) -> Versions:
             ApiVersionsRequest(client_software_name="wireproto", client_software_version=__version__) if version else ApiVersionsRequest()
         )
         token = conn.next_token()
-        data = conn.call(token, wire.frame(request, version, token, agreed.client_id), deadline)
+        call = conn.submit(token, wire.frame(request, version, token, agreed.client_id), timeout_at=until)
+        data = yield from reply(call, until)
         try:
             found = read_versions(data, version)
         except ProtocolError as why:
@@ -63,23 +65,26 @@ def ask_versions(conn: Connection, deadline: float) -> Versions:
     raise ConnectError("the node refuses to tell which versions it speaks", peer=conn.peer)
 
 
-def authenticate(conn: Connection, name: str, mechanism: Mechanism, deadline: float) -> None:
-    """Have the SASL conversation; `conn.context.session_until` is set where the broker limits the session."""
+def authenticate(conn: Connection, name: str, mechanism: Mechanism, until: float) -> Steps[None]:
+    """Have the SASL conversation; `conn.context.session_until` is set where the broker limits the session.
+
+    The mechanism works in a worker thread: it may derive keys, ask for a token by HTTP, or call the user.
+    """
     try:
-        reply: SaslHandshakeResponse = wire.exchange(conn, SaslHandshakeRequest(mechanism=name), deadline, version=1)
-        if reply.error_code:
-            offered = ", ".join(reply.mechanisms) or "none"
-            raise error(reply.error_code, f"{name}; the broker offers {offered}", message=reply.NAME, peer=conn.peer)
-        token = mechanism.start()
+        offer: SaslHandshakeResponse = yield from wire.asking(conn, SaslHandshakeRequest(mechanism=name), until, version=1)
+        if offer.error_code:
+            offered = ", ".join(offer.mechanisms) or "none"
+            raise error(offer.error_code, f"{name}; the broker offers {offered}", message=offer.NAME, peer=conn.peer)
+        token = yield from offloaded(conn.loop, until, mechanism.start)
         while True:
-            answer: SaslAuthenticateResponse = wire.exchange(conn, SaslAuthenticateRequest(auth_bytes=token), deadline)
+            answer: SaslAuthenticateResponse = yield from wire.asking(conn, SaslAuthenticateRequest(auth_bytes=token), until)
             if answer.error_code:
                 text = answer.error_message or "the broker refused the credentials"
                 raise error(answer.error_code, text, message=answer.NAME, peer=conn.peer)
             challenge = bytes(answer.auth_bytes)
             if mechanism.done and not challenge:
                 break
-            token = mechanism.step(challenge)
+            token = yield from offloaded(conn.loop, until, mechanism.step, challenge)
             if mechanism.done:
                 break
     except Disconnected as why:

@@ -15,6 +15,7 @@ import struct
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ..errors import ProtocolError
+from ..net.task import Steps, reply
 from .codes import SECRET_APIS
 from .messages import ResponseHeader
 
@@ -105,6 +106,18 @@ def exchange(conn: Connection, message: Request, deadline: float, *, version: in
     token = conn.next_token()
     secret = message.API_KEY in SECRET_APIS
     data = conn.call(token, frame(message, version, token, agreed.client_id), deadline, secret=secret)
+    return decode(message.RESPONSE, version, data, conn)
+
+
+def asking(conn: Connection, message: Request, until: float, *, version: int | None = None) -> Steps[Any]:
+    """`exchange`, as steps."""
+    agreed: Agreed = conn.context
+    if version is None:
+        version = version_for(conn, message)
+    token = conn.next_token()
+    secret = message.API_KEY in SECRET_APIS
+    call = conn.submit(token, frame(message, version, token, agreed.client_id), timeout_at=until, secret=secret)
+    data = yield from reply(call, until)
     return decode(message.RESPONSE, version, data, conn)
 
 

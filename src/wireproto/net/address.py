@@ -1,7 +1,7 @@
 """Names to addresses, under a deadline, and the map that rewrites advertised addresses.
 
-What it is: `resolve` runs the system's blocking look-up in a thread of its own and waits no longer than told; look-ups of the same name at
-the same time share one thread. `AddressMap` rewrites what brokers advertise (tunnels, NAT, fault proxies) before dialling.
+What it is: `resolving` has the system's blocking look-up done by a worker thread and waits no longer than told; look-ups of the same name
+at the same time are one, whichever clients ask. `AddressMap` rewrites what brokers advertise (tunnels, NAT, fault proxies) before dialling.
 Must not: open a connection.
 """
 
@@ -11,12 +11,15 @@ import ipaddress
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from wireproto._net import Event, Loop
 from wireproto.errors import ConnectError, OptionError, TimedOut
 from wireproto.url import Address, parse_address
+
+from .offload import offload
+from .task import Steps
 
 SocketAddress = tuple[socket.AddressFamily, Any]
 AddressMap = Mapping[str, str] | Callable[[Address], Address]
@@ -26,7 +29,7 @@ class _Lookup:
     """One look-up on its way."""
 
     def __init__(self, host: str, port: int) -> None:
-        self.finished = threading.Event()
+        self.waiting: list[Event] = []
         self.found: list[SocketAddress] = []
         self.error: str | None = None
         self.host, self.port = host, port
@@ -41,7 +44,8 @@ class _Lookup:
             with _lock:  # first, so that whoever asks again when this one has failed is not told so once more
                 if _running.get((self.host, self.port)) is self:
                     del _running[self.host, self.port]
-            self.finished.set()
+            for event in self.waiting:
+                event.set()
 
 
 _lock = threading.Lock()
@@ -85,12 +89,36 @@ def literal(host: str, port: int) -> SocketAddress | None:
     return socket.AF_INET6, (host, port, 0, 0)
 
 
-def resolve(address: Address, deadline: float) -> list[SocketAddress]:
+def _join(loop: Loop, address: Address) -> tuple[_Lookup, Event]:
+    """The look-up of this name that is under way, or a new one, and its end."""
+    event = Event(loop)
+    with _lock:
+        lookup = _running.get(address)
+        if lookup is not None:
+            lookup.waiting.append(event)
+            return lookup, event
+        lookup = _running[address] = _Lookup(*address)
+        lookup.waiting.append(event)
+    try:
+        offload(loop, lookup.run)
+    except BaseException:
+        with _lock:
+            _running.pop(address, None)
+        raise
+    return lookup, event
+
+
+def unresolved(host: str) -> str:
+    """What is told when the time is over."""
+    return f"the name {host} was not resolved in time"
+
+
+def resolving(loop: Loop, address: Address, until: float) -> Steps[list[SocketAddress]]:
     """Socket addresses of a host, best first.
 
     Args:
         address: host name or IP address, and port.
-        deadline: `time.monotonic()` value.
+        until: `time.monotonic()` value.
     Raises:
         ConnectError: there is no such name. TimedOut: the name server did not answer in time.
     """
@@ -98,16 +126,12 @@ def resolve(address: Address, deadline: float) -> list[SocketAddress]:
     known = literal(host, port)
     if known is not None:
         return [known]
-    with _lock:
-        lookup = _running.get(address)
-        if lookup is None:
-            lookup = _running[address] = _Lookup(host, port)
-            threading.Thread(target=lookup.run, name=f"wireproto-lookup {host}", daemon=True).start()
-    if not lookup.finished.wait(max(0.0, deadline - time.monotonic())):
-        raise TimedOut(f"the name {host} was not resolved in time", peer=f"{host}:{port}")
+    lookup, found = _join(loop, address)
+    if not (yield found, until):
+        raise TimedOut(unresolved(host), peer=f"{host}:{port}")
     if lookup.error is not None or not lookup.found:
         raise ConnectError(f"the name {host} does not resolve: {lookup.error or 'no address'}", peer=f"{host}:{port}")
-    return lookup.found
+    return list(lookup.found)
 
 
 def parse_map(text: str) -> dict[str, str]:

@@ -1,7 +1,8 @@
-"""A connected socket, under a deadline.
+"""A connected socket, under a deadline: steps that wait without a thread.
 
 What it is: look-up, then non-blocking connects to the addresses found, the next one begun when one fails or is slow; the first that
-answers is taken. Failures are one line that says which: no such name, refused, unreachable, no answer.
+answers is taken. Failures are one line that says which: no such name, refused, unreachable, no answer. `dial` is the same for those
+who have no client.
 Must not: know a protocol, or open connections for the engine (that is `Loop.open`).
 """
 
@@ -9,20 +10,35 @@ from __future__ import annotations
 
 import errno
 import os
-import select
 import socket
 import ssl
 import sys
 import time
 
+from wireproto._net import Loop
 from wireproto.errors import ConnectError, TimedOut, WireprotoError
 from wireproto.url import Address
 
-from .address import AddressMap, SocketAddress, resolve, translate
-from .tls import TlsOptions, TlsStream, wrap
+from .address import AddressMap, SocketAddress, resolving, translate, unresolved
+from .task import Steps, Tasks, ready
+from .tls import UNSHAKEN, TlsOptions, TlsStream, wrapping
 
 HEAD_START = 0.25
 """Seconds that an address has before the next one is tried beside it."""
+_UNANSWERED = "no answer to the connection attempt in time"
+
+
+class Progress:
+    """How far it is, for those whose time is over before the dialling's own.
+
+    Attributes:
+        late: what a TimedOut would say now.
+    """
+
+    __slots__ = ("late",)
+
+    def __init__(self) -> None:
+        self.late = _UNANSWERED
 
 
 def peer_name(address: Address) -> str:
@@ -37,51 +53,74 @@ def dial(
     *,
     address_map: AddressMap | None = None,
     tls: TlsOptions | None = None,
+) -> socket.socket | TlsStream:
+    """`dialling`, waited for here and now."""
+    loop = Loop("dial")
+    try:
+        return Tasks(loop).drive(dialling(loop, address, deadline, Progress(), address_map=address_map, tls=tls), deadline)
+    finally:
+        loop.close()
+
+
+def dialling(
+    loop: Loop,
+    address: Address,
+    until: float,
+    progress: Progress,
+    *,
+    address_map: AddressMap | None = None,
+    tls: TlsOptions | None = None,
     context: ssl.SSLContext | None = None,
     places: list[SocketAddress] | None = None,
-) -> socket.socket | TlsStream:
+) -> Steps[socket.socket | TlsStream]:
     """Connect to `address`, and do the TLS handshake when `tls` is given.
 
     Args:
+        loop: polls the sockets; the result is not opened on it.
         address: host and port, as advertised; `address_map` rewrites it first. TLS checks the name before the rewriting.
-        deadline: `time.monotonic()` value.
-        places: what the (rewritten) host's name resolved to; see `connect`.
+        until: `time.monotonic()` value.
+        progress: is told how far it is.
+        places: where to connect to instead of looking the (rewritten) name up; see `connecting`.
     Raises:
         ConnectError, TlsError, TimedOut, with the peer. Disconnected: the peer hung up during the TLS handshake.
     """
     target = translate(address, address_map)
     peer = peer_name(address) + ("" if target == address else f" (by way of {peer_name(target)})")
     try:
-        sock = connect(target, deadline, places)
+        if places is None:
+            progress.late = unresolved(target[0])
+            places = yield from resolving(loop, target, until)
+        progress.late = _UNANSWERED
+        sock = yield from connecting(loop, places, until)
         if tls is None:
             return sock
+        progress.late = UNSHAKEN
         try:
-            return wrap(sock, address[0], tls, deadline, context)
+            stream = yield from wrapping(loop, sock, address[0], tls, until, context)
         except BaseException:
             sock.close()
             raise
+        return stream
     except WireprotoError as error:
         error.peer = peer
         raise
 
 
-def connect(address: Address, deadline: float, places: list[SocketAddress] | None = None) -> socket.socket:
+def connecting(loop: Loop, places: list[SocketAddress], until: float) -> Steps[socket.socket]:
     """A connected, non-blocking TCP socket with Nagle's algorithm off.
 
     Args:
-        places: where to connect to instead of looking the name up, best first. What was tried, in vain or not, is taken off: a host
-            may answer and yet not serve, and who finds that out goes on with the rest.
+        places: where to connect to, best first. What was tried, in vain or not, is taken off: a host may answer and yet not serve, and
+            who finds that out goes on with the rest.
     """
-    waiting = list(resolve(address, deadline)) if places is None else places
     begun: dict[int, tuple[socket.socket, SocketAddress]] = {}
-    poller = select.poll()
     problem: OSError | None = None
     next_at = 0.0
     try:
         while True:
             now = time.monotonic()
-            if waiting and (now >= next_at or not begun):
-                entry = waiting.pop(0)
+            if places and (now >= next_at or not begun):
+                entry = places.pop(0)
                 next_at = now + HEAD_START
                 sock = _begin(entry)
                 code = sock.connect_ex(entry[1])
@@ -92,22 +131,21 @@ def connect(address: Address, deadline: float, places: list[SocketAddress] | Non
                     problem = OSError(code, os.strerror(code))
                     continue
                 begun[sock.fileno()] = sock, entry
-                poller.register(sock, select.POLLOUT)
             if not begun:
                 raise ConnectError(_say(problem)) from None
-            if now >= deadline:
-                raise TimedOut("no answer to the connection attempt in time")
-            until = min(deadline, next_at) if waiting else deadline
-            for fd, _ in poller.poll(max(0.0, until - now) * 1000 + 1):
-                sock, entry = begun.pop(fd)
-                poller.unregister(fd)
-                code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-                if code == 0:
-                    waiting[:0] = [place for _, place in begun.values()]
-                    return sock
-                sock.close()
-                problem = OSError(code, os.strerror(code))
-                next_at = 0.0
+            if now >= until:
+                raise TimedOut(_UNANSWERED)
+            found = yield from ready(loop, begun, min(until, next_at) if places else until, writing=True)
+            if found < 0:
+                continue
+            sock, entry = begun.pop(found)
+            code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code == 0:
+                places[:0] = [place for _, place in begun.values()]
+                return sock
+            sock.close()
+            problem = OSError(code, os.strerror(code))
+            next_at = 0.0
     except WireprotoError:
         raise
     except OSError as error:

@@ -1,16 +1,15 @@
 """Connections by address and purpose.
 
-What it is: at most one open connection for each (address, purpose); threads that want the same one at the same time share one dialling.
-A caller whose own time is shorter than a dialling takes (a poll of 50 ms, TLS and SASL over a slow way) has it go on in a thread of its
-own: else none of its calls would ever find the connection open.
+What it is: at most one open connection for each (address, purpose). Dialling is a task of the client's: those who want the same connection
+at the same time share it, and it goes on when they give up, so that a poll of 50 ms finds the connection open by and by, over a slow way
+with TLS and SASL, too.
 A connection that was lost is dialled again at its next use, not before a back-off that grows with each failure of that address.
-May assume: `dialler` and `handshake` keep their deadline. Must not: know a protocol, or retry (that is `net.retry`'s part).
+May assume: the steps that open one keep a time of their own. Must not: know a protocol, or retry (that is `net.retry`'s part).
 """
 
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections.abc import Callable
 
@@ -18,61 +17,69 @@ from wireproto._net import Connection, Event, Loop
 from wireproto.errors import TimedOut, TransportError, WireprotoError
 from wireproto.url import Address
 
+from .dial import Progress, peer_name
 from .retry import Policy
+from .task import Steps, Task, Tasks
 
 Key = tuple[Address, str]
-Dialler = Callable[[Address, float], Connection]
-Handshake = Callable[[Connection, float], object]
 
 RECONNECT = Policy(first=0.05, factor=2.0, ceiling=2.0, jitter=0.2)
+
+
+Opening = Callable[[Address, Progress], Steps[Connection]]
 
 
 class Pool:
     """Connections of one client.
 
     Args:
-        loop: the client's loop; waiting for another thread's dialling or for a back-off reads its sockets.
-        dialler: dialler(address, deadline) -> Connection, opened on `loop`.
-        handshake: handshake(conn, deadline), in the calling thread, before the connection is given out. When it raises, the connection is
-            closed and the error goes to the caller.
+        tasks: the client's.
+        opening: steps that make a connection, ready for requests, or close what they made of it; they keep a time of their own.
     """
 
-    def __init__(self, loop: Loop, dialler: Dialler, handshake: Handshake | None = None, *, policy: Policy = RECONNECT) -> None:
-        self._loop = loop
-        self._dialler = dialler
-        self._handshake = handshake
+    def __init__(self, tasks: Tasks, opening: Opening, *, policy: Policy = RECONNECT) -> None:
+        self._tasks = tasks
+        self._opening = opening
         self._policy = policy
         self._open: dict[Key, Connection] = {}
-        self._dialling: dict[Key, Event] = {}
+        self._progress: dict[Key, Progress] = {}
         self._failures: dict[Address, tuple[int, float]] = {}
 
     def get(self, address: Address, purpose: str = "main", deadline: float = 0.0, *, patience: float = 0.0) -> Connection:
         """The open connection to `address` for `purpose`, dialled when there is none.
 
         Args:
-            patience: seconds that a dialling begun here may take though `deadline` comes first: see `dialling`.
+            deadline: `time.monotonic()` value. A dialling that is not over by then goes on.
+            patience: seconds that a back-off may take though `deadline` comes first.
 
         Raises:
-            ConnectError, TlsError, TimedOut, AuthError, whatever the handshake raises; Closed, Forked.
+            ConnectError, TlsError, TimedOut, AuthError, whatever the opening raises; Closed, Forked.
         """
-        key = (address, purpose)
         while True:
-            conn = self._open.get(key)
-            if conn is not None and not conn.closed:
+            conn = self.peek(address, purpose)
+            if conn is not None:
                 return conn
-            self._loop.check()
-            mine = Event(self._loop)
-            other = self._dialling.setdefault(key, mine)
-            if other is mine:
-                until = time.monotonic() + patience
-                if until <= deadline or not patience:
-                    return self._dial_here(key, mine, deadline)
-                threading.Thread(target=self._dial_on, args=(key, mine, until), name="wireproto-dial", daemon=True).start()
-            other.wait(deadline)  # then look again: it may have failed for its own, shorter deadline
+            task = self.dial(address, purpose, max(deadline, time.monotonic() + patience))
+            if not task.ready_by(deadline):
+                how_far = self._progress.get((address, purpose))
+                raise TimedOut(how_far.late if how_far is not None else "no connection yet", peer=peer_name(address))
+            conn = task.result()
+            if not conn.closed:
+                return conn
+
+    def dial(self, address: Address, purpose: str = "main", until: float | None = None) -> Task[Connection]:
+        """The task that dials it, for those who have no time to wait; begun when there is none.
+
+        Args:
+            until: a back-off takes no more than half of the time that is left, if it is this one that begins the task.
+        """
+        time_out = float("inf") if until is None else until
+        key = (address, purpose)
+        return self._tasks.shared(("dial", id(self), *key), lambda: self._dialling(key, time_out), f"dialling {peer_name(address)}")
 
     def dialling(self, address: Address, purpose: str = "main") -> bool:
-        """Whether somebody is at it: after TimedOut, nothing has failed yet."""
-        return (address, purpose) in self._dialling
+        """Whether it is under way: after TimedOut, nothing has failed yet."""
+        return self._tasks.running(("dial", id(self), address, purpose))
 
     def peek(self, address: Address, purpose: str = "main") -> Connection | None:
         """The open connection, or None; never dials."""
@@ -91,57 +98,36 @@ class Pool:
             conn.close("the client was closed")
         self._open.clear()
 
-    def _dial_here(self, key: Key, mine: Event, deadline: float) -> Connection:
-        try:
-            return self._dial(key, deadline)
-        finally:
-            self._dialling.pop(key, None)
-            mine.set()
+    # ---- in the keeper ------------------------------------------------------------------------------------------------------
 
-    def _dial_on(self, key: Key, mine: Event, deadline: float) -> None:
-        """In a thread of its own: who waits is told of a failure."""
-        try:
-            self._dial(key, deadline)
-        except BaseException as error:
-            self._dialling.pop(key, None)
-            mine.fail(error)
-        else:
-            self._dialling.pop(key, None)
-            mine.set()
-
-    def _dial(self, key: Key, deadline: float) -> Connection:
+    def _dialling(self, key: Key, until: float) -> Steps[Connection]:
         address = key[0]
-        conn: Connection | None = None
+        progress = self._progress[key] = Progress()
         try:
-            self._await_back_off(address, deadline)
-            conn = self._dialler(address, deadline)
-            if self._handshake is not None:
-                self._handshake(conn, deadline)
+            pause = self._back_off(address, until)
+            if pause > time.monotonic():
+                progress.late = "connecting anew is put off for a moment after it has failed"
+                yield pause
+            conn = yield from self._opening(address, progress)
         except BaseException as error:
             if isinstance(error, TransportError):
                 failures = self._failures.get(address, (0, 0.0))[0] + 1
                 self._failures[address] = failures, time.monotonic() + self._policy.delay(failures, random.random)
-            if conn is not None:
-                conn.close("the handshake failed")
             if isinstance(error, WireprotoError):
-                error.with_context(peer=f"{address[0]}:{address[1]}")
+                error.with_context(peer=peer_name(address))
             raise
-        else:
-            self._failures.pop(address, None)
-            self._open[key] = conn
-            return conn
+        finally:
+            self._progress.pop(key, None)
+        self._failures.pop(address, None)
+        self._open[key] = conn
+        return conn
 
-    def _await_back_off(self, address: Address, deadline: float) -> None:
-        """Sit the back-off out, but leave half of the caller's time for the attempt itself."""
+    def _back_off(self, address: Address, until: float) -> float:
+        """When to begin: not before the back-off is over, but half of the caller's time is left for the attempt itself."""
         now = time.monotonic()
-        until = min(self._failures.get(address, (0, 0.0))[1], now + (deadline - now) / 2)
-        if until > now:
-            pause(self._loop, until)
+        return min(self._failures.get(address, (0, 0.0))[1], now + (until - now) / 2)
 
 
 def pause(loop: Loop, until: float) -> None:
     """Sleep until `until` (time.monotonic()), reading the loop's sockets meanwhile."""
-    try:
-        Event(loop).wait(until)
-    except TimedOut:
-        return
+    Event(loop).ready_by(until)

@@ -18,9 +18,10 @@ from wireproto.errors import ConnectError, Disconnected, FrameTooLarge, TimedOut
 from wireproto.url import Address
 
 from . import debug, dial, retry
-from .address import SocketAddress, resolve, translate
+from .address import SocketAddress, resolving, translate
 from .options import CommonOptions
 from .pool import Pool, pause
+from .task import Steps, Tasks
 from .tls import TlsStream
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class Runtime(Generic[Options]):
         name: shown in thread names and errors.
 
     Attributes:
-        loop, pool, options: for the adapter's roles.
+        loop, tasks, pool, options: for the adapter's roles.
         roles: those that are open; the client registers them, a role that was closed may `forget` itself.
     """
 
@@ -96,25 +97,61 @@ class Runtime(Generic[Options]):
         self._tls = options.tls_options()
         self._tls_worked = False
         self._context = self._tls.make_context() if self._tls is not None else None
-        self.pool = Pool(self.loop, self.dial, self._shake)
+        self.tasks = Tasks(self.loop)
+        self.pool = Pool(self.tasks, self.opening)
 
     def resolve(self, address: Address, deadline: float) -> list[SocketAddress]:
-        """Where a server may be found, best first, for `dial`; raises ConnectError, TimedOut."""
-        return list(resolve(translate(address, self.options.address_map), min(deadline, time.monotonic() + self.options.connect_timeout)))
+        """Where a server may be found, best first, for `open`; raises ConnectError, TimedOut."""
+        until = min(deadline, time.monotonic() + self.options.connect_timeout)
+        return self.tasks.drive(resolving(self.loop, translate(address, self.options.address_map), until), until)
 
-    def dial(self, address: Address, deadline: float, places: list[SocketAddress] | None = None) -> Connection:
-        """Open a connection without the protocol's handshake; keeps `deadline` and `connect_timeout`, whichever is sooner.
+    def open(self, address: Address, deadline: float, places: list[SocketAddress] | None = None) -> Connection:
+        """`opening`, waited for in this thread, and given up at `deadline`. For who keeps connections without the pool."""
+        return self.tasks.drive(self.opening(address, dial.Progress(), deadline, places), deadline)
 
-        A peer that hangs up in the middle of TLS is a matter of configuration (TlsError) only until it has worked once.
+    def opening(
+        self,
+        address: Address,
+        progress: dial.Progress,
+        deadline: float = float("inf"),
+        places: list[SocketAddress] | None = None,
+        **more: Any,
+    ) -> Steps[Connection]:
+        """A connection that is ready for requests. Connecting and the protocol's handshake have `connect_timeout` each.
 
         Args:
-            places: of `resolve`; what was tried is taken off (`net.dial.connect`). None: looked up here.
+            progress: is told how far it is.
+            deadline: `time.monotonic()` value, if it is sooner.
+            places: of `resolve`; what was tried is taken off (`net.dial.connecting`). None: looked up here.
+            more: for `handshake`.
+        """
+        conn = yield from self.dialling(address, progress, deadline, places)
+        try:
+            yield from self._shaking(conn, progress, min(deadline, time.monotonic() + self.options.connect_timeout), more)
+        except BaseException:
+            conn.close("the handshake failed")
+            raise
+        return conn
+
+    def dialling(
+        self, address: Address, progress: dial.Progress, deadline: float = float("inf"), places: list[SocketAddress] | None = None
+    ) -> Steps[Connection]:
+        """Open a connection, without the protocol's handshake.
+
+        A peer that hangs up in the middle of TLS is a matter of configuration (TlsError) only until it has worked once.
         """
         self.loop.check()
-        deadline = min(deadline, time.monotonic() + self.options.connect_timeout)
+        until = min(deadline, time.monotonic() + self.options.connect_timeout)
         try:
-            stream = dial.dial(
-                address, deadline, address_map=self.options.address_map, tls=self._tls, context=self._context, places=places
+            stream = yield from dial.dialling(
+                self.loop,
+                address,
+                until,
+                progress,
+                address_map=self.options.address_map,
+                tls=self._tls,
+                context=self._context,
+                places=places,
             )
         except Disconnected as error:
             if self._tls_worked:
@@ -127,13 +164,15 @@ class Runtime(Generic[Options]):
             (stream.sock if isinstance(stream, TlsStream) else stream).close()
             raise
 
-    def handshake(self, conn: Connection, deadline: float) -> None:
+    def handshake(self, conn: Connection, until: float) -> Steps[None]:
         """The adapter's: versions, authentication, session. Raises to refuse the connection."""
+        yield from ()
 
-    def _shake(self, conn: Connection, deadline: float) -> None:
+    def _shaking(self, conn: Connection, progress: dial.Progress, until: float, more: dict[str, Any]) -> Steps[None]:
         """`handshake`, with errors that say so when another protocol answers."""
+        progress.late = f"connected, but the first request was not answered in time: is this a {self.protocol} port?"
         try:
-            self.handshake(conn, min(deadline, time.monotonic() + self.options.connect_timeout))
+            yield from self.handshake(conn, until, **more)
         except Disconnected as error:
             if conn.frames_read == 0:
                 hint = " or does it want TLS" if self._tls is None else ""
@@ -147,9 +186,7 @@ class Runtime(Generic[Options]):
             raise
         except TimedOut as error:
             if conn.frames_read == 0 and not conn.first_bytes:
-                raise TimedOut(
-                    f"connected, but the first request was not answered in time: is this a {self.protocol} port?", peer=conn.peer
-                ) from error
+                raise TimedOut(progress.late, peer=conn.peer) from error
             raise
 
     def deadline(self, timeout: float | None = None) -> float:

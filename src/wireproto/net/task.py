@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Generator, Hashable
+from collections.abc import Callable, Generator, Hashable, Iterable
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
-from wireproto._net import Event, Loop, Runnable, Timer, Waitable
+from wireproto._net import Call, Descriptors, Event, Loop, Runnable, Timer, Waitable
 from wireproto.errors import Closed, TimedOut, WireprotoError
 
 from .offload import offload
@@ -56,17 +56,20 @@ class Task(Runnable, Generic[T]):
     """Steps that the keeper runs. Made by `Tasks`.
 
     Attributes:
-        name: what it does, for errors and the log: "dial broker-1:9092".
+        name: what it does, for errors and the log: "dial broker-1:9092". What fails time after time is told once until it succeeds.
         done: whether it ended; error: why it failed, or None (not to be raised: `result` makes copies).
     """
 
-    __slots__ = ("_answer", "_due", "_ended", "_steps", "_thrown", "_timer", "_told", "_value", "error", "name")
+    __slots__ = ("_answer", "_due", "_ended", "_log", "_steps", "_thrown", "_timer", "_told", "_value", "error", "name")
 
     error: BaseException | None
 
-    def __init__(self, loop: Loop, steps: Steps[T], name: str, ended: Callable[[Task[T]], object] | None = None) -> None:
+    def __init__(
+        self, loop: Loop, steps: Steps[T], name: str, log: set[str] | None = None, ended: Callable[[], object] | None = None
+    ) -> None:
         super().__init__(loop)
         self.name = name
+        self._log = set() if log is None else log  # names of what failed and was told
         self.error = None
         self._steps: Steps[T] | None = steps
         self._ended = ended
@@ -169,7 +172,9 @@ class Task(Runnable, Generic[T]):
             self._timer = None
         ended, self._ended = self._ended, None
         if ended is not None:
-            ended(self)
+            ended()
+        if error is None:
+            self._log.discard(self.name)
         told = self.waited_for
         self.finish()
         if error is not None and not told and not isinstance(error, Closed):
@@ -177,8 +182,8 @@ class Task(Runnable, Generic[T]):
                 self.loop.call_at(time.monotonic() + GRACE, self._tell)
 
     def _tell(self) -> None:
-        if not self._told and self.error is not None:
-            self._told = True
+        if not self._told and self.error is not None and self.name not in self._log:
+            self._log.add(self.name)
             _log(self.name, self.error)
 
     def __repr__(self) -> str:
@@ -212,6 +217,34 @@ def after(what: Waitable, fn: Callable[..., object], *args: Any) -> None:
         hook.make_runnable()
 
 
+def reply(call: Call, until: float) -> Steps[bytes]:
+    """The reply to a call. TimedOut gives the call up; raises what `call.result` raises."""
+    try:
+        yield call, until
+        return call.result(0.0)
+    finally:
+        call.cancel()
+
+
+def offloaded(loop: Loop, until: float, fn: Callable[..., T], *args: Any) -> Steps[T]:
+    """What fn(*args) returns, called in a worker thread; raises what it raises. TimedOut: it is not done, its result will be dropped."""
+    event = offload(loop, fn, *args)
+    if not (yield event, until):
+        raise TimedOut(f"{getattr(fn, '__qualname__', 'a call')} was not done in time")
+    value: T = event.wait(0.0)
+    return value
+
+
+def ready(loop: Loop, fds: Iterable[int], until: float, *, writing: bool = False) -> Steps[int]:
+    """The first of these descriptors that may be read (or written to), or has failed; -1 when none is until then."""
+    sockets = Descriptors(loop, fds, writing)
+    try:
+        yield sockets, until
+    finally:
+        sockets.stop()
+    return sockets.found
+
+
 class Tasks:
     """The tasks of one client.
 
@@ -222,10 +255,11 @@ class Tasks:
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._shared: dict[Hashable, Task[Any]] = {}
+        self._log: set[str] = set()
 
     def spawn(self, steps: Steps[T], name: str) -> Task[T]:
         """Begin a task, in the keeper. Raises Closed, Forked."""
-        task = Task(self._loop, steps, name)
+        task = Task(self._loop, steps, name, self._log)
         task.start()
         return task
 
@@ -241,7 +275,7 @@ class Tasks:
         task = self._shared.get(key)
         if task is None:
             self._loop.check()
-            mine = Task(self._loop, make(), name, lambda ended: self._shared.pop(key, None))
+            mine = Task(self._loop, make(), name, self._log, lambda: self._shared.pop(key, None))
             task = self._shared.setdefault(key, mine)
             if task is mine:
                 try:

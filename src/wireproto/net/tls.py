@@ -1,4 +1,4 @@
-"""TLS: the context from options, and the handshake under a deadline over memory buffers.
+"""TLS: the context from options, and the handshake over memory buffers.
 
 What it is: OpenSSL only ever sees two memory buffers; the socket stays with the engine, so that poll, deadlines and wake-ups are
 the same with and without TLS. Host name and certificate are verified unless an option says otherwise.
@@ -7,17 +7,19 @@ Must not: be used by two threads at once during the handshake; afterwards the co
 
 from __future__ import annotations
 
-import select
 import socket
 import ssl
-import time
 from dataclasses import dataclass
 from typing import Any
 
+from wireproto._net import Loop
 from wireproto.auth.secrets import Secret
 from wireproto.errors import Disconnected, OptionError, TimedOut, TlsError
 
 from .debug import describe_first_bytes
+from .task import Steps, ready
+
+UNSHAKEN = "the TLS handshake was not answered in time: is this a port without TLS?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +90,14 @@ class TlsStream:
         return getattr(self.tls, "_sslobj", None) or self.tls
 
 
-def wrap(sock: socket.socket, host: str, options: TlsOptions, deadline: float, context: ssl.SSLContext | None = None) -> TlsStream:
+def wrapping(
+    loop: Loop, sock: socket.socket, host: str, options: TlsOptions, until: float, context: ssl.SSLContext | None = None
+) -> Steps[TlsStream]:
     """The TLS handshake on a connected socket.
 
     Args:
         host: what was dialled; the name that the certificate must carry unless `options.server_name` is given.
-        deadline: `time.monotonic()` value.
+        until: `time.monotonic()` value.
         context: one made from `options` before, to share its session cache and parsed files.
     Raises:
         TlsError: one line that says what was wrong, naming a peer that does not speak TLS. TimedOut.
@@ -109,11 +113,11 @@ def wrap(sock: socket.socket, host: str, options: TlsOptions, deadline: float, c
         while True:
             try:
                 tls.do_handshake()
-                _send(sock, bio_out.read(), deadline)
+                yield from _send(loop, sock, bio_out.read(), until)
                 return TlsStream(sock, tls, bio_in, bio_out)
             except ssl.SSLWantReadError:
-                _send(sock, bio_out.read(), deadline)
-                data = _receive(sock, deadline)
+                yield from _send(loop, sock, bio_out.read(), until)
+                data = yield from _receive(loop, sock, until)
                 if not data:
                     raise Disconnected("the peer closed the connection during the TLS handshake: is this a port without TLS?") from None
                 first = first or data[:16]
@@ -129,26 +133,24 @@ def wrap(sock: socket.socket, host: str, options: TlsOptions, deadline: float, c
         raise Disconnected("the peer dropped the connection during the TLS handshake: is this a port without TLS?") from None
 
 
-def _wait(sock: socket.socket, events: int, deadline: float) -> None:
-    poller = select.poll()
-    poller.register(sock, events)
-    while not poller.poll(max(0.0, deadline - time.monotonic()) * 1000):
-        if time.monotonic() >= deadline:
-            raise TimedOut("the TLS handshake was not answered in time: is this a port without TLS?")
-
-
-def _send(sock: socket.socket, data: bytes, deadline: float) -> None:
+def _send(loop: Loop, sock: socket.socket, data: bytes, until: float) -> Steps[None]:
     rest = memoryview(data)
     while rest:
         try:
             rest = rest[sock.send(rest) :]
         except BlockingIOError:
-            _wait(sock, select.POLLOUT, deadline)
+            if (yield from ready(loop, [sock.fileno()], until, writing=True)) < 0:
+                raise _late() from None
 
 
-def _receive(sock: socket.socket, deadline: float) -> bytes:
+def _receive(loop: Loop, sock: socket.socket, until: float) -> Steps[bytes]:
     while True:
         try:
             return sock.recv(65536)
         except BlockingIOError:
-            _wait(sock, select.POLLIN, deadline)
+            if (yield from ready(loop, [sock.fileno()], until)) < 0:
+                raise _late() from None
+
+
+def _late() -> TimedOut:
+    return TimedOut(UNSHAKEN)

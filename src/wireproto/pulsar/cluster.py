@@ -6,10 +6,10 @@ What it is: what all roles of one program share. Thread-safe. Must not: know a r
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Sequence
+from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from wireproto._net import Connection
 from wireproto.auth.secrets import Secret
@@ -17,6 +17,7 @@ from wireproto.errors import OptionError
 from wireproto.flow.budget import Budget
 from wireproto.net.pool import Pool
 from wireproto.net.runtime import Runtime
+from wireproto.net.task import Steps
 from wireproto.url import Address
 
 from .connection import DEFAULT_MAX_MESSAGE_SIZE, FRAME_PADDING, Broker, BrokerInfo, Credentials, handshake
@@ -101,8 +102,8 @@ class PulsarCluster(Runtime[PulsarOptions]):
 
     # -- connections --------------------------------------------------------------------------------------------
 
-    def handshake(self, conn: Connection, deadline: float) -> None:
-        handshake(conn, deadline, self.options.client_id, self.credentials)
+    def handshake(self, conn: Connection, until: float, proxied: str | None = None) -> Steps[None]:
+        yield from handshake(conn, until, self.options.client_id, self.credentials, proxied)
 
     def connection(self, broker: Broker, deadline: float, purpose: str = "main", patience: float = 0.0) -> Connection:
         """The connection to a broker (`Pool.get`), through its proxy if it has one; one a purpose: requests, producing, a reading role."""
@@ -111,15 +112,8 @@ class PulsarCluster(Runtime[PulsarOptions]):
         with self._proxied_lock:
             pool = self._proxied.get(broker.proxied)
             if pool is None:
-                pool = self._proxied[broker.proxied] = Pool(self.loop, self.dial, self._shake_for(broker.proxied))
+                pool = self._proxied[broker.proxied] = Pool(self.tasks, partial(self.opening, proxied=broker.proxied))
         return pool.get(broker.address, purpose, deadline, patience=patience)
-
-    def _shake_for(self, proxied: str) -> Any:
-        def shake(conn: Connection, deadline: float) -> None:
-            until = min(deadline, time.monotonic() + self.options.connect_timeout)
-            handshake(conn, until, self.options.client_id, self.credentials, proxied)
-
-        return shake
 
     def drop(self, conn: Connection) -> None:
         """Close a connection that served one role, which is over."""

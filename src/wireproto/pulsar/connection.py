@@ -21,6 +21,7 @@ from google.protobuf.message import Message
 
 from wireproto._net import SERVICE, Call, Connection, Mailbox, Push
 from wireproto.errors import ConnectError, Disconnected, TimedOut, WireprotoError
+from wireproto.net.task import Steps, offloaded
 from wireproto.url import Address
 
 from . import PulsarApi_pb2 as api
@@ -91,8 +92,8 @@ def broker_info(connected: api.CommandConnected) -> BrokerInfo:
     return BrokerInfo(connected.server_version, connected.protocol_version, size, flags)
 
 
-def handshake(conn: Connection, deadline: float, name: str, credentials: Credentials | None, proxied: str | None = None) -> BrokerInfo:
-    """Introduce ourselves on a fresh connection, under the client's name.
+def handshake(conn: Connection, until: float, name: str, credentials: Credentials | None, proxied: str | None = None) -> Steps[BrokerInfo]:
+    """Introduce ourselves on a fresh connection, under the client's name. The credentials may run user code, so that happens in a worker.
 
     Raises:
         AuthError: the broker refused the credentials, or wants some.
@@ -101,9 +102,11 @@ def handshake(conn: Connection, deadline: float, name: str, credentials: Credent
     """
     box = Mailbox(conn.loop)
     conn.route(SERVICE, box)
-    call = conn.submit(NO_REQUEST, encode(connect_command(name, credentials, proxied)), mailbox=box, secret=True)
+    command = yield from offloaded(conn.loop, until, connect_command, name, credentials, proxied)
+    call = conn.submit(NO_REQUEST, encode(command), mailbox=box, secret=True)
     while True:
-        item = box.get(deadline)
+        yield box, until
+        item = box.get()
         if item is None:
             raise TimedOut("the broker did not answer CONNECT", peer=conn.peer)
         if isinstance(item, Call):
@@ -111,7 +114,8 @@ def handshake(conn: Connection, deadline: float, name: str, credentials: Credent
         base = decode(item.frame, conn.peer)
         kind = command_name(base)
         if kind == "authChallenge":
-            conn.send(encode(auth_response(name, credentials)), secret=True)
+            response = yield from offloaded(conn.loop, until, auth_response, name, credentials)
+            conn.send(encode(response), secret=True)
         elif kind == "connected":
             break
         elif kind is not None:

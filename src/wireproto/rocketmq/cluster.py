@@ -22,6 +22,7 @@ from wireproto.errors import AuthError, ConnectError, Malformed, TransportError,
 from wireproto.flow.budget import Budget
 from wireproto.net.dial import peer_name
 from wireproto.net.runtime import Runtime
+from wireproto.net.task import Steps, reply
 from wireproto.url import Address, parse_address
 
 from . import acl, fastjson, remoting
@@ -105,19 +106,19 @@ class RocketCluster(Runtime[RocketOptions]):
             self.close()
             raise
 
-    def handshake(self, conn: Connection, deadline: float) -> None:
+    def handshake(self, conn: Connection, until: float) -> Steps[None]:
         """One command that every server of its kind answers: it shows that this is one, which version, and that it takes our signature."""
         if conn.peer in self.names.all():
-            call = self.submit(conn, GetRouteInfoByTopicRequest(topic="TBW102"), timeout_at=deadline)
+            call = self.submit(conn, GetRouteInfoByTopicRequest(topic="TBW102"), timeout_at=until)
         else:
-            call = self.submit(conn, HeartBeatRequest(), HeartbeatData(self.options.client_id).encode(), timeout_at=deadline)
-        frame = call.result(deadline)
+            call = self.submit(conn, HeartBeatRequest(), HeartbeatData(self.options.client_id).encode(), timeout_at=until)
+        frame = yield from reply(call, until)
         try:
-            reply = remoting.decode(frame)
+            answer = remoting.decode(frame)
         except WireprotoError as error:
             raise ConnectError(f"this is not a RocketMQ port: {error.text}", peer=conn.peer) from error
-        conn.context = reply.version
-        problem = remoting.error_of(reply, peer=conn.peer) if reply.code else None
+        conn.context = answer.version
+        problem = remoting.error_of(answer, peer=conn.peer) if answer.code else None
         if isinstance(problem, AuthError):
             raise problem
         conn.on_lost(lambda _: self._lost(conn))
@@ -186,9 +187,7 @@ class RocketCluster(Runtime[RocketOptions]):
     def send_one_way(self, conn: Connection, message: ExtMessage, body: bytes = b"") -> None:
         """Send a command that gets no reply."""
         ext = self._signed(conn, message.CODE, message.to_ext(), body)
-        conn.send(
-            remoting.encode(message.CODE, conn.next_token(), ext, body, serializer=self.serializer, flag=remoting.ONE_WAY)
-        )
+        conn.send(remoting.encode(message.CODE, conn.next_token(), ext, body, serializer=self.serializer, flag=remoting.ONE_WAY))
 
     def _signed(self, conn: Connection, code: int, ext: dict[str, str], body: bytes) -> dict[str, str]:
         options = self.options

@@ -13,6 +13,7 @@ from ..flow.budget import Budget
 from ..net.address import SocketAddress, interleave
 from ..net.retry import Policy
 from ..net.runtime import Runtime
+from ..net.task import Steps, reply
 from ..url import Address
 from .link import Link
 from .options import ZooKeeperOptions
@@ -51,7 +52,7 @@ class ZooKeeperCluster(Runtime[ZooKeeperOptions]):
             self.loop,
             self._session,
             order,
-            self._meet,
+            self.open,
             root,
             resolve=self._places,
             identities=identities,
@@ -60,9 +61,9 @@ class ZooKeeperCluster(Runtime[ZooKeeperOptions]):
             rounds=ROUNDS,
         )
 
-    def handshake(self, conn: Connection, deadline: float) -> None:
+    def handshake(self, conn: Connection, until: float) -> Steps[None]:
         """The session's two frames; the answer is read by the link."""
-        conn.context = conn.call(0, self._session.connect_request(), deadline, secret=True)
+        conn.context = yield from reply(conn.submit(0, self._session.connect_request(), timeout_at=until, secret=True), until)
 
     def _places(self, address: Address, deadline: float) -> list[SocketAddress]:
         found = self.resolve(address, deadline)
@@ -70,12 +71,3 @@ class ZooKeeperCluster(Runtime[ZooKeeperOptions]):
             random.shuffle(found)
             found = interleave(found)
         return found
-
-    def _meet(self, address: Address, deadline: float, places: list[SocketAddress]) -> Connection:
-        conn = self.dial(address, deadline, places)
-        try:
-            self._shake(conn, deadline)
-        except BaseException:
-            conn.close("handshake failed")
-            raise
-        return conn
