@@ -181,7 +181,5 @@ def test_what_a_consumer_refuses(client: Any, topic: str) -> None:
         drain(consumer, 40)
         with pytest.raises(Revoked):
             consumer.pause([(topic, 77)])
-        consumer._owner.acquire()
-        with pytest.raises(ConcurrentUse):
+        with consumer._only, pytest.raises(ConcurrentUse):
             consumer.poll(0.1)
-        consumer._owner.release()

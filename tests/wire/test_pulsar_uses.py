@@ -233,7 +233,7 @@ def test_closing_commits_only_where_that_is_automatic(client: Any, topic: str, s
 
 def test_a_role_is_one_threads_at_a_time(client: Any, topic: str) -> None:
     for opened in (client.reader(topic), client.consumer(topic, "c"), client.queue(topic, "q")):
-        with opened.entered(), pytest.raises(ConcurrentUse):
+        with opened._only, pytest.raises(ConcurrentUse):
             opened.receive(0.0) if hasattr(opened, "receive") else opened.poll(0.0)
         opened.close()
 

@@ -377,11 +377,7 @@ def test_what_a_queues_message_cannot_have_is_refused(client: Any, queue: str, g
 @pytest.mark.parametrize("role", ["reader", "worker"])
 def test_a_role_is_one_threads_at_a_time(client: Any, queue: str, role: str) -> None:
     opened = client.reader(queue) if role == "reader" else client.queue(queue, "g")
-    opened._busy.acquire()
-    try:
-        with pytest.raises(ConcurrentUse):
-            opened.poll(0.0) if role == "reader" else opened.receive(0.0)
-    finally:
-        opened._busy.release()
+    with opened._only, pytest.raises(ConcurrentUse):
+        opened.poll(0.0) if role == "reader" else opened.receive(0.0)
     assert (opened.poll(5.0) if role == "reader" else opened.receive(5.0)) is not None
     opened.close()

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from ..errors import BrokerError, WireprotoError
+from ..net.closing import Closing
 from ..position import LATEST, Position, TopicPartition, Where
 from ..records import GroupInfo, GroupMember, PartitionInfo, TopicInfo
 from . import assignor, offsets, positions
@@ -36,7 +36,7 @@ _DEFAULT_FACTOR = 4
 _TOPIC_STATES = 6
 
 
-class KafkaAdmin:
+class KafkaAdmin(Closing):
     """See `wireproto.roles.Admin`. May be shared by threads."""
 
     def __init__(self, cluster: KafkaCluster) -> None:
@@ -183,12 +183,6 @@ class KafkaAdmin:
 
     def close(self, timeout: float = 30.0) -> None:
         """Nothing is held open."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
 
 def _first_error(results: Any, topic: str) -> BrokerError | None:

@@ -11,14 +11,13 @@ May assume: one thread at a time. Must not: commit what poll has not handed out,
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
-from ..errors import BrokerError, Closed, ConcurrentUse, OptionError, Revoked, TimedOut, TransportError
+from ..errors import BrokerError, OptionError, Revoked, TimedOut, TransportError
+from ..flow.role import Role
 from ..net.errand import Errand
 from ..net.retry import Verdict, verdict
 from ..position import LogOffset, Position, TopicPartition, Where
@@ -37,8 +36,10 @@ _NOT_OURS = (IllegalGeneration.code, UnknownMemberId.code, RebalanceInProgress.c
 _SOON = 0.2
 
 
-class KafkaConsumer:
+class KafkaConsumer(Role):
     """See `wireproto.roles.Consumer`. Made by `KafkaClient.consumer`."""
+
+    waits = True
 
     def __init__(self, cluster: KafkaCluster, topics: tuple[str, ...], group: str, start: Where, options: KafkaOptions) -> None:
         if not topics:
@@ -47,13 +48,12 @@ class KafkaConsumer:
             raise OptionError("a consumer needs the name of a group")
         if positions.named(start) is not None:
             raise OptionError("a group starts at EARLIEST, LATEST or AtTime where it has no committed position; seek to go elsewhere")
+        super().__init__("consumer", cluster.loop)
         self._cluster = cluster
         self._options = options
         self._start = start
         self._topics = topics
         self._committed_only = options.isolation == "committed"
-        self._owner = threading.Lock()
-        self._closed = False
         deadline = cluster.deadline()
         for topic in topics:
             cluster.topic_entry(topic, deadline)
@@ -77,7 +77,7 @@ class KafkaConsumer:
             DataLoss: the log was cut before the position, and goes on with other records; seek to go on (`diverges_at` tells where).
             The group's own errors: GroupAuthorizationFailed, FencedInstanceId, InconsistentGroupProtocol …
         """
-        with self._entered():
+        with self._only:
             deadline = time.monotonic() + timeout
             while True:
                 self._coordinator.polled_at = time.monotonic()
@@ -159,11 +159,8 @@ class KafkaConsumer:
 
     def _call_back(self, function: object, partitions: frozenset[TopicPartition]) -> None:
         """User code may commit, seek or pause from within."""
-        self._owner.release()
-        try:
+        with self._only.outside():
             function(partitions)  # type: ignore[operator]
-        finally:
-            self._owner.acquire()
 
     def _partition_counts(self) -> dict[str, int]:
         known = self._cluster.metadata.topics
@@ -186,7 +183,7 @@ class KafkaConsumer:
 
     def commit(self, positions: Mapping[TopicPartition, Position] | None = None, *, timeout: float = 30.0) -> None:
         """See `wireproto.roles.Consumer.commit`."""
-        with self._entered():
+        with self._only:
             self._commit(positions, time.monotonic() + timeout)
 
     def _commit(self, given: Mapping[TopicPartition, Position] | None, deadline: float) -> None:
@@ -238,7 +235,7 @@ class KafkaConsumer:
 
     def committed(self, *, timeout: float = 30.0) -> Mapping[TopicPartition, Position]:
         """Where the group resumes, in the partitions assigned to us (of all its topics while none are); without those never committed."""
-        with self._entered():
+        with self._only:
             deadline = time.monotonic() + timeout
             keys = list(self._fetcher.plan.cursors) or self._all_partitions()
             found = offsets.fetch(self._cluster, self._coordinator.group, keys, deadline, to=self._coordinator.connection)
@@ -250,7 +247,7 @@ class KafkaConsumer:
 
     def lag(self, *, timeout: float = 30.0) -> Mapping[TopicPartition, int]:
         """Offsets between what poll hands out next and the end, of each assigned partition."""
-        with self._entered():
+        with self._only:
             deadline = time.monotonic() + timeout
             cursors = self._fetcher.plan.cursors
             ends = positions.list_offsets(self._cluster, list(cursors), positions.LATEST_TIME, deadline, committed=self._committed_only)
@@ -260,11 +257,11 @@ class KafkaConsumer:
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Hand out nothing of these until `resume`; a rebalance ends the pause."""
-        with self._entered():
+        with self._only:
             self._set_paused(partitions, True)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        with self._entered():
+        with self._only:
             self._set_paused(partitions, False)
 
     def _set_paused(self, keys: Iterable[TopicPartition], paused: bool) -> None:
@@ -274,7 +271,7 @@ class KafkaConsumer:
 
     def seek(self, where: Where, *, timeout: float = 30.0) -> None:
         """Go on from there in the assigned partitions; a Position or mapping moves only those that it names."""
-        with self._entered():
+        with self._only:
             given = positions.named(where)
             keys = list(self._fetcher.plan.cursors) if given is None else [self._cursor_key(key) for key in given]
             found = positions.find(self._cluster, keys, where, time.monotonic() + timeout, committed=self._committed_only)
@@ -298,38 +295,11 @@ class KafkaConsumer:
 
     # --- ending ---
 
-    def close(self, timeout: float = 30.0) -> None:
+    def _let_go(self, deadline: float) -> None:
         """Commit if that is automatic, leave the group, close our connections."""
-        if self._closed:
-            return
-        deadline = time.monotonic() + timeout
-        if not self._owner.acquire(timeout=timeout):
-            raise TimedOut("another thread is still polling")
-        try:
-            self._closed = True
-            if self._options.auto_commit and self._settled >= 0:
-                self._try_commit(deadline)
-            self._fetcher.close()
-            self._cluster.drop_purpose(f"bulk {id(self):x}")
-            with suppress(TransportError):  # the coordinator will notice by itself, at the session time-out
-                self._coordinator.close(deadline)
-        finally:
-            self._owner.release()
-
-    @contextmanager
-    def _entered(self) -> Iterator[None]:
-        self._cluster.loop.check()
-        if not self._owner.acquire(blocking=False):
-            raise ConcurrentUse("a Consumer belongs to one thread at a time")
-        try:
-            if self._closed:
-                raise Closed("the consumer is closed")
-            yield
-        finally:
-            self._owner.release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+        if self._options.auto_commit and self._settled >= 0:
+            self._try_commit(deadline)
+        self._fetcher.close()
+        self._cluster.drop_purpose(f"bulk {id(self):x}")
+        with suppress(TransportError):  # the coordinator will notice by itself, at the session time-out
+            self._coordinator.close(deadline)

@@ -23,12 +23,12 @@ import threading
 import time
 from collections.abc import Iterable
 from copy import copy
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from .._codec import Columns, KafkaIntake, KafkaReceipt, KafkaRows
 from .._net import Event, Mailbox
 from ..errors import BrokerError, BufferFull, Closed, OptionError, TimedOut, UsageError, ValueUnsupported, WireprotoError
+from ..net.closing import Closing
 from ..position import LogOffset
 from . import outgoing, wire
 from .accumulator import Accumulator, Identity, Outgoing, Pace
@@ -53,7 +53,7 @@ _PREPARE_TIME = 10.0
 _PREPARE_PAUSE = 0.1
 
 
-class KafkaProducer(KafkaIntake):
+class KafkaProducer(KafkaIntake, Closing):
     """Appends records to one topic; may be shared by threads. Made by `KafkaClient.producer`.
 
     `send` is the core's: it puts the record into the open batch, and calls `_send_slowly` where there is more to do.
@@ -336,12 +336,6 @@ class KafkaProducer(KafkaIntake):
             for batch in left:
                 self._fail(batch, Closed("the producer was closed before the record was acknowledged", topic=self.topic))
             self._box.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
     # --- sending: one thread at a time ---
 

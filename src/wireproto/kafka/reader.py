@@ -7,13 +7,12 @@ May assume: one thread at a time. Must not: commit anything.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator, Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-from ..errors import Closed, ConcurrentUse, OptionError, TimedOut
+from ..errors import OptionError
+from ..flow.role import Role
 from ..position import LogOffset, Position, TopicPartition, Where
 from ..records import Batch
 from . import positions
@@ -24,19 +23,20 @@ if TYPE_CHECKING:
     from .options import KafkaOptions
 
 
-class KafkaReader:
+class KafkaReader(Role):
     """See `wireproto.roles.Reader`. Made by `KafkaClient.reader`.
 
     A Position or a mapping as start or stop restricts the reader to the partitions named; `partitions=` does so too.
     """
 
+    waits = True
+
     def __init__(self, cluster: KafkaCluster, topic: str, start: Where, stop: Where | None, options: KafkaOptions) -> None:
+        super().__init__("reader", cluster.loop)
         self._cluster = cluster
         self.topic = topic
         self._options = options
         self._committed = options.isolation == "committed"
-        self._owner = threading.Lock()
-        self._closed = False
         deadline = cluster.deadline()
         entry = cluster.topic_entry(topic, deadline)
         keys = _chosen(topic, sorted(entry.partitions), start, stop, options)
@@ -60,16 +60,12 @@ class KafkaReader:
             Malformed: with topic, partition and position (`on_bad="skip"` passes them over). Closed, ConcurrentUse.
             DataLoss: the log was cut before the position, and goes on with other records; seek to go on (`diverges_at` tells where).
         """
-        self._enter()
-        try:
+        with self._only:
             return self._fetcher.poll(time.monotonic() + timeout)
-        finally:
-            self._owner.release()
 
     def seek(self, where: Where) -> None:
         """Go on from there; drops what was fetched ahead. A Position or mapping moves only the partitions that it names."""
-        self._enter()
-        try:
+        with self._only:
             plan = self._fetcher.plan
             given = positions.named(where)
             keys = list(plan.cursors) if given is None else list(given)
@@ -78,8 +74,6 @@ class KafkaReader:
                     raise OptionError(f"this reader does not read {key[0]}[{key[1]}]")
             for key, offset in positions.find(self._cluster, keys, where, self._cluster.deadline(), committed=self._committed).items():
                 plan.seek(key, offset)
-        finally:
-            self._owner.release()
 
     @property
     def positions(self) -> Mapping[TopicPartition, Position]:
@@ -95,31 +89,9 @@ class KafkaReader:
     def done(self) -> bool:
         return self._fetcher.plan.done
 
-    def close(self, timeout: float = 30.0) -> None:
-        if self._closed:
-            return
-        if not self._owner.acquire(timeout=timeout):
-            raise TimedOut("another thread is still reading")
-        try:
-            self._closed = True
-            self._fetcher.close()
-            self._cluster.drop_purpose(f"bulk {id(self):x}")
-        finally:
-            self._owner.release()
-
-    def _enter(self) -> None:
-        self._cluster.loop.check()
-        if not self._owner.acquire(blocking=False):
-            raise ConcurrentUse("a Reader belongs to one thread at a time")
-        if self._closed:
-            self._owner.release()
-            raise Closed("the reader is closed")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+    def _let_go(self, deadline: float) -> None:
+        self._fetcher.close()
+        self._cluster.drop_purpose(f"bulk {id(self):x}")
 
 
 def _chosen(topic: str, numbers: list[int], start: Where, stop: Where | None, options: KafkaOptions) -> list[TopicPartition]:

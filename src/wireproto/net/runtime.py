@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 from weakref import WeakSet
 
 from wireproto._net import Connection, Loop
@@ -19,6 +18,7 @@ from wireproto.url import Address
 
 from . import debug, dial, retry
 from .address import SocketAddress, resolving, translate
+from .closing import Closing
 from .options import CommonOptions
 from .pool import Pool, pause
 from .task import Steps, Tasks
@@ -222,7 +222,7 @@ class Runtime(Generic[Options]):
 Cluster = TypeVar("Cluster", bound=Runtime[Any])
 
 
-class ClientBase(Generic[Cluster]):
+class ClientBase(Closing, Generic[Cluster]):
     """What `wireproto.connect` returns: makes roles over a cluster, and closes them.
 
     Attributes:
@@ -265,9 +265,3 @@ class ClientBase(Generic[Cluster]):
             self.cluster.close()
         if problem is not None:
             raise problem
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from wireproto.errors import OptionError
+from wireproto.net.closing import Closing
 from wireproto.position import LATEST, MessageId, TopicPartition, Where
 from wireproto.records import GroupInfo, GroupMember, PartitionInfo, TopicInfo
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 DEFAULT_NAMESPACE = "public/default"
 
 
-class PulsarAdmin:
+class PulsarAdmin(Closing):
     """Administration of one cluster; made by `client.admin`."""
 
     def __init__(self, cluster: PulsarCluster) -> None:
@@ -204,9 +204,3 @@ class PulsarAdmin:
     def close(self, timeout: float = 30.0) -> None:
         """Nothing is held open: requests use the client's connections."""
         self._http.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()

@@ -17,11 +17,11 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from wireproto._codec import decode_pulsar
-from wireproto.errors import Closed, OptionError, Revoked, TransportError
+from wireproto.errors import OptionError, Revoked, TransportError
+from wireproto.flow.role import Role
 from wireproto.position import LATEST, AtTime, Earliest, Latest, MessageId, Position, TopicPartition, Where
 from wireproto.records import Batch
 
@@ -32,7 +32,6 @@ from .frames import message_id
 from .partition_consumer import EXCLUSIVE, FAILOVER, PartitionConsumer, Subscription
 from .places import Cursor, choose, of_start, unread
 from .topics import parse_topic
-from .turns import OneThread
 
 if TYPE_CHECKING:
     from .cluster import PulsarCluster
@@ -44,13 +43,13 @@ SOON = 1.0
 """Seconds that an automatic commit may take beside a poll's own."""
 
 
-class PulsarConsumer(OneThread):
+class PulsarConsumer(Role):
     """A member of a subscription; made by `client.consumer`."""
 
     def __init__(
         self, cluster: PulsarCluster, topics: Sequence[str], group: str, start: Where, options: PulsarOptions, deadline: float
     ) -> None:
-        super().__init__("consumer")
+        super().__init__("consumer", cluster.loop)
         if options.mode not in (None, "failover", "exclusive"):
             raise OptionError(f"a Consumer's mode is failover or exclusive, not {options.mode}; shared ones are queues")
         if not topics:
@@ -76,7 +75,6 @@ class PulsarConsumer(OneThread):
             create_topic=options.create_topic,
         )
         self._feed = Feed(cluster, names, subscription, window=options.receive_memory, patience=options.timeout, changed=self._changed)
-        self._closed = False
         try:
             self._feed.open(deadline)
         except BaseException:
@@ -103,10 +101,8 @@ class PulsarConsumer(OneThread):
 
     def poll(self, timeout: float = 1.0) -> Batch | None:
         """The next batch, or None when none came within `timeout`. Partitions come and go here."""
-        with self.entered():
+        with self._only:
             deadline = time.monotonic() + timeout
-            if self._closed:
-                raise Closed("the consumer is closed")
             if self._options.auto_commit:
                 self._commit_by_itself(max(deadline, time.monotonic() + SOON))
             while True:
@@ -167,7 +163,7 @@ class PulsarConsumer(OneThread):
             Revoked: naming the partitions that another member is fed from, or was since they were handed out: that comes again. The others
                 are committed.
         """
-        with self.entered():
+        with self._only:
             self._commit(None if positions is None else dict(positions), time.monotonic() + timeout)
 
     def _commit_by_itself(self, deadline: float) -> None:
@@ -245,7 +241,7 @@ class PulsarConsumer(OneThread):
 
     def committed(self, *, timeout: float = 30.0) -> Mapping[TopicPartition, MessageId]:
         """Where each partition would be resumed: this member's last commit, or what the broker keeps, which counts whole entries."""
-        with self.entered():
+        with self._only:
             deadline = time.monotonic() + timeout
             found = {}
             for part in self._feed.parts:
@@ -258,7 +254,7 @@ class PulsarConsumer(OneThread):
 
     def lag(self, *, timeout: float = 30.0) -> Mapping[TopicPartition, int]:
         """Entries behind the committed position by the broker's statistics; a batch is one entry."""
-        with self.entered():
+        with self._only:
             deadline = time.monotonic() + timeout
             found = {}
             for part in self._feed.parts:
@@ -278,7 +274,7 @@ class PulsarConsumer(OneThread):
 
     def _set_paused(self, partitions: Iterable[TopicPartition], paused: bool) -> None:
         parts = {(part.topic, part.partition): part for part in self._feed.parts}
-        with self.entered():
+        with self._only:
             for owner in partitions:
                 if owner not in parts:
                     raise OptionError(f"partition {owner[1]} of {owner[0]!r} is not read by this consumer")
@@ -288,7 +284,7 @@ class PulsarConsumer(OneThread):
 
     def seek(self, where: Where, *, timeout: float = 30.0) -> None:
         """Move the subscription itself, for all its members; what was fetched ahead is dropped."""
-        with self.entered():
+        with self._only:
             deadline = time.monotonic() + timeout
             topics = dict.fromkeys(part.topic for part in self._feed.parts)
             for topic in topics:
@@ -335,22 +331,12 @@ class PulsarConsumer(OneThread):
 
     # -- ends ---------------------------------------------------------------------------------------------------
 
-    def close(self, timeout: float = 30.0) -> None:
+    def _let_go(self, deadline: float) -> None:
         """Leave the subscription; with `auto_commit` what was handed out is committed first."""
-        if self._closed:
-            return
-        deadline = time.monotonic() + timeout
         try:
             if self._options.auto_commit and self._handed:
                 with suppress(Revoked):
-                    self.commit(timeout=timeout)
+                    self._commit(None, deadline)
         finally:
-            self._closed = True
             self._feed.close(deadline)
             self._cluster.roles.forget(self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()

@@ -10,11 +10,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from threading import Lock
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from wireproto._codec import BatchReceipt, Columns, split_columns
 from wireproto.errors import Closed, OptionError, ValueUnsupported
+from wireproto.net.closing import Closing
 from wireproto.records import Headers
 
 from .keys import as_bytes
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .options import PulsarOptions
 
 
-class PulsarProducer:
+class PulsarProducer(Closing):
     """Appends records to one topic; made by `client.producer`."""
 
     def __init__(self, cluster: PulsarCluster, topic: str, options: PulsarOptions, deadline: float) -> None:
@@ -220,9 +220,3 @@ class PulsarProducer:
                 partition.close(max(deadline, time.monotonic() + 0.5))
             self._account.close()
             self._cluster.roles.forget(self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()

@@ -17,11 +17,11 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from wireproto._codec import decode_pulsar
-from wireproto.errors import BufferFull, ChecksumMismatch, Closed, DecompressionError, OptionError, Revoked, WireprotoError
+from wireproto.errors import BufferFull, ChecksumMismatch, DecompressionError, OptionError, Revoked, WireprotoError
+from wireproto.flow.role import Role
 from wireproto.net.retry import Policy
 from wireproto.position import MessageId
 from wireproto.records import Delivery
@@ -31,7 +31,6 @@ from .acks import words
 from .feed import Feed
 from .frames import encode, message_id
 from .partition_consumer import KEY_SHARED, SHARED, PartitionConsumer, Subscription
-from .turns import OneThread
 
 if TYPE_CHECKING:
     from .cluster import PulsarCluster
@@ -73,11 +72,11 @@ class InHand:
         return not (self.held or self.waiting or self.delayed)
 
 
-class PulsarQueue(OneThread):
+class PulsarQueue(Role):
     """A worker on a subscription; made by `client.queue`."""
 
     def __init__(self, cluster: PulsarCluster, topic: str, group: str, options: PulsarOptions, deadline: float) -> None:
-        super().__init__("queue consumer")
+        super().__init__("queue consumer", cluster.loop)
         if options.mode not in (None, "shared", "key-shared"):
             raise OptionError(f"a QueueConsumer's mode is shared or key-shared, not {options.mode}; those are Consumers")
         self.topic = topic
@@ -101,7 +100,6 @@ class PulsarQueue(OneThread):
         self._over: deque[tuple[Key, int]] = deque()  # messages whose delay is over; from the keeper
         self._looked_at: dict[int, int] = dict.fromkeys(self._parts, 0)
         self._next: deque[tuple[Any, int, Key, int]] = deque()
-        self._closed = False
         try:
             self._feed.open(deadline)
         except BaseException:
@@ -126,10 +124,8 @@ class PulsarQueue(OneThread):
 
     def receive(self, timeout: float = 1.0) -> Delivery | None:
         """The next message, or None when none came within `timeout`."""
-        with self.entered():
+        with self._only:
             deadline = time.monotonic() + timeout
-            if self._closed:
-                raise Closed("the queue consumer is closed", topic=self.topic)
             while True:
                 if self._next:
                     record, attempt, key, index = self._next.popleft()
@@ -194,12 +190,12 @@ class PulsarQueue(OneThread):
             raise OptionError(f"not a delivery of this queue: {delivery!r}")
         key = (position.partition, position.ledger, position.entry)
         entry = self._entries.get(key)
-        if self._closed or entry is None or position.index not in entry.held:
+        if entry is None or position.index not in entry.held:
             raise Revoked("the message was ended before", partitions=((self.topic, position.partition),), position=position)
         return self._parts[position.partition], key, entry, position.index
 
     def _end(self, delivery: Delivery, done: bool, timeout: float) -> None:
-        with self.entered():
+        with self._only:
             deadline = time.monotonic() + timeout
             held = self._held(delivery)
             if done:
@@ -208,7 +204,7 @@ class PulsarQueue(OneThread):
                 self._release(*held, deadline)
 
     def _end_later(self, delivery: Delivery, seconds: float) -> None:
-        with self.entered():
+        with self._only:
             part, key, entry, index = self._held(delivery)
             entry.held.discard(index)
             entry.delayed.add(index)
@@ -263,7 +259,7 @@ class PulsarQueue(OneThread):
     def _give_back(self, part: PartitionConsumer, key: Key, index: int) -> None:
         """A delay is over: ask for the entry again; without a connection it comes with the next one. Keeper thread."""
         conn = part.conn
-        if self._closed:
+        if self._only.closed:
             return
         self._over.append((key, index))
         if conn is not None:
@@ -297,19 +293,10 @@ class PulsarQueue(OneThread):
 
     # -- the end ------------------------------------------------------------------------------------------------
 
-    def close(self, timeout: float = 30.0) -> None:
+    def _let_go(self, deadline: float) -> None:
         """Leave the subscription: what is in hand and not acked goes to other workers."""
-        if self._closed:
-            return
-        self._closed = True
-        self._feed.close(time.monotonic() + timeout)
+        self._feed.close(deadline)
         self._cluster.roles.forget(self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
 
 def _redeliver(part: PartitionConsumer, key: Key) -> api.CommandRedeliverUnacknowledgedMessages:

@@ -17,11 +17,10 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from wireproto._codec import decode_pulsar
-from wireproto.errors import Closed
+from wireproto.flow.role import Role
 from wireproto.position import AtTime, Latest, MessageId, TopicPartition, Where
 from wireproto.records import Batch
 
@@ -31,7 +30,6 @@ from .frames import message_id
 from .partition_consumer import EXCLUSIVE, PartitionConsumer, Subscription
 from .places import FROM_NOW, Cursor, Single, choose, of_start, unread
 from .positions import find
-from .turns import OneThread
 
 if TYPE_CHECKING:
     from .cluster import PulsarCluster
@@ -41,13 +39,13 @@ IDLE_CHECK = 1.0
 """Seconds without a message after which the broker is asked whether there is one before the stop."""
 
 
-class PulsarReader(OneThread):
+class PulsarReader(Role):
     """Reads one topic; made by `client.reader`."""
 
     def __init__(
         self, cluster: PulsarCluster, topic: str, start: Where, stop: Where | None, options: PulsarOptions, deadline: float
     ) -> None:
-        super().__init__("reader")
+        super().__init__("reader", cluster.loop)
         self.topic = topic
         self._cluster = cluster
         self._options = options
@@ -72,7 +70,6 @@ class PulsarReader(OneThread):
             patience=options.timeout,
             prepare=self._prepare,
         )
-        self._closed = False
         self._checked = time.monotonic()
         try:
             for part in self._feed.parts:
@@ -147,12 +144,10 @@ class PulsarReader(OneThread):
             ChecksumMismatch, DecompressionError, Malformed: an entry cannot be read, with its place; again at each poll until `seek`,
                 unless the reader was told to skip.
         """
-        with self.entered():
+        with self._only:
             return self._poll(time.monotonic() + timeout)
 
     def _poll(self, deadline: float) -> Batch | None:
-        if self._closed:
-            raise Closed("the reader is closed", topic=self.topic)
         while not self.done:
             for cursor in self._cursors.values():
                 if cursor.error is not None:
@@ -250,7 +245,7 @@ class PulsarReader(OneThread):
 
     def seek(self, where: Where) -> None:
         """Go on from there; drops what was fetched ahead. The stop stays."""
-        with self.entered():
+        with self._only:
             deadline = self._cluster.deadline()
             chosen = choose(where, self.topic, list(self._cursors), "seek")
             for part in self._feed.parts:
@@ -277,15 +272,7 @@ class PulsarReader(OneThread):
 
     # -- ends ---------------------------------------------------------------------------------------------------
 
-    def close(self, timeout: float = 30.0) -> None:
-        """Close the consumers at their brokers; keeps `timeout`."""
-        if not self._closed:
-            self._closed = True
-            self._feed.close(time.monotonic() + timeout)
-            self._cluster.roles.forget(self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+    def _let_go(self, deadline: float) -> None:
+        """Close the consumers at their brokers."""
+        self._feed.close(deadline)
+        self._cluster.roles.forget(self)

@@ -11,10 +11,10 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from wireproto.errors import BrokerError, OptionError, TimedOut, TransportError
+from wireproto.net.closing import Closing
 from wireproto.net.retry import Policy, Waits
 from wireproto.position import LATEST, LogOffset, Position, TopicPartition, Where
 from wireproto.records import GroupInfo, GroupMember, PartitionInfo, TopicInfo
@@ -51,7 +51,7 @@ SYSTEM_GROUPS = re.compile(
 CONFIG = frozenset({"perm", "order", "attributes"})
 
 
-class RocketAdmin:
+class RocketAdmin(Closing):
     """Made by `RocketClient.admin`."""
 
     def __init__(self, cluster: RocketCluster) -> None:
@@ -238,10 +238,4 @@ class RocketAdmin:
 
     def close(self, timeout: float = 30.0) -> None:
         """Nothing to close: it uses its client's connections."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 

@@ -16,9 +16,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-from wireproto.errors import OptionError, Revoked, TransportError, WireprotoError
+from wireproto.errors import OptionError, Revoked, TransportError
+from wireproto.flow.role import Role
 from wireproto.position import LATEST, AtTime, Earliest, Latest, LogOffset, Position, TopicPartition, Where
 
 from .allocate import java_order
@@ -26,7 +27,6 @@ from .asked import Standing
 from .codes import TopicNotExist
 from .fetch import Fetched, Fetcher
 from .member import Member
-from .reader import OneThread
 from .times import Offsets
 
 if TYPE_CHECKING:
@@ -236,15 +236,15 @@ class Sharing:
             self.fetcher.close()
 
 
-class RocketConsumer:
+class RocketConsumer(Role):
     """Made by `RocketClient.consumer`."""
 
     def __init__(self, cluster: RocketCluster, topics: Sequence[str], group: str, start: Where, options: RocketOptions) -> None:
         if not topics:
             raise OptionError("a consumer needs a topic")
+        super().__init__("consumer", cluster.loop)
         self.options = options
         self._cluster = cluster
-        self._only = OneThread("consumer")
         self._paused: set[TopicPartition] = set()
         self._handed: dict[TopicPartition, int] = {}  # not committed yet
         self._in_work: tuple[TopicPartition, int | None] | None = None  # the newest batch's queue, and what was handed out of it before
@@ -388,23 +388,16 @@ class RocketConsumer:
         """The partitions that are ours, of the topics asked for."""
         return frozenset(self._sharing.asked_for())
 
-    def close(self, timeout: float = 30.0) -> None:
+    def _let_go(self, deadline: float) -> None:
         """Leave the group: its other members take over at once. Commits nothing, unless auto_commit is on.
 
         An error that ends a `with` block leaves the newest batch uncommitted: its work was not done.
         """
-        if self._only.closed:
-            return
-        deadline = time.monotonic() + timeout
         try:
             if self.options.auto_commit:
                 self._commit_handed(deadline)
         finally:
-            self._only.closed = True
             self._sharing.close(deadline)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if kind is not None and self._in_work is not None:
@@ -412,11 +405,7 @@ class RocketConsumer:
             self._handed.pop(key, None)
             if before is not None:
                 self._handed[key] = before
-        try:
-            self.close()
-        except WireprotoError:
-            if kind is None:
-                raise
+        super().__exit__(kind, error, trace)
 
 
 def _offset(key: TopicPartition, position: Position) -> int:

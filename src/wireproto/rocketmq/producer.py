@@ -27,8 +27,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from wireproto._codec import (
     Columns,
@@ -39,6 +38,7 @@ from wireproto._codec import (
 from wireproto._net import Event, Mailbox
 from wireproto.compression import compress
 from wireproto.errors import BufferFull, Closed, OptionError, TimedOut, TransportError, ValueUnsupported, WireprotoError
+from wireproto.net.closing import Closing
 from wireproto.net.retry import Policy, Verdict, verdict
 
 from . import codes, record
@@ -69,7 +69,7 @@ UNSENT = 4 << 20
 """Bytes that a connection may hold unsent when it is given another command: beyond twice that the engine waits, and we hold a lock."""
 
 
-class RocketProducer:
+class RocketProducer(Closing):
     """Appends records to one topic. Made by `RocketClient.producer`."""
 
     def __init__(self, cluster: RocketCluster, topic: str, options: RocketOptions) -> None:
@@ -605,13 +605,3 @@ class RocketProducer:
                     lane.waiting.clear()
                     lane.flying.clear()
             self._cluster.unwatch(self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if kind is None:
-            self.close()
-            return
-        with contextlib.suppress(WireprotoError):  # the error that ends the block is the one to see
-            self.close(min(5.0, self.options.timeout))

@@ -16,16 +16,15 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from wireproto.errors import Revoked, UsageError
+from wireproto.flow.role import Role
 from wireproto.position import EARLIEST, TopicPartition
 from wireproto.records import Delivery
 
 from .consumer import Sharing
 from .messages import ConsumerSendMsgBackRequest
-from .reader import OneThread
 
 if TYPE_CHECKING:
     from .cluster import RocketCluster
@@ -80,13 +79,13 @@ class Held:
     sent_back: bool = False
 
 
-class RocketQueueConsumer:
+class RocketQueueConsumer(Role):
     """Made by `RocketClient.queue`."""
 
     def __init__(self, cluster: RocketCluster, topic: str, group: str, options: RocketOptions) -> None:
+        super().__init__("queue consumer", cluster.loop)
         self.topic, self.group, self.options = topic, group, options
         self._cluster = cluster
-        self._only = OneThread("queue consumer")
         self._ready: deque[tuple[Delivery, Held]] = deque()
         self._prefixes: dict[TopicPartition, Prefix] = {}
         self._held: dict[int, tuple[Delivery, Held]] = {}
@@ -180,17 +179,8 @@ class RocketQueueConsumer:
 
         self._cluster.retry(attempt, deadline, refresh=lambda _: self._cluster.routes.stale(held.key[0]))
 
-    def close(self, timeout: float = 30.0) -> None:
+    def _let_go(self, deadline: float) -> None:
         """Leave the group. Messages in hand and not ended come again, to whoever reads their queues next."""
-        if self._only.closed:
-            return
-        self._only.closed = True
         self._ready.clear()
         self._held.clear()
-        self._sharing.close(time.monotonic() + timeout)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+        self._sharing.close(deadline)

@@ -7,13 +7,12 @@ Belongs to one thread at a time.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator, Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-from wireproto.errors import Closed, ConcurrentUse, OptionError
+from wireproto.errors import OptionError
+from wireproto.flow.role import Role
 from wireproto.position import Earliest, LogOffset, Position, TopicPartition, Where
 
 from .fetch import Fetcher
@@ -29,33 +28,14 @@ READERS_GROUP = "TOOLS_CONSUMER"
 """A group that exists on every broker: readers need one in name only."""
 
 
-class OneThread:
-    """The guard of roles that belong to one thread at a time."""
-
-    def __init__(self, role: str) -> None:
-        self._role = role
-        self._lock = threading.Lock()
-        self.closed = False
-
-    def __enter__(self) -> None:
-        if not self._lock.acquire(blocking=False):
-            raise ConcurrentUse(f"this {self._role} is in use by another thread")
-        if self.closed:
-            self._lock.release()
-            raise Closed(f"the {self._role} was closed")
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-
-
-class RocketReader:
+class RocketReader(Role):
     """Reads a topic's queues. Made by `RocketClient.reader`."""
 
     def __init__(self, cluster: RocketCluster, topic: str, start: Where, stop: Where | None, options: RocketOptions) -> None:
+        super().__init__("reader", cluster.loop)
         self.topic = topic
         self.options = options
         self._cluster = cluster
-        self._only = OneThread("reader")
         group = options.group or READERS_GROUP
         self._offsets = Offsets(cluster, topic, group)
         self._fetcher = Fetcher(cluster, options, group=group, purpose="pull")
@@ -108,14 +88,6 @@ class RocketReader:
         """Whether every partition has reached its stop."""
         return self._fetcher.done
 
-    def close(self, timeout: float = 30.0) -> None:
+    def _let_go(self, deadline: float) -> None:
         """Drop what was fetched ahead."""
-        if not self._only.closed:
-            self._only.closed = True
-            self._fetcher.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+        self._fetcher.close()

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, NoReturn
 
 from ..errors import RoleUnsupported, UsageError
+from ..net.closing import Closing
 from ..position import LATEST, AtTime, Position, TopicPartition, Where
 from ..records import GroupInfo, PartitionInfo, TopicInfo
 from .codes import NodeExists
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from .tree import Call, Tree
 
 
-class QueueAdmin:
+class QueueAdmin(Closing):
     """Queues of one ensemble, below the chroot. Thread-safe."""
 
     def __init__(self, tree: Tree) -> None:
@@ -118,11 +119,5 @@ class QueueAdmin:
 
     def close(self, timeout: float = 30.0) -> None:
         """Nothing: the session belongs to the client."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.close()
 
 

@@ -16,10 +16,10 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from copy import copy
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from ..errors import BufferFull, Closed, Disconnected, TimedOut, ValueUnsupported, WireprotoError
+from ..net.closing import Closing
 from ..net.pool import pause
 from ..position import LogOffset
 from ..records import Headers
@@ -70,7 +70,7 @@ class QueueReceipt:
         return self.where
 
 
-class QueueProducer:
+class QueueProducer(Closing):
     """Puts messages into one queue. Thread-safe.
 
     Args:
@@ -188,12 +188,6 @@ class QueueProducer:
         finally:
             self._give_up(closed)
             self._account.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
     # -- inside -----------------------------------------------------------------------------------------------------------
 

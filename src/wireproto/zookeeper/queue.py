@@ -10,16 +10,15 @@ All workers of a queue share it; `group` is only a name that the claim carries.
 
 from __future__ import annotations
 
-import threading
 import time
 import uuid
 from collections import deque
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from .._codec import ColumnsBuilder
-from ..errors import Closed, ConcurrentUse, Revoked, TimedOut, WireprotoError
+from ..errors import Revoked, TimedOut, WireprotoError
+from ..flow.role import Role
 from ..records import Delivery
 from .codes import BadVersion, NodeExists, NoNode, SessionExpired
 from .layout import ENTRIES, TAKEN, Entry, by_priority, queue_path
@@ -45,7 +44,7 @@ class Claim:
     version: int
 
 
-class QueueWorker:
+class QueueWorker(Role):
     """A worker on one queue. `receive` belongs to one thread at a time; a delivery's ends may be called by any.
 
     Args:
@@ -53,66 +52,53 @@ class QueueWorker:
     """
 
     def __init__(self, tree: Tree, topic: str, group: str) -> None:
+        super().__init__("queue consumer", tree.loop)
         self.topic = topic
         self.group = group
         self._tree = tree.any_session()
         path = queue_path(topic)
         self._entries, self._taken = join(path, ENTRIES), join(path, TAKEN)
         self._id = f"{group}/{uuid.uuid4().hex}".encode()
-        self._busy = threading.Lock()
         self._candidates: deque[Entry] = deque()
         self._watch: Watch | None = None
         self._looked = 0.0
         self._claims: dict[str, Claim] = {}
         self._claiming: tuple[Entry, Call[str], Tree] | None = None
         self._made: set[str] = set()
-        self._closed = False
 
     def receive(self, timeout: float = 1.0) -> Delivery | None:
         """Claim the next message, or None when none came within `timeout`."""
         deadline = time.monotonic() + timeout
-        if self._closed:
-            raise Closed("the queue consumer is closed", topic=self.topic)
-        if not self._busy.acquire(blocking=False):
-            raise ConcurrentUse("the queue consumer is in use by another thread", topic=self.topic)
-        try:
-            while True:
-                if self._watch is not None and self._watch.fired and time.monotonic() - self._looked > STALE:
-                    self._candidates.clear()
-                while self._candidates or self._claiming is not None:
-                    delivery = self._claim(deadline)
-                    if delivery is not None:
-                        return delivery
-                if (self._watch is None or self._watch.fired) and self._look(max(deadline, time.monotonic() + 0.1)):
-                    continue
-                if self._watch is None:  # the queue was deleted meanwhile
-                    if time.monotonic() >= deadline:
-                        return None
-                    continue
-                if self._watch.wait(max(deadline - time.monotonic(), 0.0)) is None:
-                    return None
-        except TimedOut:
-            return None  # nobody could be asked in time; the session goes on in the background
-        finally:
-            self._busy.release()
+        with self._only:
+            try:
+                return self._receive(deadline)
+            except TimedOut:
+                return None  # nobody could be asked in time; the session goes on in the background
 
-    def close(self, timeout: float = 30.0) -> None:
+    def _receive(self, deadline: float) -> Delivery | None:
+        while True:
+            if self._watch is not None and self._watch.fired and time.monotonic() - self._looked > STALE:
+                self._candidates.clear()
+            while self._candidates or self._claiming is not None:
+                delivery = self._claim(deadline)
+                if delivery is not None:
+                    return delivery
+            if (self._watch is None or self._watch.fired) and self._look(max(deadline, time.monotonic() + 0.1)):
+                continue
+            if self._watch is None:  # the queue was deleted meanwhile
+                if time.monotonic() >= deadline:
+                    return None
+                continue
+            if self._watch.wait(max(deadline - time.monotonic(), 0.0)) is None:
+                return None
+
+    def _let_go(self, deadline: float) -> None:
         """Give back what is in hand."""
-        if self._closed:
-            return
-        self._closed = True
-        deadline = time.monotonic() + timeout
         for claim in list(self._claims.values()):
             self._drop(claim.name, claim.scope, deadline)
         self._claims.clear()
         if self._claiming is not None:
             self._drop(self._claiming[0].name, self._claiming[2], deadline, only_ours=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
     # -- inside -----------------------------------------------------------------------------------------------------------
 

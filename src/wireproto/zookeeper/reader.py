@@ -7,15 +7,14 @@ the ensemble's counter when the reader opens: every message acknowledged by then
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from .._codec import ColumnsBuilder
-from ..errors import Closed, ConcurrentUse, TimedOut, WireprotoError
+from ..errors import TimedOut, WireprotoError
+from ..flow.role import Role
 from ..position import EARLIEST, AtTime, Position, TopicPartition, Where
 from ..records import Batch
 from .codes import NoNode
@@ -39,7 +38,7 @@ FOLLOW = 1.0
 """Seconds that iterating a reader without a stop waits for more before it looks again."""
 
 
-class QueueReader:
+class QueueReader(Role):
     """Reads one queue.
 
     Args:
@@ -47,11 +46,10 @@ class QueueReader:
     """
 
     def __init__(self, tree: Tree, topic: str, *, start: Where = EARLIEST, stop: Where | None = None, timeout: float = 30.0) -> None:
+        super().__init__("reader", tree.loop)
         self.topic = topic
         self._tree = tree
         self._entries = join(queue_path(topic), ENTRIES)
-        self._busy = threading.Lock()
-        self._closed = False
         self._found: deque[Entry] = deque()
         self._asked: deque[tuple[Entry, Call[tuple[bytes | None, Stat]]]] = deque()
         self._asked_at = 0.0
@@ -71,34 +69,32 @@ class QueueReader:
         """The next messages, or None when none came within `timeout` or the stop is reached."""
         deadline = time.monotonic() + timeout
         until = max(deadline, time.monotonic() + LEAST)
-        self._enter()
-        try:
-            while not self.done:
-                if not self._found and not self._asked:
-                    self._list(until)
-                if not self._found and not self._asked:
-                    if self.done or self._watch is None or not self._watch.wait(deadline - time.monotonic()):
-                        return None
-                    continue
-                batch = self._read(until)
-                if batch is not None:
-                    return batch
-            return None
-        except TimedOut:
-            return None  # no server answered in time; the session goes on in the background
-        finally:
-            self._busy.release()
+        with self._only:
+            try:
+                return self._poll(deadline, until)
+            except TimedOut:
+                return None  # no server answered in time; the session goes on in the background
+
+    def _poll(self, deadline: float, until: float) -> Batch | None:
+        while not self.done:
+            if not self._found and not self._asked:
+                self._list(until)
+            if not self._found and not self._asked:
+                if self.done or self._watch is None or not self._watch.wait(deadline - time.monotonic()):
+                    return None
+                continue
+            batch = self._read(until)
+            if batch is not None:
+                return batch
+        return None
 
     def seek(self, where: Where, *, timeout: float = 30.0) -> None:
         """Go on from there."""
-        self._enter()
-        try:
+        with self._only:
             self._next = self._resolve(where, time.monotonic() + timeout)
             self._found.clear()
             self._asked.clear()
             self._watch = None
-        finally:
-            self._busy.release()
 
     @property
     def positions(self) -> Mapping[TopicPartition, Position]:
@@ -108,25 +104,12 @@ class QueueReader:
     @property
     def done(self) -> bool:
         """Whether the stop is reached."""
-        return self._closed or (self._stop is not None and self._next >= self._stop)
+        return self._only.closed or (self._stop is not None and self._next >= self._stop)
 
-    def close(self, timeout: float = 30.0) -> None:
-        """Read no more."""
-        self._closed = True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+    def _let_go(self, deadline: float) -> None:
+        """Nothing is held at the servers but a watch."""
 
     # -- inside -----------------------------------------------------------------------------------------------------------
-
-    def _enter(self) -> None:
-        if self._closed:
-            raise Closed("the reader is closed", topic=self.topic)
-        if not self._busy.acquire(blocking=False):
-            raise ConcurrentUse("the reader is in use by another thread", topic=self.topic)
 
     def _resolve(self, where: Where, deadline: float) -> int:
         self._tree.catch_up(self._entries, timeout=deadline - time.monotonic())

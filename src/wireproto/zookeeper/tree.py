@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from time import monotonic
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from ..errors import Disconnected, TimedOut, ValueUnsupported, WireprotoError
+from ..net.closing import Closing
 from . import multi as multi_module
 from . import operations as op
 from .codes import AddWatchMode, NoAuth, NodeExists, NoNode, NotEmpty, NoWatcher, WatcherType
@@ -131,7 +131,7 @@ class Known(dict[str, T]):
         return made
 
 
-class Tree:
+class Tree(Closing):
     """The tree of nodes. Made by ``client.tree()``; closing it does nothing, the client holds the session."""
 
     def __init__(self, link: Link | Within, loop: Any) -> None:
@@ -442,12 +442,6 @@ class Tree:
 
     def close(self, timeout: float = 30.0) -> None:
         """Nothing: the session belongs to the client."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
     # -- inside -----------------------------------------------------------------------------------------------------------
 

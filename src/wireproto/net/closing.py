@@ -1,0 +1,34 @@
+"""`with` for what has a `close`: clients and roles.
+
+What it is: a base whose `with` closes at the end of the block, and never hides the error that ended it. Must not: know what is closed.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+INTERRUPTED = 5.0
+"""Seconds for the close of a block that Ctrl-C or an exit ends: whoever asked for that does not want to wait for a broker."""
+
+
+class Closing:
+    """A context manager over `close`."""
+
+    def close(self, timeout: float = 30.0) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is None:
+            self.close()
+            return
+        try:
+            if isinstance(error, Exception):
+                self.close()
+            else:
+                self.close(INTERRUPTED)
+        except Exception as why:
+            error.add_note(f"closing failed, too: {type(why).__name__}: {why}")

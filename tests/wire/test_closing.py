@@ -1,0 +1,98 @@
+"""The end of a role, over all protocols: a `with` block's own error is the one to see, and a close may be repeated."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import wireproto
+from wireproto.devbroker import DevBroker
+from wireproto.errors import Closed, WireprotoError
+
+PROTOCOLS = ("kafka", "pulsar", "rocketmq", "zookeeper")
+SENDS = {"kafka": "Produce", "pulsar": "send", "rocketmq": "SendMessageV2"}
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[DevBroker]:
+    with DevBroker() as made:
+        yield made
+
+
+@pytest.fixture
+def client(broker: DevBroker, protocol: str) -> Iterator[Any]:
+    with wireproto.connect(broker.url(protocol)) as made:
+        yield made
+
+
+@pytest.fixture
+def topic(client: Any) -> str:
+    name = f"closing-{next(_numbers)}"
+    client.admin().create_topic(name, **({} if client.protocol == "zookeeper" else {"partitions": 1}))
+    return name
+
+
+def roles(client: Any, topic: str) -> Iterator[Any]:
+    yield client.producer(topic)
+    yield client.reader(topic)
+    if client.protocol != "zookeeper":
+        yield client.consumer(topic, "group")
+    if client.protocol != "kafka":
+        yield client.queue(topic, "workers")
+    yield client.admin()
+
+
+@pytest.mark.parametrize("protocol", SENDS)
+def test_a_close_that_fails_does_not_hide_the_error_that_ended_the_block(
+    broker: DevBroker, client: Any, topic: str, protocol: str
+) -> None:
+    broker.faults(protocol).drop(SENDS[protocol], times=1)
+    options = {"delivery_timeout": 0.3} | ({"request_timeout": 0.3} if protocol == "kafka" else {})
+
+    def work() -> None:
+        with client.producer(topic, **options) as out:
+            out.send(b"x")
+            raise KeyError("the body's")
+
+    with pytest.raises(KeyError) as caught:
+        work()
+    (note,) = caught.value.__notes__
+    assert note.startswith("closing failed, too: TimedOut")
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_role_ends_once_and_lets_nobody_in_afterwards(client: Any, topic: str, protocol: str) -> None:
+    for role in roles(client, topic):
+        with role:
+            pass
+        role.close(0.0)
+        for call in ("poll", "receive"):
+            if hasattr(role, call):
+                with pytest.raises(Closed):
+                    getattr(role, call)(0.0)
+        if hasattr(role, "send"):
+            with pytest.raises(Closed):
+                role.send(b"x")
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_client_that_fails_to_close_does_not_hide_the_error_of_its_block(broker: DevBroker, topic: str, protocol: str) -> None:
+    class Stuck:
+        def close(self, timeout: float = 30.0) -> None:
+            raise WireprotoError("stuck")
+
+    stuck, client = Stuck(), wireproto.connect(broker.url(protocol))
+
+    def work() -> None:
+        with client:
+            client.keep(stuck)
+            raise KeyError("the body's")
+
+    with pytest.raises(KeyError) as caught:
+        work()
+    assert caught.value.__notes__ == ["closing failed, too: WireprotoError: stuck"]
+    assert client.closed
