@@ -21,14 +21,14 @@ BROKERS = ["kafka-3.9.2-secure", "kafka-4.3.1-secure"]
 _numbers = itertools.count()
 
 
-def jwt(subject: str) -> str:
+def jwt(subject: str, seconds: int = 600) -> str:
     """An unsecured token, as the brokers' default validator takes it."""
 
     def part(facts: dict[str, Any]) -> str:
         return base64.urlsafe_b64encode(json.dumps(facts).encode()).decode().rstrip("=")
 
     now = int(time.time())
-    return f"{part({'alg': 'none'})}.{part({'sub': subject, 'iat': now, 'exp': now + 600})}."
+    return f"{part({'alg': 'none'})}.{part({'sub': subject, 'iat': now, 'exp': now + seconds})}."
 
 
 def round_trip(url: str, **options: Any) -> None:
@@ -78,6 +78,29 @@ def test_a_bearer_token_from_a_callback(broker: Kafka) -> None:
     assert asked, "the callback gives the token"
     with wireproto.connect(broker.urls["sasl"], token="bm90.YQ.") as client, pytest.raises(AuthError):
         client.admin().list_topics(timeout=10.0)
+
+
+@pytest.mark.parametrize("broker", BROKERS[-1:], indirect=True)
+def test_a_token_s_end_costs_a_connection_and_no_record(broker: Kafka) -> None:
+    """The broker ends a session with its token, at the next request; the client comes back with another one."""
+    asked: list[float] = []
+
+    def token() -> str:
+        asked.append(time.monotonic())
+        return jwt("admin", seconds=2)
+
+    topic = f"secure-{next(_numbers)}"
+    with wireproto.connect(broker.urls["sasl"], token=token) as client:
+        client.admin().create_topic(topic)
+        begun, count = time.monotonic(), 0
+        with client.producer(topic) as producer:
+            first = len(asked)
+            while len(asked) < first + 3:
+                assert time.monotonic() < begun + 60.0
+                assert producer.send(b"%d" % count).position(20.0).offset == count
+                count += 1
+        with client.reader(topic, stop=LATEST) as reader:
+            assert [value for batch in reader for value in batch.values()] == [b"%d" % number for number in range(count)]
 
 
 @pytest.mark.parametrize("broker", BROKERS, indirect=True)

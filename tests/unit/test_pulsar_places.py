@@ -6,7 +6,7 @@ import pytest
 
 from wireproto.errors import OptionError
 from wireproto.position import EARLIEST, LATEST, LogOffset, MessageId
-from wireproto.pulsar.acks import all_but, wanted_after, words
+from wireproto.pulsar.acks import wanted_after, words
 from wireproto.pulsar.places import FIRST, Cursor, choose, unread
 
 
@@ -99,7 +99,6 @@ def test_sets_of_indexes_are_words_of_64_bits_lowest_first() -> None:
     assert words(set(), 3) == (0,)
     assert wanted_after(2, 5) == (0b11100,)
     assert wanted_after(5, 5) == (0,)
-    assert all_but(1, 3) == (0b101,)
     assert words(range(64), 64) == (-1,)
     assert words({63, 64}, 66) == (-(2**63), 1)
     assert wanted_after(64, 130) == (0, -1, 0b11)

@@ -161,6 +161,29 @@ def test_what_never_worked_is_told_at_once(broker: DevBroker, secure: tuple[DevB
     assert time.monotonic() - began < 1.0 + LATE
 
 
+def test_a_session_that_ends_costs_a_connection_and_no_record(broker: DevBroker) -> None:
+    """A broker that limits sessions (connections.max.reauth.ms) hangs up at the first request behind the time."""
+    broker.call("kafka", "let_in", USERS, lifetime=0.2)
+    seen = broker.record("kafka")
+    with wireproto.connect(broker.url("kafka"), user="alice", password="secret", timeout=SOON) as client:
+        client.admin().create_topic("sessions")
+        sent: list[bytes] = []
+        found: list[bytes] = []
+        with client.producer("sessions") as producer, client.consumer("sessions", "g", heartbeat_interval=0.05) as member:
+            begun = time.monotonic()
+            joins = 0
+            while len(seen.requests("SaslAuthenticate")) < 20 or len(found) < len(sent):
+                assert time.monotonic() - begun < 60.0, (len(sent), len(found))
+                if len(seen.requests("SaslAuthenticate")) < 20:
+                    sent.append(b"%d" % len(sent))
+                    assert producer.send(sent[-1]).position(SOON).offset == len(sent) - 1
+                batch = member.poll(0.05)
+                found += batch.values() if batch is not None else []
+                joins = joins or len(seen.requests("SyncGroup"))
+            assert found == sent
+            assert len(seen.requests("SyncGroup")) == joins == 1, "the membership outlives its connections"
+
+
 def test_a_password_that_is_refused_is_final_also_after_it_has_worked(broker: DevBroker) -> None:
     with wireproto.connect(broker.url("kafka"), user="alice", password="secret", timeout=SOON) as client:
         client.admin().create_topic("refused")

@@ -1,7 +1,7 @@
 """A member of a classic consumer group, as states.
 
-What it is: what to send next and what an answer means, sans-IO. The consumer sends what `request` gives and feeds replies to `answer`;
-heartbeats go beside it on a timer.
+What it is: what to send next and what an answer means, sans-IO. The coordinator sends what `join_request` and `sync_request` give, feeds
+the replies to `on_join` and `on_sync`, and beats beside them on a timer while `beating`.
 
     state      request            on success                            on the errors that mean "join again"
     UNJOINED   JoinGroup          SYNCING                               UNJOINED, with or without the member id
@@ -9,7 +9,7 @@ heartbeats go beside it on a timer.
     STABLE     Heartbeat (timer)  -                                     UNJOINED
     LEFT       -
 
-May assume: one request at a time between join and sync; heartbeats only in STABLE. Must not: send, read a clock, or know offsets.
+May assume: one request at a time between join and sync; heartbeats only while `beating`. Must not: send, read a clock, or know offsets.
 Errors that mean "join again": ILLEGAL_GENERATION and UNKNOWN_MEMBER_ID forget who we are (partitions are lost without a commit);
 REBALANCE_IN_PROGRESS keeps the member id (they are still ours until we join); MEMBER_ID_REQUIRED brings one.
 """

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import secrets
-import time
 from typing import TYPE_CHECKING
 
 from .._version import __version__
@@ -66,8 +65,10 @@ def ask_versions(conn: Connection, until: float) -> Steps[Versions]:
 
 
 def authenticate(conn: Connection, name: str, mechanism: Mechanism, until: float) -> Steps[None]:
-    """Have the SASL conversation; `conn.context.session_until` is set where the broker limits the session.
+    """Have the SASL conversation, once a connection.
 
+    Where the broker limits a session (KIP-368), nobody authenticates again on the connection: behind its time the broker hangs up at the
+    next request, unserved, and the client connects anew, with a token that is new where `token` is a callable.
     The mechanism works in a worker thread: it may derive keys, ask for a token by HTTP, or call the user.
     """
     try:
@@ -91,9 +92,6 @@ def authenticate(conn: Connection, name: str, mechanism: Mechanism, until: float
         raise Disconnected(
             f"the broker closed the connection during {name}: wrong credentials, or no SASL on this listener", peer=conn.peer
         ) from why
-    if answer.session_lifetime_ms:
-        agreed: wire.Agreed = conn.context
-        agreed.session_until = time.monotonic() + answer.session_lifetime_ms / 1000
 
 
 def make_mechanism(name: str, options: KafkaOptions) -> Mechanism:

@@ -43,15 +43,13 @@ class Agreed:
     Attributes:
         versions: what the node offers.
         client_id: goes into every header.
-        session_until: time.monotonic() before which to authenticate again, 0.0: never.
     """
 
-    __slots__ = ("client_id", "session_until", "versions")
+    __slots__ = ("client_id", "versions")
 
     def __init__(self, versions: Versions, client_id: bytes) -> None:
         self.versions = versions
         self.client_id = client_id
-        self.session_until = 0.0
 
 
 class Sent:

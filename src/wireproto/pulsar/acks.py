@@ -25,11 +25,6 @@ def wanted_after(first: int, size: int) -> tuple[int, ...]:
     return _split((1 << size) - (1 << min(first, size)), size)
 
 
-def all_but(index: int, size: int) -> tuple[int, ...]:
-    """All but one: that one alone is done with."""
-    return _split(((1 << size) - 1) & ~(1 << index), size)
-
-
 def _split(bits: int, size: int) -> tuple[int, ...]:
     found = []
     for at in range(0, max(size, 1), WORD):

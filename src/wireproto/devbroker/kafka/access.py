@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 OPEN = frozenset(("SaslHandshake", "SaslAuthenticate"))
@@ -9,10 +10,11 @@ OPEN = frozenset(("SaslHandshake", "SaslAuthenticate"))
 
 @dataclass(slots=True)
 class Credentials:
-    """Who is let in; nobody named: everybody."""
+    """Who is let in; nobody named: everybody. `lifetime`: seconds that a session lasts, 0.0 for ever."""
 
     users: dict[str, str] = field(default_factory=dict)
     tokens: frozenset[str] = frozenset()
+    lifetime: float = 0.0
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
@@ -29,11 +31,12 @@ class Credentials:
 
 @dataclass(slots=True)
 class Session:
-    """One connection: the mechanism agreed on, and whether somebody is known."""
+    """One connection: the mechanism agreed on, whether somebody is known, and until when."""
 
     mechanism: str | None = None
     known: bool = False
+    until: float = float("inf")
 
     def refuses(self, credentials: Credentials, name: str) -> bool:
-        """Whether this request is one too many for a stranger."""
-        return bool(credentials.mechanisms) and not self.known and name not in OPEN
+        """Whether this request is one too many for a stranger, or for a session that is over."""
+        return bool(credentials.mechanisms) and name not in OPEN and (not self.known or time.monotonic() > self.until)

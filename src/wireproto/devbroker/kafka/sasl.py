@@ -9,6 +9,7 @@ for tests).
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from ...kafka import messages as m
@@ -34,5 +35,7 @@ async def authenticate(context: Context) -> Any:
         return m.SaslAuthenticateResponse(error_code=context.error or ILLEGAL_STATE, error_message=None, auth_bytes=b"")
     session.known = context.side.credentials.knows(session.mechanism, bytes(context.request.auth_bytes))
     if session.known:
-        return m.SaslAuthenticateResponse(error_message=None, auth_bytes=b"")
+        lifetime = context.side.credentials.lifetime
+        session.until = time.monotonic() + lifetime if lifetime else session.until
+        return m.SaslAuthenticateResponse(error_message=None, auth_bytes=b"", session_lifetime_ms=int(lifetime * 1000))
     return m.SaslAuthenticateResponse(error_code=AUTHENTICATION_FAILED, error_message="Authentication failed", auth_bytes=b"")

@@ -109,9 +109,13 @@ class KafkaSide(KafkaState):
         else:
             self.offered[key] = (found, min(low, newest), newest, handler)
 
-    def let_in(self, users: Mapping[str, str] | None = None, tokens: Iterable[str] = ()) -> None:
-        """From now on only these, by SASL PLAIN (name and password) or OAUTHBEARER; nobody named: everybody again."""
-        self.credentials = Credentials(dict(users or {}), frozenset(tokens))
+    def let_in(self, users: Mapping[str, str] | None = None, tokens: Iterable[str] = (), lifetime: float = 0.0) -> None:
+        """From now on only these, by SASL PLAIN (name and password) or OAUTHBEARER; nobody named: everybody again.
+
+        Args:
+            lifetime: seconds that a session lasts (``connections.max.reauth.ms``): the first request behind it ends the connection.
+        """
+        self.credentials = Credentials(dict(users or {}), frozenset(tokens), lifetime)
 
     def grow(self, topic: str, partitions: int) -> None:
         """Give a topic more partitions."""
