@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -16,10 +17,11 @@ import pytest
 import wireproto
 from patience import LATE
 from wireproto import LATEST
-from wireproto._codec import Columns, kafka_partition
+from wireproto._codec import Columns, kafka_batches, kafka_partition
 from wireproto.devbroker import DevBroker, Faults
 from wireproto.errors import BufferFull, Closed, Forked, OptionError, TimedOut, UsageError, ValueUnsupported
-from wireproto.kafka.codes import InvalidRecord
+from wireproto.kafka.codes import InvalidRecord, UnknownTopicOrPartition
+from wireproto.kafka.metadata import Node
 
 _numbers = itertools.count()
 
@@ -246,6 +248,97 @@ def test_what_cannot_be_sent_is_refused_and_takes_no_room(client: Any, topic: st
         producer.send(memoryview(view), key=view, partition=0)
         view.append(1)  # would raise if the buffer were still lent
     assert sorted(value or b"" for _, value in everything(client, topic).values()) == [b"any buffer", b"opens the batch"]
+
+
+def test_producers_of_a_client_share_one_id_and_a_request_carries_many_topics(broker: DevBroker, client: Any, topic: str) -> None:
+    seen = broker.record("kafka")
+    names = [topic, f"{topic}-b", f"{topic}-c"]
+    for name in names[1:]:
+        client.admin().create_topic(name, partitions=2)
+    producers = [client.producer(name, linger=30.0) for name in names]
+    for name, producer in zip(names, producers, strict=True):
+        for part in (0, 1):
+            producer.send(b"for " + name.encode(), partition=part)
+        producer.flush(10.0)  # the first flush finds the leader
+        producer.send(b"more", partition=1)
+    producers[0]._sender.hurry_all()
+    for producer in producers:
+        producer.flush(10.0)
+    sent = seen.requests("Produce")
+    assert max(len(request.message.topic_data) for request in sent) == 3
+    ids = {
+        (facts["producer_id"], facts["producer_epoch"])
+        for request in sent
+        for part in request.message.topic_data
+        for data in part.partition_data
+        for facts in kafka_batches(data.records)
+    }
+    assert len(ids) == 1
+    assert len(seen.requests("InitProducerId")) == 1
+    for name in names:
+        assert sorted(value or b"" for _, value in everything(client, name).values()) == [b"for " + name.encode()] * 2 + [b"more"]
+    again = client.producer(topic, linger=30.0)
+    assert again.send(b"x", partition=0).position(10.0).offset == 1
+    assert len(seen.requests("InitProducerId")) == 2, "a second producer of a topic is another one to the broker"
+
+
+def test_a_producer_without_a_topic_sends_each_record_to_its_own(client: Any, topic: str) -> None:
+    other = f"{topic}-other"
+    client.admin().create_topic(other, partitions=1)
+    with client.producer() as producer:
+        receipts = {name: [producer.send(b"%d" % number, topic=name, key=b"k") for number in range(50)] for name in (topic, other)}
+        producer.send_batch(Columns.from_rows([b"row"] * 3), topic=other)
+        producer.flush(10.0)
+        with pytest.raises(UnknownTopicOrPartition):
+            producer.send(b"x", topic=f"{topic}-none")
+    for name, kept in receipts.items():
+        assert [receipt.position(0.0).offset for receipt in kept] == list(range(50))
+        assert {receipt.position(0.0).topic for receipt in kept} == {name}
+    assert (len(everything(client, topic)), len(everything(client, other))) == (50, 53)
+    with pytest.raises(Closed):
+        producer.send(b"late", topic=topic)
+    with pytest.raises(Closed):
+        producer.send(b"late", topic=f"{topic}-never-named")
+
+
+def test_a_record_in_flight_fails_when_its_time_is_over_and_the_next_one_lands_once(client: Any, topic: str, faults: Faults) -> None:
+    """Its request has half a minute more, and is answered late: what was in doubt is there, and what follows is behind it."""
+    with client.producer(topic, delivery_timeout=0.5) as producer:
+        producer.send(b"before", partition=0).position(10.0)
+        faults.delay("Produce", 1.5)
+        began = time.monotonic()
+        with pytest.raises(TimedOut, match="it may still be in the log"):
+            producer.send(b"in doubt", partition=0).position(10.0)
+        assert 0.5 <= time.monotonic() - began < min(LATE, 1.5)
+        assert client.cluster.send_buffer.held == 0, "it holds no room any more"
+        time_over = time.monotonic() + 10.0
+        while True:
+            try:
+                place = producer.send(b"after", partition=0).position(10.0)
+                break
+            except TimedOut:
+                assert time.monotonic() < time_over
+        with pytest.raises(TimedOut):
+            producer.flush(10.0)
+    found = [value for place, (_, value) in sorted(everything(client, topic).items())]
+    assert found.count(b"in doubt") == 1
+    assert found[: 2] == [b"before", b"in doubt"]
+    assert found[place.offset] == b"after"
+
+
+def test_a_leader_that_cannot_be_reached_is_looked_up_again(broker: DevBroker, client: Any, topic: str) -> None:
+    """Metadata names a node that is gone; the cluster has elected another since."""
+    with client.producer(topic, linger=0.01) as producer:
+        producer.send(b"before", partition=0).position(10.0)
+        known = client.cluster.metadata.topics[topic].partitions[0]
+        with socket.socket() as nobody:  # bound, not listening
+            nobody.bind(("127.0.0.1", 0))
+            gone = Node(99, "127.0.0.1", nobody.getsockname()[1])
+            assert client.cluster.hint(topic, 0, gone.id, known.epoch + 1, [gone])
+            for _ in range(2):
+                broker.call("kafka", "elect", topic, 0, 1)
+            assert producer.send(b"after", partition=0).position(20.0).offset == 1
+        assert client.cluster.metadata.leader(topic, 0).id == known.node
 
 
 def test_acks_0_tells_no_position(client: Any, topic: str) -> None:

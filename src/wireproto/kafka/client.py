@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from ..errors import RoleUnsupported
 from ..net.runtime import ClientBase
 from ..position import EARLIEST, Where
 from .cluster import KafkaCluster
 from .options import KafkaOptions
+from .sending import KafkaSenders
 
 if TYPE_CHECKING:
     from ..roles import Tree
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from .consumer import KafkaConsumer
     from .producer import KafkaProducer
     from .reader import KafkaReader
+    from .topics_producer import KafkaTopicsProducer
 
 
 class KafkaClient(ClientBase[KafkaCluster]):
@@ -32,12 +34,25 @@ class KafkaClient(ClientBase[KafkaCluster]):
     def __init__(self, options: KafkaOptions, addresses: Sequence[Address]) -> None:
         super().__init__(KafkaCluster(options, addresses))
         self._options = options
+        self._senders = KafkaSenders(self.cluster)
 
-    def producer(self, topic: str, **options: Any) -> KafkaProducer:
-        """A producer for one topic; `options` as in KafkaOptions (acks, linger, batch_size, compression, partitioner …)."""
+    @overload
+    def producer(self, topic: str, **options: Any) -> KafkaProducer: ...
+    @overload
+    def producer(self, topic: None = None, **options: Any) -> KafkaTopicsProducer: ...
+    def producer(self, topic: str | None = None, **options: Any) -> KafkaProducer | KafkaTopicsProducer:
+        """A producer for one topic, or, without one, for many: then each `send` names its `topic`.
+
+        Args:
+            options: as in KafkaOptions (acks, linger, batch_size, compression, partitioner …). The producers of a client that have the same
+                options share one producer id, and requests; a second one of the same topic has an id of its own.
+        """
         from .producer import KafkaProducer
+        from .topics_producer import KafkaTopicsProducer
 
-        return self.keep(KafkaProducer(self.cluster, topic, self._options.replace(**options)))
+        if topic is None:
+            return self.keep(KafkaTopicsProducer(self._senders, self._options.replace(**options)))
+        return self.keep(KafkaProducer(self._senders, topic, self._options.replace(**options)))
 
     def reader(self, topic: str, *, start: Where = EARLIEST, stop: Where | None = None, **options: Any) -> KafkaReader:
         """A reader without a group. A Position or mapping as `start` or `stop` restricts it to the partitions named."""

@@ -1,23 +1,79 @@
-"""From a record to a Produce request: checks before anything is taken, sizes, builders, messages.
+"""From a record to a Produce request: checks before anything is taken, sizes, builders, batches, messages.
 
-What it is: the pure parts of sending. Must not: keep state or send.
+What it is: the pure parts of sending. Must not: send.
 
     bytes of a record in a v2 batch, at most    5 length + 1 attributes + 10 timestamp + 5 offset + 5 + key + 5 + value + 5 + headers
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
-from .._codec import Columns, KafkaBatchBuilder, kafka_earliest
+from .._codec import Columns, KafkaBatchBuilder, KafkaOpenBatch, kafka_earliest
 from ..errors import ValueUnsupported
-from .accumulator import Outgoing
+from ..flow.queue import PartitionQueue
+from .identity import NOBODY
 from .messages import PartitionProduceData, ProduceRequest, TopicProduceData
-from .metadata import NO_ID
 from .options import KafkaOptions
 
 BATCH_OVERHEAD = 61
-_BY_ID = 13
+BY_ID = 13
+"""From this version on Produce names topics by their ids."""
+
+Key = tuple[str, int]
+"""Topic and partition: the key of a queue."""
+
+
+class Outgoing(KafkaOpenBatch):
+    """One batch. The core puts records into it until it is sealed. See `flow.queue.Batch`.
+
+    Attributes:
+        builder: the core's batch builder. size: bytes of the send buffer that it holds.
+        outcome: the event of those who wait. owner: the producer, which its receipts ask.
+        identity, sequence: given at the first sending; sequence is that of the first record, -1 while it has none.
+    """
+
+    __slots__ = (
+        "attempts",
+        "created",
+        "doubtful",
+        "identity",
+        "number",
+        "outcome",
+        "over",
+        "owner",
+        "partition",
+        "queue",
+        "sequence",
+        "serial",
+        "topic",
+    )
+
+    def __init__(self, queue: PartitionQueue, serial: int, created: float, builder: Any, outcome: Any) -> None:
+        self.queue = queue
+        self.topic: str
+        self.partition: int
+        self.topic, self.partition = queue.key  # type: ignore[misc]
+        self.serial = serial
+        self.created = created
+        self.builder = builder
+        self.outcome = outcome
+        self.owner: Any = None
+        self.identity = NOBODY
+        self.sequence = -1
+        self.number = 0
+        self.attempts = 0
+        self.doubtful = False
+        self.over = False
+
+    def position(self, index: int, timeout: float | None) -> Any:
+        """A record's place, as its receipt asks for it."""
+        return self.owner.position_in(self, index, timeout)
+
+    def finish(self) -> Any:
+        """The record batch as bytes, under its identity."""
+        return self.builder.seal(self.identity.producer_id, self.identity.epoch, self.sequence)
 
 
 def check_record(options: KafkaOptions, size: int, headers: object, timestamp: int | None, topic: str) -> None:
@@ -67,19 +123,21 @@ def requests(batches: list[Outgoing], limit: int) -> Iterator[list[Outgoing]]:
         yield part
 
 
-def version_cap(options: KafkaOptions, topic_id: bytes) -> int | None:
-    """The newest version of Produce that carries this format, and that names the topic as we can."""
+def version_cap(options: KafkaOptions, nameless: bool) -> int | None:
+    """The newest version of Produce that carries this format, and that names the topics as we can (`nameless`: one without an id)."""
     if options.message_format < 2:
         return 1 if options.message_format == 0 else 2
-    return _BY_ID - 1 if topic_id == NO_ID else None
+    return BY_ID - 1 if nameless else None
 
 
-def request(topic: str, topic_id: bytes, batches: list[Outgoing], acks: int, timeout_ms: int) -> ProduceRequest:
-    """One request with at most one batch of each partition."""
-    parts = tuple(PartitionProduceData(index=batch.partition, records=batch.finish()) for batch in batches)
+def request(batches: list[Outgoing], ids: Mapping[str, bytes], acks: int, timeout_ms: int) -> ProduceRequest:
+    """One request with at most one batch of each partition; `ids` has those of all topics."""
+    parts: dict[str, list[PartitionProduceData]] = {}
+    for batch in batches:
+        parts.setdefault(batch.topic, []).append(PartitionProduceData(index=batch.partition, records=batch.finish()))
     return ProduceRequest(
         transactional_id=None,
         acks=acks,
         timeout_ms=timeout_ms,
-        topic_data=(TopicProduceData(name=topic, topic_id=topic_id, partition_data=parts),),
+        topic_data=tuple(TopicProduceData(name=topic, topic_id=ids[topic], partition_data=tuple(data)) for topic, data in parts.items()),
     )

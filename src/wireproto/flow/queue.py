@@ -1,0 +1,291 @@
+"""One partition's batches on their way out, in order.
+
+What it is: a pure state object. Times are seconds of one clock, given by the caller.
+
+    append ──► open ──(full, linger over, flush)──► ready ──take──► in flight ──► settled: acknowledged, refused, expired
+                                                      ▲                 │
+                                                      └──── again ──────┘   (in the order of creation, with the same numbers)
+
+Rules that keep order, whatever is lost:
+    - After anything but an acknowledgement the queue drains (`Gate.DRAINING`): it sends nothing until all that is in flight has come
+      back, and goes on from the oldest then.
+    - A batch whose time is over while it is in flight fails at once, but stays in flight until its answer comes or its connection is lost,
+      for it may be stored: what follows is numbered and counted with it there. It is not sent again.
+    - A batch is numbered at its first sending, by the `Stamp`, and keeps its numbers for every later one.
+
+How many may be in flight, and what numbers mean, is the protocol's: its `Stamp`.
+May assume: one caller at a time (the sender's lock). Must not: send, read a clock, or settle a batch towards those who wait for it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Sequence
+from enum import Enum
+from typing import Any, Protocol
+
+from wireproto.errors import WireprotoError
+
+
+class Gate(Enum):
+    """Whether a queue sends."""
+
+    OPEN = "open"
+    DRAINING = "draining"
+    """Nothing until in_flight is empty; then on from the oldest."""
+    FAILED = "failed"
+    """Never again: `PartitionQueue.error` says why."""
+
+
+class Batch(Protocol):
+    """What a queue holds; `flow.sender` and the protocol add to it.
+
+    Attributes:
+        count: records. serial: order of creation over all queues of a sender. created: when the first record came.
+        number: order of the first sending in its queue, from 1; 0: not sent yet. attempts: sendings so far.
+        doubtful: an earlier sending got no answer, so that it may be stored. over: its outcome is known, be it still in flight.
+    """
+
+    queue: Any
+    created: float
+    serial: int
+    number: int
+    attempts: int
+    doubtful: bool
+    over: bool
+
+    @property
+    def count(self) -> int: ...
+    def seal(self) -> None:
+        """No more records."""
+        ...
+
+
+class Stamp(Protocol):
+    """What number a batch has, and whether it may leave. One for many queues; what it keeps of each is `PartitionQueue.mark`."""
+
+    def window(self, queue: PartitionQueue) -> int:
+        """How many batches of the queue may be in flight now, were the next one sent."""
+        ...
+
+    def admit(self, queue: PartitionQueue, batch: Any, now: float) -> bool:
+        """Give the batch its numbers, once. False: it cannot have any yet."""
+        ...
+
+    def acked(self, queue: PartitionQueue, batch: Any) -> None:
+        """The batch is stored."""
+        ...
+
+    def starts_over(self, queue: PartitionQueue, batch: Any) -> None:
+        """The broker says that the batch does not follow what it has: all that is left may be to be numbered anew, once `drained`."""
+        ...
+
+    def drained(self, queue: PartitionQueue) -> None:
+        """The queue was draining, and nothing of it is in flight any more."""
+        ...
+
+    def split(self, queue: PartitionQueue, batch: Any, parts: Sequence[Any]) -> None:
+        """The batch goes as these parts."""
+        ...
+
+
+class FreeStamp:
+    """For protocols without numbers: one batch in flight, so that order holds whatever happens."""
+
+    def __init__(self, window: int = 1) -> None:
+        self._window = window
+
+    def window(self, queue: PartitionQueue) -> int:
+        return self._window
+
+    def admit(self, queue: PartitionQueue, batch: Any, now: float) -> bool:
+        return True
+
+    def acked(self, queue: PartitionQueue, batch: Any) -> None:
+        """Nothing is kept."""
+
+    def starts_over(self, queue: PartitionQueue, batch: Any) -> None:
+        """Nothing is kept."""
+
+    def drained(self, queue: PartitionQueue) -> None:
+        """Nothing is kept."""
+
+    def split(self, queue: PartitionQueue, batch: Any, parts: Sequence[Any]) -> None:
+        """Nothing is kept."""
+
+
+class PartitionQueue:
+    """The batches of one key (a partition, a producer id).
+
+    Attributes:
+        open: takes records; None when there is none. ready: sealed, in order. in_flight: sent and not answered, in order of sending.
+        held_until: a pause after a failure. failures: in a row. gate, error: see `Gate`. sent: batches numbered so far.
+        mark: what the stamp keeps here.
+    """
+
+    __slots__ = ("error", "failures", "gate", "held_until", "in_flight", "key", "mark", "open", "ready", "sent", "stamp")
+
+    def __init__(self, key: Hashable, stamp: Stamp) -> None:
+        self.key = key
+        self.stamp = stamp
+        self.open: Any = None
+        self.ready: deque[Any] = deque()
+        self.in_flight: deque[Any] = deque()
+        self.held_until = 0.0
+        self.failures = 0
+        self.gate = Gate.OPEN
+        self.error: WireprotoError | None = None
+        self.sent = 0
+        self.mark: Any = None
+
+    def __repr__(self) -> str:
+        return f"<PartitionQueue {self.key}: {self.gate.value}, {len(self.ready)} ready, {len(self.in_flight)} in flight>"
+
+    def seal(self) -> Any:
+        """No more records into the open batch; it is ready now. Returns it, None when there was none with records."""
+        batch, self.open = self.open, None
+        if batch is None:
+            return None
+        batch.seal()
+        if not batch.count:
+            return None
+        self.ready.append(batch)
+        return batch
+
+    def oldest(self) -> Any:
+        """The batch that everything else in the queue follows; None when there is none."""
+        if self.ready and self.in_flight:
+            return min(self.ready[0], self.in_flight[0], key=_place)
+        if self.in_flight:
+            return self.in_flight[0]
+        return self.ready[0] if self.ready else self.open
+
+    def next_number(self) -> int:
+        """The number of the batch that would leave next."""
+        return (self.ready[0].number if self.ready else 0) or self.sent + 1
+
+    def free(self, now: float) -> bool:
+        """Whether a batch may leave, if there is one."""
+        return self.gate is Gate.OPEN and now >= self.held_until and len(self.in_flight) < self.stamp.window(self)
+
+    def take(self, now: float) -> Any:
+        """The next batch, now in flight and numbered; None: there is none, or the stamp cannot number it yet. The queue is `free`."""
+        if not self.ready:
+            self.seal()
+        if not self.ready:
+            return None
+        batch = self.ready[0]
+        if not self.stamp.admit(self, batch, now):
+            return None
+        self.ready.popleft()
+        if not batch.number:
+            self.sent += 1
+            batch.number = self.sent
+        batch.attempts += 1
+        self.in_flight.append(batch)
+        return batch
+
+    def acked(self, batch: Any) -> None:
+        """It is stored. May be said twice."""
+        self.failures = 0
+        self.held_until = 0.0
+        self.stamp.acked(self, batch)
+        self.dropped(batch)
+
+    def dropped(self, batch: Any) -> None:
+        """It failed for good, or was given up. What follows keeps its numbers: if they do not fit any more the broker says so, and
+        the stamp starts over."""
+        batch.over = True
+        self._land(batch)
+        if self.ready and batch in self.ready:  # it was to be sent again: an earlier sending, which a signal broke into, was answered
+            self.ready.remove(batch)
+
+    def again(self, batch: Any, now: float, pause: float, *, doubtful: bool) -> None:
+        """To be sent again in its place, unless its time is over, after all that is in flight has come back and not before `pause`
+        seconds."""
+        batch.doubtful = batch.doubtful or doubtful
+        if batch not in self.in_flight:
+            return  # of an earlier sending, which a signal broke into: it waits already
+        self.drain()
+        if pause:
+            self.held_until = now + pause
+            self.failures += 1
+        if not batch.over:
+            self._put_back(batch)
+        self._land(batch)
+
+    def start_over(self, batch: Any, now: float, pause: float) -> None:
+        """As `again`, for a batch that the broker finds out of order."""
+        if batch in self.in_flight:
+            self.stamp.starts_over(self, batch)
+        self.again(batch, now, pause, doubtful=False)
+
+    def split(self, batch: Any, parts: Sequence[Any]) -> None:
+        """It was refused as too large and goes on as these parts. What was sent after it was not stored either."""
+        more = len(parts) - 1
+        for place, part in enumerate(parts):
+            part.number = batch.number + place
+            part.attempts, part.doubtful = batch.attempts, batch.doubtful
+        for later in (*self.ready, *self.in_flight):
+            if later.number > batch.number:
+                later.number += more
+        self.sent += more
+        self.stamp.split(self, batch, parts)
+        self.drain()
+        for part in parts:
+            self._put_back(part)
+        self.dropped(batch)
+
+    def drain(self) -> None:
+        """Send nothing until what is in flight has come back."""
+        if self.gate is Gate.OPEN:
+            self.gate = Gate.DRAINING
+
+    def fail(self, why: WireprotoError) -> list[Any]:
+        """Never send again. Returns what was not settled, oldest first."""
+        self.gate = Gate.FAILED
+        self.error = why
+        return self.clear()
+
+    def clear(self) -> list[Any]:
+        """Take out all that is not settled, oldest first; what is in flight stays there until its answer comes."""
+        left, self.open = self.open, None
+        if left is not None:
+            left.seal()
+        gone = [*(batch for batch in self.in_flight if not batch.over), *self.ready, *([left] if left is not None else [])]
+        self.ready.clear()
+        return sorted(gone, key=_place)
+
+    def expire(self, batch: Any) -> None:
+        """Its time is over. In flight it stays until its answer comes."""
+        batch.over = True
+        if self.open is batch:
+            self.open = None
+            batch.seal()
+        elif batch in self.ready:
+            self.ready.remove(batch)
+
+    def _put_back(self, batch: Any) -> None:
+        """Among the ready ones, in the order of creation."""
+        place = 0
+        for other in self.ready:
+            if _place(other) > _place(batch):
+                break
+            place += 1
+        self.ready.insert(place, batch)
+
+    def _land(self, batch: Any) -> None:
+        """It is not in flight any more."""
+        flying = self.in_flight
+        if flying and flying[0] is batch:
+            flying.popleft()
+        elif batch in flying:
+            flying.remove(batch)
+        if not flying and self.gate is Gate.DRAINING:
+            self.gate = Gate.OPEN
+            self.stamp.drained(self)
+
+
+def _place(batch: Any) -> tuple[int, int]:
+    """Order of creation; the parts of one batch by their numbers."""
+    return batch.serial, batch.number

@@ -1,0 +1,604 @@
+"""The Sender: from sealed batches to requests on the right connections, and from answers to outcomes.
+
+What it is: all partition queues of a producer, or of many, and what is due when. It knows no protocol: a `Wire` says which connection
+a key's batches go to, puts batches into requests, and reads the answers as verdicts; a `Stamp` (flow.queue) numbers batches. Everything
+happens in the thread that calls: one that sends, waits or flushes, the engine's when an answer has come, or a timer (`tick`).
+
+    verdict     the batch
+    Stored      is done
+    Again       is sent again in its place, with its numbers; `now`: without a pause (the leader is known already)
+    StartOver   the same; the stamp may number all that is left anew
+    Refused     fails, and its receipts with it
+    Split       goes on as these smaller ones
+    Failed      all of its queue fails, and what is sent there later
+
+Who drains: one thread a link at a time. Others that come meanwhile leave a note (`again`) and go their way: nobody ever waits here.
+What is due: `_due` holds the queues that may send now. A queue that waits for an answer comes back with it, one that pauses by the timer,
+one without a link when the wire says `ready`. So no step looks at more queues than have something to do.
+Linger and delivery timeout are the same for all queues of a sender, so the open batches, and those that are not settled, are each in
+order of time, and one timer serves both.
+
+Locks: `_lock` guards the queues and is held for moments; nothing is called under it that could wait. A link's `draining` is tried, never
+waited for, and comes before it.
+May assume: `Wire.transmit` does not wait. Must not: read a clock of its own, or run a user's code under a lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from wireproto.errors import BufferFull, TimedOut, WireprotoError
+from wireproto.net import retry
+
+from .queue import Gate, PartitionQueue, Stamp
+
+FOREVER = float("inf")
+BACKOFF = retry.Policy(first=0.1, ceiling=1.0)
+CROWDED_PAUSE = 0.005
+"""Seconds until a connection is looked at again that holds much unsent."""
+AT_ONCE = 3
+"""So many times in a row a queue that starts over does without a pause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Acknowledged; `base` is what the first record's position is counted from."""
+
+    base: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Not stored, or nobody knows. doubtful: it may be stored. now: no pause before the next sending."""
+
+    why: WireprotoError | None
+    now: bool = False
+    doubtful: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StartOver:
+    """The broker says that the batch does not follow what it has."""
+
+    why: WireprotoError
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Not stored, and never will be."""
+
+    why: WireprotoError
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Too large for the broker: goes on as `parts`."""
+
+    parts: Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The whole queue ends."""
+
+    why: WireprotoError
+
+
+Verdict = Stored | Again | StartOver | Refused | Split | Failed
+
+
+class Wire(Protocol):
+    """A protocol's way of sending. Only `transmit` may raise."""
+
+    def target(self, key: Any) -> Any:
+        """The connection that a key's batches go to now; None: not known, or not there. Called under the sender's lock."""
+        ...
+
+    def crowded(self, link: Any) -> bool:
+        """Whether so much is unsent there that more should wait."""
+        ...
+
+    def requests(self, link: Any, batches: list[Any]) -> Iterable[list[Any]]:
+        """The batches, at most one a key, as they go together into requests."""
+        ...
+
+    def transmit(self, link: Any, batches: list[Any]) -> None:
+        """Send one request. Its answer comes by `Sender.answered`; so do batches that need none, before this returns."""
+        ...
+
+    def drop(self, link: Any) -> None:
+        """Close it: nobody knows whether the last request was sent."""
+        ...
+
+    def want(self, keys: set[Any]) -> None:
+        """These have no link, or cannot be numbered: see to it, without waiting, and call `Sender.ready`. Said once each time."""
+        ...
+
+    def settled(self, batches: list[Any]) -> None:
+        """Their outcomes are known: what they hold is free. May be told twice of a batch."""
+        ...
+
+    def failed(self, batch: Any, why: WireprotoError) -> None:
+        """It failed with this. Told once; `settled` follows."""
+        ...
+
+    def overdue(self, batch: Any, trouble: str) -> WireprotoError:
+        """What a batch fails with whose delivery timeout is over; `trouble` is text about what went wrong last, or empty."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Times in seconds: how long a batch waits for more records, and how long it may take; the pauses after failures."""
+
+    linger: float
+    delivery_timeout: float
+    backoff: retry.Policy = BACKOFF
+
+
+class _Outlet:
+    """A link's turn: who has it sends; `again`: somebody else came meanwhile."""
+
+    __slots__ = ("again", "draining", "link")
+
+    def __init__(self, link: Any) -> None:
+        self.link = link
+        self.draining = threading.Lock()
+        self.again = False
+
+
+class Sender:
+    """See the module.
+
+    Args:
+        make_batch: called with (queue, serial, now): an open batch, with `outcome` (an event: `done`, `set`, `fail`, `wait`) and `queue`.
+        arm: called with a time: `tick` is to be called then, or a little later. Of several the earliest counts until it has come.
+        clock: tells the time.
+    """
+
+    def __init__(
+        self,
+        wire: Wire,
+        stamp: Stamp,
+        pace: Pace,
+        make_batch: Callable[[PartitionQueue, int, float], Any],
+        arm: Callable[[float], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self.pace = pace
+        self.trouble: WireprotoError | None = None
+        self._wire = wire
+        self._stamp = stamp
+        self._make_batch = make_batch
+        self._arm = arm
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._serial = 0
+        self._queues: dict[Hashable, PartitionQueue] = {}
+        self._outlets: dict[int, _Outlet] = {}
+        self._due: dict[Hashable, PartitionQueue] = {}
+        self._paused: dict[Hashable, PartitionQueue] = {}
+        self._unlinked: dict[Hashable, PartitionQueue] = {}
+        self._wanted: set[Hashable] = set()
+        self._lingering: OrderedDict[Any, None] = OrderedDict()  # open batches
+        self._alive: OrderedDict[Any, None] = OrderedDict()  # batches that are not settled
+        self._armed = FOREVER
+
+    # --- records in ---
+
+    @property
+    def lock(self) -> threading.Lock:
+        """Held while records are put into an open batch by `current`."""
+        return self._lock
+
+    def queue(self, key: Hashable) -> PartitionQueue:
+        """The queue of a key, a new one if need be. Lock held."""
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = PartitionQueue(key, self._stamp)
+        return queue
+
+    def current(self, key: Hashable) -> Any:
+        """The open batch of a key, a new one if need be. Lock held. Raises what the queue failed with."""
+        queue = self._queues.get(key) or self.queue(key)
+        batch = queue.open
+        if batch is None:
+            if queue.error is not None:
+                raise copy(queue.error)
+            self._serial += 1
+            batch = queue.open = self._make_batch(queue, self._serial, self._clock())
+            self._alive[batch] = self._lingering[batch] = None
+        return batch
+
+    def seal(self, key: Hashable) -> None:
+        """No more records into the open batch of a key. Lock held; `drain` sends it."""
+        queue = self._queues.get(key)
+        if queue is not None:
+            self._seal(queue)
+
+    def discard(self, key: Hashable) -> None:
+        """Drop the open batch of a key, records and all: they were never taken. Lock held."""
+        batch = self._queues[key].open
+        if batch is not None:
+            self._take_out(batch)
+
+    def _seal(self, queue: PartitionQueue) -> None:
+        batch = queue.open
+        if batch is None:
+            return
+        self._lingering.pop(batch, None)
+        if queue.seal() is None:
+            self._alive.pop(batch, None)
+        else:
+            self._note(queue)
+
+    def opened(self, batch: Any) -> None:
+        """A batch has its first record: see that its linger ends."""
+        self._wake_at(batch.created + self.pace.linger)
+
+    def _note(self, queue: PartitionQueue) -> None:
+        """The queue has something to send: where it waits until it can. Lock held."""
+        if queue.key in self._unlinked or (queue.held_until and queue.key in self._paused):
+            return
+        self._paused.pop(queue.key, None)
+        self._due[queue.key] = queue
+
+    # --- waiting ---
+
+    def hurry(self, batch: Any) -> None:
+        """Somebody waits for this batch: do not linger."""
+        with self._lock:
+            if batch.queue.open is batch:
+                self._seal(batch.queue)
+        self.drain()
+
+    def release(self, batches: Iterable[Any]) -> None:
+        """These do not wait for more records, but take them until they may leave."""
+        with self._lock:
+            for batch in batches:
+                if batch.queue.open is batch and self._lingering.pop(batch, self) is None:
+                    self._note(batch.queue)
+        self.drain()
+
+    def hurry_all(self) -> None:
+        """Room is short, or somebody flushes: no open batch waits for more records."""
+        with self._lock:
+            for batch in list(self._lingering):
+                self._seal(batch.queue)
+        self.drain()
+
+    def flush(self, deadline: float, mine: Callable[[Any], bool], *, topic: str | None = None) -> None:
+        """Send all batches for which `mine` holds, and wait until each has an outcome, whichever. Raises TimedOut."""
+        with self._lock:
+            left = [batch for batch in self._alive if mine(batch)]
+            for batch in left:
+                if batch.queue.open is batch:
+                    self._seal(batch.queue)
+        began = self._clock()
+        self.drain()
+        for batch in left:
+            try:
+                if batch.count:
+                    batch.outcome.wait(deadline)
+            except WireprotoError as why:
+                if batch.outcome.done:
+                    continue
+                if not isinstance(why, TimedOut):
+                    raise
+                told = f"not all records were acknowledged within {max(deadline - began, 0.0):g} s{self._last_trouble()}"
+                raise TimedOut(told, topic=topic) from None
+
+    def unsettled(self, mine: Callable[[Any], bool]) -> list[Any]:
+        """The batches that have no outcome yet, oldest first."""
+        with self._lock:
+            return [batch for batch in self._alive if mine(batch)]
+
+    def abandon(self, mine: Callable[[Any], bool], why: WireprotoError) -> None:
+        """All batches for which `mine` holds fail. What is in flight may be stored all the same, and its queue goes on after its answer."""
+        with self._lock:
+            gone = [batch for batch in self._alive if mine(batch)]
+            for batch in gone:
+                self._take_out(batch)
+        for batch in gone:
+            self._fail(batch, why)
+
+    def fail(self, keys: Iterable[Hashable], why: WireprotoError) -> None:
+        """These queues end: what they hold fails, and so does what is sent there later."""
+        gone: list[Any] = []
+        with self._lock:
+            for key in keys:
+                gone += self.queue(key).fail(why)
+            for batch in gone:
+                self._take_out(batch)
+        for batch in gone:
+            self._fail(batch, why)
+
+    def _take_out(self, batch: Any) -> None:
+        """It is sent no more. Lock held."""
+        self._alive.pop(batch, None)
+        self._lingering.pop(batch, None)
+        batch.queue.expire(batch)
+
+    def _last_trouble(self) -> str:
+        return f"; last trouble: {self.trouble}" if self.trouble is not None else ""
+
+    # --- sending ---
+
+    def drain(self) -> None:
+        """Send what may leave now."""
+        try:
+            while self._due:
+                progress = False
+                for outlet in self._links():
+                    progress = self._drain_link(outlet) or progress
+                if not progress:
+                    break
+            if self._wanted:
+                self._ask_for_links()
+        except BaseException:  # a signal handler's: the timer goes on with it
+            self._wake_at(self._clock())
+            raise
+
+    def _links(self) -> list[_Outlet]:
+        """The links that due queues go to; those without one wait apart."""
+        now = self._clock()
+        found: dict[int, _Outlet] = {}
+        with self._lock:
+            for key, queue in list(self._due.items()):
+                if not self._sendable(queue, now):
+                    continue
+                link = self._wire.target(key)
+                if link is None:
+                    self._unlink(queue)
+                    continue
+                outlet = self._outlets.get(id(link))
+                if outlet is None or outlet.link is not link:
+                    outlet = self._outlets[id(link)] = _Outlet(link)
+                found[id(link)] = outlet
+        return list(found.values())
+
+    def _sendable(self, queue: PartitionQueue, now: float) -> bool:
+        """Whether something of a due queue may leave; takes it off `_due` when not. Lock held."""
+        batch = queue.ready[0] if queue.ready else queue.open
+        if batch is None or queue.gate is Gate.FAILED:
+            del self._due[queue.key]
+            return False
+        if now < queue.held_until:
+            del self._due[queue.key]
+            self._paused[queue.key] = queue
+            self._wake_at(queue.held_until)
+            return False
+        if not queue.free(now):
+            del self._due[queue.key]  # comes back with the next answer
+            return False
+        return True
+
+    def _unlink(self, queue: PartitionQueue) -> None:
+        self._due.pop(queue.key, None)
+        self._unlinked[queue.key] = queue
+        self._wanted.add(queue.key)
+
+    def _ask_for_links(self) -> None:
+        with self._lock:
+            wanted, self._wanted = self._wanted, set()
+        if wanted:
+            self._wire.want(wanted)
+
+    def _drain_link(self, outlet: _Outlet) -> bool:
+        """Whether anything was sent, or somebody else sends."""
+        sent = False
+        outlet.again = True
+        while outlet.again and outlet.draining.acquire(blocking=False):
+            try:
+                while outlet.again:
+                    outlet.again = False
+                    while not self._wire.crowded(outlet.link):
+                        if not self._send_some(outlet.link):
+                            break
+                        sent = True
+                        if not self._due:
+                            break
+                    else:
+                        self._wake_at(self._clock() + CROWDED_PAUSE)
+            finally:
+                outlet.draining.release()
+        return sent
+
+    def _take(self, link: Any, batches: list[Any]) -> None:
+        """Fill `batches` with at most one of each due queue of this link, those that waited longest first."""
+        now = self._clock()
+        with self._lock:
+            for key, queue in list(self._due.items()):
+                if not self._sendable(queue, now):
+                    continue
+                target = self._wire.target(key)
+                if target is not link:
+                    if target is None:
+                        self._unlink(queue)
+                    continue
+                if not queue.ready:
+                    self._seal(queue)
+                batch = queue.take(now)
+                if batch is not None:
+                    batches.append(batch)
+                elif queue.ready:
+                    self._unlink(queue)  # it cannot be numbered yet
+                if not queue.ready:
+                    self._due.pop(key, None)
+        if len(batches) > 1:
+            batches.sort(key=_created)
+
+    def _send_some(self, link: Any) -> bool:
+        """Send a batch of each queue that has one; whether there were any."""
+        batches: list[Any] = []
+        left: list[list[Any]] = [batches]
+        try:
+            self._take(link, batches)
+            if len(batches) > 1:
+                left = list(self._wire.requests(link, batches))
+            elif not batches:
+                return False
+            while left:
+                self._send(link, left[0])
+                del left[0]
+        except BaseException:  # a signal handler's: what was taken goes back, and no answer may come to what perhaps was sent
+            self._wire.drop(link)
+            self.settle([(batch, Again(None, doubtful=True)) for part in left for batch in part])
+            raise
+        return True
+
+    def _send(self, link: Any, batches: list[Any]) -> None:
+        try:
+            self._wire.transmit(link, batches)
+        except WireprotoError as why:
+            final = retry.verdict(why, passing=(BufferFull,)) is retry.Verdict.NEVER
+            verdict: Verdict = Refused(why) if final else Again(why)
+            self.settle([(batch, verdict) for batch in batches])
+
+    # --- answers ---
+
+    def answered(self, outcomes: Iterable[tuple[Any, Verdict]]) -> None:
+        """What a request's answer, or the want of one, means for its batches; then what may leave now. A second time it changes nothing."""
+        self.settle(outcomes)
+        self.drain()
+
+    def settle(self, outcomes: Iterable[tuple[Any, Verdict]]) -> None:
+        """As `answered`, without sending anything: for `Wire.transmit`, where nothing is answered."""
+        now = self._clock()
+        stored: list[tuple[Any, Any]] = []
+        failed: list[tuple[Any, WireprotoError]] = []
+        with self._lock:
+            for batch, verdict in outcomes:
+                queue: PartitionQueue = batch.queue
+                if type(verdict) is Stored:
+                    queue.acked(batch)
+                    self._alive.pop(batch, None)
+                    stored.append((batch, verdict.base))
+                else:
+                    failed += self._unstored(queue, batch, verdict, now)
+                if queue.ready or (queue.open is not None and queue.open not in self._lingering):
+                    self._note(queue)
+        for batch, base in stored:
+            batch.outcome.set(base)
+        if stored:
+            self._wire.settled([batch for batch, _ in stored])
+        for batch, why in failed:
+            self._fail(batch, why)
+
+    def _unstored(self, queue: PartitionQueue, batch: Any, verdict: Verdict, now: float) -> list[tuple[Any, WireprotoError]]:
+        """All verdicts but Stored; the batches that fail by it. Lock held."""
+        if isinstance(verdict, Again):
+            self.trouble = verdict.why or self.trouble
+            pause = 0.0 if verdict.now else self._pause(queue)
+            queue.again(batch, now, pause, doubtful=verdict.doubtful)
+        elif isinstance(verdict, StartOver):
+            self.trouble = verdict.why
+            pause = 0.0 if queue.failures < AT_ONCE else self._pause(queue)
+            queue.start_over(batch, now, pause)
+            queue.failures += not pause
+        elif isinstance(verdict, Split):
+            queue.split(batch, verdict.parts)
+            self._alive.pop(batch, None)
+            for part in reversed(verdict.parts):
+                self._alive[part] = None
+                self._alive.move_to_end(part, last=False)
+        elif isinstance(verdict, Refused):
+            queue.dropped(batch)
+            self._alive.pop(batch, None)
+            return [(batch, verdict.why)]
+        elif isinstance(verdict, Failed):
+            gone = queue.fail(verdict.why)
+            for other in gone:
+                self._take_out(other)
+            queue.dropped(batch)
+            return [(other, verdict.why) for other in gone]
+        return []
+
+    def _pause(self, queue: PartitionQueue) -> float:
+        return self.pace.backoff.delay(queue.failures + 1)
+
+    def _fail(self, batch: Any, why: WireprotoError) -> None:
+        if not batch.outcome.done:
+            batch.outcome.fail(why)
+            self._wire.failed(batch, why)
+        self._wire.settled([batch])
+
+    # --- links and time ---
+
+    def ready(self, keys: Iterable[Hashable] | None = None) -> None:
+        """Links or numbers may be there now for these keys (None: for all that lack one)."""
+        with self._lock:
+            for key in list(self._unlinked) if keys is None else keys:
+                queue = self._unlinked.pop(key, None)
+                if queue is not None:
+                    self._note(queue)
+        self.drain()
+
+    def link_lost(self, link: Any) -> None:
+        """Forget a connection. Its requests are answered by their failures."""
+        with self._lock:
+            self._outlets.pop(id(link), None)
+
+    def tick(self) -> None:
+        """The timer."""
+        self._armed = FOREVER
+        now = self._clock()
+        with self._lock:
+            expired = list(self._overdue(now))
+            while self._lingering:
+                batch = next(iter(self._lingering))
+                if now < batch.created + self.pace.linger:
+                    break
+                if batch.count:  # it takes records until it may leave
+                    del self._lingering[batch]
+                    self._note(batch.queue)
+                else:
+                    self._seal(batch.queue)
+            for key, queue in list(self._paused.items()):
+                if now >= queue.held_until:
+                    del self._paused[key]
+                    self._due[key] = queue
+        for batch in expired:
+            self._fail(batch, self._wire.overdue(batch, self._last_trouble()))
+        try:
+            self.drain()
+        finally:
+            self._wake_at(self.wakeup())
+
+    def _overdue(self, now: float) -> Iterator[Any]:
+        """Batches whose delivery timeout is over, taken out; what is in flight is given up all the same. Lock held."""
+        while self._alive:
+            batch = next(iter(self._alive))
+            if now < batch.created + self.pace.delivery_timeout:
+                return
+            self._take_out(batch)
+            if batch.count:
+                yield batch
+
+    def wakeup(self) -> float:
+        """When something is due next: a linger, the end of a pause, an expiry. Infinity when nothing is."""
+        with self._lock:
+            soonest = FOREVER
+            first = next(iter(self._alive), None)
+            if first is not None:
+                soonest = first.created + self.pace.delivery_timeout
+            first = next(iter(self._lingering), None)
+            if first is not None:
+                soonest = min(soonest, first.created + self.pace.linger)
+            for queue in self._paused.values():
+                soonest = min(soonest, queue.held_until)
+        return soonest
+
+    def _wake_at(self, when: float) -> None:
+        if when < self._armed:
+            self._armed = when
+            self._arm(when)
+
+
+def _created(batch: Any) -> float:
+    return float(batch.created)

@@ -1,0 +1,121 @@
+"""Who a producer is to the brokers, and how it numbers batches: what keeps a retry from becoming a repeat.
+
+What it is: the `Stamp` of Kafka's queues, sans-IO. One `ProducerState` a sender: one producer id and epoch over all of its partitions.
+
+How a batch is written exactly once. Each partition numbers its records under the producer's identity. Numbers are given at the first
+sending and stay with the batch for every later one, so that a broker which has it already recognises it. A partition starts again with
+new numbers for all that is left in one case only: the broker says that the *oldest* unanswered batch does not follow what it has
+(OUT_OF_ORDER_SEQUENCE_NUMBER and its kin), and nothing of the partition is in flight any more. Then neither this batch nor any after
+it is in the log. `bump` is the only place where that happens. It raises the epoch of the same producer id (`Identity.raised`): once the
+first batch under it is stored, the broker refuses whatever of the old epoch was held up on the way and comes late, which would be there
+twice else. Other partitions stay in their epoch until the same befalls them: brokers keep epochs by partition.
+    - Until the first batch of an identity is acknowledged only one is in flight: a broker takes any number from a producer that it does
+      not know.
+    - No batch leaves that is five or more behind the oldest unanswered one: brokers recognise a producer's last five batches, so that one
+      which was written, and then refused at its second sending, is still recognised at its third.
+    - A batch whose time is over in flight has its numbers all the same: if it is not in the log, the next one does not follow.
+    - Without idempotence only one batch of a partition is in flight at a time, so that order holds whatever happens.
+
+May assume: one caller at a time (the sender's lock). Must not: ask the broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..flow.queue import PartitionQueue
+
+MAX_SEQUENCE = 0x7FFFFFFF
+LAST_EPOCH = 0x7FFE
+"""Java's clients, too, leave the one above alone: brokers take it for a producer that was fenced."""
+WINDOW = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A producer id and epoch: from InitProducerId, or raised since."""
+
+    producer_id: int
+    epoch: int
+
+    def raised(self) -> Identity | None:
+        """The next epoch, which needs nobody's leave; None when they are used up and a new id must be asked for."""
+        return Identity(self.producer_id, self.epoch + 1) if self.epoch < LAST_EPOCH else None
+
+
+NOBODY = Identity(-1, -1)
+
+
+class _Sequence:
+    """What is kept of a partition: under which identity it writes, the next record's number, whether a batch of it was stored."""
+
+    __slots__ = ("identity", "next", "proven", "starting_over")
+
+    def __init__(self, identity: Identity) -> None:
+        self.identity: Identity | None = identity
+        self.next = 0
+        self.proven = False
+        self.starting_over = False
+
+
+class ProducerState:
+    """The identity of an idempotent producer; see the module.
+
+    Attributes:
+        identity: the newest; None while there is none, which holds back what has no numbers yet.
+    """
+
+    def __init__(self, identity: Identity | None, in_flight: int) -> None:
+        self.identity = identity
+        self._in_flight = in_flight
+
+    def window(self, queue: PartitionQueue) -> int:
+        mark: _Sequence | None = queue.mark
+        if mark is None or not mark.proven:
+            return 1
+        if queue.in_flight and queue.next_number() - queue.in_flight[0].number >= WINDOW:
+            return 0
+        return self._in_flight
+
+    def admit(self, queue: PartitionQueue, batch: Any, now: float) -> bool:
+        if batch.sequence >= 0:
+            return True
+        mark: _Sequence | None = queue.mark
+        if mark is None or mark.identity is None:
+            if self.identity is None:
+                return False
+            mark = queue.mark = _Sequence(self.identity)
+        batch.identity, batch.sequence = mark.identity, mark.next
+        mark.next = (batch.sequence + batch.count) & MAX_SEQUENCE
+        return True
+
+    def acked(self, queue: PartitionQueue, batch: Any) -> None:
+        mark: _Sequence = queue.mark
+        if batch.identity is mark.identity:
+            mark.proven = True
+
+    def starts_over(self, queue: PartitionQueue, batch: Any) -> None:
+        mark: _Sequence = queue.mark
+        if queue.oldest() is batch and batch.identity is mark.identity:
+            mark.starting_over = True
+
+    def drained(self, queue: PartitionQueue) -> None:
+        if queue.mark.starting_over:
+            self.bump(queue)
+
+    def bump(self, queue: PartitionQueue) -> None:
+        """A partition of which nothing is in flight goes on in the next epoch, its batches to be numbered anew."""
+        given_up: Identity = queue.mark.identity
+        if self.identity == given_up:
+            self.identity = given_up.raised()
+        queue.mark = _Sequence(self.identity) if self.identity is not None else None
+        for left in queue.ready:
+            left.identity, left.sequence = NOBODY, -1
+
+    def split(self, queue: PartitionQueue, batch: Any, parts: Sequence[Any]) -> None:
+        sequence = batch.sequence
+        for part in parts:
+            part.identity, part.sequence = batch.identity, sequence
+            sequence = (sequence + part.count) & MAX_SEQUENCE

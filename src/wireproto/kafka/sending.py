@@ -1,0 +1,383 @@
+"""Kafka's way of sending: batches into Produce requests, answers into verdicts, and leaders, connections and producer ids found meanwhile.
+
+What it is: the `Wire` of a `flow.sender.Sender`, and what belongs to it. One `KafkaSender` serves all producers of a client that have the
+same options: one producer id, one Produce a broker with batches of many topics and partitions. A second producer of the same topic is
+another producer to the brokers, so `KafkaSenders` gives it another one. Connections of purpose "produce" are shared by all.
+
+    answer                                              verdict
+    0                                                   Stored
+    no answer, or a retriable code                      Again; at once when the answer names a leader that we did not know of
+    OUT_OF_ORDER_SEQUENCE_NUMBER and kin                StartOver, with idempotence
+    DUPLICATE_SEQUENCE_NUMBER                           Stored, at a position that nobody knows
+    any other code                                      Refused
+
+Whoever fills a batch sends it; the keeper sends when a linger is over or an answer made room, and reads the answers that nobody waits for;
+the client's worker thread looks for what is missing.
+Must not: block in the keeper, or keep an order of its own: that is the queues'.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Hashable, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+from .._net import Event, Mailbox
+from ..errors import BrokerError, Closed, OptionError, TimedOut, WireprotoError
+from ..flow.queue import FreeStamp, PartitionQueue, Stamp
+from ..flow.sender import Again, Pace, Refused, Sender, StartOver, Stored, Verdict
+from ..net import retry
+from . import outgoing, wire
+from .codes import DuplicateSequenceNumber, NetworkError, error
+from .identity import Identity, ProducerState
+from .messages import InitProducerIdRequest, InitProducerIdResponse, ProduceRequest, ProduceResponse
+from .metadata import NO_ID, Node
+from .outgoing import Key, Outgoing
+
+if TYPE_CHECKING:
+    from .._net import Call, Connection, Timer
+    from .cluster import KafkaCluster
+    from .options import KafkaOptions
+
+ACKS = {"all": -1, "1": 1, "0": 0}
+UNKNOWN_PLACE = -2
+"""Where a record is that an earlier sending wrote, when the broker does not say."""
+_UNSENT_LIMIT = 2 << 20
+_PREPARE_TIME = 10.0
+_PREPARE_PAUSE = 0.1
+_DIAL_SHARE = 0.25
+"""Seconds that one node's connection may keep the others waiting; dialling it goes on behind that."""
+_PROFILE = (
+    "acks",
+    "idempotence",
+    "linger",
+    "batch_size",
+    "compression",
+    "max_in_flight",
+    "delivery_timeout",
+    "max_request_size",
+    "message_format",
+    "request_timeout",
+    "metadata_max_age",
+)
+"""The options that must be the same for producers to share a sender."""
+
+
+class Face(Protocol):
+    """A producer of one topic, as its sender sees it."""
+
+    @property
+    def topic(self) -> str: ...
+    def failed(self, why: WireprotoError) -> None:
+        """A batch of its records failed."""
+        ...
+
+
+class KafkaSenders:
+    """All senders of a client. Thread-safe."""
+
+    def __init__(self, cluster: KafkaCluster) -> None:
+        self.cluster = cluster
+        self._lock = threading.Lock()
+        self._made: dict[tuple[Any, ...], list[KafkaSender]] = {}
+
+    def join(self, producer: Face, options: KafkaOptions, deadline: float) -> KafkaSender:
+        """A sender for these options in which the producer's topic is nobody else's."""
+        profile = tuple(getattr(options, name) for name in _PROFILE)
+        with self._lock:
+            for sender in self._made.get(profile, ()):
+                if sender.join(producer):
+                    return sender
+        sender = KafkaSender(self.cluster, options, deadline)
+        sender.join(producer)
+        with self._lock:
+            self._made.setdefault(profile, []).append(sender)
+        return sender
+
+
+class KafkaSender:
+    """See the module.
+
+    Attributes:
+        core: the sender that this is the wire of. idempotent: whether batches are numbered.
+    """
+
+    def __init__(self, cluster: KafkaCluster, options: KafkaOptions, deadline: float) -> None:
+        self._cluster = cluster
+        self._loop = cluster.loop
+        self._metadata = cluster.metadata
+        self._options = options
+        self._acks = ACKS[options.acks]
+        self._lock = threading.Lock()
+        self._timer: Timer | None = None
+        self._links: dict[int, Connection] = {}
+        self._wanted: set[Key] = set()
+        self._stale: set[str] = set()
+        self._preparing = False
+        self._looked_at = time.monotonic()
+        self._producers: weakref.WeakValueDictionary[str, Face] = weakref.WeakValueDictionary()
+        self._make_builder = outgoing.builder_factory(options)
+        self._box = Mailbox(cluster.loop, self._replied, prompt=self._replied_well)
+        self._state = self._decide_identity(deadline)
+        self.idempotent = self._state is not None
+        stamp: Stamp = self._state if self._state is not None else FreeStamp()
+        pace = Pace(linger=options.linger, delivery_timeout=options.delivery_timeout)
+        self.core = Sender(self, stamp, pace, self._make_batch, self._arm, time.monotonic)
+
+    def join(self, producer: Face) -> bool:
+        """Serve this producer too, unless its topic has one here."""
+        return self._producers.setdefault(producer.topic, producer) is producer
+
+    def leave(self, producer: Face) -> None:
+        """It was closed."""
+        if self._producers.get(producer.topic) is producer:
+            del self._producers[producer.topic]
+
+    def _make_batch(self, queue: PartitionQueue, serial: int, now: float) -> Outgoing:
+        batch = Outgoing(queue, serial, now, self._make_builder(), Event(self._loop))
+        batch.owner = self._producers.get(batch.topic)
+        return batch
+
+    def unsent(self) -> bool:
+        """Whether connections hold what has not left yet."""
+        return any(conn.unsent and not conn.closed for conn in tuple(self._links.values()))
+
+    # --- identity ---
+
+    def _decide_identity(self, deadline: float) -> ProducerState | None:
+        """None: batches go without numbers."""
+        wanted = self._options.idempotence
+        if wanted is False or self._acks != -1 or self._options.message_format != 2:
+            return None
+        conn = self._cluster.retried(lambda: self._cluster.to_any(deadline), deadline)
+        agreed: wire.Agreed = conn.context
+        if not agreed.versions.has(InitProducerIdRequest):
+            if wanted:
+                raise OptionError("the broker has no idempotent producers (InitProducerId)", peer=conn.peer)
+            return None
+        return ProducerState(self._new_identity(deadline), self._options.max_in_flight)
+
+    def _new_identity(self, deadline: float) -> Identity:
+        def check(reply: InitProducerIdResponse) -> BrokerError | None:
+            return error(reply.error_code, "asking for a producer id") if reply.error_code else None
+
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+        reply = self._cluster.ask(request, deadline, check=check)
+        return Identity(reply.producer_id, reply.producer_epoch)
+
+    # --- requests: see flow.sender.Wire ---
+
+    def target(self, key: Key) -> Connection | None:
+        node = self._metadata.leader(*key)
+        conn = self._links.get(node.id) if node is not None else None
+        return conn if conn is not None and not conn.closed else None
+
+    def crowded(self, link: Connection) -> bool:
+        return link.unsent > _UNSENT_LIMIT
+
+    def requests(self, link: Connection, batches: list[Outgoing]) -> Iterable[list[Outgoing]]:
+        return outgoing.requests(batches, self._options.max_request_size)
+
+    def transmit(self, link: Connection, batches: list[Outgoing]) -> None:
+        topics = self._metadata.topics
+        ids: dict[str, bytes] = {}
+        for batch in batches:
+            topic = batch.topic
+            if topic not in ids:
+                entry = topics.get(topic)
+                ids[topic] = entry.id if entry is not None else NO_ID
+        version = wire.version_for(link, ProduceRequest, outgoing.version_cap(self._options, NO_ID in ids.values()))
+        request = outgoing.request(batches, ids, self._acks, int(self._options.request_timeout * 1000))
+        now = time.monotonic()
+        if self._acks:
+            names = {topic_id if version >= outgoing.BY_ID else topic: topic for topic, topic_id in ids.items()}
+            timeout_at = now + self._options.request_timeout + 1.0
+            wire.submit(link, request, mailbox=self._box, timeout_at=timeout_at, version=version, matter=(batches, names))
+        else:
+            agreed: wire.Agreed = link.context
+            link.send(wire.frame(request, version, link.next_token(), agreed.client_id))
+            self.core.settle([(batch, Stored(-1)) for batch in batches])
+        if now - self._looked_at > self._options.metadata_max_age:
+            self._looked_at = now
+            self._refresh(self._producers.keys())
+
+    def drop(self, link: Connection) -> None:
+        link.close("a signal broke into the sending of a Produce")
+
+    def settled(self, batches: list[Outgoing]) -> None:
+        room = self._cluster.send_buffer
+        for batch in batches:
+            room.release(batch)
+        room.wake()
+
+    def failed(self, batch: Outgoing, why: WireprotoError) -> None:
+        if batch.owner is not None:
+            batch.owner.failed(why)
+
+    def overdue(self, batch: Outgoing, trouble: str) -> WireprotoError:
+        doubt = "; it may still be in the log" if batch.doubtful or batch in batch.queue.in_flight else ""
+        text = f"the record was not acknowledged within {self._options.delivery_timeout:g} s{doubt}{trouble}"
+        return TimedOut(text, topic=batch.topic, partition=batch.partition)
+
+    # --- answers: in the keeper, or at once in a waiting thread when all is well ---
+
+    def _replied_well(self, call: Call) -> bool:
+        """Take in an answer that all batches are stored; False leaves it to `_replied`. A signal may end this anywhere, and `_replied` do
+        it all again."""
+        sent: wire.Sent = call.context
+        batches, names = sent.matter
+        try:
+            reply: ProduceResponse = wire.result(call)
+        except WireprotoError:
+            return False
+        answers = _answers(reply, names, sent.version)
+        outcomes: list[tuple[Outgoing, Verdict]] = []
+        for batch in batches:
+            answer = answers.get(batch.queue.key)
+            if answer is None or answer.error_code:
+                return False
+            outcomes.append((batch, Stored(answer.base_offset)))
+        self.core.answered(outcomes)
+        return True
+
+    def _replied(self, call: Call) -> None:
+        sent: wire.Sent = call.context
+        batches, names = sent.matter
+        try:
+            reply: ProduceResponse = wire.result(call)
+        except WireprotoError as why:
+            if isinstance(why, TimedOut):
+                call.conn.close("a Produce was not answered in time")
+            self.core.answered([(batch, Again(why, doubtful=True)) for batch in batches])
+            return
+        answers = _answers(reply, names, sent.version)
+        nodes = [Node(end.node_id, end.host, end.port, end.rack) for end in reply.node_endpoints]
+        self.core.answered([(batch, self._verdict(batch, answers.get(batch.queue.key), nodes, sent.version)) for batch in batches])
+
+    def _verdict(self, batch: Outgoing, answer: Any, nodes: list[Node], version: int) -> Verdict:
+        if answer is None:
+            return Again(NetworkError("the answer leaves the partition out", topic=batch.topic), doubtful=True)
+        code = answer.error_code
+        if not code:
+            return Stored(answer.base_offset)
+        problem = error(code, answer.error_message or "", message="ProduceResponse", version=version, topic=batch.topic)
+        problem.with_context(partition=batch.partition)
+        leader = answer.current_leader
+        problem.moved = version >= 10 and self._cluster.hint(batch.topic, batch.partition, leader.leader_id, leader.leader_epoch, nodes)
+        if self.idempotent and isinstance(problem, DuplicateSequenceNumber):
+            return Stored(UNKNOWN_PLACE)
+        if problem.starts_over and self.idempotent:
+            return StartOver(problem)
+        judged = retry.verdict(problem)
+        if judged is retry.Verdict.REFRESH:
+            self._refresh((batch.topic,))
+        if judged is not retry.Verdict.NEVER:
+            return Again(problem, now=judged is retry.Verdict.NOW, doubtful=problem.in_doubt)
+        if answer.record_errors:
+            problem.text += "".join(f"; record {bad.batch_index}: {bad.batch_index_error_message}" for bad in answer.record_errors)
+        return Refused(problem)
+
+    # --- leaders, connections and identities: in the worker thread ---
+
+    def want(self, keys: set[Key]) -> None:
+        with self._lock:
+            self._wanted |= keys
+        self._prepare_soon()
+
+    def _refresh(self, topics: Iterable[str]) -> None:
+        """Look up these topics' leaders again."""
+        with self._lock:
+            self._stale.update(topics)
+        self._prepare_soon()
+
+    def _prepare_soon(self) -> None:
+        with self._lock:
+            if self._preparing:
+                return
+            self._preparing = True
+        self._loop.background(self._prepare)
+
+    def _prepare(self) -> None:
+        """One round of finding what is wanted. What is still missing then is asked for again, after a pause."""
+        problem: Exception | None = None
+        with self._lock:
+            wanted, self._wanted = self._wanted, set()
+            stale, self._stale = self._stale, set()
+        try:
+            stale |= {topic for topic, partition in wanted if self._metadata.leader(topic, partition) is None}
+            self._look_up(stale, wanted)
+            problem = self._connect(wanted)
+        except Exception as why:  # credentials are the user's code
+            problem = why
+        if isinstance(problem, WireprotoError):
+            self.core.trouble = problem
+            if retry.verdict(problem, passing=(TimedOut,)) is retry.Verdict.NEVER:
+                self.core.abandon(lambda batch: batch.queue.key in wanted, problem)
+        numbered = self._state is None or self._state.identity is not None
+        found = {key for key in wanted if numbered and self.target(key) is not None}
+        with self._lock:
+            self._preparing = False
+            more = bool(self._wanted or self._stale)
+            if problem is not None:  # a leader that cannot be reached may be none any more
+                self._stale |= (stale | {topic for topic, _ in wanted - found}) & set(self._producers.keys())
+        with suppress(Closed):  # the client is closed meanwhile
+            if problem is not None or found != wanted:
+                self._loop.call_at(time.monotonic() + _PREPARE_PAUSE, self._after_pause, wanted - found)
+            if more:
+                self._prepare_soon()
+            self.core.ready(found)
+
+    def _after_pause(self, wanted: set[Key]) -> None:
+        if self._stale:
+            self._prepare_soon()
+        self.core.ready(wanted)
+
+    def _look_up(self, topics: set[str], wanted: Iterable[Key]) -> None:
+        deadline = time.monotonic() + min(_PREPARE_TIME, self._options.request_timeout)
+        if topics:
+            self._cluster.refresh(topics, deadline)
+        if wanted and self._state is not None and self._state.identity is None:
+            self._state.identity = self._new_identity(deadline)
+
+    def _connect(self, wanted: Iterable[Key]) -> WireprotoError | None:
+        """Connections to the leaders of these; the last failure. A node that is slow or does not answer keeps no other one waiting long."""
+        problem: WireprotoError | None = None
+        for node in {leader.id for key in wanted if (leader := self._metadata.leader(*key)) is not None}:
+            old = self._links.get(node)
+            if old is not None and not old.closed:
+                continue
+            try:
+                deadline = time.monotonic() + _DIAL_SHARE
+                self._links[node] = self._cluster.node_connection(node, "produce", deadline, patience=_PREPARE_TIME)
+            except WireprotoError as why:
+                problem = why
+            if old is not None:
+                self.core.link_lost(old)
+        return problem
+
+    # --- time ---
+
+    def _arm(self, when: float) -> None:
+        with self._lock:
+            if self._timer is not None:
+                if self._timer.when <= when:
+                    return
+                self._timer.cancel()
+            self._timer = self._loop.call_at(when, self._tick)
+
+    def _tick(self) -> None:
+        with self._lock:
+            self._timer = None
+        self.core.tick()
+
+
+def _answers(reply: ProduceResponse, names: dict[Hashable, str], version: int) -> dict[Key, Any]:
+    """The answer of each partition, by topic and number."""
+    return {
+        (names.get(topic.topic_id if version >= outgoing.BY_ID else topic.name, ""), part.index): part
+        for topic in reply.responses
+        for part in topic.partition_responses
+    }

@@ -1,0 +1,124 @@
+"""What stands for the engine, the core and a connection in the tests of `wireproto.flow.sender`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from wireproto.errors import TimedOut, WireprotoError
+from wireproto.flow.queue import FreeStamp, PartitionQueue
+from wireproto.flow.sender import Pace, Sender
+from wireproto.kafka.identity import NOBODY
+
+Sealed = tuple[int, int, int, tuple[int, ...]]
+"""A batch as it travels: producer id, epoch, sequence, values."""
+
+
+class Outcome:
+    """Stands for the engine's event."""
+
+    def __init__(self) -> None:
+        self.done = False
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+    def set(self, value: Any) -> None:
+        if not self.done:
+            self.done, self.value = True, value
+
+    def fail(self, error: BaseException) -> None:
+        if not self.done:
+            self.done, self.error = True, error
+
+    def wait(self, deadline: float) -> Any:
+        if not self.done:
+            raise TimedOut("not in time")
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+class Batch:
+    """Stands for the core's batch: holds the values."""
+
+    def __init__(self, queue: PartitionQueue, serial: int, created: float, values: Iterable[int] = ()) -> None:
+        self.queue = queue
+        self.serial = serial
+        self.created = created
+        self.values = list(values)
+        self.outcome = Outcome()
+        self.identity, self.sequence = NOBODY, -1
+        self.number = self.attempts = 0
+        self.doubtful = self.over = self.sealed = self.settled = False
+
+    @property
+    def count(self) -> int:
+        return len(self.values)
+
+    def seal(self) -> None:
+        self.sealed = True
+
+    def bytes(self) -> Sealed:
+        return self.identity.producer_id, self.identity.epoch, self.sequence, tuple(self.values)
+
+
+class Link:
+    """A connection: requests under way, each with the bytes of its batches."""
+
+    def __init__(self, node: int) -> None:
+        self.node = node
+        self.closed = False
+        self.sent: list[list[tuple[Batch, Sealed]]] = []
+
+
+class Quiet:
+    """A wire of one link that takes all, and a sender with the given pace; `sent` holds the batches of each request."""
+
+    def __init__(self, pace: Pace, stamp: Any = None) -> None:
+        self.now = 0.0
+        self.alarms: list[float] = []
+        self.link: Link | None = Link(0)
+        self.full = False
+        self.sent: list[list[Batch]] = []
+        self.wanted: list[set[Any]] = []
+        self.told: list[tuple[Batch, WireprotoError]] = []
+        self.sender = Sender(self, stamp or FreeStamp(), pace, Batch, self.alarms.append, lambda: self.now)
+
+    def target(self, key: Any) -> Link | None:
+        return self.link
+
+    def crowded(self, link: Link) -> bool:
+        return self.full
+
+    def requests(self, link: Link, batches: list[Batch]) -> list[list[Batch]]:
+        return [batches]
+
+    def transmit(self, link: Link, batches: list[Batch]) -> None:
+        self.sent.append(batches)
+
+    def drop(self, link: Link) -> None:
+        link.closed = True
+
+    def want(self, keys: set[Any]) -> None:
+        self.wanted.append(keys)
+
+    def settled(self, batches: list[Batch]) -> None:
+        """Nothing is held."""
+
+    def failed(self, batch: Batch, why: WireprotoError) -> None:
+        self.told.append((batch, why))
+
+    def overdue(self, batch: Batch, trouble: str) -> WireprotoError:
+        return TimedOut(f"overdue{trouble}")
+
+    def put(self, value: int, key: Any = "a", *, full: bool = False) -> Batch:
+        with self.sender.lock:
+            batch: Batch = self.sender.current(key)
+            batch.values.append(value)
+            if full:
+                self.sender.seal(key)
+        if batch.count == 1:
+            self.sender.opened(batch)
+        return batch
+
+
