@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from benchmarks import suites
 
 import budget
 import run
@@ -22,6 +23,7 @@ from brokers.plugin import chosen
 from lanes import Job, Lanes, Outcome
 
 TESTS = Path(__file__).parents[1]
+FAMILIES = {suite.partition(".")[0] for suite in suites.SUITES}
 PATIENCE = 60.0
 
 
@@ -134,11 +136,18 @@ def test_each_test_is_in_exactly_one_job(tmp_path: Path) -> None:
             assert len(picked) == 1, (folder, kind)
 
 
+def test_each_suite_that_counts_runs_once(tmp_path: Path) -> None:
+    commands = [list(command) for job in run.Suite(["bench"], tmp_path, 1).jobs() for command in job.commands]
+    wanted = [[word for word in command[3:] if word in FAMILIES] for command in commands]
+    assert sorted(name for names in wanted for name in suites.chosen(names, quick=True)) == sorted(suites.chosen([], quick=True))
+    assert len(set(map(str, (options(command, "--out") for command in commands)))) == len(commands)
+
+
 def test_parts_by_name_are_a_part_of_the_whole(tmp_path: Path) -> None:
     whole = {json.dumps([job.commands]) for job in run.Suite(run.PARTS, tmp_path, 1).jobs()}
     for part in ("lint", "unit", "wire", "fuzz", "spark", "bench"):
         jobs = run.Suite([part], tmp_path, 1).jobs()
-        assert len(jobs) == (2 if part == "spark" else 1)
+        assert len(jobs) == (2 if part in ("spark", "bench") else 1)
         assert all(json.dumps([job.commands]) in whole for job in jobs)
 
 
