@@ -8,7 +8,10 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,11 +19,21 @@ CLONE = Path(__file__).parents[2]
 MARK = "WIREPROTO_DEMO_MARK"
 
 
-def start(out: Path, mark: str) -> subprocess.Popen[str]:
-    """The demo on the dev broker with some of the flights; `mark` is in the environment of everything that it starts."""
+@contextmanager
+def started(out: Path, mark: str) -> Iterator[subprocess.Popen[str]]:
+    """The demo on the dev broker with some of the flights, ended with the block; `mark` is in the environment of all that it starts."""
     command = [sys.executable, "-m", "flights", "--limit", "4000", "--out", str(out), "--cache", str(CLONE / ".cache")]
     environment = {**os.environ, "PYTHONPATH": f"{CLONE / 'src'}:{CLONE / 'examples'}", "PYTHONUNBUFFERED": "1", MARK: mark}
-    return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(command, env=environment, text=True, **pipes) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:  # the test has failed
+                process.send_signal(signal.SIGINT)
+                with suppress(subprocess.TimeoutExpired):
+                    process.communicate(timeout=60)
+                process.kill()
 
 
 def left_behind(mark: str) -> list[str]:
@@ -44,8 +57,8 @@ def wait_until_alone(mark: str) -> None:
 
 def test_it_proves_the_logs_equal_and_writes_its_report(tmp_path: Path) -> None:
     mark = uuid.uuid4().hex
-    process = start(tmp_path, mark)
-    said, _ = process.communicate(timeout=300)
+    with started(tmp_path, mark) as process:
+        said, _ = process.communicate(timeout=300)
     assert process.returncode == 0, said[-3000:]
     assert said.count(": equal") == 5
     assert (tmp_path / "delay-by-hour.svg").stat().st_size > 10_000
@@ -59,14 +72,14 @@ EARLIER = [pytest.param(point, marks=pytest.mark.soak) for point in ("data set:"
 @pytest.mark.parametrize("point", [*EARLIER, "streaming"])
 def test_ctrl_c_leaves_no_process_behind(tmp_path: Path, point: str) -> None:
     mark = uuid.uuid4().hex
-    process = start(tmp_path, mark)
-    assert process.stdout is not None
-    said = ""
-    while point not in said:
-        chunk = process.stdout.read(1)
-        assert chunk, said[-3000:]
-        said += chunk
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    with started(tmp_path, mark) as process:
+        assert process.stdout is not None
+        said = ""
+        while point not in said:
+            chunk = process.stdout.read(1)
+            assert chunk, said[-3000:]
+            said += chunk
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
     assert process.returncode != 0
     wait_until_alone(mark)
