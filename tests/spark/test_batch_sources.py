@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import wireproto
+from spark.peers import QUIET
 from wireproto.devbroker import DevBroker
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ OPTIONS = {
     "pulsar": ("pulsar-wire", "service.url", "topic"),
     "rocketmq": ("rocketmq-wire", "nameServer", "topic"),
 }
-pytestmark = pytest.mark.filterwarnings("ignore")  # pandas, py4j and PySpark deprecations are not ours to mend
+pytestmark = QUIET
 
 
 def load(spark: SparkSession, broker: DevBroker, protocol: str, topic: str, **options: str) -> DataFrame:

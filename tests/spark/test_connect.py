@@ -10,12 +10,13 @@ import pytest
 
 import wireproto.spark
 from spark import tour
+from spark.peers import QUIET
 from wireproto.devbroker import DevBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # PySpark's own
+pytestmark = QUIET
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ import pytest
 
 import wireproto
 from spark.logs import forget_last
+from spark.peers import QUIET
 from spark.streams import JVM, WIRE, drain, expire, frame, kept, make, offsets, put, stream
 from wireproto.errors import OptionError
 from wireproto.spark.java_pattern import java_pattern
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from brokers import Kafka
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore"),  # pandas, py4j and PySpark deprecations are not ours to mend
+    QUIET,
     pytest.mark.broker("kafka-4.3.1"),
 ]
 Fresh = Callable[[str], str]

@@ -12,6 +12,7 @@ import pytest
 
 import wireproto
 from spark.logs import Driven, lags, run, watched
+from spark.peers import QUIET
 from spark.streams import WIRE, drain, expire, frame, grow, kept, offsets, put, stream, transaction
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from brokers import Kafka
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore"),  # pandas, py4j and PySpark deprecations are not ours to mend
+    QUIET,
     pytest.mark.broker("kafka-4.3.1"),
 ]
 Fresh = Callable[[str], str]

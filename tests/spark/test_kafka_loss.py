@@ -14,6 +14,7 @@ import pytest
 
 import wireproto
 from spark.logs import Driven, planned
+from spark.peers import QUIET
 from spark.streams import JVM, SECONDS, WIRE, admin, drain, frame, kept, make, offsets, put, stream
 from wireproto.errors import DataLoss
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from brokers import Kafka
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore"),  # pandas, py4j and PySpark deprecations are not ours to mend
+    QUIET,
     pytest.mark.broker("kafka-4.3.1"),
 ]
 Filled = Callable[..., str]

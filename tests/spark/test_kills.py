@@ -12,8 +12,9 @@ import chance
 from brokers import Kafka, plugin
 from brokers.errors import Unavailable
 from spark.kills import jobs
+from spark.peers import QUIET
 
-pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(480)]
+pytestmark = [QUIET, pytest.mark.timeout(480)]
 SIZE = jobs.Size(total=70_000, each=2, batch=5_000, seed=chance.seed())  # other points each day
 TODAY = sorted(jobs.JOBS)[SIZE.seed % len(jobs.JOBS)]
 

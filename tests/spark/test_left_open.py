@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spark.kills import processes
+from spark.peers import QUIET
 from spark.streams import WIRE, frame, stream
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from brokers import Kafka
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore"),  # pandas, py4j and PySpark deprecations are not ours to mend
+    QUIET,
     pytest.mark.broker("kafka-4.3.1"),
 ]
 KEPT = 3  # connections of a client to one broker: for questions, fetches and records

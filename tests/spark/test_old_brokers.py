@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import wireproto
+from spark.peers import QUIET
 from wireproto.devbroker import DevBroker
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # pandas, py4j and PySpark deprecations are not ours to mend
+pytestmark = QUIET
 
 
 def servers(broker: DevBroker) -> dict[str, str]:

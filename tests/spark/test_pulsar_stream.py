@@ -13,13 +13,14 @@ import pytest
 import pulsar
 from brokers import Pulsar, plugin
 from spark.logs import Driven, counts, ends, foreign, forget_last, kept, lags, planned, run, values, watched
+from spark.peers import QUIET
 from wireproto.errors import DataLoss
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore"),  # pandas, py4j and PySpark deprecations are not ours to mend
+    QUIET,
     pytest.mark.broker("pulsar-4.2.4"),
 ]
 FORM = "pulsar-wire"

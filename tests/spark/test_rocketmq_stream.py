@@ -14,12 +14,13 @@ import pytest
 import wireproto
 from brokers import RocketMQ, plugin
 from spark.logs import Driven, counts, ends, forget_last, kept, lags, planned, run, values, watched
+from spark.peers import QUIET
 from wireproto.errors import DataLoss, OptionError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # pandas, py4j and PySpark deprecations are not ours to mend
+pytestmark = QUIET
 FORM = "rocketmq-wire"
 EARLIEST = {"startingOffsets": "earliest"}
 Make = Callable[..., str]

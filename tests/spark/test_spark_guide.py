@@ -12,6 +12,7 @@ from kazoo.client import KazooClient
 import pulsar
 import wireproto
 from brokers import Kafka, Pulsar, RocketMQ, ZooKeeper, plugin
+from spark.peers import QUIET
 from spark.streams import frame, make, put
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 GUIDE = Path(__file__).parents[2] / "docs" / "spark.md"
 SHOUTED = {b"ORDER %d" % n for n in range(20)}
-pytestmark = pytest.mark.filterwarnings("ignore")  # pandas, py4j and PySpark deprecations are not ours to mend
+pytestmark = QUIET
 
 
 def run(headings: str, many: int, **names: Any) -> None:

@@ -12,13 +12,14 @@ from kazoo.client import KazooClient
 import wireproto
 from brokers import ZooKeeper, plugin
 from spark.logs import forget_last, run
+from spark.peers import QUIET
 from wireproto.devbroker import DevBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore"),  # pandas, py4j and PySpark deprecations are not ours to mend
+    QUIET,
     pytest.mark.broker("zookeeper-3.9.5"),
 ]
 FORM = "zookeeper-wire"
