@@ -1,0 +1,423 @@
+"""Reading ahead: what to ask of whom within a bound of bytes, and whose turn it is to be handed out. Sans-IO.
+
+What it is: `ReadAhead`, the plan of a role that reads, and a `Cursor` for each log that it reads (a partition, a queue). A protocol adds
+its way of asking (`Asking`: of whom, and which offsets next) and makes answers chunks.
+
+    due() ──► an Ask a link ──► (the broker) ──► answered() ──► push() ──► chunks of a cursor, in order ──► take() ──► moved()
+                                     └─► failed(): again, after a pause                    ▲                  │
+                                                                                           └─── put_back() ◄──┘
+Rules:
+- What is held counts from the asking on: a ticket reserves what its answer may bring, a chunk counts until it is handed out; all roles
+  of a client count in one `Room`. A ticket is sent when it fits. A plan that has nothing to hand out and nothing coming may ask for one
+  all the same, so nobody starves: the bound is the room, and one ticket for each reader, paused cursor and given-up ticket more.
+- Asked first is who was not asked for longest. Whom an answer passed over for want of room keeps the place that it had.
+- Handed out is in turns over the cursors that hold chunks: one `take` each, so that a busy partition does not hold up the others.
+- A seek begins a new generation: what was fetched before is dropped, what comes late too. A ticket counts while it is among its cursor's
+  `out`: a seek, a removal and another leader (`relink`) end it, and its answer, should one come, only gives its bytes back.
+
+May assume: one caller at a time; the room is shared with other threads. Must not: send, read a clock, decode, or know a protocol.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any, Generic, Protocol, TypeVar
+
+from ..errors import WireprotoError
+from ..net.retry import Policy
+from ..position import TopicPartition
+
+TURN = 1 << 20
+"""Bytes that one turn hands out at most where chunks are joined; a single chunk may be larger."""
+NEVER = float("inf")
+
+
+class Room(Protocol):
+    """A count of bytes with a bound, shared by the readers of a client."""
+
+    @property
+    def limit(self) -> int: ...
+    @property
+    def held(self) -> int: ...
+    def try_take(self, size: int) -> bool:
+        """Count these bytes if they fit, or nothing is held."""
+        ...
+
+    def add(self, size: int) -> None:
+        """Count bytes whether they fit or not; negative: give them back."""
+        ...
+
+
+class Cursor:
+    """One log being read.
+
+    Attributes:
+        position: next offset to hand out. ahead: next offset to fetch. stop: first offset not wanted, None to follow.
+        end: where the log ends, as last told; -1: not yet. paused: neither asked for nor handed out.
+        generation: counts seeks. out: its tickets under way, by offset. chunks: what waits to be handed out; held: its bytes.
+        asked_at: counts up, as of the last asking.
+        failures: refusals in a row, since `troubled_since` (0.0 while all is well); not to be asked before `retry_at`.
+    """
+
+    __slots__ = (
+        "ahead", "asked_at", "chunks", "end", "failures", "generation", "held", "key", "out", "paused", "position", "queued", "retry_at",
+        "stop", "troubled_since",
+    )  # fmt: skip
+
+    def __init__(self, key: TopicPartition, start: int, stop: int | None = None) -> None:
+        self.key = key
+        self.position = self.ahead = start
+        self.stop = stop
+        self.end = -1
+        self.paused = self.queued = False
+        self.generation = self.held = self.asked_at = self.failures = 0
+        self.out: dict[int, Ticket[Any]] = {}
+        self.chunks: deque[Any] = deque()
+        self.retry_at = self.troubled_since = 0.0
+
+    @property
+    def done(self) -> bool:
+        return self.stop is not None and self.position >= self.stop
+
+    def wanting(self, now: float) -> bool:
+        """Whether more of it may be asked for now, its own tickets and chunks aside."""
+        if self.paused or now < self.retry_at or (self.stop is not None and self.ahead >= self.stop):
+            return False
+        return not self.chunks or self.chunks[-1].error is None
+
+    def ripe(self, late: bool) -> bool:
+        """Whether what it holds is worth handing out; `late`: more is not waited for any longer."""
+        return True
+
+    def restart(self, offset: int) -> None:
+        """Go on from there: forget what belongs to another place."""
+        self.position = self.ahead = offset
+        self.failures = 0
+        self.retry_at = self.troubled_since = 0.0
+
+    def fetched(self, chunk: Any) -> None:
+        """A chunk was put behind the others."""
+        self.ahead = chunk.next
+
+    def moved(self, chunk: Any, position: int) -> None:
+        """The chunk was handed out up to `position`."""
+        self.position = position
+
+
+C = TypeVar("C", bound=Cursor)
+A = TypeVar("A", bound=Cursor, contravariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What an answer brought for one cursor: records from `start` up to, not including, `next`, or the error to raise in their place."""
+
+    cursor: Cursor
+    generation: int
+    start: int
+    next: int
+    records: Any = None
+    size: int = 0
+    error: WireprotoError | None = None
+
+
+P = TypeVar("P", bound=Chunk)
+
+
+@dataclass(slots=True, eq=False)
+class Ticket(Generic[C]):
+    """One question under way.
+
+    Attributes:
+        count: how much was asked for, in bytes or records, as the protocol counts. size: bytes reserved for its answer.
+        before: the cursor's `asked_at` until then.
+    """
+
+    cursor: C
+    link: Hashable
+    offset: int
+    count: int
+    size: int
+    before: int
+
+
+@dataclass(slots=True, eq=False)
+class Ask(Generic[C]):
+    """What to ask of one link now. size: bytes that the answers should bring at most."""
+
+    link: Any
+    tickets: list[Ticket[C]] = field(default_factory=list)
+    size: int = 0
+
+
+class Asking(Protocol[A]):
+    """A protocol's way of asking.
+
+    Attributes:
+        most: bytes that the answers to one Ask bring at most; tickets beyond that are named and reserve nothing.
+    """
+
+    @property
+    def most(self) -> int: ...
+    def link(self, cursor: A) -> Hashable | None:
+        """Whom to ask; None while that is not known."""
+        ...
+
+    def plan(self, cursor: A) -> Iterable[tuple[int, int, int]]:
+        """What to ask for next: (offset, count, bytes). Each one that is taken is in `cursor.out` before the next one is looked at."""
+        ...
+
+
+def nobody(link: Hashable) -> bool:
+    """No link is busy."""
+    return False
+
+
+class ReadAhead(Generic[C, P]):
+    """Cursors, what is asked for, and the chunks that wait to be handed out.
+
+    Args:
+        again: pauses between the attempts at a cursor that was refused.
+        randomness: returns [0, 1), for the pauses' jitter.
+
+    Attributes:
+        cursors: by key, in the order in which they were added.
+    """
+
+    def __init__(self, room: Room, asking: Asking[C], again: Policy, *, randomness: Callable[[], float] = random.random) -> None:
+        self.room = room
+        self.cursors: dict[TopicPartition, C] = {}
+        self._asking = asking
+        self._again = again
+        self._randomness = randomness
+        self._turns: deque[C] = deque()
+        self._asked = 0
+        self._counted = 0
+        self._granted: Ticket[C] | None = None
+        self._closed = False
+
+    # --- which cursors ---
+
+    def add(self, cursor: C) -> C:
+        """Read this one, too, in place of what was read under its key."""
+        self.remove(cursor.key)
+        self.cursors[cursor.key] = cursor
+        return cursor
+
+    def remove(self, key: TopicPartition) -> None:
+        """Read it no more; what was fetched of it is dropped."""
+        cursor = self.cursors.pop(key, None)
+        if cursor is not None:
+            self._drop(cursor)
+
+    def seek(self, key: TopicPartition, offset: int) -> None:
+        """Go on from there; what was fetched of this one is dropped."""
+        cursor = self.cursors[key]
+        self._drop(cursor)
+        cursor.restart(offset)
+
+    def _drop(self, cursor: C) -> None:
+        cursor.generation += 1
+        cursor.out.clear()
+        cursor.chunks.clear()
+        self._count(-cursor.held)
+        cursor.held = 0
+
+    def relink(self) -> None:
+        """Who is to be asked may have changed: what is under way elsewhere counts no more, and can be asked for anew."""
+        for cursor in self.cursors.values():
+            if cursor.out:
+                link = self._asking.link(cursor)
+                if link is not None:
+                    for ticket in [ticket for ticket in cursor.out.values() if ticket.link != link]:
+                        del cursor.out[ticket.offset]
+
+    @property
+    def done(self) -> bool:
+        return all(cursor.done for cursor in self.cursors.values())
+
+    # --- asking ---
+
+    def due(self, now: float, busy: Callable[[Any], bool] = nobody) -> list[Ask[C]]:
+        """What to ask now. All of it counts as under way; what cannot be sent is to be given up (`failed`).
+
+        Args:
+            busy: links of which nothing can be asked now.
+        """
+        asking, held_up = self._asking, {}
+        asks: dict[Any, Ask[C]] = {}
+        alone: bool | None = None  # whether one may be asked without room; None: not looked at
+        at_end: tuple[C, Ask[C], tuple[int, int, int]] | None = None
+        for cursor in sorted((c for c in self.cursors.values() if c.wanting(now)), key=_ASKED_AT):
+            link = asking.link(cursor)
+            if link is None:
+                continue
+            if link not in held_up:
+                held_up[link] = busy(link)
+            if held_up[link]:
+                continue
+            ask: Ask[C] = asks.get(link) or Ask(link)
+            for offset, count, size in asking.plan(cursor):
+                size = min(size, asking.most - ask.size)
+                if size and not self.room.try_take(size):
+                    if alone is None:
+                        alone = self._nothing_comes
+                    if not alone:
+                        break
+                    if 0 <= cursor.end <= offset:
+                        at_end = at_end or (cursor, ask, (offset, count, size))
+                        break
+                    alone = False
+                    self._granted = self._ask(ask, cursor, offset, count, size, granted=True)
+                else:
+                    self._ask(ask, cursor, offset, count, size)
+                asks[link] = ask
+        if at_end is not None and alone and not asks:
+            self._granted = self._ask(at_end[1], at_end[0], *at_end[2], granted=True)
+            asks[at_end[1].link] = at_end[1]
+        self._asked += 1
+        return list(asks.values())
+
+    def _ask(self, ask: Ask[C], cursor: C, offset: int, count: int, size: int, *, granted: bool = False) -> Ticket[C]:
+        ticket = Ticket(cursor, ask.link, offset, count, size, cursor.asked_at)
+        if granted:
+            self.room.add(size)
+        self._counted += size
+        cursor.out[offset] = ticket
+        cursor.asked_at = self._asked + 1
+        ask.tickets.append(ticket)
+        ask.size += size
+        return ticket
+
+    @property
+    def _nothing_comes(self) -> bool:
+        """Whether there is nothing to hand out, and nothing under way but questions for what is not there yet."""
+        granted = self._granted
+        if granted is not None and granted.cursor.out.get(granted.offset) is granted:
+            return False
+        for cursor in self.cursors.values():
+            if cursor.chunks and not cursor.paused:
+                return False
+            if any(cursor.end < 0 or ticket.offset < cursor.end for ticket in cursor.out.values()):
+                return False
+        return True
+
+    def wakeup(self, now: float) -> float:
+        """When a refused cursor may be asked again; infinity when none is."""
+        return min((c.retry_at for c in self.cursors.values() if c.retry_at > now and not c.out and not c.paused), default=NEVER)
+
+    # --- answers ---
+
+    def answered(self, ticket: Ticket[C]) -> bool:
+        """Its answer is here, or will not come. Whether it still counts: False after a seek, a removal, under another leader."""
+        self._count(-ticket.size)
+        ticket.size = 0
+        out = ticket.cursor.out
+        if out.get(ticket.offset) is not ticket:
+            return False
+        del out[ticket.offset]
+        return True
+
+    def passed_over(self, ticket: Ticket[C]) -> None:
+        """The answer had no room for it: it keeps its place among those that wait to be asked."""
+        ticket.cursor.asked_at = ticket.before
+
+    def failed(self, ticket: Ticket[C], now: float) -> bool:
+        """No answer comes: again after a pause, if it still counts."""
+        counts = self.answered(ticket)
+        if counts:
+            self.refused(ticket.cursor, now)
+        return counts
+
+    def refused(self, cursor: C, now: float) -> None:
+        """Not to be asked again for a moment, and for longer each time, until `well`."""
+        cursor.failures += 1
+        cursor.retry_at = now + self._again.delay(cursor.failures, self._randomness)
+        cursor.troubled_since = cursor.troubled_since or now
+
+    def well(self, cursor: C) -> None:
+        """It was answered as it should be."""
+        cursor.failures = 0
+        cursor.troubled_since = 0.0
+
+    def push(self, chunk: P) -> None:
+        """Put a chunk behind the others of its cursor."""
+        cursor: C = chunk.cursor  # type: ignore[assignment]
+        cursor.fetched(chunk)
+        self._hold(cursor, chunk.size)
+        cursor.chunks.append(chunk)
+        if not cursor.queued:
+            cursor.queued = True
+            self._turns.append(cursor)
+
+    # --- handing out ---
+
+    def take(self, most: int = 0, *, late: bool = False) -> Sequence[P]:
+        """The next chunks to hand out, all of one cursor and without a gap between them: one, or more up to `most` bytes. An error comes
+        alone. Empty: nothing is there, or nothing that is ripe."""
+        for _ in range(len(self._turns)):
+            cursor = self._turns.popleft()
+            if not cursor.chunks:
+                cursor.queued = False
+                continue
+            self._turns.append(cursor)
+            if not cursor.paused and cursor.ripe(late):
+                return self._turn(cursor, most)
+        return ()
+
+    def _turn(self, cursor: C, most: int) -> list[P]:
+        chunks: deque[P] = cursor.chunks
+        taken = [chunks.popleft()]
+        size = taken[0].size
+        if taken[0].error is not None:
+            cursor.retry_at = 0.0  # it is told now: whoever goes on asks at once
+        while chunks and taken[0].error is None and chunks[0].error is None and size + chunks[0].size <= most:
+            size += chunks[0].size
+            taken.append(chunks.popleft())
+        self._hold(cursor, -size)
+        return taken
+
+    def put_back(self, chunk: P) -> None:
+        """It could not be handed out after all: it is the next one."""
+        cursor: C = chunk.cursor  # type: ignore[assignment]
+        if chunk.generation != cursor.generation:
+            return
+        self._hold(cursor, chunk.size)
+        cursor.chunks.appendleft(chunk)
+        if cursor.queued:
+            self._turns.remove(cursor)
+        cursor.queued = True
+        self._turns.appendleft(cursor)
+
+    def moved(self, chunk: P, position: int) -> None:
+        """Its records were handed out, up to `position`."""
+        if chunk.generation == chunk.cursor.generation:
+            chunk.cursor.moved(chunk, position)
+
+    # --- bytes ---
+
+    def _hold(self, cursor: C, size: int) -> None:
+        cursor.held += size
+        self._count(size)
+
+    def _count(self, size: int) -> None:
+        if size and not self._closed:
+            self._counted += size
+            self.room.add(size)
+
+    def close(self) -> None:
+        """Drop everything; all bytes are free."""
+        if not self._closed:
+            self._closed = True
+            self.room.add(-self._counted)
+            self._counted = 0
+
+    def __del__(self) -> None:
+        self.close()
+
+
+_ASKED_AT = attrgetter("asked_at")
