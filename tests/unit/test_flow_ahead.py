@@ -28,7 +28,7 @@ class Bytes:
     def link(self, cursor: Cursor) -> int | None:
         return self.leaders.get(cursor.key, 0)
 
-    def plan(self, cursor: Cursor) -> Iterator[tuple[int, int, int]]:
+    def questions(self, cursor: Cursor) -> Iterator[tuple[int, int, int]]:
         if not cursor.out and cursor.held < STEP:
             yield cursor.ahead, STEP, STEP
 
@@ -41,7 +41,7 @@ def room(limit: int) -> KafkaRoom:
 
 def plan_of(count: int, limit: int = 1 << 30, most: int = 1 << 30, **options: Any) -> tuple[ReadAhead[Cursor, Chunk], Bytes]:
     asking = Bytes(most)
-    plan: ReadAhead[Cursor, Chunk] = ReadAhead(room(limit), asking, AGAIN, **options)
+    plan: ReadAhead[Cursor, Chunk] = ReadAhead(room(limit), AGAIN, **options)
     for number in range(count):
         plan.add(Cursor(("t", number), 0))
     return plan, asking
@@ -99,7 +99,7 @@ class World:
 
     def ask(self) -> None:
         busy = {ask.link for ask in self.out}
-        asks = self.plan.due(self.now, busy.__contains__)
+        asks = self.plan.due(self.asking, self.now, busy.__contains__)
         assert not busy & {ask.link for ask in asks}, "one question a link"
         for ask in asks:
             assert sum(ticket.size for ticket in ask.tickets) == ask.size <= self.asking.most
@@ -170,7 +170,7 @@ class World:
             cursor.paused = not cursor.paused
         elif what < 0.9:
             self.asking.leaders[key] = self.chance.choice([None, 0, 1, 2])
-            self.plan.relink()
+            self.plan.relink(self.asking)
         else:
             self.expected[number] = self.chance.randrange(len(self.logs[number]))
             self.plan.add(Cursor(key, self.expected[number], len(self.logs[number])))
@@ -185,7 +185,7 @@ def test_nothing_is_skipped_or_repeated_and_the_bytes_are_kept(seed: int) -> Non
     for number, cursor in enumerate(world.plan.cursors.values()):
         cursor.paused = False
         world.asking.leaders["t", number] = 0
-    world.plan.relink()
+    world.plan.relink(world.asking)
     for _ in range(20_000):
         if world.plan.done:
             break
@@ -213,7 +213,7 @@ def test_no_partition_is_served_less_than_half_its_share(links: int, limit: int,
     out: list[Ask[Cursor]] = []
     served: Counter[int] = Counter()
     for _ in range(24 * 50 // 4):
-        out += plan.due(0.0, {ask.link for ask in out}.__contains__)
+        out += plan.due(asking, 0.0, {ask.link for ask in out}.__contains__)
         (chunk, *_) = plan.take() or [None]
         if chunk is not None:
             served[chunk.cursor.key[1]] += chunk.size
@@ -235,9 +235,9 @@ def test_no_partition_is_served_less_than_half_its_share(links: int, limit: int,
 
 def test_cursors_that_hold_chunks_are_handed_out_in_turn() -> None:
     """A turn is one chunk, or as many as fit; what was put back is the next one."""
-    plan, _ = plan_of(3)
+    plan, asking = plan_of(3)
     for size in (100, 200, 300):
-        for ticket in tickets(plan.due(0.0)):
+        for ticket in tickets(plan.due(asking, 0.0)):
             answer(plan, ticket, 10, size)
     assert [chunk.cursor.key[1] for _ in range(3) for chunk in plan.take()] == [0, 1, 2]
     first, *more = plan.take(500)
@@ -251,52 +251,53 @@ def test_cursors_that_hold_chunks_are_handed_out_in_turn() -> None:
 
 
 def test_an_error_is_raised_in_its_place_and_alone() -> None:
-    plan, _ = plan_of(1)
+    plan, asking = plan_of(1)
     for number in range(3):
-        (ticket,) = tickets(plan.due(0.0))
+        (ticket,) = tickets(plan.due(asking, 0.0))
         if number < 2:
             answer(plan, ticket, 10, 100)
     assert plan.answered(ticket)
     cursor = ticket.cursor
+    plan.refused(cursor, 0.0)
     plan.push(Chunk(cursor, 0, 20, 20, error=Disconnected("gone")))
-    assert plan.due(0.0) == [], "nothing is asked for behind it"
+    assert plan.due(asking, 100.0) == [], "nothing is asked for behind it"
     assert [chunk.start for chunk in plan.take(5000)] == [0, 10]
     (chunk,) = plan.take(5000)
     assert isinstance(chunk.error, Disconnected)
-    assert numbers(plan.due(0.0)) == [0]
+    assert numbers(plan.due(asking, 0.0)) == [0], "whoever goes on asks at once"
 
 
 # --- asking ---
 
 
 def test_who_was_not_asked_for_longest_comes_first() -> None:
-    plan, _ = plan_of(4, limit=2 * STEP)
-    first = plan.due(0.0)
+    plan, asking = plan_of(4, limit=2 * STEP)
+    first = plan.due(asking, 0.0)
     assert numbers(first) == [0, 1]
     for ticket in tickets(first):
         assert plan.answered(ticket)
-    second = plan.due(0.0)
+    second = plan.due(asking, 0.0)
     assert numbers(second) == [2, 3]
     answer(plan, tickets(second)[0], 1, 10)
     assert plan.answered(tickets(second)[1])
     plan.passed_over(tickets(second)[1])
-    assert numbers(plan.due(0.0))[0] == 3, "it keeps its place"
+    assert numbers(plan.due(asking, 0.0))[0] == 3, "it keeps its place"
 
 
 def test_one_that_has_nothing_may_ask_without_room_and_only_once() -> None:
-    shared = room(STEP)
-    plans = [ReadAhead[Cursor, Chunk](shared, Bytes(), AGAIN) for _ in range(2)]
+    shared, asking = room(STEP), Bytes()
+    plans = [ReadAhead[Cursor, Chunk](shared, AGAIN) for _ in range(2)]
     for plan in plans:
         for number in range(3):
             plan.add(Cursor(("t", number), 0))
-    assert numbers(plans[0].due(0.0)) == [0]
-    (ticket,) = tickets(plans[1].due(0.0))
+    assert numbers(plans[0].due(asking, 0.0)) == [0]
+    (ticket,) = tickets(plans[1].due(asking, 0.0))
     assert (ticket.cursor.key[1], shared.held) == (0, 2 * STEP)
-    assert plans[1].due(0.0) == [], "something comes"
+    assert plans[1].due(asking, 0.0) == [], "something comes"
     answer(plans[1], ticket, 1, 500)
-    assert plans[1].due(0.0) == [], "something is there"
+    assert plans[1].due(asking, 0.0) == [], "something is there"
     ticket.cursor.paused = True
-    assert numbers(plans[1].due(0.0)) == [1], "that is not handed out now"
+    assert numbers(plans[1].due(asking, 0.0)) == [1], "that is not handed out now"
     plans[1].close()
     plans[1].close()
     assert shared.held == STEP
@@ -308,26 +309,26 @@ def test_a_question_for_what_is_not_there_yet_holds_up_nobody() -> None:
     asking.leaders["t", 1] = 1
     idle, busy = plan.cursors.values()
     idle.end = 0
-    assert numbers(plan.due(0.0, {1}.__contains__)) == [0]
-    assert numbers(plan.due(0.0, {0}.__contains__)) == [1]
+    assert numbers(plan.due(asking, 0.0, {1}.__contains__)) == [0]
+    assert numbers(plan.due(asking, 0.0, {0}.__contains__)) == [1]
     assert busy.out
-    plan, _ = plan_of(2, limit=STEP)
+    plan, asking = plan_of(2, limit=STEP)
     plan.room.add(STEP)
     for cursor in plan.cursors.values():
         cursor.end = 0
-    assert numbers(plan.due(0.0)) == [0], "one of them is asked, if nobody else"
-    assert plan.due(0.0) == []
+    assert numbers(plan.due(asking, 0.0)) == [0], "one of them is asked, if nobody else"
+    assert plan.due(asking, 0.0) == []
 
 
 def test_pauses_between_attempts_grow_and_differ() -> None:
-    plan, _ = plan_of(1, randomness=lambda: 0.5)
+    plan, asking = plan_of(1, randomness=lambda: 0.5)
     (cursor,) = plan.cursors.values()
     for pause in (0.1, 0.2, 0.4, 0.8, 1.0, 1.0):
-        (ticket,) = tickets(plan.due(100.0))
+        (ticket,) = tickets(plan.due(asking, 100.0))
         assert plan.failed(ticket, 100.0)
         assert cursor.retry_at == pytest.approx(100.0 + pause)
         assert plan.wakeup(100.0) == cursor.retry_at
-        assert plan.due(100.0 + pause - 0.01) == []
+        assert plan.due(asking, 100.0 + pause - 0.01) == []
         cursor.retry_at = 0.0
     assert cursor.troubled_since == 100.0
     plan.well(cursor)
@@ -341,23 +342,46 @@ def test_pauses_between_attempts_grow_and_differ() -> None:
 def test_a_link_that_is_busy_or_not_known_is_not_asked() -> None:
     plan, asking = plan_of(3)
     asking.leaders = {("t", 0): 0, ("t", 1): None, ("t", 2): 2}
-    assert numbers(plan.due(0.0, {2}.__contains__)) == [0]
+    assert numbers(plan.due(asking, 0.0, {2}.__contains__)) == [0]
     assert plan.room.held == STEP
 
 
 def test_another_leader_is_asked_at_once_and_the_old_ones_answer_is_dropped() -> None:
     plan, asking = plan_of(2)
-    asks = plan.due(0.0)
+    asks = plan.due(asking, 0.0)
     asking.leaders["t", 0] = 1
-    plan.relink()
+    plan.relink(asking)
     old, stays = tickets(asks)
-    (new,) = tickets(plan.due(0.0, {0}.__contains__))
+    (new,) = tickets(plan.due(asking, 0.0, {0}.__contains__))
     assert (new.link, new.offset) == (1, 0)
     assert not plan.answered(old), "late"
     answer(plan, new, 5, 50)
     assert plan.answered(stays)
     assert plan.room.held == 50
     asking.leaders["t", 1] = None
-    (ticket,) = tickets(plan.due(0.0))
-    plan.relink()
+    (ticket,) = tickets(plan.due(asking, 0.0))
+    plan.relink(asking)
     assert plan.answered(ticket), "nobody else is known"
+
+
+def test_what_was_taken_before_a_seek_moves_nothing_and_is_not_put_back() -> None:
+    """A callback may seek between the two."""
+    plan, asking = plan_of(1)
+    (ticket,) = tickets(plan.due(asking, 0.0))
+    answer(plan, ticket, 10, 100)
+    (chunk,) = plan.take()
+    plan.seek(("t", 0), 50)
+    plan.put_back(chunk)
+    plan.moved(chunk, 10)
+    assert (ticket.cursor.position, plan.take(), plan.room.held) == (50, (), 0)
+
+
+def test_what_was_asked_and_not_sent_can_be_asked_anew_and_gives_its_bytes_back_once() -> None:
+    """A signal handler came between the two."""
+    plan, asking = plan_of(2)
+    lost = tickets(plan.due(asking, 0.0))
+    plan.nothing_out()
+    assert plan.room.held == 0
+    assert numbers(plan.due(asking, 0.0)) == [0, 1]
+    assert {plan.answered(ticket) for ticket in lost} == {False}
+    assert plan.room.held == 2 * STEP

@@ -17,11 +17,12 @@ from wireproto._codec import KafkaBatchBuilder, kafka_section_end
 from wireproto.errors import BrokerError, DataLoss, FrameTooLarge, Malformed, ProtocolError, UnsupportedVersion
 from wireproto.kafka import assignor, codes
 from wireproto.kafka import messages as m
-from wireproto.kafka.fetch import FetchPlan, FetchSettings
+from wireproto.kafka.fetch import Fetches, FetchSettings
 from wireproto.kafka.group import STABLE, SYNCING, UNJOINED, GroupSettings, Membership
 from wireproto.kafka.metadata import Metadata
 from wireproto.kafka.partitioner import Sticky, partition_for_key
 from wireproto.kafka.versions import Versions, read_versions
+from wireproto.net.retry import Policy
 
 
 @given(st.binary(max_size=70), st.integers(1, 1000))
@@ -198,7 +199,7 @@ SETTINGS = FetchSettings(
     max_bytes=1 << 20,
     partition_bytes=1000,
     largest=4000,
-    backoff=0.1,
+    backoff=Policy(first=0.1, jitter=0.0),
     patience=2.0,
 )
 
@@ -210,9 +211,18 @@ def batch(*values: bytes, magic: int = 2) -> bytes:
     return builder.finish()
 
 
-def ask(plan: FetchPlan, now: float = 0.0) -> Any:
-    due = plan.due(lambda topic, partition: 1, (), now)
-    return plan.request(due[1], lambda name: b"i" * 16, lambda topic, partition: 7, crowded=False)
+def fetches() -> Fetches:
+    return Fetches(SETTINGS, lambda cursor: 1)
+
+
+def ask(asking: Fetches, now: float = 0.0, epoch: int = 7) -> Any:
+    (due,) = asking.due(now)
+    return asking.request(due, lambda name: b"i" * 16, lambda topic, partition: epoch)
+
+
+def pop(asking: Fetches) -> Any:
+    """The next chunk; None."""
+    return next(iter(asking.plan.take()), None)
 
 
 def reply(**facts: Any) -> m.FetchResponse:
@@ -222,15 +232,16 @@ def reply(**facts: Any) -> m.FetchResponse:
 
 @pytest.mark.parametrize("version", [12, 17])
 def test_a_fetch_moves_ahead_before_it_is_handed_out(version: int) -> None:
-    plan = FetchPlan(SETTINGS)
-    cursor = plan.add("t", 0, 0, 3)
-    request, asked = ask(plan)
+    asking = fetches()
+    plan = asking.plan
+    cursor = asking.add("t", 0, 0, 3)
+    request, asked = ask(asking)
     assert request.topics[0].partitions[0].current_leader_epoch == 7
-    assert plan.due(lambda topic, partition: 1, (), 0.0) == {}, "one Fetch of a partition at a time"
-    plan.answer(asked, reply(high_watermark=3, last_stable_offset=3, records=batch(b"a", b"b", b"c")), version, 0.0)
+    assert asking.due(0.0) == [], "one Fetch of a partition at a time"
+    asking.answer(asked, reply(high_watermark=3, last_stable_offset=3, records=batch(b"a", b"b", b"c")), version, 0.0)
     assert (cursor.ahead, cursor.position, plan.done) == (3, 0, False)
-    assert plan.due(lambda topic, partition: 1, (), 0.0) == {}, "fetched up to the stop"
-    chunk = plan.pop()
+    assert asking.due(0.0) == [], "fetched up to the stop"
+    chunk = pop(asking)
     assert chunk is not None
     plan.moved(chunk, 3)
     assert plan.done
@@ -245,20 +256,21 @@ def test_a_fetch_names_the_epoch_of_the_last_batch_before_it() -> None:
     assert kafka_section_end(section[:-1]) == (1, 5)
     assert kafka_section_end(section + (2).to_bytes(8, "big") + batch(b"c", magic=1)[8:]) == (3, -1), "the last one's format has none"
     assert kafka_section_end(b"") == kafka_section_end(section[:30]) == (-1, -1)
-    plan = FetchPlan(SETTINGS)
-    cursor = plan.add("t", 0, 0, 9, epoch=4)
-    request, asked = ask(plan)
+    asking = fetches()
+    plan = asking.plan
+    cursor = asking.add("t", 0, 0, 9, epoch=4)
+    request, asked = ask(asking)
     assert request.topics[0].partitions[0].last_fetched_epoch == 4
-    plan.answer(asked, reply(high_watermark=12, last_stable_offset=9, records=section), 12, 0.0)
-    request, asked = ask(plan)
+    asking.answer(asked, reply(high_watermark=12, last_stable_offset=9, records=section), 12, 0.0)
+    request, asked = ask(asking)
     assert request.topics[0].partitions[0].last_fetched_epoch == 6
-    plan.answer(asked, reply(high_watermark=9, diverging_epoch=m.FetchEpochEndOffset(epoch=5, end_offset=1)), 12, 0.0)
-    chunk = plan.pop()
+    asking.answer(asked, reply(high_watermark=9, diverging_epoch=m.FetchEpochEndOffset(epoch=5, end_offset=1)), 12, 0.0)
+    chunk = pop(asking)
     assert chunk is not None
     assert (chunk.next, chunk.error, cursor.position_epoch) == (2, None, 4), "what was fetched before is handed out"
     plan.moved(chunk, 2)
     assert cursor.position_epoch == 6
-    chunk = plan.pop()
+    chunk = pop(asking)
     assert chunk is not None
     assert isinstance(chunk.error, DataLoss)
     plan.seek(("t", 0), 2)
@@ -266,106 +278,107 @@ def test_a_fetch_names_the_epoch_of_the_last_batch_before_it() -> None:
 
 
 def test_what_was_fetched_before_a_seek_is_dropped() -> None:
-    plan = FetchPlan(SETTINGS)
-    plan.add("t", 0, 0)
-    _, asked = ask(plan)
+    asking = fetches()
+    plan = asking.plan
+    asking.add("t", 0, 0)
+    _, asked = ask(asking)
     plan.seek(("t", 0), 1)
-    plan.answer(asked, reply(high_watermark=9, records=batch(b"a")), 12, 0.0)
-    assert plan.pop() is None
-    _, asked = ask(plan)
-    plan.answer(asked, reply(high_watermark=9, records=batch(b"a", b"b")), 12, 0.0)
+    asking.answer(asked, reply(high_watermark=9, records=batch(b"a")), 12, 0.0)
+    assert pop(asking) is None
+    _, asked = ask(asking)
+    asking.answer(asked, reply(high_watermark=9, records=batch(b"a", b"b")), 12, 0.0)
     plan.seek(("t", 0), 0)
-    assert plan.pop() is None
+    assert pop(asking) is None
 
 
 def test_a_batch_that_does_not_fit_is_asked_for_with_more_room_up_to_the_bound() -> None:
-    plan = FetchPlan(SETTINGS)
-    cursor = plan.add("t", 0, 0)
+    asking = fetches()
+    cursor = asking.add("t", 0, 0)
     for size in (1000, 2000, 4000):
-        request, asked = ask(plan)
+        request, asked = ask(asking)
         assert request.topics[0].partitions[0].partition_max_bytes == size
-        plan.answer(asked, reply(high_watermark=9, records=batch(b"x" * 500)[:300]), 2, 0.0)
+        asking.answer(asked, reply(high_watermark=9, records=batch(b"x" * 500)[:300]), 2, 0.0)
     assert cursor.ahead == 0
-    chunk = plan.pop()
+    chunk = pop(asking)
     assert chunk is not None
     assert isinstance(chunk.error, FrameTooLarge)
 
 
 def test_refusals_are_retried_looked_up_or_raised() -> None:
-    plan = FetchPlan(SETTINGS)
-    cursor = plan.add("t", 0, 5)
-    _, asked = ask(plan)
-    plan.answer(asked, reply(error_code=6), 12, 10.0)
-    assert (plan.stale, cursor.retry_at, cursor.ahead) == ({"t"}, 10.1, 5)
-    assert plan.due(lambda topic, partition: 1, (), 10.05) == {}
-    _, asked = ask(plan, 10.2)
-    plan.answer(asked, reply(error_code=1), 12, 10.2)
-    chunk = plan.pop()
+    asking = fetches()
+    cursor = asking.add("t", 0, 5)
+    _, asked = ask(asking)
+    asking.answer(asked, reply(error_code=6), 12, 10.0)
+    assert (asking.stale, cursor.retry_at, cursor.ahead) == ({"t"}, 10.1, 5)
+    assert asking.due(10.05) == []
+    _, asked = ask(asking, 10.2)
+    asking.answer(asked, reply(error_code=1), 12, 10.2)
+    chunk = pop(asking)
     assert chunk is not None
     assert isinstance(chunk.error, codes.OffsetOutOfRange)
-    _, asked = ask(plan, 10.3)
-    plan.answer(asked, reply(error_code=3), 12, 10.3)
-    assert plan.pop() is None, "a topic may be unknown for a moment"
-    _, asked = ask(plan, 20.0)
-    plan.answer(asked, reply(error_code=3), 12, 20.0)
-    chunk = plan.pop()
+    _, asked = ask(asking, 10.3)
+    asking.answer(asked, reply(error_code=3), 12, 10.3)
+    assert pop(asking) is None, "a topic may be unknown for a moment"
+    _, asked = ask(asking, 20.0)
+    asking.answer(asked, reply(error_code=3), 12, 20.0)
+    chunk = pop(asking)
     assert chunk is not None
     assert isinstance(chunk.error, codes.UnknownTopicOrPartition)
 
 
-def empties(plan: FetchPlan, *times: float, epoch: int = 7, **facts: Any) -> None:
+def empties(asking: Fetches, *times: float, epoch: int = 7, **facts: Any) -> None:
     """Answers without records, though the log goes on."""
     for now in times:
-        due = plan.due(lambda topic, partition: 1, (), now)
-        request, asked = plan.request(due[1], lambda name: b"i" * 16, lambda topic, partition: epoch, crowded=False)
-        assert request.rack_id == ("" if plan.cursors["t", 0].empties else SETTINGS.rack)
-        plan.answer(asked, reply(high_watermark=12, last_stable_offset=9).replace(**facts), 12, now)
+        request, asked = ask(asking, now, epoch)
+        assert request.rack_id == ("" if asking.plan.cursors["t", 0].empties else SETTINGS.rack)
+        asking.answer(asked, reply(high_watermark=12, last_stable_offset=9).replace(**facts), 12, now)
 
 
 def test_an_answer_without_records_proves_nothing() -> None:
-    plan = FetchPlan(SETTINGS)
-    cursor = plan.add("t", 0, 5, 9)
-    empties(plan, 0.0, 1.0)
-    assert plan.due(lambda topic, partition: 1, (), 1.05) == {}, "it is asked again after a pause"
-    assert plan.doubted(100.0) is None, "not after two of them"
-    empties(plan, 1.5)
-    assert plan.doubted(1.5) is None, "nor after a moment"
-    assert plan.doubted(2.0) is cursor
-    assert plan.pop() is None
-    plan.settle(cursor, cursor.turn, local=6, epoch=7)
-    assert (cursor.ahead, plan.pop(), plan.doubted(100.0)) == (5, None, None), "they are in remote storage: ask on"
-    empties(plan, 3.0, 4.0, 5.0)
-    plan.settle(cursor, cursor.turn, local=5, epoch=8)
-    assert (cursor.ahead, plan.pop()) == (5, None), "another leader has a log of its own"
-    empties(plan, 6.0, 7.0, 8.0, throttle_time_ms=10)
-    assert plan.doubted(100.0) is None, "held back"
-    empties(plan, 9.0, 10.0, 11.0)
-    plan.settle(cursor, cursor.turn + 1, local=5, epoch=7)
-    assert plan.pop() is None, "it was about another position"
+    asking = fetches()
+    cursor = asking.add("t", 0, 5, 9)
+    empties(asking, 0.0, 1.0)
+    assert asking.due(1.05) == [], "it is asked again after a pause"
+    assert asking.doubted(100.0) is None, "not after two of them"
+    empties(asking, 1.5)
+    assert asking.doubted(1.5) is None, "nor after a moment"
+    assert asking.doubted(2.0) is cursor
+    assert pop(asking) is None
+    asking.settle(cursor, cursor.generation, local=6, epoch=7)
+    assert (cursor.ahead, pop(asking), asking.doubted(100.0)) == (5, None, None), "they are in remote storage: ask on"
+    empties(asking, 3.0, 4.0, 5.0)
+    asking.settle(cursor, cursor.generation, local=5, epoch=8)
+    assert (cursor.ahead, pop(asking)) == (5, None), "another leader has a log of its own"
+    empties(asking, 6.0, 7.0, 8.0, throttle_time_ms=10)
+    assert asking.doubted(100.0) is None, "held back"
+    empties(asking, 9.0, 10.0, 11.0)
+    asking.settle(cursor, cursor.generation + 1, local=5, epoch=7)
+    assert pop(asking) is None, "it was about another position"
 
 
 def test_an_end_without_records_is_reached_when_the_leaders_own_disk_has_none() -> None:
     """The last offsets before the stop were compacted away."""
     for local in (-1, 0, 5):
-        plan = FetchPlan(SETTINGS)
-        cursor = plan.add("t", 0, 5, 9)
-        empties(plan, 0.0, 1.0, 2.0)
-        plan.settle(cursor, cursor.turn, local=local, epoch=7)
-        chunk = plan.pop()
+        asking = fetches()
+        cursor = asking.add("t", 0, 5, 9)
+        empties(asking, 0.0, 1.0, 2.0)
+        asking.settle(cursor, cursor.generation, local=local, epoch=7)
+        chunk = pop(asking)
         assert chunk is not None
         assert (chunk.records, chunk.next, cursor.ahead) == (None, 9, 9)
 
 
 def test_a_reader_of_committed_records_never_passes_an_open_transaction() -> None:
     """Its stop may lie behind: what is between is not there for it yet, whatever the high watermark says and however often it asks."""
-    plan = FetchPlan(SETTINGS)
-    cursor = plan.add("t", 0, 5, 12)
+    asking = fetches()
+    plan = asking.plan
+    cursor = asking.add("t", 0, 5, 12)
     for now in range(100):
-        due = plan.due(lambda topic, partition: 1, (), float(now))
+        due = asking.due(float(now))
         if due:
-            _, asked = plan.request(due[1], lambda name: b"i" * 16, lambda topic, partition: 7, crowded=False)
-            plan.answer(asked, reply(high_watermark=12, last_stable_offset=9), 12, float(now))
-        while (chunk := plan.pop()) is not None:
+            _, asked = asking.request(due[0], lambda name: b"i" * 16, lambda topic, partition: 7)
+            asking.answer(asked, reply(high_watermark=12, last_stable_offset=9), 12, float(now))
+        while (chunk := pop(asking)) is not None:
             plan.moved(chunk, chunk.next)
     assert cursor.ahead <= 9
     assert cursor.position <= 9
@@ -374,33 +387,34 @@ def test_a_reader_of_committed_records_never_passes_an_open_transaction() -> Non
 
 def test_a_leader_that_names_a_nearer_replica_says_nothing_of_the_log() -> None:
     """Its answer has no records though there are some: that is no gap. A replica that refuses sends us back to the leader."""
-    plan = FetchPlan(SETTINGS)
-    cursor = plan.add("t", 0, 5, 9)
-    _, asked = ask(plan)
-    plan.answer(asked, reply(high_watermark=12, last_stable_offset=12, preferred_read_replica=3), 12, 0.0)
-    assert plan.pop() is None
+    asking = fetches()
+    plan = asking.plan
+    cursor = asking.add("t", 0, 5, 9)
+    _, asked = ask(asking)
+    asking.answer(asked, reply(high_watermark=12, last_stable_offset=12, preferred_read_replica=3), 12, 0.0)
+    assert pop(asking) is None
     assert (cursor.ahead, cursor.replica, plan.done) == (5, 3, False)
-    _, asked = ask(plan)
-    plan.answer(asked, reply(error_code=1), 12, 1.0)
-    assert plan.pop() is None, "whether the offset is in the log is the leader's to say"
+    _, asked = ask(asking)
+    asking.answer(asked, reply(error_code=1), 12, 1.0)
+    assert pop(asking) is None, "whether the offset is in the log is the leader's to say"
     assert (cursor.ahead, cursor.replica) == (5, -1)
-    _, asked = ask(plan, 2.0)
-    plan.answer(asked, reply(high_watermark=12, last_stable_offset=12, preferred_read_replica=3), 12, 2.0)
+    _, asked = ask(asking, 2.0)
+    asking.answer(asked, reply(high_watermark=12, last_stable_offset=12, preferred_read_replica=3), 12, 2.0)
     assert cursor.replica == 3
-    plan.due(lambda topic, partition: 1, (), 2.0 + 301.0)
+    asking.due(2.0 + 301.0)
     assert cursor.replica == -1, "the leader is asked anew after a while"
 
 
 def test_paused_partitions_keep_their_chunks_in_order() -> None:
-    plan = FetchPlan(SETTINGS)
-    first = plan.add("t", 0, 0)
+    asking = fetches()
+    first = asking.add("t", 0, 0)
     for start in (0, 1):
-        _, asked = ask(plan)
-        plan.answer(asked, reply(high_watermark=9, records=batch(*[b"x"] * (start + 1))), 12, 0.0)
+        _, asked = ask(asking)
+        asking.answer(asked, reply(high_watermark=9, records=batch(*[b"x"] * (start + 1))), 12, 0.0)
     first.paused = True
-    assert plan.pop() is None
+    assert pop(asking) is None
     first.paused = False
-    found = [plan.pop(), plan.pop()]
+    found = [pop(asking), pop(asking)]
     assert [chunk.start for chunk in found if chunk is not None] == [0, 1]
 
 

@@ -96,8 +96,8 @@ def test_a_member_that_is_forgotten_while_it_joins_takes_nothing(client: Any, to
 def test_a_node_that_goes_from_the_metadata_while_it_is_asked_is_looked_up_again(client: Any, topic: str) -> None:
     """Another thread's look at the cluster does not list it just then."""
     with client.reader(topic, stop=LATEST) as reader:
-        plan, gone = reader._fetcher.plan, []
-        due = plan.due
+        asking, gone = reader._fetcher.asking, []
+        due = asking.due
 
         def and_lose(*arguments: Any) -> Any:
             found = due(*arguments)
@@ -106,7 +106,7 @@ def test_a_node_that_goes_from_the_metadata_while_it_is_asked_is_looked_up_again
                 client.cluster.metadata.nodes = {}
             return found
 
-        plan.due = and_lose
+        asking.due = and_lose
         assert read_all(reader) == 20
         assert gone
 
@@ -124,14 +124,14 @@ def read_all(reader: Any) -> int:
 def test_a_leader_that_nobody_knows_yet_is_looked_up_until_there_is_one(client: Any, topic: str) -> None:
     """Between two leaders the metadata name none."""
     with client.reader(topic, stop=LATEST) as reader:
-        fetcher, asked = reader._fetcher, []
-        leader = fetcher._leader
+        asking, asked = reader._fetcher.asking, []
+        leader = asking.leader
 
         def none_at_first(*key: Any) -> int | None:
             asked.append(key)
             return leader(*key) if len(asked) > 6 else None
 
-        fetcher._leader = none_at_first
+        asking.leader = none_at_first
         assert read_all(reader) == 20
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import socket
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +17,7 @@ import wireproto
 from patience import LATE
 from wireproto import LATEST
 from wireproto.devbroker import DevBroker
+from wireproto.kafka.metadata import Metadata, Node
 
 ROOM, PART = 200_000, 50_000
 _numbers = itertools.count()
@@ -113,3 +118,92 @@ def test_a_log_that_ends_in_offsets_without_records_ends_a_read(client: Any, bro
         assert count(reader)[0] == 1800
         assert {place.offset for place in reader.positions.values()} == {310}
     assert time.monotonic() - began < 10.0 + LATE
+
+
+def test_partitions_of_one_leader_are_served_alike(broker: DevBroker) -> None:
+    """Its answers are full before it comes to the last of them, in the order of the request."""
+    name, parts = f"reading-{next(_numbers)}", 24
+    with wireproto.connect(broker.url("kafka"), partition_bytes=20_000, max_bytes=150_000, max_wait=0.05) as client:
+        client.admin().create_topic(name, partitions=parts)
+        with client.producer(name, batch_size=5_000) as producer:
+            for number in range(parts * 200):
+                producer.send(b"%06d" % number + b"x" * 1000, partition=number % parts)
+        with client.reader(name, stop=LATEST) as reader:
+            found: Counter[int] = Counter()
+            while found.total() < parts * 200 // 4:
+                batch = reader.poll(5.0)
+                assert batch is not None
+                found[batch.partition] += len(batch)
+            assert min(found[partition] for partition in range(parts)) >= found.total() / parts / 2, found
+            assert found.total() + count(reader)[0] == parts * 200
+
+
+def test_a_paused_partition_lets_the_others_wait_for_news(broker: DevBroker) -> None:
+    """It does not wait for room, so its leader need not hurry."""
+    name = f"reading-{next(_numbers)}"
+    with wireproto.connect(broker.url("kafka"), max_wait=0.05) as client:
+        client.admin().create_topic(name, partitions=6)
+        with client.consumer(name, f"group-{name}") as consumer:
+            while not consumer.assignment:
+                consumer.poll(0.1)
+            consumer.pause([(name, 3)])
+            consumer.poll(0.1)  # the Fetch that names it ends
+            seen = broker.record("kafka")
+            consumer.poll(0.2)
+            waits = {(len(request.message.topics[0].partitions), request.message.max_wait_ms) for request in seen.requests("Fetch")}
+            assert waits == {(5, 50)}
+
+
+@pytest.fixture
+def second_node(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes a node 2 at an address lead a partition; the client's look-ups leave that so."""
+
+    apply = Metadata.apply
+
+    def lead(metadata: Metadata, topic: str, partition: int, host: str, port: int) -> None:
+        def elected(known: Metadata) -> None:
+            entry = known.topics[topic]
+            leaders = {**entry.partitions, partition: replace(entry.partitions[partition], node=2)}
+            known.nodes = {**known.nodes, 2: Node(2, host, port)}
+            known.topics = {**known.topics, topic: replace(entry, partitions=leaders)}
+
+        def and_elect(self: Metadata, reply: Any, **more: Any) -> None:
+            apply(self, reply, **more)
+            elected(self)
+
+        monkeypatch.setattr(Metadata, "apply", and_elect)
+        elected(metadata)
+
+    return lead
+
+
+def test_a_node_that_cannot_be_reached_holds_up_no_other(broker: DevBroker, topic: str, second_node: Any) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        wireproto.connect(broker.url("kafka"), partition_bytes=20_000, max_wait=0.05) as client,
+        client.reader(topic, stop=LATEST, partitions=[0, 1]) as reader,
+    ):
+        second_node(client.cluster.metadata, topic, 1, *silent.getsockname())
+        began, found = time.monotonic(), 0
+        while found < 300:
+            batch = reader.poll(20.0)
+            assert batch is not None
+            found += len(batch)
+        assert time.monotonic() - began < 5.0 + LATE, "fifteen Fetches"
+        assert not reader.done
+
+
+def test_a_leader_that_falls_silent_is_left_for_the_next_one(broker: DevBroker, topic: str, second_node: Any) -> None:
+    """Long before it has to answer; what it may still say is dropped."""
+    port = int(broker.url("kafka").rpartition(":")[2])
+    with wireproto.connect(broker.url("kafka"), max_wait=0.05) as client, client.reader(topic, stop=LATEST, partitions=[3]) as reader:
+        seen = broker.record("kafka")
+        broker.faults("kafka").stall("Fetch")
+        threading.Thread(
+            target=lambda: (seen.wait("Fetch", timeout=20.0), second_node(client.cluster.metadata, topic, 3, "localhost", port))
+        ).start()
+        began = time.monotonic()
+        batch = reader.poll(25.0)
+        assert batch is not None
+        assert time.monotonic() - began < 10.0 + LATE
+        assert len(batch) + count(reader)[0] == 300

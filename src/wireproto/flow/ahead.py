@@ -167,7 +167,7 @@ class Asking(Protocol[A]):
         """Whom to ask; None while that is not known."""
         ...
 
-    def plan(self, cursor: A) -> Iterable[tuple[int, int, int]]:
+    def questions(self, cursor: A) -> Iterable[tuple[int, int, int]]:
         """What to ask for next: (offset, count, bytes). Each one that is taken is in `cursor.out` before the next one is looked at."""
         ...
 
@@ -188,10 +188,9 @@ class ReadAhead(Generic[C, P]):
         cursors: by key, in the order in which they were added.
     """
 
-    def __init__(self, room: Room, asking: Asking[C], again: Policy, *, randomness: Callable[[], float] = random.random) -> None:
+    def __init__(self, room: Room, again: Policy, *, randomness: Callable[[], float] = random.random) -> None:
         self.room = room
         self.cursors: dict[TopicPartition, C] = {}
-        self._asking = asking
         self._again = again
         self._randomness = randomness
         self._turns: deque[C] = deque()
@@ -227,11 +226,11 @@ class ReadAhead(Generic[C, P]):
         self._count(-cursor.held)
         cursor.held = 0
 
-    def relink(self) -> None:
+    def relink(self, asking: Asking[C]) -> None:
         """Who is to be asked may have changed: what is under way elsewhere counts no more, and can be asked for anew."""
         for cursor in self.cursors.values():
             if cursor.out:
-                link = self._asking.link(cursor)
+                link = asking.link(cursor)
                 if link is not None:
                     for ticket in [ticket for ticket in cursor.out.values() if ticket.link != link]:
                         del cursor.out[ticket.offset]
@@ -242,14 +241,14 @@ class ReadAhead(Generic[C, P]):
 
     # --- asking ---
 
-    def due(self, now: float, busy: Callable[[Any], bool] = nobody) -> list[Ask[C]]:
+    def due(self, asking: Asking[C], now: float, busy: Callable[[Any], bool] = nobody) -> list[Ask[C]]:
         """What to ask now. All of it counts as under way; what cannot be sent is to be given up (`failed`).
 
         Args:
             busy: links of which nothing can be asked now.
         """
-        asking, held_up = self._asking, {}
         asks: dict[Any, Ask[C]] = {}
+        held_up: dict[Any, bool] = {}
         alone: bool | None = None  # whether one may be asked without room; None: not looked at
         at_end: tuple[C, Ask[C], tuple[int, int, int]] | None = None
         for cursor in sorted((c for c in self.cursors.values() if c.wanting(now)), key=_ASKED_AT):
@@ -261,7 +260,7 @@ class ReadAhead(Generic[C, P]):
             if held_up[link]:
                 continue
             ask: Ask[C] = asks.get(link) or Ask(link)
-            for offset, count, size in asking.plan(cursor):
+            for offset, count, size in asking.questions(cursor):
                 size = min(size, asking.most - ask.size)
                 if size and not self.room.try_take(size):
                     if alone is None:
@@ -322,6 +321,12 @@ class ReadAhead(Generic[C, P]):
         del out[ticket.offset]
         return True
 
+    def nothing_out(self) -> None:
+        """Whatever counts as under way is not."""
+        for cursor in self.cursors.values():
+            for ticket in list(cursor.out.values()):
+                self.answered(ticket)
+
     def passed_over(self, ticket: Ticket[C]) -> None:
         """The answer had no room for it: it keeps its place among those that wait to be asked."""
         ticket.cursor.asked_at = ticket.before
@@ -336,8 +341,12 @@ class ReadAhead(Generic[C, P]):
     def refused(self, cursor: C, now: float) -> None:
         """Not to be asked again for a moment, and for longer each time, until `well`."""
         cursor.failures += 1
-        cursor.retry_at = now + self._again.delay(cursor.failures, self._randomness)
         cursor.troubled_since = cursor.troubled_since or now
+        self.later(cursor, now, cursor.failures)
+
+    def later(self, cursor: C, now: float, times: int = 1) -> None:
+        """Not to be asked again before the pause that follows so many refusals."""
+        cursor.retry_at = now + self._again.delay(times, self._randomness)
 
     def well(self, cursor: C) -> None:
         """It was answered as it should be."""

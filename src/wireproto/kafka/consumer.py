@@ -139,7 +139,7 @@ class KafkaConsumer(Role):
         resume, begin, epochs = self._errand.ask((generation, mine), lambda until: self._resume(mine, until), deadline)
         self._saved = dict(resume)
         for key in sorted(mine):
-            self._fetcher.plan.add(*key, resume.get(key, begin.get(key, 0)), epoch=epochs.get(key, -1))
+            self._fetcher.asking.add(*key, resume.get(key, begin.get(key, 0)), epoch=epochs.get(key, -1))
             self._saved.setdefault(key, begin.get(key, -1))
         self._counts = self._partition_counts()
         self._settled = generation

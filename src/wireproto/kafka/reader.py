@@ -44,7 +44,7 @@ class KafkaReader(Role):
         starts = positions.find(cluster, keys, start, deadline, committed=self._committed)
         self._fetcher = Fetcher(cluster, options, f"bulk {id(self):x}")
         for key in keys:
-            self._fetcher.plan.add(*key, starts[key], stops.get(key))
+            self._fetcher.asking.add(*key, starts[key], stops.get(key))
 
     def __iter__(self) -> Iterator[Batch]:
         while not self.done:

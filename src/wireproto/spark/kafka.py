@@ -213,7 +213,7 @@ class KafkaLog(Log):
         found = cluster_of(client)
         options = found.options.replace(columns=self.form.core(columns))
         fetcher = Fetcher(found, options, _PURPOSE)
-        cursor = fetcher.plan.add(*span.key, number(span.start), number(span.stop))
+        cursor = fetcher.asking.add(*span.key, number(span.start), number(span.stop))
         patience = time.monotonic() + self.settings.poll_timeout
         try:
             while not cursor.done:
