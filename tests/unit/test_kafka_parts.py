@@ -201,6 +201,7 @@ SETTINGS = FetchSettings(
     largest=4000,
     backoff=Policy(first=0.1, jitter=0.0),
     patience=2.0,
+    trouble=30.0,
 )
 
 

@@ -17,6 +17,8 @@ import wireproto
 from patience import LATE
 from wireproto import LATEST
 from wireproto.devbroker import DevBroker
+from wireproto.errors import WireprotoError
+from wireproto.kafka.codes import CorruptMessage, KafkaStorageError, UnknownServerError, UnknownTopicOrPartition
 from wireproto.kafka.metadata import Metadata, Node
 
 ROOM, PART = 200_000, 50_000
@@ -207,3 +209,56 @@ def test_a_leader_that_falls_silent_is_left_for_the_next_one(broker: DevBroker, 
         assert batch is not None
         assert time.monotonic() - began < 10.0 + LATE
         assert len(batch) + count(reader)[0] == 300
+
+
+def polled(reader: Any, seconds: float) -> tuple[int, WireprotoError | None]:
+    """What comes within that time: records, and what was raised."""
+    found, until = 0, time.monotonic() + seconds
+    while time.monotonic() < until and not reader.done:
+        try:
+            batch = reader.poll(0.2)
+        except WireprotoError as why:
+            return found, why
+        found += len(batch) if batch is not None else 0
+    return found, None
+
+
+def test_a_reader_with_a_stop_is_told_of_a_topic_that_is_deleted_meanwhile(client: Any, topic: str) -> None:
+    with client.reader(topic, stop=LATEST) as reader:
+        assert reader.poll(5.0) is not None
+        client.admin().delete_topic(topic)
+        _, why = polled(reader, 20.0)
+        assert isinstance(why, UnknownTopicOrPartition)
+
+
+def test_a_broken_copy_at_the_leader_is_raised(client: Any, broker: DevBroker, topic: str) -> None:
+    with client.reader(topic, partitions=[2]) as reader:
+        broker.faults("kafka").error("Fetch", CorruptMessage.code)
+        found, why = polled(reader, 20.0)
+        assert found == 0
+        assert isinstance(why, CorruptMessage)
+        assert polled(reader, 1.0)[1] is None, "whoever goes on asks again"
+
+
+def test_trouble_of_a_remote_storage_passes(client: Any, broker: DevBroker, topic: str) -> None:
+    """It is answered with -1."""
+    with client.reader(topic, stop=LATEST) as reader:
+        broker.faults("kafka").error("Fetch", UnknownServerError.code, times=3)
+        assert polled(reader, 20.0) == (1800, None)
+
+
+def test_a_reader_with_a_stop_is_told_of_trouble_that_lasts(broker: DevBroker, topic: str, caplog: Any) -> None:
+    """Who follows the log waits until it passes. Both are logged."""
+    with (
+        wireproto.connect(broker.url("kafka"), request_timeout=1.0) as client,
+        client.reader(topic, stop=LATEST) as reader,
+        client.reader(topic) as follower,
+    ):
+        broker.faults("kafka").error("Fetch", KafkaStorageError.code, times=1000)
+        found, why = polled(reader, 20.0)
+        assert found == 0
+        assert isinstance(why, KafkaStorageError)
+        assert polled(follower, 2.0) == (0, None)
+        broker.faults("kafka").clear()
+        assert polled(follower, 3.0) == (1800, None)
+    assert any("has not been read for" in record.message and "KAFKA_STORAGE_ERROR" in record.message for record in caplog.records)

@@ -15,22 +15,33 @@ May assume: one caller at a time. Must not: send, read a clock, decode records, 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
 from .._codec import KafkaRoom, Slice, kafka_section_end
-from ..errors import DataLoss, FrameTooLarge, Malformed, WireprotoError
+from ..errors import DataLoss, FrameTooLarge, Malformed, TransportError, WireprotoError
 from ..flow import ahead
 from ..flow.ahead import Ask, ReadAhead, Ticket, nobody
 from ..net.retry import Policy, Verdict, verdict
-from .codes import UnknownTopicOrPartition, error
+from .codes import CorruptMessage, LeaderNotAvailable, UnknownServerError, UnknownTopicId, UnknownTopicOrPartition, error
 from .messages import FetchPartition, FetchPartitionData, FetchRequest, FetchResponse, FetchTopic
 
 _BY_ID = 13
+_TOLD_FROM = 4
+"""Refusals in a row after which the log tells of them; then each time that they are twice as many."""
 _DOUBT_TIMES = 3
 _DOUBT_TIME = 2.0
 """So many answers without records, over so many seconds, before offsets are taken for empty."""
+
+
+_MISSING = (UnknownTopicOrPartition, UnknownTopicId)  # nodes learn of a new topic one after the other
+_PASSING = (UnknownServerError, TransportError)  # what a remote storage has trouble with comes as the former
+_FINAL = (CorruptMessage,)  # the leader's own copy is broken, and stays so
+
+log = logging.getLogger("wireproto.kafka")
 
 
 class Cursor(ahead.Cursor):
@@ -42,6 +53,7 @@ class Cursor(ahead.Cursor):
         max_bytes: how much to ask for; doubled when one batch does not fit.
         end: high watermark, or last stable offset for a reader of committed records, as of the last answer; -1: none yet.
         empties: answers without records in a row, though its end is further on; the first came at `empty_since` under `empty_epoch`.
+        missing_since: when its topic was first not known, 0.0 while it is.
         replica: node that the leader sent us to, being nearer to our rack (KIP-392), until `replica_until`; -1: the leader is asked.
     """
 
@@ -51,6 +63,7 @@ class Cursor(ahead.Cursor):
         "empty_epoch",
         "empty_since",
         "max_bytes",
+        "missing_since",
         "partition",
         "position_epoch",
         "replica",
@@ -69,11 +82,13 @@ class Cursor(ahead.Cursor):
         self.empties = 0
         self.empty_since = 0.0
         self.empty_epoch = -1
+        self.missing_since = 0.0
 
     def restart(self, offset: int) -> None:
         super().restart(offset)
         self.position_epoch = self.ahead_epoch = -1
         self.empties = 0
+        self.missing_since = 0.0
 
     def fetched(self, chunk: Chunk) -> None:
         self.ahead = chunk.next
@@ -105,7 +120,11 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class FetchSettings:
-    """Sizes in bytes, times in seconds."""
+    """Sizes in bytes, times in seconds.
+
+    Attributes:
+        patience: how long a topic may be unknown. trouble: how long a partition with a stop may be refused before that is raised.
+    """
 
     committed: bool
     max_wait: float
@@ -115,6 +134,7 @@ class FetchSettings:
     largest: int
     backoff: Policy
     patience: float
+    trouble: float
     rack: str = ""
     replica_for: float = 300.0
 
@@ -125,16 +145,24 @@ class Fetches:
     Args:
         leader: the node to ask for a cursor: its `replica` where that is known, else the leader; None: not known.
         room: bytes that the client's readers may hold together; None: a bound of `max_bytes` for this plan alone.
+        problem: what the nodes say of a topic as a whole, None when it is fine.
 
     Attributes:
         plan: the cursors, and what waits to be handed out.
         stale: topics whose leaders must be looked up again before the next Fetch.
     """
 
-    def __init__(self, settings: FetchSettings, leader: Callable[[Cursor], int | None], room: KafkaRoom | None = None) -> None:
+    def __init__(
+        self,
+        settings: FetchSettings,
+        leader: Callable[[Cursor], int | None],
+        room: KafkaRoom | None = None,
+        problem: Callable[[str], WireprotoError | None] = lambda topic: None,
+    ) -> None:
         self.settings = settings
         self.most = settings.max_bytes
         self.leader = leader
+        self._problem = problem
         if room is None:
             room = KafkaRoom()
             room.bound(settings.max_bytes)
@@ -162,7 +190,19 @@ class Fetches:
         for cursor in self.plan.cursors.values():
             if cursor.replica >= 0 and not cursor.out and now >= cursor.replica_until:
                 cursor.replica = -1
-        return self.plan.due(self, now, busy)
+        asks = self.plan.due(self, now, busy)
+        if self.stale:
+            self._without_leader(now)
+        return asks
+
+    def _without_leader(self, now: float) -> None:
+        """Nobody can be asked for them. Who waits for a stop is to know; who follows a topic may see it made again."""
+        for cursor in self.plan.cursors.values():
+            if cursor.stop is None or cursor.topic not in self.stale or cursor.out or not cursor.wanting(now):
+                continue
+            if self.leader(cursor) is None:
+                problem = self._problem(cursor.topic)
+                self._refused(cursor, problem or LeaderNotAvailable(topic=cursor.topic, partition=cursor.partition), now)
 
     def request(
         self,
@@ -217,12 +257,14 @@ class Fetches:
         for ticket in ask.tickets:
             self.plan.answered(ticket)
 
-    def failed(self, tickets: Iterable[Ticket[Cursor]], now: float) -> None:
+    def failed(self, tickets: Iterable[Ticket[Cursor]], why: WireprotoError, now: float) -> None:
         """No answer came: ask again, of whoever leads then."""
         for ticket in tickets:
-            self.stale.add(ticket.cursor.topic)
-            if self.plan.failed(ticket, now):
-                ticket.cursor.replica = -1
+            cursor = ticket.cursor
+            self.stale.add(cursor.topic)
+            if self.plan.answered(ticket):
+                cursor.replica = -1
+                self._refused(cursor, copy(why), now)
 
     # --- answers ---
 
@@ -231,7 +273,7 @@ class Fetches:
         tickets = {ticket.cursor.key: ticket for ticket in asked.tickets if self.plan.answered(ticket)}
         if reply.error_code:
             for ticket in tickets.values():
-                self._refused(ticket.cursor, reply.error_code, now)
+                self._refused(ticket.cursor, _error(ticket.cursor, reply.error_code), now)
             return
         nothing = not reply.throttle_time_ms and not any(part.records for topic in reply.responses for part in topic.partitions)
         for topic in reply.responses:
@@ -249,9 +291,10 @@ class Fetches:
                 cursor.replica = -1
                 self.plan.later(cursor, now)
             else:
-                self._refused(cursor, part.error_code, now)
+                self._refused(cursor, _error(cursor, part.error_code), now)
             return
         self.plan.well(cursor)
+        cursor.missing_since = 0.0
         if part.diverging_epoch.end_offset >= 0:
             self._cut(cursor, part.diverging_epoch.epoch, part.diverging_epoch.end_offset)
             return
@@ -329,11 +372,20 @@ class Fetches:
             return
         cursor.max_bytes = min(cursor.max_bytes * 2, self.settings.largest)
 
-    def _refused(self, cursor: Cursor, code: int, now: float) -> None:
-        problem = error(code, message="FetchResponse", topic=cursor.topic, partition=cursor.partition)
+    def _refused(self, cursor: Cursor, problem: WireprotoError, now: float) -> None:
+        """It cannot be read now: again later, or the problem is raised."""
         self.plan.refused(cursor, now)
         if problem.refresh:
             self.stale.add(cursor.topic)
-        missing = now - cursor.troubled_since > self.settings.patience
-        if verdict(problem, final=(UnknownTopicOrPartition,) if missing else ()) is Verdict.NEVER:
+        trouble = now - cursor.troubled_since
+        cursor.missing_since = (cursor.missing_since or now) if isinstance(problem, _MISSING) else 0.0
+        gone = now - cursor.missing_since > self.settings.patience
+        judged = verdict(problem, passing=_PASSING, final=_FINAL + _MISSING if gone else _FINAL)
+        if judged is Verdict.NEVER or (cursor.stop is not None and trouble > self.settings.trouble):
             self._fail(cursor, problem)
+        elif cursor.failures >= _TOLD_FROM and not cursor.failures & (cursor.failures - 1):
+            log.warning("%s[%d] has not been read for %.1f s: %s", cursor.topic, cursor.partition, trouble, problem)
+
+
+def _error(cursor: Cursor, code: int) -> WireprotoError:
+    return error(code, message="FetchResponse", topic=cursor.topic, partition=cursor.partition)

@@ -78,11 +78,13 @@ class Fetcher:
                 largest=min(cluster.frame_cap - (1 << 16), 0x7FFFFFFF),
                 backoff=_AGAIN,
                 patience=options.topic_patience,
+                trouble=options.request_timeout,
                 rack=options.rack,
                 replica_for=options.metadata_max_age,
             ),
             leaders(cluster.metadata),
             cluster.fetch_room,
+            cluster.metadata.problem,
         )
         self.plan = self.asking.plan
 
@@ -305,11 +307,12 @@ class Fetcher:
         except TransportError as why:
             if isinstance(why, TimedOut):
                 call.conn.close("a Fetch was not answered in time")
-            self.asking.failed(asked_for.tickets, now)
+            self.asking.failed(asked_for.tickets, why, now)
             self._problem = why
             return
         except ProtocolError:
-            self.asking.failed(asked_for.tickets, now)
+            for ticket in asked_for.tickets:
+                self.plan.failed(ticket, now)
             raise
         self._failing_since = 0.0
         self._down.pop(node, None)
