@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_ANY, _CONTROLLER = "any", "controller"
 _REFRESH_TIME = 5.0
 
 Route = Callable[[float], "Connection"]
