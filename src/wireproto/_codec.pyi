@@ -81,16 +81,8 @@ class Message:
 def message_spec(cls: type[Message]) -> tuple[str, int, int, int, tuple[tuple[Any, ...], ...]]: ...
 
 # zookeeper_reply
-class ReplyHeads:
-    """The replies of one ZooKeeper session: `zxid` is the last transaction that any of them carried. Safe for threads."""
-
-    def __init__(self, zxid: int = 0) -> None: ...
-    @property
-    def zxid(self) -> int: ...
-    def take(self, frame: bytes) -> int:
-        """The error code in a reply's header, 0 when there is none. Raises Truncated."""
-    def saw(self, zxid: int) -> None:
-        """Something else carried this transaction."""
+def reply_error(frame: bytes) -> int:
+    """The error code in a ZooKeeper reply's header, 0 when there is none. Raises Truncated."""
 
 class ReplyFields:
     """Reads chosen fields of a ZooKeeper reply.

@@ -6,12 +6,13 @@ An adapter is a function ``connect(url: Url, options: dict) -> Client``. Must no
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, cast
 
-from .errors import OptionError
+from .errors import OptionError, UsageError
 from .url import Url, parse
 
 if TYPE_CHECKING:
@@ -36,5 +37,14 @@ def adapter(protocol: str) -> Adapter:
 
 def open_client(text: str, options: dict[str, Any]) -> Client:
     """Parse the URL and hand it to its adapter."""
+    _refuse_patched_threads()
     url = parse(text)
     return adapter(url.protocol)(url, options)
+
+
+def _refuse_patched_threads() -> None:
+    """Threads that gevent or eventlet has put its own in place of cannot wait in the engine: they would all stand still, without an end."""
+    for module, asked, of in (("gevent.monkey", "is_module_patched", "threading"), ("eventlet.patcher", "is_monkey_patched", "thread")):
+        if module in sys.modules and getattr(sys.modules[module], asked)(of):
+            name = module.partition(".")[0]
+            raise UsageError(f"{name} has patched this process's threads; patch without them, or use wireproto in a process without {name}")

@@ -57,6 +57,8 @@ class WireprotoError(Exception):
     """The same request may succeed when sent again."""
     refresh = False
     """Metadata (leader, route, coordinator, owner) must be looked up again before a retry."""
+    doubtful = False
+    """What was asked may have been done all the same: the answer is missing. Known of ZooKeeper's writes."""
     fenced = False
     """This client was replaced by another one and must not go on under the same identity."""
     in_doubt = False

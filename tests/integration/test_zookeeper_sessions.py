@@ -19,7 +19,7 @@ from wireproto.zookeeper.codes import AuthFailed, EventType, KeeperState, NoAuth
 from wireproto.zookeeper.link import ConnectionLoss
 from wireproto.zookeeper.messages import ReplyHeader, WatcherEvent
 from wireproto.zookeeper.multi import Set
-from wireproto.zookeeper.session import State
+from wireproto.zookeeper.session import SessionEvent, State
 
 SECONDS = 20.0
 ONE, THREE, SECURE = (pytest.mark.parametrize("broker", [f"zookeeper-3.9.5{name}"], indirect=True) for name in ("", "-ensemble", "-secure"))
@@ -57,13 +57,16 @@ def node(dial: Any, request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def states(tree: Any) -> tuple[list[State], Callable[[State], bool]]:
-    """Every state from now on, and a function that waits for one."""
+    """Every state behind that of now, and a function that waits for one."""
     seen: list[State] = []
+    told: list[SessionEvent] = []
     news = threading.Condition()
 
-    def note(state: State) -> None:
+    def note(event: SessionEvent) -> None:
         with news:
-            seen.append(state)
+            if told:
+                seen.append(event.state)
+            told.append(event)
             news.notify_all()
 
     def wait(state: State) -> bool:

@@ -14,6 +14,8 @@ from brokers import ZooKeeper, plugin
 from spark.logs import forget_last, run
 from spark.peers import QUIET
 from wireproto.devbroker import DevBroker
+from wireproto.zookeeper.acl import CREATOR_ALL
+from wireproto.zookeeper.codes import NoAuth
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -109,6 +111,31 @@ def test_a_change_during_the_read_fails_it_where_that_is_asked(
         with pytest.raises(Exception, match=r"after the read began.*failOnConcurrentChange"):
             [batch for part in parts for batch in reader.read(part)]
     assert frame(spark, broker, root, failOnConcurrentChange="true").count() == 19
+
+
+@pytest.mark.parametrize("tasks", ["1", "8"])
+def test_nodes_that_may_not_be_read_fail_the_read_or_are_left_out_and_counted(tasks: str, caplog: pytest.LogCaptureFixture) -> None:
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    from wireproto.spark.zookeeper import ZooKeeperWire
+
+    with DevBroker(["zookeeper"]) as dev, wireproto.connect(dev.url("zookeeper"), user="ann", password="secret") as client:
+        tree = client.tree()
+        for path in ("/r/a/x", "/r/closed/x", "/r/b", "/r/b/closed"):
+            tree.create(path, parents=True)
+        for path in ("/r/closed", "/r/b/closed"):
+            tree.set_acl(path, CREATOR_ALL)
+
+        def rows(**more: str) -> list[str]:
+            options = {"hosts": dev.address("zookeeper"), "root": "/r", "minPartitions": tasks, **more}
+            reader = ZooKeeperWire(options).reader(StructType([StructField("path", StringType())]))
+            return sorted(path for part in reader.partitions() for batch in reader.read(part) for path in batch.column("path").to_pylist())
+
+        for more in ({}, {"failOnNoAuth": "true"}):
+            with pytest.raises(NoAuth):
+                rows(**more)
+        assert rows(failOnNoAuth="false") == ["/r", "/r/a", "/r/a/x", "/r/b"]
+        assert "may not be read and are left out" in caplog.text
 
 
 def test_nodes_are_created_and_set(spark: SparkSession, broker: ZooKeeper, theirs: Any, root: str) -> None:

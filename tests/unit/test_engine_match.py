@@ -27,7 +27,7 @@ def test_kafka_and_zookeeper() -> None:
     assert _match("kafka", b"\0\0\0") == ("unreadable", None)
     assert _match("zookeeper", struct.pack(">iqi", 9, 1, 0)) == ("reply", 9)
     assert _match("zookeeper", struct.pack(">iqi", -1, -1, 0)) == ("push", _net.WATCHES)
-    assert _match("zookeeper", struct.pack(">iqi", -2, -1, 0)) == ("drop", None)
+    assert _match("zookeeper", struct.pack(">iqi", -2, -1, 0)) == ("push", _net.SERVICE)
     assert _match("zookeeper", struct.pack(">i", -2)) == ("drop", None)
     assert _match("zookeeper", struct.pack(">iqi", -2, -1, -124)) == ("push", _net.SERVICE)
     assert _match("zookeeper", struct.pack(">iqi", -4, -1, 0)) == ("reply", -4)

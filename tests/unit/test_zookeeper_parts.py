@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from wireproto._codec import ReplyFields, ReplyHeads
+from wireproto._codec import ReplyFields, reply_error
 from wireproto.errors import Malformed, OptionError, ProtocolError, Truncated, UsageError, ValueUnsupported
 from wireproto.position import EARLIEST, LATEST, AtTime, LogOffset
 from wireproto.zookeeper import layout, multi, operations
@@ -36,17 +36,11 @@ def test_a_write_refuses_what_the_wire_cannot_carry() -> None:
             operations.set_data(b"", "/a", data, version)  # type: ignore[arg-type]
 
 
-def test_reply_heads_know_the_last_transaction() -> None:
-    heads = ReplyHeads()
-    assert [heads.take(struct.pack(">iqi", 1, zxid, err)) for zxid, err in ((7, 0), (5, -101), (9, -4), (-1, 0))] == [0, -101, -4, 0]
-    assert heads.zxid == 9
-    heads.saw(8)
-    assert heads.zxid == 9
-    heads.saw(1 << 40)
-    assert heads.zxid == 1 << 40
+def test_the_error_of_a_reply() -> None:
+    assert [reply_error(struct.pack(">iqi", 1, zxid, err)) for zxid, err in ((7, 0), (5, -101), (-1, -4))] == [0, -101, -4]
     for cut in range(16):
         with pytest.raises(Truncated):
-            heads.take(bytes(cut))
+            reply_error(bytes(cut))
 
 
 def test_reply_fields_are_those_of_the_message() -> None:

@@ -309,7 +309,7 @@ def test_zookeeper_calls_that_do_not_wait_for_their_answer_wait_for_a_connection
             "multi_async": lambda s: tree.multi_async([Get("/a")], timeout=s),
         }
         cut = threading.Event()
-        tree.on_state(lambda state: cut.set() if state is State.SUSPENDED else None)
+        tree.on_state(lambda event: cut.set() if event.state is State.SUSPENDED else None)
         alone.pause("zookeeper")
         assert cut.wait(10.0)
         try:

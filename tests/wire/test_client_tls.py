@@ -156,3 +156,41 @@ def test_tls_may_be_an_option(protocol: str, honest: DevBroker, certs: Certifica
         assert client.admin().list_topics() is not None
     with pytest.raises(TransportError), wireproto.connect(url, timeout=0.5) as client:
         client.admin().list_topics(timeout=0.5)
+
+
+def test_certificates_that_are_renewed_are_used_by_the_next_connection(
+    demanding: DevBroker, certs: Certificates, other: Certificates, tmp_path: Path
+) -> None:
+    cert, key = tmp_path / "client.pem", tmp_path / "client.key"
+
+    def put(made: Certificates | None) -> None:
+        for file, source in ((cert, made and made.client), (key, made and made.client_key)):
+            new = tmp_path / "new"
+            new.write_bytes(Path(source).read_bytes() if source else b"half a")
+            new.replace(file)
+
+    def ask() -> None:
+        with wireproto.connect(url, **options) as client:
+            client.tree().exists("/")
+
+    put(certs)
+    url = demanding.url("zookeeper")
+    options = {"tls_ca_file": certs.ca, "tls_cert_file": str(cert), "tls_key_file": str(key), "timeout": 20.0}
+    with wireproto.connect(url, **options) as client:
+        tree = client.tree()
+        put(other)
+        demanding.kick("zookeeper")
+        with pytest.raises(TransportError):
+            tree.exists("/", timeout=1.0)
+        put(certs)
+        assert tree.exists("/", timeout=20.0) is not None
+        put(None)  # in the middle of being replaced
+        demanding.kick("zookeeper")
+        assert tree.exists("/", timeout=20.0) is not None
+        put(certs)
+        demanding.kick("zookeeper")
+        assert tree.exists("/", timeout=20.0) is not None
+    ask()
+    put(None)
+    with pytest.raises(OptionError):
+        ask()

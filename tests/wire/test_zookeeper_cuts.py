@@ -54,7 +54,7 @@ def expire(broker: DevBroker, faults: Faults) -> Callable[[Any], None]:
 
     def end(tree: Any, away: float = 1.0) -> None:
         suspended = threading.Event()
-        tree.on_state(lambda state: suspended.set() if state is State.SUSPENDED else None)
+        tree.on_state(lambda event: suspended.set() if event.state is State.SUSPENDED else None)
         faults.delay("createSession", away)
         assert broker.call("zookeeper", "expire", tree.session[0])
         assert suspended.wait(SECONDS)
@@ -217,7 +217,7 @@ def test_more_than_a_connection_holds_is_sent_again_after_a_cut(
     monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
     with client.producer(topic) as out:
         suspended = threading.Event()
-        client.tree().on_state(lambda state: suspended.set() if state is State.SUSPENDED else None)
+        client.tree().on_state(lambda event: suspended.set() if event.state is State.SUSPENDED else None)
         faults.delay("createSession", 0.5)
         broker.kick("zookeeper")
         assert suspended.wait(SECONDS)
@@ -270,8 +270,12 @@ def test_the_ensembles_configuration_is_seen_from_a_chroot(broker: DevBroker, di
     theirs, mine = inside.watch(), inside.watch()
     assert inside.config(watch=theirs)[0] == outside.get("/zookeeper/config")[0]
     assert inside.get("/zookeeper/config", watch=mine)[0] == b"mine"
-    back = threading.Event()
-    inside.on_state(lambda state: back.set() if state is State.CONNECTED else None)
+    gone, back = threading.Event(), threading.Event()
+    inside.on_state(
+        lambda event: (
+            gone.set() if event.state is State.SUSPENDED else back.set() if gone.is_set() and event.state is State.CONNECTED else None
+        )
+    )
     broker.kick("zookeeper")
     assert back.wait(SECONDS)
     assert not theirs.fired

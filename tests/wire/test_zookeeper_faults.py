@@ -301,7 +301,7 @@ def test_giving_back_what_went_by_itself_is_quiet(broker: DevBroker, client: Any
         tree.delete(f"/jobs/taken/{name}")
     else:
         lost = threading.Event()
-        tree.on_state(lambda state: lost.set() if state is State.EXPIRED else None)
+        tree.on_state(lambda event: lost.set() if event.state is State.EXPIRED else None)
         assert broker.call("zookeeper", "expire", tree.session[0])
         assert lost.wait(20.0)
     queue.close(20.0)
@@ -312,7 +312,7 @@ def test_a_claim_under_way_at_close_that_is_anothers_stays(broker: DevBroker, cl
     with client.producer("jobs") as out:
         out.send(b"one")
     queue, late = client.queue("jobs", "g"), threading.Event()
-    same = broker.url("zookeeper", client._link.root.prefix.strip("/"))
+    same = broker.url("zookeeper", client.cluster.link.root.prefix.strip("/"))
     with wireproto.connect(same, timeout=10.0) as other, other.queue("jobs", "g") as rival:
         faults.delay("create", 2.5, when=lambda facts: late.set() or True)
         assert queue.receive(0.1) is None
@@ -409,8 +409,12 @@ def test_listing_queues_keeps_its_timeout(client: Any, faults: Faults) -> None:
 def test_a_watch_whose_answer_was_just_read_is_armed_again_on_the_next_connection(broker: DevBroker, tree: Any, faults: Faults) -> None:
     """The keeper, which notes it, comes to it only when the next connection is being made."""
     tree.create("/n", b"0")
-    back = threading.Event()
-    tree.on_state(lambda state: back.set() if state is State.CONNECTED else None)
+    gone, back = threading.Event(), threading.Event()
+    tree.on_state(
+        lambda event: (
+            gone.set() if event.state is State.SUSPENDED else back.set() if gone.is_set() and event.state is State.CONNECTED else None
+        )
+    )
     held, go_on = threading.Event(), threading.Event()
 
     def hold() -> None:

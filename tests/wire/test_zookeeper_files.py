@@ -108,14 +108,81 @@ def test_a_cut_log_gives_what_is_whole_and_then_says_where_it_ends() -> None:
         assert len(found) == sum(edge <= end for edge in edges[1:])
 
 
-def test_a_torn_end_in_room_made_ahead_is_a_checksum_mismatch() -> None:
-    """What a crash leaves: half an entry, and zeros behind it."""
+@pytest.mark.parametrize("kept", [20, 40, -2, -1])
+def test_a_torn_end_in_room_made_ahead_is_an_entry_that_is_not_whole(kept: int) -> None:
+    """What a crash leaves, and what a server is writing just now: a part of an entry, and zeros behind it."""
     whole = log(LOG)
-    torn = LOG[: whole[-1].offset + 20] + bytes(4096)
+    last = whole[-1]
+    torn = LOG[: (last.offset if kept > 0 else last.end) + kept] + bytes(4096)
     found, error = until_it_breaks(torn)
     assert found == whole[:-1]
-    assert isinstance(error, ChecksumMismatch)
-    assert error.offset == whole[-1].offset
+    assert isinstance(error, Truncated)
+    assert error.offset == last.offset
+    assert "not whole yet" in error.text
+
+
+def test_a_wrong_entry_that_is_whole_or_has_others_behind_it_is_wrong() -> None:
+    whole = log(LOG)
+    for place, size in ((-1, 4096), (-3, 0)):
+        at = whole[place].end - 1
+        for wrong, kind in ((b"\0", Malformed), (b"X", Malformed)):
+            data = LOG[:at] + wrong + LOG[at + 1 :] + bytes(size)
+            if place == -1 and wrong == b"\0":
+                continue  # an entry without its last byte is not whole
+            found, error = until_it_breaks(data)
+            assert found == whole[:place]
+            assert isinstance(error, kind)
+    data = bytearray(LOG[: whole[-1].end])
+    data[whole[-1].offset + 20] ^= 1
+    assert isinstance(until_it_breaks(bytes(data) + bytes(4096))[1], ChecksumMismatch)
+
+
+def test_reading_goes_on_where_it_ended() -> None:
+    whole = log(LOG)
+    assert [item.end for item in whole[:-1]] == [item.offset for item in whole[1:]]
+    for place, item in enumerate(whole):
+        assert list(read_log(io.BytesIO(LOG), start=item.end)) == whole[place + 1 :]
+        assert list(read_log(io.BytesIO(LOG), start=item.offset)) == whole[place:]
+    behind = io.BytesIO(b"before" + LOG)
+    behind.seek(6)
+    assert list(read_log(behind, start=whole[2].end)) == whole[3:]
+
+
+class Growing(io.RawIOBase):
+    """A log that a server writes while it is read: what was read ahead is from before."""
+
+    def __init__(self, before: bytes, after: bytes) -> None:
+        self.data, self.after, self.at = before, after, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self.at
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self.at = offset + (0 if whence == 0 else self.at if whence == 1 else len(self.data))
+        return self.at
+
+    def readinto(self, buffer: Any) -> int:
+        part = self.data[self.at : self.at + len(buffer)]
+        buffer[: len(part)] = part
+        self.at += len(part)
+        self.data = self.after
+        return len(part)
+
+
+def test_an_entry_that_was_half_written_when_it_was_read_is_looked_at_again() -> None:
+    """One block of the file from before, the next from after: a mixture that was never there."""
+    whole = log(LOG)
+    body = LOG[: whole[-1].end]
+    cut = whole[-1].offset + 30
+    before, after = body[:cut] + bytes(len(body) - cut) + bytes(4096), body + bytes(4096)
+    found = list(read_log(io.BufferedReader(Growing(before, after), cut + 10)))
+    assert found == whole
 
 
 def test_every_changed_byte_of_an_entry_is_found() -> None:

@@ -18,7 +18,7 @@ from wireproto.devbroker import DevBroker, Faults
 from wireproto.errors import AuthError, TimedOut
 from wireproto.zookeeper.link import ConnectionLoss
 from wireproto.zookeeper.messages import ConnectResponse
-from wireproto.zookeeper.session import State
+from wireproto.zookeeper.session import SessionEvent, State
 
 PROTOCOL, SECONDS = "zookeeper", 20.0
 CLIENT = {"timeout": SECONDS}
@@ -196,9 +196,9 @@ def test_a_server_that_wants_an_identity_is_given_up(broker: DevBroker, faults: 
     states: list[State] = []
     over = threading.Event()
 
-    def note(state: State) -> None:
-        states.append(state)
-        if state is State.AUTH_FAILED:
+    def note(event: SessionEvent) -> None:
+        states.append(event.state)
+        if event.state is State.AUTH_FAILED:
             over.set()
 
     tree.on_state(note)
@@ -211,7 +211,7 @@ def test_a_server_that_wants_an_identity_is_given_up(broker: DevBroker, faults: 
         with pytest.raises(AuthError, match="SESSIONCLOSEDREQUIRESASLAUTH"):
             tree.get("/")
     assert len(seen.requests("createSession")) == 1
-    assert [state for state in states if state is not State.SUSPENDED] == [State.AUTH_FAILED]
+    assert [state for state in states if state is not State.SUSPENDED] == [State.CONNECTED, State.AUTH_FAILED]
 
 
 def test_an_identity_may_be_given_after_connecting(broker: DevBroker, dial: Any) -> None:

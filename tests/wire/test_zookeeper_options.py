@@ -14,8 +14,10 @@ from wireproto.devbroker import DevBroker, Faults
 from wireproto.errors import BufferFull, OptionError, RoleUnsupported, TimedOut, ValueUnsupported
 from wireproto.position import EARLIEST, LATEST
 from wireproto.zookeeper import acl as access
+from wireproto.zookeeper.codes import NoAuth
 from wireproto.zookeeper.link import ConnectionLoss
 from wireproto.zookeeper.messages import CreateRequest
+from wireproto.zookeeper.multi import Create
 
 PROTOCOL, SECONDS = "zookeeper", 20.0
 CLIENT = {"timeout": SECONDS}
@@ -103,6 +105,47 @@ def test_a_user_is_a_digest_identity(dial: Any, seen: Any) -> None:
 def test_options_that_make_no_sense_are_refused(broker: DevBroker, wrong: dict[str, Any]) -> None:
     with pytest.raises(OptionError):
         wireproto.connect(broker.url("zookeeper"), **wrong)
+
+
+@pytest.mark.parametrize("wrong", ["nobody", (), 7, ["world:anyone"]])
+def test_an_access_list_that_is_none_is_refused(broker: DevBroker, wrong: Any) -> None:
+    with pytest.raises((OptionError, TypeError)):
+        wireproto.connect(broker.url("zookeeper"), acl=wrong)
+
+
+@pytest.mark.parametrize("given", ["creator", access.CREATOR_ALL])
+def test_the_clients_access_list_is_that_of_all_it_creates_without_another(dial: Any, seen: Any, topic: str, given: Any) -> None:
+    client = dial(user="ann", password="secret", acl=given)
+    tree = client.tree()
+    tree.create(f"/{topic}/a/b", parents=True)
+    tree.create2(f"/{topic}/a/c")
+    tree.create_async(f"/{topic}/a/d").result()
+    tree.ensure(f"/{topic}/e")
+    tree.multi([Create(f"/{topic}/f")])
+    tree.session_scope().create(f"/{topic}/g")
+    client.admin().create_topic(f"{topic}/admins")
+    client.producer(f"{topic}/producers").send(b"").position()
+    client.queue(f"{topic}/producers").receive(5.0).ack()
+    client.queue(f"{topic}/workers").receive(0.0)
+    requests = made(seen, f"/{topic}")
+    assert len(requests) == 15
+    assert all(request.acl == access.CREATOR_ALL for request in requests)
+    assert [tree.get_acl(f"/{topic}/{name}")[0][0].id.scheme for name in ("a/c", "f", "admins/taken")] == ["digest"] * 3
+    tree.create(f"/{topic}/open", acl=access.OPEN)
+    tree.multi([Create(f"/{topic}/open2", acl=access.OPEN)])
+    assert [tree.get_acl(f"/{topic}/{name}")[0] for name in ("open", "open2")] == [access.OPEN] * 2
+    with pytest.raises(NoAuth):
+        dial().tree().get(f"/{topic}/a")
+
+
+def test_a_queue_may_have_an_access_list_of_its_own(dial: Any, seen: Any, topic: str) -> None:
+    client = dial(user="ann", password="secret")
+    client.admin().create_topic(f"{topic}/admins", acl=access.CREATOR_ALL)
+    client.producer(f"{topic}/producers", acl=access.CREATOR_ALL).send(b"").position()
+    client.queue(f"{topic}/producers", acl=access.CREATOR_ALL).receive(5.0).ack()
+    client.queue(f"{topic}/workers", acl=access.CREATOR_ALL).receive(0.0)
+    assert all(request.acl == access.CREATOR_ALL for request in made(seen, f"/{topic}/"))
+    assert len(made(seen, f"/{topic}/producers/taken/")) == 1
 
 
 # -- the producer -----------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import wireproto
 from patience import LATE
 from wireproto.devbroker import DevBroker, Faults
 from wireproto.zookeeper.codes import EventType
-from wireproto.zookeeper.session import State
+from wireproto.zookeeper.session import SessionEvent, State
 from wireproto.zookeeper.watch import PACKET
 
 PROTOCOL, SECONDS = "zookeeper", 20.0
@@ -29,18 +29,18 @@ def node(broker: DevBroker) -> str:
 
 
 def waiter(tree: Any) -> Callable[[State], bool]:
-    """A function that waits until the session has come to a state, from now on."""
+    """A function that waits until the session has come to a state behind that of now."""
     states: list[State] = []
     news = threading.Condition()
 
-    def note(state: State) -> None:
+    def note(event: SessionEvent) -> None:
         with news:
-            states.append(state)
+            states.append(event.state)
             news.notify_all()
 
     def wait(state: State) -> bool:
         with news:
-            return news.wait_for(lambda: state in states, SECONDS)
+            return news.wait_for(lambda: state in states[1:], SECONDS)
 
     tree.on_state(note)
     return wait

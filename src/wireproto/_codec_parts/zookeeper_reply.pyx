@@ -4,40 +4,17 @@
 #
 # May assume: plans. Must not: know which operation has which reply; that is the adapter's.
 
-from libc.stdint cimport int64_t
-
-from wireproto._codec_parts.endian cimport get_i32, get_i64
+from wireproto._codec_parts.endian cimport get_i32
 
 cdef enum:
     REPLY_HEADER = 16
 
 
-cdef class ReplyHeads:
+def reply_error(bytes frame not None):
     """See _codec.pyi."""
-
-    cdef readonly int64_t zxid
-
-    def __init__(self, int64_t zxid=0):
-        self.zxid = zxid
-
-    def take(self, bytes frame not None):
-        cdef const uint8_t *p = <const uint8_t *> PyBytes_AS_STRING(frame)
-        cdef int64_t zxid
-        if len(frame) < REPLY_HEADER:
-            raise Truncated(f"{REPLY_HEADER} bytes needed, {len(frame)} there", message="ReplyHeader", offset=len(frame))
-        zxid = get_i64(p + 4)
-        if zxid > self.zxid:
-            self.raise_to(zxid)
-        return get_i32(p + 12)
-
-    def saw(self, int64_t zxid):
-        self.raise_to(zxid)
-
-    cdef int raise_to(self, int64_t zxid) except -1:
-        with cython.critical_section(self):
-            if zxid > self.zxid:
-                self.zxid = zxid
-        return 0
+    if len(frame) < REPLY_HEADER:
+        raise Truncated(f"{REPLY_HEADER} bytes needed, {len(frame)} there", message="ReplyHeader", offset=len(frame))
+    return get_i32(<const uint8_t *> PyBytes_AS_STRING(frame) + 12)
 
 
 cdef class ReplyFields:

@@ -33,6 +33,10 @@ cdef class Mailbox(Waitable):
     def unread(self):
         return self.bytes
 
+    @property
+    def idle(self):
+        return not self.items and not self.serving
+
     def __len__(self):
         return len(self.items)
 

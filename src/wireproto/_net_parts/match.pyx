@@ -1,7 +1,7 @@
 # Which request or channel a frame belongs to, from its first bytes.
 #
 #     kafka      [int32 correlation id]…                                                     reply
-#     zookeeper  [int32 xid][int64 zxid][int32 err]…   -1 watch event, -2 ping's reply (dropped, SERVICE with an error), others (-4: auth) replies
+#     zookeeper  [int32 xid][int64 zxid][int32 err]…   -1 watch event, -2 ping's reply (SERVICE), others (-4: auth) replies
 #     rocketmq   [uint8 type][uint24 header length][header]…   flag bit 0: reply to `opaque`; else a request of the broker
 #     pulsar     [uint32 size][BaseCommand]…    request_id: reply; producer_id or consumer_id: their channel; PING is answered here
 #
@@ -54,10 +54,8 @@ cdef int match(int framing, const uint8_t *p, size_t n, int64_t *number) noexcep
     number[0] = get_i32(p)
     if framing == ZOOKEEPER:
         if number[0] == -2:
-            if n < 16 or get_i32(p + 12) == 0:
-                return DROP
             number[0] = SERVICE_CHANNEL
-            return PUSH
+            return PUSH if n >= 16 else DROP
         if number[0] == -1:
             return PUSH
     return REPLY

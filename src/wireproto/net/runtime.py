@@ -22,7 +22,7 @@ from .closing import Closing
 from .options import CommonOptions
 from .pool import Pool, pause
 from .task import Steps, Tasks
-from .tls import TlsStream
+from .tls import Contexts, TlsStream
 
 if TYPE_CHECKING:
     from wireproto._net import Framing
@@ -96,7 +96,7 @@ class Runtime(Generic[Options]):
         debug.attach(self.loop)
         self._tls = options.tls_options()
         self._tls_worked = False
-        self._context = self._tls.make_context() if self._tls is not None else None
+        self._contexts = Contexts(self._tls) if self._tls is not None else None
         self.tasks = Tasks(self.loop)
         self.pool = Pool(self.tasks, self.opening)
 
@@ -150,7 +150,7 @@ class Runtime(Generic[Options]):
                 progress,
                 address_map=self.options.address_map,
                 tls=self._tls,
-                context=self._context,
+                context=self._contexts.now() if self._contexts is not None else None,
                 places=places,
             )
         except Disconnected as error:

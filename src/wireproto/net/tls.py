@@ -7,9 +7,11 @@ Must not: be used by two threads at once during the handshake; afterwards the co
 
 from __future__ import annotations
 
+import logging
 import socket
 import ssl
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from wireproto._net import Loop
@@ -20,6 +22,8 @@ from .debug import describe_first_bytes
 from .task import Steps, ready
 
 UNSHAKEN = "the TLS handshake was not answered in time: is this a port without TLS?"
+
+log = logging.getLogger("wireproto.net")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,38 @@ class TlsOptions:
         if self.key_password is None:
             raise OptionError("the client's key is encrypted: tls_key_password is wanted")
         return self.key_password.reveal()
+
+
+class Contexts:
+    """The context for a client's next connection: made anew when one of its files has changed, since certificates are renewed under way."""
+
+    def __init__(self, options: TlsOptions) -> None:
+        self._options = options
+        self._files = [Path(name) for name in (options.ca_file, options.cert_file, options.key_file) if name and options.context is None]
+        self._seen = self._look()
+        self._context = options.make_context()
+
+    def now(self) -> ssl.SSLContext:
+        """Files that cannot be used, as in the middle of being replaced, change nothing; the next connection looks at them again."""
+        found = self._look()
+        if found != self._seen:
+            try:
+                self._context = self._options.make_context()
+                self._seen = found
+            except OptionError as why:
+                log.warning("the certificates of before are used: %s", why)
+        return self._context
+
+    def _look(self) -> list[tuple[int, int, int] | None]:
+        return [_version(file) for file in self._files]
+
+
+def _version(file: Path) -> tuple[int, int, int] | None:
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 @dataclass(slots=True)

@@ -4,6 +4,7 @@
     root          where to begin (/)                                  minPartitions   about how many tasks the tree is split into (8)
     maxDepth      levels below the root                               zookeeper.*     options of the client
     failOnConcurrentChange   fail where the tree changed meanwhile (false)
+    failOnNoAuth  fail at a node that may not be read (true); false leaves it out with what is below it, and tells how many in the log
 
 A walk of a live tree is not a snapshot: a node that vanishes between listing and reading is left out, and `readZxid` tells the last
 transaction that the server had applied when it answered for a row. With failOnConcurrentChange the driver notes the last transaction first,
@@ -13,6 +14,7 @@ There is no stream: ZooKeeper keeps no log that a query could go back to.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,7 +25,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from .. import connect
 from ..errors import DataLoss, OptionError
-from ..zookeeper.codes import NoNode
+from ..zookeeper.codes import NoAuth, NoNode
 from . import worker
 from .columns import arrow_schema, gather
 from .options import Options, address
@@ -54,6 +56,7 @@ KINDS = {
     "readZxid": "bigint",
 }
 ATTRIBUTE = {"ephemeralOwner": "ephemeral_owner", "dataLength": "data_length", "numChildren": "num_children"}
+log = logging.getLogger("wireproto.spark")
 ABREAST = 256  # nodes whose answers are on their way at once
 TASKS = 8
 
@@ -64,7 +67,7 @@ class TreeSettings:
 
     Attributes:
         url, client: for `wireproto.connect`. root: where it begins. depth: levels below. data: whether nodes' data is read out.
-        tasks: about how many. strict: fail where the tree changed.
+        tasks: about how many. strict: fail where the tree changed. refused: fail where a node may not be read.
     """
 
     url: str
@@ -74,6 +77,7 @@ class TreeSettings:
     data: bool
     tasks: int
     strict: bool
+    refused: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +116,7 @@ class ZooKeeperWire(DataSource):
             options.flag("includeData", True),
             options.whole("minPartitions", TASKS) or TASKS,
             options.flag("failOnConcurrentChange"),
+            options.flag("failOnNoAuth", True),
         )
         options.finish()
         return found
@@ -186,6 +191,10 @@ class TreeReader(DataSourceReader):
                     except NoNode:
                         vanished(settings.strict, path, zxid)
                         continue
+                    except NoAuth:
+                        if settings.refused:
+                            raise
+                        continue  # the task that reads the node itself counts it
                     unchanged(settings.strict, path, stat.pzxid, zxid)
                     level += [(join(path, name), depth - 1) for name in sorted(names)]
         shares = [level[place :: settings.tasks] for place in range(min(settings.tasks, len(level)))]
@@ -199,7 +208,7 @@ class TreeReader(DataSourceReader):
         tree = cast("Tree", worker.client(settings.url, settings.client).tree()).any_session()
         try:
             reach(tree, settings.root, partition.zxid)
-            walked = walk(tree, list(partition.tops), partition.zxid, settings.strict)
+            walked = walk(tree, list(partition.tops), partition.zxid, settings.strict, settings.refused)
             yield from gather(self.batch(nodes) for nodes in walked if nodes)
         except Exception:
             worker.forget(settings.url, settings.client)
@@ -230,8 +239,9 @@ def reach(tree: Tree, root: str, zxid: int) -> None:
             tree.catch_up(root)
 
 
-def walk(tree: Tree, waiting: list[tuple[str, int]], zxid: int, strict: bool) -> Iterator[list[Node]]:
+def walk(tree: Tree, waiting: list[tuple[str, int]], zxid: int, strict: bool, refused: bool) -> Iterator[list[Node]]:
     """Every node of these subtrees, some hundred answers on their way at once."""
+    left_out: list[str] = []
     while waiting:
         asked = waiting[-ABREAST:]
         del waiting[-ABREAST:]
@@ -247,10 +257,17 @@ def walk(tree: Tree, waiting: list[tuple[str, int]], zxid: int, strict: bool) ->
             except NoNode:
                 vanished(strict, path, zxid)
                 continue
+            except NoAuth:
+                if refused:
+                    raise
+                left_out.append(path)
+                continue
             unchanged(strict, path, max(stat.mzxid, stat.czxid, stat.pzxid, listed.pzxid), zxid)
             nodes.append(Node(path, value, stat, tree.zxid))
             waiting.extend((join(path, name), depth - 1) for name in names)
         yield nodes
+    if left_out:
+        log.warning("%d nodes may not be read and are left out, with what is below them; the first is %s", len(left_out), left_out[0])
 
 
 REMEDY = "read again when nobody writes, or set failOnConcurrentChange to false"

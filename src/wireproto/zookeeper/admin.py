@@ -7,7 +7,7 @@ do not exist here: asking for them raises RoleUnsupported.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from ..errors import RoleUnsupported, UsageError
@@ -22,7 +22,7 @@ from .paths import join, parents
 from .reader import first_since
 
 if TYPE_CHECKING:
-    from .messages import Stat
+    from .messages import ACL, Stat
     from .tree import Call, Tree
 
 
@@ -57,9 +57,15 @@ class QueueAdmin(Closing):
         return TopicInfo(topic, (PartitionInfo(0, None, details),), {"path": path, "created": stat.ctime})
 
     def create_topic(
-        self, topic: str, *, partitions: int = 1, config: Mapping[str, str] | None = None, timeout: float = 30.0
+        self,
+        topic: str,
+        *,
+        partitions: int = 1,
+        config: Mapping[str, str] | None = None,
+        acl: Sequence[ACL] | None = None,
+        timeout: float = 30.0,
     ) -> None:
-        """Make the queue's three nodes, and those above them. Raises NodeExists."""
+        """Make the queue's three nodes, with this access list (None: the client's default), and those above them. Raises NodeExists."""
         if partitions != 1:
             raise UsageError(f"a ZooKeeper queue has one partition, not {partitions}")
         if config:
@@ -67,15 +73,15 @@ class QueueAdmin(Closing):
         deadline = time.monotonic() + timeout
         path = queue_path(topic)
         for above in parents(path):
-            self._tree.ensure(above, timeout=deadline - time.monotonic())
+            self._tree.ensure(above, acl=acl, timeout=deadline - time.monotonic())
         bare = self._tree.exists(path, timeout=deadline - time.monotonic()) is not None
         if bare and self._tree.exists(join(path, ENTRIES), timeout=deadline - time.monotonic()) is not None:
             raise NodeExists(path, node=path)
-        nodes = [Create(join(path, ENTRIES)), Create(join(path, TAKEN))]
+        nodes = [Create(join(path, part), acl=acl) for part in (ENTRIES, TAKEN)]
         uncertain = False
         while True:
             try:
-                self._tree.multi(nodes if bare else [Create(path), *nodes], timeout=deadline - time.monotonic())
+                self._tree.multi(nodes if bare else [Create(path, acl=acl), *nodes], timeout=deadline - time.monotonic())
             except ConnectionLoss:  # whether it was made before the connection was lost, asking again tells
                 uncertain = True
                 continue

@@ -6,6 +6,7 @@ What it is: where the servers are, how one of them is met, and the one link that
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
@@ -58,12 +59,15 @@ class ZooKeeperCluster(Runtime[ZooKeeperOptions]):
             identities=identities,
             server_timeout=options.connect_timeout,
             max_frame=options.max_frame,
+            acl=options.access,
             rounds=ROUNDS,
         )
 
     def handshake(self, conn: Connection, until: float) -> Steps[None]:
         """The session's two frames; the answer is read by the link."""
-        conn.context = yield from reply(conn.submit(0, self._session.connect_request(), timeout_at=until, secret=True), until)
+        sent = time.monotonic()
+        asked = self._session.connect_request(read_only=not self.link.seeking)
+        conn.context = (yield from reply(conn.submit(0, asked, timeout_at=until, secret=True), until)), sent
 
     def _places(self, address: Address, deadline: float) -> list[SocketAddress]:
         found = self.resolve(address, deadline)

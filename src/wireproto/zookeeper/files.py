@@ -71,6 +71,7 @@ class Transaction(NamedTuple):
         parts: the records of a multi, in order: (type, record) pairs.
         digest: of the whole tree after it (servers from 3.6), else None.
         data: header, record and digest as they stand in the file.
+        end: where the next entry begins: what to go on reading from.
     """
 
     offset: int
@@ -79,6 +80,10 @@ class Transaction(NamedTuple):
     parts: tuple[tuple[int, Message | None], ...]
     digest: m.TxnDigest | None
     data: bytes
+
+    @property
+    def end(self) -> int:
+        return self.offset + 12 + len(self.data) + 1
 
 
 class Node(NamedTuple):
@@ -99,22 +104,57 @@ class Readable(Protocol):
 # ---- logs -------------------------------------------------------------------------------------------------------------------------
 
 
-def read_log(source: str | os.PathLike[str] | BinaryIO, *, largest: int = LARGEST) -> Iterator[Transaction]:
-    """The transactions of a log file, in order.
+def read_log(source: str | os.PathLike[str] | BinaryIO, *, start: int = 0, largest: int = LARGEST) -> Iterator[Transaction]:
+    """The transactions of a log file, in order; also of one that a server writes just now.
 
     Args:
-        source: path or open binary file.
+        source: path or open binary file (seekable, with `start`).
+        start: offset of the entry to begin at: the `end` of the last one read, or the `offset` of an error.
         largest: bytes that one transaction may have.
     Raises:
-        Truncated: the file ends within an entry (what a crash can leave at the end of the newest log). All whole ones came before.
+        Truncated: the last entry is not whole: it is being written, or a crash left it so. All whole ones came before.
         ChecksumMismatch, Malformed: as their names say; `offset` is the entry's.
     """
     with contextlib.ExitStack() as stack:
         file = _opened(source, stack)
         reader = _Reader(file, "FileTxnLog")
+        first = file.tell() if file.seekable() else 0
         reader.header(_LOG)
-        while (found := _entry(reader, largest)) is not None:
+        if start:
+            file.seek(first + start)
+            reader.at = start
+        while True:
+            offset = reader.at
+            try:
+                found = _entry(reader, largest)
+            except ProtocolError:
+                if not file.seekable():
+                    raise
+                found = _looked_at_again(file, first, offset, largest)
+                reader.at = offset if found is None else found.end
+            if found is None:
+                return
             yield found
+
+
+def _looked_at_again(file: BinaryIO, first: int, offset: int, largest: int) -> Transaction | None:
+    """An entry that is not right: read when a part of it was there, or with room made ahead behind the part that is there."""
+    file.seek(0, os.SEEK_END)  # so that nothing read before is kept
+    file.seek(first + offset)
+    reader = _Reader(file, "FileTxnLog")
+    reader.at = offset
+    try:
+        return _entry(reader, largest)
+    except Truncated as why:
+        why.offset = offset
+        raise
+    except ProtocolError as why:
+        if not reader.unwritten:
+            raise
+        while block := file.read(_BLOCK):
+            if block.strip(b"\0"):
+                raise
+        raise reader.error(Truncated, f"an entry is not whole yet: {why.text}", offset) from why
 
 
 def _entry(reader: _Reader, largest: int) -> Transaction | None:
@@ -130,9 +170,10 @@ def _entry(reader: _Reader, largest: int) -> Transaction | None:
     if not 0 < size <= largest:
         raise reader.error(Malformed, f"a transaction of {size} bytes; at most {largest}", offset)
     data = reader.take(size, offset)
+    end = reader.take(1, offset)
     if (found := zlib.adler32(data)) != checksum:
         raise reader.error(ChecksumMismatch, f"Adler-32 {checksum:#x} announced, {found:#x} found", offset)
-    if (end := reader.take(1, offset)) != _END_OF_ENTRY:
+    if end != _END_OF_ENTRY:
         raise reader.error(Malformed, f"an entry ends with 0x42, not {end[0]:#04x}", offset)
     try:
         return _transaction(data, offset)
@@ -281,6 +322,7 @@ class _Reader:
         self._source, self._message = source, message
         self._ahead = b""
         self.at = 0
+        self.unwritten = False  # the last byte taken is zero, as the room that a log's server makes ahead
         self._sum = 1
 
     def error(self, kind: type[ProtocolError], text: str, offset: int | None = None) -> ProtocolError:
@@ -295,6 +337,7 @@ class _Reader:
             left -= len(part)
         data = b"".join(parts)
         self.at += len(data)
+        self.unwritten = data.endswith(b"\0")
         self._sum = zlib.adler32(data, self._sum)
         return data
 

@@ -16,8 +16,10 @@ sees of a lost connection:
     |   expired meanwhile     |   Then a new session is opened, ephemeral nodes and watches of the old one are gone                  |
 
 A call belongs to the session of the moment when it was made (`era`); `within.Within` binds calls to one session, or to whichever there is.
+Before a write is sent, and whenever somebody asks, the session's state is held against the clock: a process that was stopped learns that
+its session may be gone (LOST) before it writes.
 
-Threads: any thread calls; `lost`, `_tick` and `_deliver` run in the keeper, `_reconnect` in the client's worker thread. One lock guards
+Threads: any thread calls; `lost` and `_answered` run in the keeper, `_reconnect` and `_seek` in the client's worker thread. One lock guards
 the session, the table of watches and which connection is the current one; it is never held while waiting.
 """
 
@@ -32,7 +34,8 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .._net import SERVICE, WATCHES, Call, Event, Mailbox
+from .._codec import reply_error
+from .._net import Call, Event
 from ..errors import (
     AuthError,
     BrokerError,
@@ -47,11 +50,15 @@ from ..errors import (
 )
 from ..net import retry
 from ..net.pool import pause
-from .codes import EventType, KeeperState, NoNode, SessionClosedRequireSaslAuth, SessionExpired, error
-from .messages import AuthPacket, ReplyHeader, RequestHeader, SetWatches, WatcherEvent
-from .operations import HEADER, Request, failure
-from .session import Session, State
-from .watch import CHILD, DATA, EXIST, Callback, Dispatcher, WatchedEvent, WatchTable
+from .acl import OPEN
+from .codes import KeeperState, NoNode, SessionClosedRequireSaslAuth, SessionExpired, error
+from .events import IF_EXISTS, Events, Listening, Watching
+from .greeting import Greeting
+from .messages import ACL, RequestHeader
+from .operations import Request, failure
+from .session import Session, SessionEvent, State
+from .vitals import Vitals
+from .watch import CHILD, DATA, PACKET
 
 if TYPE_CHECKING:
     from .._net import Connection, Loop
@@ -60,31 +67,22 @@ if TYPE_CHECKING:
     from .paths import Chroot
 
 T = TypeVar("T")
-Watching = tuple[str, str, Callback]
-"""How a request's watch is noted when the reply is in: kind, the server's path, callback."""
 ANY, NOW = -1, -2
 """Which session a call belongs to, where it is not one by number: whichever there is, or that of the moment when it is made."""
-IF_EXISTS = "exists"
-"""Kind of an exists call's watch, which depends on the answer: `DATA` or `EXIST`."""
 
 log = logging.getLogger("wireproto.zookeeper")
-_AUTH, _SET_WATCHES, _PING = -4, -8, -2
 _SETTLE = 5.0
+SEEK_FIRST, SEEK_LAST = 0.1, 60.0
+"""Seconds between looks for a server with a quorum, at first and in the long run."""
 SPREAD = 0.5
 """Seconds over which clients that lost a server together come back, at most; a twentieth of the session's time-out at most, too."""
-_STATES = {
-    State.CONNECTED: KeeperState.SYNC_CONNECTED,
-    State.SUSPENDED: KeeperState.DISCONNECTED,
-    State.EXPIRED: KeeperState.EXPIRED,
-    State.AUTH_FAILED: KeeperState.AUTH_FAILED,
-    State.CLOSED: KeeperState.CLOSED,
-}
 
 
 class ConnectionLoss(Disconnected):
     """The connection was lost with a write in flight: it may or may not have taken effect, so it was not repeated."""
 
     retriable = False
+    doubtful = True
 
 
 class Link:
@@ -101,6 +99,7 @@ class Link:
         identities: scheme and credential pairs to give on every connection.
         server_timeout: seconds for one server to answer a handshake.
         max_frame: bytes of the largest frame that the servers take (their ``jute.maxbuffer``).
+        acl: of what is created without one of its own.
         rounds: waits between rounds over all servers.
     """
 
@@ -116,15 +115,14 @@ class Link:
         identities: Sequence[tuple[str, bytes]] = (),
         server_timeout: float = 10.0,
         max_frame: int = 0xFFFFF,
+        acl: tuple[ACL, ...] = OPEN,
         rounds: retry.Policy,
     ) -> None:
         self.session = session
-        self._heads = session.heads
         self.root = root
+        self.acl = acl
         self.era = 0  # how many sessions have ended
         self.writes = 0  # how many requests were sent that must not be repeated; two threads' may count as one
-        self.watches = WatchTable()
-        self.dispatcher = Dispatcher(loop.name or "zookeeper")
         self._loop = loop
         self._servers = list(servers)
         self._next_server = 0
@@ -133,9 +131,13 @@ class Link:
         self._identities = list(identities)
         self._server_timeout = server_timeout
         self._max_body = max_frame - 8
+        self._packet = min(PACKET, max_frame // 2)
         self._rounds = rounds
         self._lock = threading.Lock()
-        self._auth_lock = threading.Lock()
+        self.events = Events(loop, root, self._lock, self._answered)
+        self._vitals = Vitals(loop, session, self._lock, lambda: self._conn, self._set_state)
+        self._greeting = Greeting()
+        self.seeking = False
         self._conn: Connection | None = None
         self._ready = Event(loop)
         self._since = 0.0  # when the connection of now, or the last one, was ready
@@ -143,9 +145,7 @@ class Link:
         self._failure: WireprotoError | None = None
         self._last_error: WireprotoError | None = None
         self._closing = threading.Event()
-        self._listeners: list[Callable[[State], Any]] = []
         self._hooks: list[Callable[[], Callable[[], Any] | None]] = []
-        self._events = Mailbox(loop, handler=self._deliver)
 
     # -- calls ------------------------------------------------------------------------------------------------------------
 
@@ -156,11 +156,12 @@ class Link:
             within: number of the session that it belongs to (`era`), `NOW` or `ANY`.
         """
         failures = 0
-        heads = self._heads.take
+        events = self.events
         if within == NOW:
             within = self.era
         if not request.repeats:
             self.writes += 1
+            self._vitals.look()
         while True:
             conn = self._conn or self.connection(deadline, within)
             if within != self.era and within != ANY:  # looked at behind the connection: it is of this session or an earlier one
@@ -173,13 +174,20 @@ class Link:
                     sent = False
                     waiting = self.submit(request, deadline, watching, within)
                     sent, conn = True, waiting.conn
+                    if not waiting.wait(deadline):  # it is not given up: a watch may yet be set
+                        raise TimedOut("no reply in time", peer=conn.peer)
                     frame = waiting.result(deadline)
-                if heads(frame) == 0:
+                if not events.mailbox.idle:
+                    events.before(deadline)
+                if reply_error(frame) == 0:
                     return request.read(frame)
                 return self.read(request, frame, conn)
             except ProtocolError as why:  # bytes that are no reply
                 conn.close(str(why))
                 raise why.with_context(peer=conn.peer) from None
+            except TimedOut as why:
+                why.doubtful = not request.repeats and sent
+                raise
             except Disconnected as why:
                 self.lost(conn, why)
                 if not sent:  # nothing left this machine
@@ -202,12 +210,20 @@ class Link:
             within = self.era
         if not request.repeats:
             self.writes += 1
+            self._vitals.look()
         while True:
             conn = self._conn or self.connection(deadline, within)
             if within != self.era and within != ANY:
                 raise self._over(request.path)
             try:
-                return conn.post(request.code, request.body, None if watching is None else self._events, deadline, watching)
+                if watching is None:
+                    return conn.post(request.code, request.body, None, deadline)
+                self.events.setting(watching, deadline)
+                try:
+                    return conn.post(request.code, request.body, self.events.mailbox, deadline, watching)
+                except BaseException:
+                    self.events.unset(watching)
+                    raise
             except Disconnected as why:  # nothing was sent
                 self.lost(conn, why)
 
@@ -224,7 +240,7 @@ class Link:
     def read(self, request: Request[T], frame: bytes, conn: Connection) -> T:
         """A reply's value, or its typed error. Bytes that are no reply cost the connection."""
         try:
-            err = self._heads.take(frame)
+            err = reply_error(frame)
             if err == 0:
                 return request.read(frame)
         except ProtocolError as why:
@@ -258,6 +274,7 @@ class Link:
             TimedOut: no server could be reached in time; the text names the last reason.
             AuthError: the ensemble refused the credentials.
         """
+        self._loop.check()
         while True:
             with self._lock:
                 if self._failure is not None:
@@ -310,11 +327,19 @@ class Link:
         """Why there will be no connection any more."""
         return self._failure
 
-    def listen(self, listener: Callable[[State], Any]) -> None:
-        """Have `listener(state)` called in the dispatcher's thread at each change of the session's state."""
-        self.dispatcher.prepare()
-        with self._lock:
-            self._listeners.append(listener)
+    def listen(self, listener: Callable[[SessionEvent], Any]) -> Listening:
+        """Have `listener(event)` called in the dispatcher's thread with the state of now and at each change, until the result is called."""
+        return self.events.listen(listener)
+
+    @property
+    def state(self) -> State:
+        """Where the session stands now, by the clock, too."""
+        self._vitals.look()
+        return self.session.state
+
+    def safe_for(self) -> float:
+        """Seconds for which no server can have ended the session; 0.0 when one may have."""
+        return self._vitals.safe_for()
 
     def on_ready(self, hook: Callable[[], Any]) -> None:
         """Have `hook()` called after each reconnect, and when nothing will come any more (`failure`), in the worker thread; it must not
@@ -332,34 +357,57 @@ class Link:
                 hook()
 
     def identify(self, scheme: str, credential: bytes, deadline: float) -> None:
-        """Give an identity now and on every later connection. Raises AuthFailed when the ensemble refuses it."""
-        with self._auth_lock:
-            while True:
-                conn = self.connection(deadline)
-                try:
-                    self._authenticate(conn, scheme, credential, deadline)
-                except Disconnected as why:
-                    self.lost(conn, why)
-                else:
-                    break
-            self._identities.append((scheme, credential))
+        """Give an identity now and on every later connection, also when nobody answered in time. Raises AuthFailed when it is refused."""
+        self._loop.check()
+        given = scheme, credential
+        with self._lock:
+            new = given not in self._identities
+            if new:
+                self._identities.append(given)
+        while True:
+            conn = self.connection(deadline)
+            try:
+                self._greeting.authenticate(conn, scheme, credential, deadline)
+            except Disconnected as why:
+                self.lost(conn, why)
+            except BrokerError:
+                if new:
+                    self.forget_identity(scheme, credential)
+                raise
+            else:
+                return
+
+    def forget_identity(self, scheme: str, credential: bytes) -> None:
+        """Give an identity no more to later connections; the one of now keeps it, by the servers' doing."""
+        with self._lock, contextlib.suppress(ValueError):
+            self._identities.remove((scheme, credential))
 
     def close(self, deadline: float) -> None:
-        """End the session at the server (its ephemeral nodes go at once), as far as it can be reached in time."""
+        """End the session at the server (its ephemeral nodes go at once), as far as it can be reached in time.
+
+        A server that does not answer is waited for as long as a silent one would be. Without a connection, each server is asked once, in a
+        third of the session's time-out at most: it ends by itself soon.
+        """
         self._closing.set()
         with self._lock:
             conn, self._conn = self._conn, None
             self._failure = Closed("the client is closed")
+            away = self.session.state in (State.SUSPENDED, State.LOST)
             self._set_state(State.CLOSED)
+            ready = self._ready
+        ready.fail(self._failure)
+        now = time.monotonic()
+        if conn is None and away:
+            conn = self._anywhere(min(deadline, now + self.session.timeout / 3))
         if conn is not None:
             xid = conn.next_token()
             try:
-                conn.call(xid, RequestHeader(xid=xid, type=-11).encode(), deadline)
+                conn.call(xid, RequestHeader(xid=xid, type=-11).encode(), min(deadline, now + self.session.dead_after))
             except WireprotoError as why:
                 log.debug("session not ended at the server: %s", why)
             conn.close("closed by the client")
-        self._end_watches(KeeperState.CLOSED, deadline)
-        self.dispatcher.stop()
+        self.events.end(KeeperState.CLOSED, deadline)
+        self.events.dispatcher.stop()
 
     # -- handshake --------------------------------------------------------------------------------------------------------
 
@@ -383,10 +431,12 @@ class Link:
                 except AuthError as why:
                     self._give_up(why, deadline)
                     raise
+                except SessionExpired:  # the one that was to be gone on with; another one is not what is wanted
+                    raise
                 except (TransportError, ProtocolError, BrokerError) as why:
                     log.info("%s:%d: %s", *address, why)
-                    refused = why
-                    self._last_error = why
+                    if not isinstance(refused, BrokerError):  # which says more than that nobody listens
+                        refused = self._last_error = why
                     places = places or []
                 else:
                     return
@@ -400,61 +450,73 @@ class Link:
         """Seconds that one of them may take, so that the others are reached before the session is over."""
         return min(self._server_timeout, max(self.session.timeout / (len(self._servers) - 1 + places), 1.0))
 
+    def _anywhere(self, deadline: float) -> Connection | None:
+        """A connection to whichever server takes the session up first, in one round; for ending it."""
+        for address in self._servers:
+            try:
+                places = self._resolve(address, deadline)
+                while places and time.monotonic() < deadline:
+                    with contextlib.suppress(WireprotoError):
+                        return self._dial(address, min(deadline, time.monotonic() + self._share(len(places))), places)
+            except WireprotoError as why:
+                log.debug("%s:%d: %s", *address, why)
+        return None
+
     def _join(self, address: Address, deadline: float, places: list[SocketAddress]) -> None:
         """Dial one server, take up the session there, and make its connection the current one."""
         conn = self._dial(address, deadline, places)
+        answer, sent = conn.context
+        self._vitals.look()  # LOST comes before EXPIRED
         try:
-            self.settle_watches(deadline)  # what the connection before still told is noted before the table is read
-            conn.route(WATCHES, self._events)
-            conn.route(SERVICE, self._events)
             try:
                 with self._lock:
-                    self.session.connected(conn.context)
+                    self.session.connected(answer, sent)
+                    before, self._conn = self._conn, None
+                    if before is not None:  # one without a quorum
+                        self.session.saw(before.seen_zxid)
+                        self._ready = Event(self._loop)
             except BrokerError as why:
                 if self.session.state is not State.EXPIRED:
                     raise
                 log.warning("%s", why)
                 conn.close("session expired")
+                if not self._since:
+                    raise
                 self._expired(deadline)
                 self._join(address, deadline, self._resolve(address, deadline))
                 return
+            if before is not None:
+                before.close("a server with a quorum was found")
+            self.events.settle(deadline)  # what the connection before still told is noted before the table is read
+            self.events.route(conn)
             for scheme, credential in list(self._identities):
-                self._authenticate(conn, scheme, credential, deadline)
+                self._greeting.authenticate(conn, scheme, credential, deadline)
             with self._lock:
-                packets = list(self.watches.rearm(self.session.zxid))
-            for packet in packets:
-                code = 101 if isinstance(packet, SetWatches) else 105
-                reply = conn.call(_SET_WATCHES, (RequestHeader(xid=_SET_WATCHES, type=code).encode(), packet.encode()), deadline)
-                self._check(reply, "the watches could not be set again")
+                packets = list(self.events.table.rearm(self.session.zxid, self._packet))
+            self._greeting.arm(conn, packets, deadline, self._share(1))
             with self._lock:
                 if self._closing.is_set():
                     raise Closed("the client is closed")
                 self._conn = conn
                 self._since = time.monotonic()
+                self._vitals.begin(conn)
                 self._last_error = None
-                self._set_state(State.CONNECTED)
+                self._set_state(self.session.state)
                 ready = self._ready
         except BaseException:
             conn.close("handshake failed")
+            self.events.failed(conn)
             raise
         ready.set(conn)
         conn.on_lost(lambda why: self.lost(conn, why))
-        self._loop.call_at(time.monotonic() + self.session.ping_every, self._tick, conn)
-
-    def _authenticate(self, conn: Connection, scheme: str, credential: bytes, deadline: float) -> None:
-        packet = AuthPacket(type=0, scheme=scheme, auth=credential).encode()
-        reply = conn.call(_AUTH, (RequestHeader(xid=_AUTH, type=100).encode(), packet), deadline, secret=True)
-        self._check(reply, f"the {scheme} identity was refused")
-
-    def _check(self, reply: bytes, text: str) -> None:
-        header, _ = ReplyHeader.decode_from(reply)
-        if header.err:
-            raise error(header.err, text)
+        if self.session.read_only:
+            self._loop.call_at(time.monotonic() + SEEK_FIRST, self._seek_soon, conn, SEEK_FIRST)
 
     # -- loss and return --------------------------------------------------------------------------------------------------
 
     def lost(self, conn: Connection, why: Exception | None) -> None:
         """The connection is gone: callers wait for the next one, which the worker thread makes."""
+        self._vitals.look()
         with self._lock:
             if self._conn is not conn:
                 return
@@ -466,7 +528,8 @@ class Link:
             self._short_lived = 0 if lasted else self._short_lived + 1
             if self._closing.is_set() or self._failure is not None:
                 return
-            self._set_state(State.SUSPENDED)
+            if self.session.state is not State.LOST:
+                self._set_state(State.SUSPENDED)
         log.info("%s: connection lost: %s", conn.peer, why)
         with contextlib.suppress(Closed):
             self._loop.background(self._reconnect)
@@ -476,7 +539,7 @@ class Link:
         if self._closing.wait(self._pause()):
             return
         waits = retry.Waits(self._rounds)
-        while True:
+        while self._conn is None:  # else a search for a server with a quorum has found one meanwhile
             try:
                 self._establish(time.monotonic() + self._server_timeout * len(self._servers))
             except (AuthError, Closed):
@@ -505,7 +568,7 @@ class Link:
             self.session.forget()
             ready, self._ready = self._ready, Event(self._loop)
         ready.set()  # who waits for a connection of the session that has ended is told now
-        self._end_watches(KeeperState.EXPIRED, deadline)
+        self.events.end(KeeperState.EXPIRED, deadline)
 
     def _give_up(self, why: WireprotoError, deadline: float) -> None:
         """Nothing will come of this client any more: everyone is told why."""
@@ -515,7 +578,7 @@ class Link:
             ready = self._ready
         ready.fail(why)
         self._run_hooks()
-        self._end_watches(KeeperState.AUTH_FAILED, deadline)
+        self.events.end(KeeperState.AUTH_FAILED, deadline)
 
     def _shut_out(self, why: WireprotoError) -> None:
         """A server takes nothing from a client without an identity that it accepts, and each next one would hang up, too."""
@@ -528,78 +591,47 @@ class Link:
 
     def _set_state(self, state: State) -> None:
         self.session.state = state
-        event = WatchedEvent(EventType.NONE, _STATES[state], "")
-        self.dispatcher.call([_tell(listener, state) for listener in self._listeners], event)
+        self.events.changed(SessionEvent(state, self.session.session_id, self.zxid))
 
-    def _end_watches(self, state: KeeperState, deadline: float) -> None:
-        with contextlib.suppress(WireprotoError):  # a watch that was set just now is told too
-            self.settle_watches(min(deadline, time.monotonic() + _SETTLE))
-        with self._lock:
-            callbacks = self.watches.clear()
-        self.dispatcher.call(callbacks, WatchedEvent(EventType.NONE, state, ""))
+    # -- a server with a quorum -------------------------------------------------------------------------------------------
+
+    def _seek_soon(self, conn: Connection, delay: float) -> None:
+        with contextlib.suppress(Closed):
+            self._loop.background(self._seek, conn, delay)
+
+    def _seek(self, conn: Connection, delay: float) -> None:
+        """In the worker thread: leave a server without a quorum for one that has it, as soon as there is one."""
+        if self._closing.is_set() or self._conn is not conn:
+            return
+        self.seeking = True
+        try:
+            self._establish(time.monotonic() + self._server_timeout)
+        except (AuthError, Closed):
+            return
+        except WireprotoError as why:
+            log.debug("no server with a quorum: %s", why)
+        finally:
+            self.seeking = False
+        found = self.current
+        if found is conn and not conn.closed:
+            delay = min(2 * delay, SEEK_LAST)
+            self._loop.call_at(time.monotonic() + delay, self._seek_soon, conn, delay)
+        elif found is None:  # left for one that then failed
+            self._reconnect()
+        else:
+            self._run_hooks()
 
     # -- keeper -----------------------------------------------------------------------------------------------------------
 
-    def _tick(self, conn: Connection) -> None:
-        """Ping, and give the connection up when the server has been silent for too long."""
-        if conn.closed:
+    def _answered(self, conn: Connection, err: int) -> None:
+        """A ping was."""
+        if not err:
+            self._vitals.answered(conn)
             return
-        now = time.monotonic()
-        silent = now - conn.last_read
-        if silent > self.session.dead_after:
-            conn.close(f"no byte from the server for {silent:.1f} s")
-            return
-        try:
-            conn.send(RequestHeader(xid=_PING, type=11).encode())
-        except WireprotoError as why:
-            log.debug("%s: no ping: %s", conn.peer, why)
-        self._loop.call_at(now + self.session.ping_every, self._tick, conn)
-
-    def settle_watches(self, deadline: float) -> None:
-        """Wait until the table of watches knows what the replies so far said: the keeper notes it, maybe behind the caller's back."""
-        noted = Event(self._loop)
-        self._events.put(noted)
-        noted.wait(deadline)
-
-    def _deliver(self, item: Any) -> None:
-        """Replies that set a watch, and events, in the order of the wire."""
-        if isinstance(item, Event):
-            item.set()
-            return
-        if isinstance(item, Call):
-            if item.frame is not None and item.context is not None:
-                self._note(item.context, item.frame)
-            return
-        try:
-            header, _ = ReplyHeader.decode_from(item.frame)
-            if item.channel == SERVICE:  # a ping was answered with an error
-                why = error(header.err, "the server refuses this client's pings", peer=item.conn.peer)
-                if header.err == SessionClosedRequireSaslAuth.code:
-                    self._shut_out(why)
-                item.conn.close(str(why))
-                return
-            event = WatcherEvent.decode(item.frame, start=HEADER)
-            told = WatchedEvent(EventType(event.type), KeeperState(event.state), self.root.back(event.path or ""), header.zxid)
-        except (ProtocolError, ValueError) as why:
-            item.conn.close(f"an event that does not decode: {why}")
-            return
-        with self._lock:  # the event's transaction is not noted as seen: it may have more events, which a cut keeps from us
-            callbacks = self.watches.fire(event.type, event.path or "")
-        self.dispatcher.call(callbacks, told)
-
-    def _note(self, watching: Watching, frame: bytes) -> None:
-        kind, path, callback = watching
-        header, _ = ReplyHeader.decode_from(frame)
-        if kind == IF_EXISTS and header.err in (0, NoNode.code):
-            kind = DATA if header.err == 0 else EXIST
-        elif header.err:
-            return
-        with self._lock:
-            self.watches.add(kind, path, callback)
-
-
-def _tell(listener: Callable[[State], Any], state: State) -> Callback:
-    return lambda _: listener(state)
+        why = error(err, "the server refuses this client's pings", peer=conn.peer)
+        if err == SessionClosedRequireSaslAuth.code:
+            self._shut_out(why)
+        conn.close(str(why))
 
 
 __all__ = ["ANY", "CHILD", "DATA", "IF_EXISTS", "NOW", "ConnectionLoss", "Link", "Watching"]

@@ -95,8 +95,8 @@ _READS = (Get, Children)
 _END = MultiHeader(type=-1, done=True, err=-1).encode()
 
 
-def request(operations: Sequence[Operation], root: Chroot) -> op.Request[list[Any]]:
-    """One request of all of them; its value is the list of results, in order.
+def request(operations: Sequence[Operation], root: Chroot, acl: Sequence[ACL] | None = None) -> op.Request[list[Any]]:
+    """One request of all of them; its value is the list of results, in order. `acl`: of what is created without one of its own.
 
     Reads give an error object instead of a result where one failed. Writes raise: see `_failed`.
     """
@@ -105,7 +105,7 @@ def request(operations: Sequence[Operation], root: Chroot) -> op.Request[list[An
         raise ValueUnsupported("reads and writes cannot be in one multi")
     parts: list[bytes] = []
     for item in operations:
-        code, record = _record(item, root)
+        code, record = _record(item, root, acl)
         parts += (MultiHeader(type=code, done=False, err=-1).encode(), record)
     parts.append(_END)
     items = tuple(operations)
@@ -115,7 +115,7 @@ def request(operations: Sequence[Operation], root: Chroot) -> op.Request[list[An
     )
 
 
-def _record(item: Operation, root: Chroot) -> tuple[int, bytes]:
+def _record(item: Operation, root: Chroot, acl: Sequence[ACL] | None) -> tuple[int, bytes]:
     if not isinstance(item, Operation):
         raise ValueUnsupported(f"{type(item).__name__} is no operation of a multi")
     if isinstance(item, Create):
@@ -126,7 +126,7 @@ def _record(item: Operation, root: Chroot) -> tuple[int, bytes]:
             sequence=item.sequence,
             container=item.container,
             ttl=item.ttl,
-            acl=item.acl,
+            acl=acl if item.acl is None else item.acl,
         )
         return (code if item.stat or code != op.CREATE2 else op.CREATE), record.encode()
     path = root.out(item.path)

@@ -7,6 +7,8 @@ from typing import Any
 
 from ..errors import OptionError
 from ..net.options import CommonOptions
+from .acl import NAMED
+from .messages import ACL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +21,8 @@ class ZooKeeperOptions(CommonOptions):
         read_only: be content with a server that has no quorum; writes raise NotReadOnly there.
         session: id and password of a session to go on with (``tree.session``).
         shuffle: try the servers in random order, so that clients spread over them.
+        acl: access list of what is created without one of its own, queues' nodes included: ``open`` (anyone may do anything),
+            ``creator`` (this client's identities alone), or a sequence of `ACL`.
         max_frame: bytes of the largest request that the servers take (their ``jute.maxbuffer``).
     """
 
@@ -26,7 +30,13 @@ class ZooKeeperOptions(CommonOptions):
     read_only: bool = False
     session: Any = field(default=None, metadata={"text": False})
     shuffle: bool = True
+    acl: Any = "open"
     max_frame: int = 0xFFFFF
+
+    @property
+    def access(self) -> tuple[ACL, ...]:
+        """The default access list."""
+        return NAMED[self.acl] if isinstance(self.acl, str) else tuple(self.acl)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -34,6 +44,10 @@ class ZooKeeperOptions(CommonOptions):
             raise OptionError("session_timeout must be above 0 seconds")
         if self.max_frame < 1024:
             raise OptionError("max_frame must be at least 1024 bytes")
+        if isinstance(self.acl, str) and self.acl not in NAMED:
+            raise OptionError(f"acl is one of {', '.join(NAMED)}, or a sequence of access list entries, not {self.acl!r}")
+        if not isinstance(self.acl, str) and not (self.acl and all(isinstance(item, ACL) for item in self.acl)):
+            raise OptionError("acl is a sequence of access list entries, and not empty")
         if self.session is not None:
             try:
                 session_id, password = self.session

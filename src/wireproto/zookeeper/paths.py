@@ -3,7 +3,7 @@
 What it is: pure functions over text. Servers do not check the paths of reads ("" reads the root), so a client must.
 
     legal      "/" or "/a/b": absolute, no trailing slash, no empty, "." or ".." part
-    refused    U+0000-001F, 007F-009F, D800-F8FF, FFF0-FFFF
+    refused    U+0000-001F, 007F-009F, D800-F8FF, FFF0-FFFF, and all above: servers see two surrogates there
     sequence   ten digits behind the name that was asked for; after 2147483647 it goes on with "-2147483648" and counts up
 
 Must not: know a connection.
@@ -15,7 +15,7 @@ import re
 
 from ..errors import ValueUnsupported
 
-_BAD = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]|//|/\\.\\.?(?:/|$)")
+_BAD = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]|//|/\\.\\.?(?:/|$)")
 _SEQUENCE = re.compile(r"[0-9]{10}|-[0-9]{9,10}")
 CONFIG = "/zookeeper/config"
 """The ensemble's configuration. A client with a chroot sees this one node of the servers' own, and by calls that are for it alone."""

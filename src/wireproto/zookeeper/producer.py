@@ -79,7 +79,7 @@ class QueueProducer(Closing):
         budget: the client's send budget.
         delivery_timeout: seconds that `Receipt.position` waits by default.
         repeat: send again what a lost connection left unanswered.
-        acl: of the nodes; None is open to anyone.
+        acl: of the nodes; None is the client's default.
         timeout: seconds to make the queue's nodes in.
 
     While there is no connection, messages wait in the buffer; they go out in order with the next one.
@@ -108,7 +108,7 @@ class QueueProducer(Closing):
         self._budget = budget
         self._account = budget.account(self)
         self._repeat = repeat
-        self._acl = acl
+        self._acl = link.acl if acl is None else acl
         self._lock = threading.RLock()
         self._unanswered: deque[QueueReceipt] = deque()
         self._unsent: deque[QueueReceipt] = deque()  # the last of them, which `_conn` had no room for yet

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ from .multi import Delete, Operation, Set
 from .paths import join
 
 if TYPE_CHECKING:
+    from .messages import ACL
     from .tree import Call, Tree
     from .watch import Watch
 
@@ -49,12 +51,15 @@ class QueueWorker(Role):
 
     Args:
         group: a name for this set of workers, told in the claims.
+        acl: of the claims, and of the queue's nodes where they are made here; None is the client's default. Whoever shall see that a
+            message is taken needs to read the list of claims, and no claim.
     """
 
-    def __init__(self, tree: Tree, topic: str, group: str) -> None:
+    def __init__(self, tree: Tree, topic: str, group: str, *, acl: Sequence[ACL] | None = None) -> None:
         super().__init__("queue consumer", tree.loop)
         self.topic = topic
         self.group = group
+        self._acl = acl
         self._tree = tree.any_session()
         path = queue_path(topic)
         self._entries, self._taken = join(path, ENTRIES), join(path, TAKEN)
@@ -106,7 +111,7 @@ class QueueWorker(Role):
         """List the queue, with a watch on both lists; whether there is anything to claim."""
         for path in (self._entries, self._taken):  # one by one: a call may have time for one of them only
             if path not in self._made:
-                self._tree.ensure(path, timeout=deadline - time.monotonic())
+                self._tree.ensure(path, acl=self._acl, timeout=deadline - time.monotonic())
                 self._made.add(path)
         watch = self._tree.watch()
         entries = self._tree.children_async(self._entries, watch=watch, timeout=deadline - time.monotonic()).unordered()
@@ -130,7 +135,7 @@ class QueueWorker(Role):
         if self._claiming is None:
             claim, scope = join(self._taken, self._candidates[0].name), self._tree.session_scope()
             try:
-                call = scope.create_async(claim, self._id, ephemeral=True, timeout=max(deadline - time.monotonic(), 0.0))
+                call = scope.create_async(claim, self._id, ephemeral=True, acl=self._acl, timeout=max(deadline - time.monotonic(), 0.0))
             except SessionExpired:
                 self._look_anew()
                 return None

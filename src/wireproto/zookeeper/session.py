@@ -1,11 +1,16 @@
 """The session: what survives the loss of a connection, and what each handshake makes of it.
 
 What it is: a sans-IO state object. It builds the first frame of a connection, reads the server's answer, and tells how long silence may
-last. It knows no socket, clock, thread or randomness. Layout of the two frames: ``proto/zookeeper/session.wire``.
+last. It knows no socket, thread or randomness; times are handed in (`time.monotonic`). Layout of the two frames:
+``proto/zookeeper/session.wire``.
 
     NEW ──connected──▶ CONNECTED ──connection lost──▶ SUSPENDED ──resumed──▶ CONNECTED
                            │                              │ server: "session gone"
                            └── close ──▶ CLOSED           └──▶ EXPIRED ──(a new session)──▶ CONNECTED
+
+CONNECTED is CONNECTED_READ_ONLY on a server without quorum. CONNECTED and SUSPENDED become LOST by this machine's clock: a server may
+have ended the session by now, and nobody was told (`safe_until`); a server that says it has not makes it CONNECTED again. A session that
+was only ever served without quorum is not known to the others: they are asked for a new one, and nothing is lost by that.
 
 What a server's answer can be:
 
@@ -18,10 +23,10 @@ What a server's answer can be:
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
 
-from .._codec import ReplyHeads
 from ..errors import Malformed
-from .codes import SessionExpired, error
+from .codes import NotReadOnly, SessionExpired, error
 from .messages import ConnectRequest, ConnectResponse, ReplyHeader
 
 NO_PASSWORD = bytes(16)
@@ -32,14 +37,34 @@ class State(enum.Enum):
 
     NEW = "new"
     CONNECTED = "connected"
+    CONNECTED_READ_ONLY = "connected read-only"
     SUSPENDED = "suspended"
+    LOST = "lost"
     EXPIRED = "expired"
     AUTH_FAILED = "auth failed"
     CLOSED = "closed"
 
 
+CONNECTED = (State.CONNECTED, State.CONNECTED_READ_ONLY)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEvent:
+    """What a listener gets.
+
+    Attributes:
+        state: of the session, from now on.
+        session_id: its id; 0 before there is one.
+        zxid: the last transaction that this client had seen by then.
+    """
+
+    state: State
+    session_id: int
+    zxid: int
+
+
 class Session:
-    """One session. Not thread-safe: the link's lock guards it, but for `heads` and `saw`.
+    """One session. Not thread-safe: the link's lock guards it.
 
     Args:
         timeout: wanted time-out in seconds; servers clamp it to 2 … 20 of their ticks.
@@ -51,7 +76,9 @@ class Session:
         session_id, password: what another process needs to go on with it.
         timeout: what the server granted, in seconds (what was wanted, before).
         read_only: whether the server of now has no quorum.
-        heads: reads the replies' headers, and so knows the last transaction that this client has seen (`zxid`).
+        zxid: the last transaction that replies of connections that are gone told of.
+        writable: whether a server with a quorum has taken the session up.
+        answered: when the last request that was answered left; the session was alive at the servers then, or later.
     """
 
     def __init__(self, timeout: float, *, read_only: bool = False, session_id: int = 0, password: bytes = NO_PASSWORD) -> None:
@@ -62,21 +89,26 @@ class Session:
         self.password = password
         self.timeout = timeout
         self.read_only = False
-        self.heads = ReplyHeads()
+        self.zxid = 0
+        self.writable = session_id != 0
+        self.answered = 0.0
 
-    def connect_request(self) -> bytes:
-        """The first frame of a connection."""
+    def connect_request(self, *, read_only: bool = True) -> bytes:
+        """The first frame of a connection; read_only=False: to a server with a quorum, whatever else would do."""
         return ConnectRequest(
             protocol_version=0,
             last_zxid_seen=self.zxid,
             time_out=min(int(self.wanted * 1000), 0x7FFFFFFF),
-            session_id=self.session_id,
-            passwd=self.password,
-            read_only=self.accepts_read_only,
+            session_id=self.session_id if self.writable else 0,
+            passwd=self.password if self.writable else NO_PASSWORD,
+            read_only=self.accepts_read_only and read_only,
         ).encode()
 
-    def connected(self, frame: bytes) -> bool:
+    def connected(self, frame: bytes, sent: float = 0.0) -> bool:
         """Read the server's answer; whether the session goes on (True) or is a new one (False).
+
+        Args:
+            sent: when the first frame was.
 
         Raises:
             SessionExpired: ours is gone; `forget` makes the next handshake ask for a new one.
@@ -85,7 +117,7 @@ class Session:
         """
         if len(frame) == 16:
             header, _ = ReplyHeader.decode_from(frame)
-            raise error(header.err, "the server refused the session")
+            raise error(header.err, "the server refused the session" + (": it has no quorum" if header.err == NotReadOnly.code else ""))
         if len(frame) not in (36, 37):
             raise Malformed(f"a ConnectResponse has 36 or 37 bytes, not {len(frame)}", message="ConnectResponse", offset=0)
         answer = ConnectResponse.decode(frame if len(frame) == 37 else frame + b"\0")
@@ -93,7 +125,7 @@ class Session:
             self.state = State.EXPIRED
             raise SessionExpired(f"session 0x{self.session_id & (1 << 64) - 1:x} is gone")
         resumed = self.session_id == answer.session_id
-        if self.session_id and not resumed:
+        if self.session_id and self.writable and not resumed:
             # a server that hands out a new session in silence: nothing of ours (ephemeral nodes, watches) is left
             self.state = State.EXPIRED
             raise SessionExpired(f"the server gave session 0x{answer.session_id & (1 << 64) - 1:x} instead of ours")
@@ -101,7 +133,9 @@ class Session:
         self.password = bytes(answer.passwd or NO_PASSWORD)
         self.timeout = answer.time_out / 1000
         self.read_only = answer.read_only
-        self.state = State.CONNECTED
+        self.writable = self.writable or not answer.read_only
+        self.answered = sent
+        self.state = State.CONNECTED_READ_ONLY if answer.read_only else State.CONNECTED
         return resumed
 
     def forget(self) -> None:
@@ -109,16 +143,20 @@ class Session:
         self.session_id = 0
         self.password = NO_PASSWORD
         self.timeout = self.wanted
+        self.answered = 0.0
+        self.writable = False
         if self.state is State.EXPIRED:
             self.state = State.NEW
 
     def saw(self, zxid: int) -> None:
-        """A reply told of this transaction, be it looked at (then `heads` knows) or not. Not for events: see `Link._deliver`."""
-        self.heads.saw(zxid)
+        """A reply told of this transaction, be it looked at or not. Not for events: see `Events._pushed`."""
+        self.zxid = max(self.zxid, zxid)
 
     @property
-    def zxid(self) -> int:
-        return self.heads.zxid
+    def safe_until(self) -> float:
+        """Until when no server can have ended the session. A server that fails may have kept the last sign of us to itself for half a tick,
+        and the least time-out is two ticks: a quarter is left to that."""
+        return self.answered + self.timeout * 3 / 4 if self.answered else 0.0
 
     @property
     def dead_after(self) -> float:
@@ -127,5 +165,5 @@ class Session:
 
     @property
     def ping_every(self) -> float:
-        """Seconds between pings."""
-        return max(self.timeout / 6, 0.05)
+        """Seconds between pings. At most ten, however long the session: on the way may be something that forgets a silent line."""
+        return min(max(self.timeout / 6, 0.05), 10.0)

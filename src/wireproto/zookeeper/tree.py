@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any, Generic, Self, TypeVar
 
-from ..errors import Disconnected, TimedOut, ValueUnsupported, WireprotoError
+from ..errors import Disconnected, TimedOut, UsageError, ValueUnsupported, WireprotoError
 from ..net.closing import Closing
 from . import multi as multi_module
 from . import operations as op
@@ -25,8 +25,8 @@ from .link import ANY, CHILD, DATA, IF_EXISTS, ConnectionLoss, Link, Watching
 from .messages import ACL, AddWatchRequest, CheckWatchesRequest, ClientInfo, ReconfigRequest, RemoveWatchesRequest, Stat, WhoAmIResponse
 from .paths import CONFIG, Chroot, join
 from .paths import parents as parents_of
-from .session import State
-from .watch import EXIST, PERSISTENT, RECURSIVE, Callback, Watch
+from .session import SessionEvent, State
+from .watch import PERSISTENT, RECURSIVE, Callback, Watch
 from .within import Within
 
 T = TypeVar("T")
@@ -96,7 +96,9 @@ class Call(Generic[T]):
 
     def _outcome(self, deadline: float) -> Any:
         if not self._sent.wait(deadline):
-            raise TimedOut("no reply in time", peer=self._sent.conn.peer)
+            raise TimedOut("no reply in time", peer=self._sent.conn.peer, doubtful=not self._request.repeats)
+        if not self._link.events.mailbox.idle:
+            self._link.events.before(deadline)
         try:
             value = self._link.read(self._request, self._sent.result(deadline), self._sent.conn)
         except Disconnected as why:
@@ -233,37 +235,38 @@ class Tree(Closing):
             container: the server removes it some time after its last child.
             ttl: seconds without children and writes after which the server removes it (servers with extendedTypesEnabled).
             parents: create missing nodes above it (empty, with the same access list).
-            acl: who may do what; None is open to anyone.
+            acl: who may do what; None is the client's default.
         Raises:
             NodeExists, NoNode (no parent), NoChildrenForEphemerals.
         """
         deadline = monotonic() + timeout
         link = self.session_scope()._link if parents and self._link.era != ANY else self._link  # one session for all of it
-        kind: dict[str, Any] = {"ephemeral": ephemeral, "sequence": sequence, "container": container, "ttl": ttl, "acl": acl}
+        kind: dict[str, Any] = {"ephemeral": ephemeral, "sequence": sequence, "container": container, "ttl": ttl, "acl": self._access(acl)}
         request = op.create(self._root.out(path, sequence=sequence), path, data, **kind)
-        try:
-            made = link.call(request, deadline)
-        except NoNode:
-            if not parents:
-                raise
-            self._ensure((parents_of(path) or ["/"])[-1], acl, deadline)
-            made = link.call(request, deadline)
-        return self._root.back(made)
+        while True:
+            try:
+                return self._root.back(link.call(request, deadline))
+            except NoNode:
+                if not parents:
+                    raise
+            self._ensure((parents_of(self._root.out(path, sequence=sequence)) or ["/"])[-1], acl, deadline)
 
     def create_async(self, path: str, data: bytes | None = b"", *, timeout: float = 30.0, **kind: Any) -> Call[str]:
         """As `create`, without `parents`."""
+        kind["acl"] = self._access(kind.get("acl"))
         request = op.create(self._root.out(path, sequence=bool(kind.get("sequence"))), path, data, **kind)
         return self._send(request, timeout, self._root.back)
 
     def create2(self, path: str, data: bytes | None = b"", *, timeout: float = 30.0, **kind: Any) -> tuple[str, Stat]:
         """As `create`, without `parents`; returns the new node's stat too (servers from 3.5)."""
+        kind["acl"] = self._access(kind.get("acl"))
         request = op.create2(self._root.out(path, sequence=bool(kind.get("sequence"))), path, data, **kind)
         made, stat = self._link.call(request, monotonic() + timeout)
         return self._root.back(made), stat
 
     def ensure(self, path: str, *, acl: Sequence[ACL] | None = None, timeout: float = 30.0) -> bool:
         """See that a node and those above it exist; whether it had to be created."""
-        return self._ensure(path, acl, monotonic() + timeout)
+        return self._ensure(self._root.out(path), acl, monotonic() + timeout)
 
     def set(self, path: str, data: bytes | None, *, version: int = -1, timeout: float = 30.0) -> Stat:
         """Write a node's data; `version` demands that it has this data version (-1: any). Returns the new stat."""
@@ -310,10 +313,10 @@ class Tree(Closing):
         Raises:
             the error of the write that failed, with its place as `index`; nothing was done.
         """
-        return self._link.call(multi_module.request(operations, self._root), monotonic() + timeout)
+        return self._link.call(multi_module.request(operations, self._root, self._link.acl), monotonic() + timeout)
 
     def multi_async(self, operations: Sequence[multi_module.Operation], *, timeout: float = 30.0) -> Call[list[Any]]:
-        return self._send(multi_module.request(operations, self._root), timeout)
+        return self._send(multi_module.request(operations, self._root, self._link.acl), timeout)
 
     # -- watches ----------------------------------------------------------------------------------------------------------
 
@@ -336,20 +339,19 @@ class Tree(Closing):
         """Take back one callback of a path, or all. Raises NoWatcher when there is none."""
         deadline = monotonic() + timeout
         server_path = self._root.out(path)
-        self._link.settle_watches(deadline)
-        with self._link._lock:
-            table = self._link.watches
-            kinds = (DATA, EXIST, CHILD, PERSISTENT, RECURSIVE)
-            if not table.remove(server_path, callback, kinds):
-                raise NoWatcher(path, node=path)
-            left = [group for group in ((DATA, EXIST), (CHILD,), (PERSISTENT,), (RECURSIVE,)) if table.has(server_path, group)]
-        if left:
-            return  # somebody else's callback needs the server's watch
-        body = RemoveWatchesRequest(path=server_path, type=int(WatcherType.ANY)).encode()
-        try:
-            self._link.call(op.Request(18, body, op.nothing, path), deadline)
-        except NoWatcher:
-            return  # it has fired meanwhile, or the server knows it by another connection
+        events = self._link.events
+        known, ask = events.take_back(server_path, callback, deadline)
+        if ask:
+            body = RemoveWatchesRequest(path=server_path, type=int(WatcherType.ANY)).encode()
+            try:
+                self._link.call(op.Request(18, body, op.nothing, path), deadline)
+                known = True  # one that was set though nobody heard of it: its call had timed out
+            except NoWatcher:
+                pass  # it has fired meanwhile, or the server knows it by another connection
+            finally:
+                events.taken_back(server_path)
+        if not known:
+            raise NoWatcher(path, node=path)
 
     def has_watch(self, path: str, type: WatcherType = WatcherType.ANY, *, timeout: float = 30.0) -> bool:  # noqa: A002
         """Whether the server has a watch of this type of ours on a path (servers from 3.5)."""
@@ -360,9 +362,23 @@ class Tree(Closing):
             return False
         return True
 
-    def on_state(self, listener: Callable[[State], Any]) -> None:
-        """Have `listener(state)` called, in the watches' thread, when the session is suspended, resumed, expired or closed."""
-        self._link.listen(listener)
+    def on_state(self, listener: Callable[[SessionEvent], Any]) -> Callable[[], None]:
+        """Have `listener(event)` called, in the watches' thread, with the session's state of now and at each change.
+
+        In order with the watches: what a connection told comes before SUSPENDED, what the next one tells behind CONNECTED.
+
+        Returns:
+            a function that ends it.
+        """
+        return self._link.listen(listener)
+
+    def safe_for(self) -> float:
+        """Seconds for which no server can have ended this session, by this machine's clock: so long an ephemeral node is there for sure.
+
+        A quarter of the session's time-out is left out for what servers do not tell each other in time. Unless time goes on differently
+        there, or this machine's clock stands still while it sleeps.
+        """
+        return self._link.safe_for()
 
     # -- session ----------------------------------------------------------------------------------------------------------
 
@@ -390,7 +406,7 @@ class Tree(Closing):
     @property
     def state(self) -> State:
         """Where the session stands now."""
-        return self._link.session.state
+        return self._link.state
 
     @property
     def session(self) -> tuple[int, bytes]:
@@ -408,11 +424,18 @@ class Tree(Closing):
         return self._link.zxid
 
     def add_auth(self, scheme: str, credential: str | bytes, *, timeout: float = 30.0) -> None:
-        """Give an identity (``digest``, ``user:password``) now and after every reconnect. Raises AuthFailed."""
+        """Give an identity (``digest``, ``user:password``) now and after every reconnect, also when nobody answers in time.
+
+        Raises AuthFailed; then it is given no more.
+        """
         secret = credential.encode() if isinstance(credential, str) else bytes(credential)
         if not secret:
             raise ValueUnsupported("an empty credential")
         self._link.identify(scheme, secret, monotonic() + timeout)
+
+    def forget_auth(self, scheme: str, credential: str | bytes) -> None:
+        """Give an identity no more after a reconnect. The connection of now keeps it: servers cannot take one back."""
+        self._link.forget_identity(scheme, credential.encode() if isinstance(credential, str) else bytes(credential))
 
     def whoami(self, *, timeout: float = 30.0) -> tuple[ClientInfo, ...]:
         """The identities that the server has for this connection (servers from 3.7)."""
@@ -445,6 +468,9 @@ class Tree(Closing):
 
     # -- inside -----------------------------------------------------------------------------------------------------------
 
+    def _access(self, acl: Sequence[ACL] | None) -> Sequence[ACL]:
+        return self._link.acl if acl is None else acl
+
     def _send(
         self,
         request: op.Request[Any],
@@ -458,30 +484,45 @@ class Tree(Closing):
         if callback is None:
             return None
         if type(callback) is not Watch:
-            self._link.dispatcher.prepare()
+            _check_callback(callback)
+            self._link.events.dispatcher.prepare()
         return kind, self._root.out(path) if server_path is None else server_path, callback
 
-    def _ensure(self, path: str, acl: Sequence[ACL] | None, deadline: float) -> bool:
-        """Look upwards for what exists, then create downwards: nobody needs the right to create where nothing is missing."""
-        missing: list[str] = []
-        server_path = self._root.out(path)
-        for node in (server_path, *reversed(parents_of(server_path))):  # the chroot's own nodes too
-            if self._link.call(op.exists(node, self._root.back(node)), deadline) is not None:
-                break
-            missing.append(node)
-        made = [self._ensure_one(node, acl, deadline) for node in reversed(missing)]
-        return bool(made) and made[-1]
+    def _ensure(self, server_path: str, acl: Sequence[ACL] | None, deadline: float) -> bool:
+        """Look upwards for what is there, then create downwards: nobody needs the right to create where nothing is missing. Again, while
+        somebody deletes what was there."""
+        while True:
+            missing: list[str] = []
+            for node in (server_path, *reversed(parents_of(server_path))):  # the chroot's own nodes too
+                if self._there(node, deadline):
+                    break
+                missing.append(node)
+            try:
+                made = [self._ensure_one(node, acl, deadline) for node in reversed(missing)]
+            except NoNode:
+                continue
+            return bool(made) and made[-1]
 
     def _ensure_one(self, server_path: str, acl: Sequence[ACL] | None, deadline: float) -> bool:
         while True:
             try:
-                self._link.call(op.create(server_path, self._root.back(server_path), b"", acl=acl), deadline)
+                self._link.call(op.create(server_path, self._root.back(server_path), b"", acl=self._access(acl)), deadline)
             except NodeExists:
                 return False
             except ConnectionLoss:
                 continue  # asking again tells whether it was created
+            except NoAuth:
+                if self._there(server_path, deadline):  # somebody else was first
+                    return False
+                raise
             else:
                 return True
+
+    def _there(self, server_path: str, deadline: float) -> bool:
+        try:
+            return self._link.call(op.exists(server_path, self._root.back(server_path)), deadline) is not None
+        except NoAuth:
+            return True  # servers say so of nodes that are there and may not be read, and of no others
 
     def _delete_below(self, path: str, deadline: float) -> None:
         """Deepest first; what others delete or add meanwhile is left to the next round."""
@@ -507,3 +548,13 @@ class Tree(Closing):
             except NotEmpty:
                 if node in closed:
                     raise closed[node] from None
+
+
+def _check_callback(callback: Callback) -> None:
+    """Before anything is sent: the book of watches could not keep it."""
+    if not callable(callback):
+        raise UsageError(f"a watch is something to call, not {type(callback).__name__}")
+    try:
+        hash(callback)
+    except TypeError:
+        raise UsageError(f"a watch's callback needs a hash, to be found again by: {type(callback).__name__} has none") from None

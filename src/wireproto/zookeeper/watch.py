@@ -23,7 +23,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -157,18 +157,19 @@ class WatchTable:
             book.clear()
         return list(called)
 
-    def rearm(self, zxid: int) -> Iterator[SetWatches | SetWatches2]:
-        """The requests that set every watch again after a reconnect, each with at most 128 KiB of paths.
+    def rearm(self, zxid: int, packet: int = PACKET) -> Iterator[SetWatches | SetWatches2]:
+        """The requests that set every watch again after a reconnect.
 
         Args:
             zxid: last transaction that the session has seen; what happened after it is notified at once.
+            packet: bytes of paths in one of them, but that one path is never divided.
         """
         order = [(kind, path) for kind in (DATA, EXIST, CHILD, PERSISTENT, RECURSIVE) for path in self._books[kind]]
         newer = bool(self._books[PERSISTENT] or self._books[RECURSIVE])
         part: dict[Kind, list[str]] = {}
         size = 0
         for kind, path in order:
-            if size and size + len(path) * 3 + 4 > PACKET:
+            if size and size + len(path) * 3 + 4 > packet:
                 yield _set_watches(zxid, part, newer)
                 part, size = {}, 0
             part.setdefault(kind, []).append(path)
@@ -203,7 +204,7 @@ class Dispatcher:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._queue: queue.SimpleQueue[tuple[Callback, WatchedEvent] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[Callable[[Any], Any], Any] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
@@ -215,7 +216,7 @@ class Dispatcher:
                     self._thread = threading.Thread(target=self._run, name=f"{self._name}-watches", daemon=True)
                     self._thread.start()
 
-    def call(self, callbacks: list[Callback], event: WatchedEvent) -> None:
+    def call(self, callbacks: Sequence[Callable[[Any], Any]], event: Any) -> None:
         """Have each callback called, in order. `Watch` objects are told at once: they run nobody's code."""
         for callback in callbacks:
             if type(callback) is Watch:
@@ -232,5 +233,5 @@ class Dispatcher:
             callback, event = item
             try:
                 callback(event)
-            except Exception:
-                log.exception("a watch's callback failed (%s %s)", event.type.name, event.path)
+            except BaseException:  # also SystemExit and the like: the other callbacks are somebody else's
+                log.exception("the callback %r failed at %r", callback, event)

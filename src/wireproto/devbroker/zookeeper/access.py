@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import ipaddress
+from collections.abc import Callable
 
 from ...zookeeper.codes import AuthFailed, InvalidAcl, NoAuth
 from ...zookeeper.messages import ACL, Id
@@ -29,26 +30,59 @@ def fixed(acl: tuple[ACL, ...] | None, identities: list[Id]) -> tuple[ACL, ...]:
     if not acl:
         raise InvalidAcl("empty")
     kept: list[ACL] = []
-    for item in acl:
-        scheme, name = item.id.scheme, item.id.id
+    for item in dict.fromkeys((item.perms, item.id.scheme, item.id.id) for item in acl):
+        perms, scheme, name = item
         if scheme == "auth":
-            mine = [ACL(perms=item.perms, id=who) for who in identities if who.scheme != "ip"]
+            mine = [ACL(perms=perms, id=who) for who in identities if who.scheme != "ip"]
             if not mine:
                 raise InvalidAcl("auth without an identity")
             kept += mine
-        elif (scheme == "world" and name == "anyone") or (scheme == "digest" and ":" in (name or "")) or scheme in ("ip", "x509", "sasl"):
-            kept.append(item)
-        else:
+        elif _VALID.get(scheme or "", _never)(name or ""):
+            kept.append(ACL(perms=perms, id=Id(scheme=scheme, id=name)))
+        else:  # "sasl", "x509" and "super", too: a server knows them only where it has been told to
             raise InvalidAcl(f"{scheme}:{name}")
     return tuple(kept)
 
 
+def shown(acl: tuple[ACL, ...], identities: list[Id]) -> tuple[ACL, ...]:
+    """The list as it is told: who may not change it sees no digests."""
+    if allows(acl, ADMIN, identities):
+        return acl
+    return tuple(
+        item.replace(id=Id(scheme="digest", id=f"{item.id.id.partition(':')[0]}:x")) if item.id.scheme == "digest" else item for item in acl
+    )
+
+
 def demand(acl: tuple[ACL, ...], perm: int, identities: list[Id]) -> None:
     """Raise NoAuth unless one of the identities may."""
-    for item in acl:
-        if item.perms & perm and (item.id.scheme == "world" or any(_matches(item.id, who) for who in identities)):
-            return
-    raise NoAuth("")
+    if not allows(acl, perm, identities):
+        raise NoAuth("")
+
+
+def allows(acl: tuple[ACL, ...], perm: int, identities: list[Id]) -> bool:
+    """Whether one of the identities may."""
+    return any(item.perms & perm and (item.id.scheme == "world" or any(_matches(item.id, who) for who in identities)) for item in acl)
+
+
+def _address(name: str) -> bool:
+    address, slash, bits = name.partition("/")
+    try:
+        ipaddress.ip_address(address)
+        return not slash or 0 <= int(bits) <= 32
+    except ValueError:
+        return False
+
+
+def _digest(name: str) -> bool:
+    _, _, digest = name.partition(":")
+    return bool(digest) and ":" not in digest
+
+
+def _never(name: str) -> bool:
+    return False
+
+
+_VALID: dict[str, Callable[[str], bool]] = {"world": lambda name: name == "anyone", "digest": _digest, "ip": _address}
 
 
 def _matches(wanted: Id, who: Id) -> bool:

@@ -29,9 +29,11 @@ from ...zookeeper.codes import (
 from ...zookeeper.messages import ACL, Id, Stat
 
 OPEN = (ACL(perms=31, id=Id(scheme="world", id="anyone")),)
-_ILLEGAL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]|//|/\\.\\.?(?:/|$)|^[^/]|^$|.+/$")
+_ILLEGAL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]|//|/\\.\\.?(?:/|$)|^[^/]|^$|.+/$")
 
-Event = tuple[EventType, str]
+Event = tuple[EventType, str, tuple[ACL, ...]]
+"""What happened, to which node, and who may read it: nobody else is told."""
+SPECIAL = ("/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config")
 Undo = Callable[[], None]
 
 
@@ -158,11 +160,11 @@ class Nodes:
             parent.created -= 1
             parent.pzxid = before
 
-        return path, node, [(EventType.NODE_CREATED, path), (EventType.NODE_CHILDREN_CHANGED, above)], undo
+        return path, node, [(EventType.NODE_CREATED, path, acl), (EventType.NODE_CHILDREN_CHANGED, above, parent.acl)], undo
 
     def delete(self, path: str, version: int, zxid: int) -> tuple[Node, list[Event], Undo]:
         node = self._nodes.get(path)
-        if path == "/" or not path:
+        if not path or path in SPECIAL:
             raise BadArguments(path)
         if node is None:
             raise NoNode(path)
@@ -181,7 +183,7 @@ class Nodes:
             parent.children[name] = None
             parent.pzxid = before
 
-        return node, [(EventType.NODE_DELETED, path), (EventType.NODE_CHILDREN_CHANGED, above)], undo
+        return node, [(EventType.NODE_DELETED, path, node.acl), (EventType.NODE_CHILDREN_CHANGED, above, parent.acl)], undo
 
     def set_data(self, path: str, data: bytes | None, version: int, zxid: int, now: int) -> tuple[Node, list[Event], Undo]:
         node = self.check(path, version)
@@ -191,7 +193,7 @@ class Nodes:
         def undo() -> None:
             node.data, node.version, node.mzxid, node.mtime = before
 
-        return node, [(EventType.NODE_DATA_CHANGED, path or "/")], undo
+        return node, [(EventType.NODE_DATA_CHANGED, path or "/", node.acl)], undo
 
     def set_acl(self, path: str, acl: tuple[ACL, ...], version: int) -> Node:
         node = self.get(path)

@@ -108,10 +108,12 @@ class Requests:
         ttl = asked.ttl if code == TTL else None
         if asked.flags not in allowed or (ttl is not None and not 0 < ttl <= MAX_TTL):
             raise BadArguments(asked.path)
+        if asked.path.startswith("/zookeeper/quota/"):
+            raise Unimplemented(asked.path)  # a limit that limits nothing would be believed
+        acl = access.fixed(asked.acl, client.identities)
         above = self._nodes.find(asked.path.rpartition("/")[0] or "/")
         if above is not None:
             access.demand(above.acl, access.CREATE, client.identities)
-        acl = access.fixed(asked.acl, client.identities)
         owner = client.session.id
         path, node, events, undo = self._nodes.create(
             asked.path, _bytes(asked.data), acl, asked.flags, self._side.zxid, now, owner=owner, ttl=ttl
@@ -204,6 +206,9 @@ class Requests:
 
     def _exists(self, client: Client, frame: bytes, at: int) -> bytes:
         asked = m.ExistsRequest.decode(frame, start=at)
+        node = self._nodes.find(asked.path)
+        if node is not None:
+            access.demand(node.acl, access.READ, client.identities)
         if asked.watch:
             self._side.watches.add(DATA, asked.path, client.connection)
         return m.ExistsResponse(stat=self._nodes.get(asked.path).stat()).encode()
@@ -231,7 +236,7 @@ class Requests:
 
     def _get_acl(self, client: Client, frame: bytes, at: int) -> bytes:
         node = self._readable(client, m.GetACLRequest.decode(frame, start=at).path, access.READ | access.ADMIN)
-        return m.GetACLResponse(acl=node.acl, stat=node.stat()).encode()
+        return m.GetACLResponse(acl=access.shown(node.acl, client.identities), stat=node.stat()).encode()
 
     def _ephemerals(self, client: Client, frame: bytes, at: int) -> bytes:
         prefix = m.GetEphemeralsRequest.decode(frame, start=at).prefix_path or "/"

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from ..server import Connection
 
 CLOSE, AUTH = -11, 100
-MARSHALLING, UNIMPLEMENTED, AUTH_FAILED = -5, -6, -115
+MARSHALLING, UNIMPLEMENTED, AUTH_FAILED, NOT_READ_ONLY, WANTS_IDENTITY = -5, -6, -115, -119, -124
+WRITES = (1, 2, 5, 7, 9, 14, 15, 16, 19, 20, 21)
 REAP = 0.1
 """Seconds between looks at the sessions' time and at nodes to reap."""
 
@@ -39,6 +40,9 @@ class ZooKeeperSide(ZooKeeperState):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.requests = Requests(self)
+        self.read_only = False
+        self._local: set[int] = set()  # sessions that a server with a quorum would not know
+        self.wants_identity = False
         self._reaper: asyncio.Task[None] | None = None
         if self.store.folder is not None:
             self.zxid = keep.load(self.store.folder, self.nodes)
@@ -66,6 +70,7 @@ class ZooKeeperSide(ZooKeeperState):
         client = await self._shake(connection, first)
         if client is None:
             return
+        self.clients[connection] = client
         try:
             async for frame in connection:
                 client.session.heard = time.monotonic()
@@ -73,6 +78,7 @@ class ZooKeeperSide(ZooKeeperState):
                     return
         finally:
             self.watches.drop(connection)
+            del self.clients[connection]
             if client.session.connection is connection:
                 client.session.connection = None
 
@@ -83,10 +89,16 @@ class ZooKeeperSide(ZooKeeperState):
         asked = ConnectRequest.decode(frame if len(frame) == 45 else frame + b"\0")
         if asked.last_zxid_seen > self.zxid:
             return None  # this client has seen a later state than ours: it must find another server
+        if self.read_only and not asked.read_only:
+            return None  # this client needs a server with a quorum
         now = time.monotonic()
         if asked.session_id == 0:
-            session: ServerSession | None = self.sessions.open(asked.time_out / 1000, now)
-            self.zxid += 1
+            opened = self.sessions.open(asked.time_out / 1000, now)
+            session: ServerSession | None = opened
+            if self.read_only:
+                self._local.add(opened.id)
+            else:
+                self.zxid += 1
         else:
             session = self.sessions.find(asked.session_id, bytes(asked.passwd or b""))
             if session is not None and session.connection is not None:
@@ -96,7 +108,11 @@ class ZooKeeperSide(ZooKeeperState):
         else:
             session.heard, session.connection = now, connection
             answer = ConnectResponse(
-                protocol_version=0, time_out=round(session.timeout * 1000), session_id=session.id, passwd=session.password, read_only=False
+                protocol_version=0,
+                time_out=round(session.timeout * 1000),
+                session_id=session.id,
+                passwd=session.password,
+                read_only=self.read_only,
             )
         connection.send(answer.encode()[: len(frame) - 8], fault=fault)
         if session is None:
@@ -115,6 +131,10 @@ class ZooKeeperSide(ZooKeeperState):
         try:
             if fault is not None and fault.kind == "error":
                 code = fault.code
+            elif self.wants_identity and header.type != AUTH and all(who.scheme == "ip" for who in client.identities):
+                code, goes_on = WANTS_IDENTITY, False
+            elif self.read_only and header.type in WRITES:
+                code = NOT_READ_ONLY
             elif header.type == CLOSE:
                 self.zxid += 1
                 self.end_session(client.session.id, keep=connection)
@@ -122,7 +142,7 @@ class ZooKeeperSide(ZooKeeperState):
                 body, events = self.requests.serve(client, header.type, frame, at)
         except BrokerError as why:
             code = why.code or MARSHALLING
-            goes_on = code != AUTH_FAILED and (code != UNIMPLEMENTED or header.type in (21, 16))
+            goes_on = code != AUTH_FAILED and (code != UNIMPLEMENTED or header.type in (21, 16, *WRITES))
         except ProtocolError:
             code = MARSHALLING
         self.tell(events)
@@ -135,7 +155,7 @@ class ZooKeeperSide(ZooKeeperState):
         sessions = len(list(self.sessions))
         answers = {
             b"ruok": "imok",
-            b"isro": "rw",
+            b"isro": "ro" if self.read_only else "rw",
             b"srvr": f"Zookeeper version: wireproto dev broker\nConnections: {len(self.connections)}\n"
             f"Zxid: 0x{self.zxid:x}\nMode: standalone\nNode count: {len(self.nodes)}\n",
             b"stat": f"Zookeeper version: wireproto dev broker\nClients: {sessions}\nMode: standalone\nNode count: {len(self.nodes)}\n",
@@ -145,6 +165,20 @@ class ZooKeeperSide(ZooKeeperState):
         return None if answer is None else answer.encode()
 
     # -- sessions and time --------------------------------------------------------------------------------------------------
+
+    def restrict(self, *, read_only: bool | None = None, wants_identity: bool | None = None) -> None:
+        """Be a server without a quorum, whose sessions are its own, or one that serves no client without an identity; or be so no more.
+
+        Who is connected is sent away.
+        """
+        if read_only is False:
+            for number in self._local:
+                self.sessions.end(number)
+            self._local.clear()
+        self.read_only = self.read_only if read_only is None else read_only
+        self.wants_identity = self.wants_identity if wants_identity is None else wants_identity
+        for connection in list(self.clients):
+            connection.close()
 
     async def _reap(self) -> None:
         while True:

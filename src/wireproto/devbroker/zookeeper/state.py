@@ -10,6 +10,7 @@ from ...errors import BrokerError
 from ...zookeeper.codes import KeeperState
 from ...zookeeper.messages import ReplyHeader, WatcherEvent
 from ..side import Side
+from . import access
 from .nodes import Event, Nodes
 from .sessions import ServerSession, Sessions
 from .watches import Watches
@@ -42,11 +43,14 @@ class ZooKeeperState(Side):
         self.watches: Watches[Connection] = Watches()
         self.sessions = Sessions(int(time.time() * 1000) << 16)
         self.zxid = 0
+        self.clients: dict[Connection, Client] = {}
 
     def tell(self, events: list[Event], zxid: int | None = None) -> None:
-        """Send the events of a change to whoever watches."""
-        for connection, (kind, path) in self.watches.fired(events):
-            self.send_event(connection, int(kind), path, self.zxid if zxid is None else zxid)
+        """Send the events of a change to whoever watches, and may read the node."""
+        for connection, (kind, path, acl) in self.watches.fired(events):
+            client = self.clients.get(connection)
+            if client is not None and access.allows(acl, access.READ, client.identities):
+                self.send_event(connection, int(kind), path, self.zxid if zxid is None else zxid)
 
     def send_event(self, connection: Connection, kind: int, path: str, zxid: int) -> None:
         header = ReplyHeader(xid=EVENT_XID, zxid=zxid, err=0).encode()

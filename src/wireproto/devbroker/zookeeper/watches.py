@@ -58,7 +58,7 @@ class Watches(Generic[C]):
         """Who hears of these events, in order; one-shot watches are gone after it."""
         told: list[tuple[C, Event]] = []
         for event in events:
-            kind, path = event
+            kind, path, _ = event
             hearers: dict[C, None] = {}
             if kind != EventType.NODE_CHILDREN_CHANGED:
                 hearers.update(dict.fromkeys(self._books[DATA].pop(path, ())))

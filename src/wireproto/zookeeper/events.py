@@ -1,0 +1,255 @@
+"""Events: what a session tells, in the order of the wire: to watches, and to those who listen to its state.
+
+What it is: the link's book of watches (`WatchTable`), its mailbox, and the thread that calls users' callbacks (`Dispatcher`).
+Everything goes through the mailbox: replies that set a watch, events, changes of the state, new listeners; so a callback hears them in
+the order in which they happened. What the next connection tells while it is being made is called behind the state that says that it
+is there, and what the last one told before the state that says that it is lost.
+
+A watch that is being set and one that is being taken back at the servers, on one path, exclude each other (`setting`, `take_back`): else
+the servers would take back both.
+
+Threads: `_deliver` runs in the keeper; `_promptly` in a thread that reads and waits. Must not: send, or wait with the lock held.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from .._net import SERVICE, WATCHES, Call, Event, Mailbox
+from ..errors import ProtocolError, WireprotoError
+from .codes import EventType, KeeperState, NoNode
+from .messages import ReplyHeader, WatcherEvent
+from .operations import HEADER
+from .session import SessionEvent, State
+from .watch import CHILD, DATA, EXIST, PERSISTENT, RECURSIVE, Callback, Dispatcher, WatchedEvent, WatchTable
+
+if TYPE_CHECKING:
+    import threading
+
+    from .._net import Connection, Loop, Push
+    from .paths import Chroot
+
+Watching = tuple[str, str, Callback]
+"""How a request's watch is noted when the reply is in: kind, the server's path, callback."""
+IF_EXISTS = "exists"
+"""Kind of an exists call's watch, which depends on the answer: `DATA` or `EXIST`."""
+_SETTLE = 5.0
+_GROUPS = ((DATA, EXIST), (CHILD,), (PERSISTENT,), (RECURSIVE,))
+_ALL = (DATA, EXIST, CHILD, PERSISTENT, RECURSIVE)
+
+
+class Listening:
+    """One listener, from `Events.listen` until it is called."""
+
+    __slots__ = ("_active", "_events", "_listener")
+
+    def __init__(self, events: Events, listener: Callable[[SessionEvent], Any]) -> None:
+        self._events = events
+        self._listener = listener
+        self._active = True
+
+    def __repr__(self) -> str:
+        return repr(self._listener)
+
+    def tell(self, event: SessionEvent) -> None:
+        """In the dispatcher's thread."""
+        if self._active:
+            self._listener(event)
+
+    def __call__(self) -> None:
+        """Have the listener called no more."""
+        self._active = False
+        self._events.forget(self)
+
+
+class Events:
+    """What one session tells.
+
+    Args:
+        loop: the client's loop.
+        root: the chroot.
+        lock: the link's; it guards the table of watches too.
+        answered: called in the keeper for the answer to a ping: connection, error code.
+    """
+
+    def __init__(self, loop: Loop, root: Chroot, lock: threading.Lock, answered: Callable[[Connection, int], object]) -> None:
+        self.table = WatchTable()
+        self.dispatcher = Dispatcher(loop.name or "zookeeper")
+        self.mailbox = Mailbox(loop, handler=self._deliver, prompt=self._promptly)
+        self._loop = loop
+        self._root = root
+        self._lock = lock
+        self._answered = answered
+        self._setting: dict[str, dict[int, Watching]] = {}
+        self._removing: dict[str, Event] = {}
+        self._listeners: list[Listening] = []
+        self._now = SessionEvent(State.NEW, 0, 0)
+        self._joining: Connection | None = None
+        self._early: list[tuple[list[Callback], WatchedEvent]] = []
+
+    # -- watches ----------------------------------------------------------------------------------------------------------
+
+    def setting(self, watching: Watching, deadline: float) -> None:
+        """A request that sets this watch is about to be sent; `unset` or its outcome in the mailbox follows."""
+        self._loop.check()
+        while True:
+            with self._lock:
+                going = self._removing.get(watching[1])
+                if going is None:
+                    self._setting.setdefault(watching[1], {})[id(watching)] = watching
+                    return
+            going.wait(deadline)
+
+    def unset(self, watching: Watching) -> None:
+        """That request has its outcome, or was never sent."""
+        with self._lock:
+            self._done(watching)
+
+    def _done(self, watching: Watching) -> None:
+        under_way = self._setting.get(watching[1], {})
+        under_way.pop(id(watching), None)
+        if not under_way:
+            self._setting.pop(watching[1], None)
+
+    def take_back(self, path: str, callback: Callback | None, deadline: float) -> tuple[bool, bool]:
+        """Forget a callback of a path (None: all).
+
+        Returns:
+            whether there was one; whether nobody else needs the servers' watch: then it is to be removed there, and `taken_back` to follow.
+        """
+        self.settle(deadline)
+        while True:
+            with self._lock:
+                going = self._removing.get(path)
+                if going is None:
+                    known = self.table.remove(path, callback, _ALL)
+                    if path in self._setting or any(self.table.has(path, group) for group in _GROUPS):
+                        return known, False
+                    self._removing[path] = Event(self._loop)
+                    return known, True
+            going.wait(deadline)
+
+    def taken_back(self, path: str) -> None:
+        """The servers were asked to remove their watch of this path."""
+        with self._lock:
+            going = self._removing.pop(path)
+        going.set()
+
+    def route(self, conn: Connection) -> None:
+        """Have what this connection, which is being made, tells of its own accord come here."""
+        self._joining = conn
+        conn.route(WATCHES, self.mailbox)
+        conn.route(SERVICE, self.mailbox)
+
+    def failed(self, conn: Connection) -> None:
+        """Nothing came of it."""
+        self.mailbox.put(conn)
+
+    def end(self, state: KeeperState, deadline: float) -> None:
+        """The session is gone: tell every watch, also one that was set just now."""
+        with contextlib.suppress(WireprotoError):
+            self.settle(min(deadline, time.monotonic() + _SETTLE))
+        with self._lock:
+            callbacks = self.table.clear()
+        self.dispatcher.call(callbacks, WatchedEvent(EventType.NONE, state, ""))
+
+    def settle(self, deadline: float) -> None:
+        """Wait until everything that has arrived so far has had its effect."""
+        noted = Event(self._loop)
+        self.mailbox.put(noted)
+        noted.wait(deadline)
+
+    def before(self, deadline: float) -> None:
+        """See that events which came before a reply are told before it is: their `Watch` has fired, their callbacks wait for their turn."""
+        with contextlib.suppress(WireprotoError):
+            self.settle(deadline)
+
+    # -- the session's state ----------------------------------------------------------------------------------------------
+
+    def listen(self, listener: Callable[[SessionEvent], Any]) -> Listening:
+        """Have a listener told the state of now, and every change of it."""
+        self._loop.check()
+        self.dispatcher.prepare()
+        listening = Listening(self, listener)
+        self.mailbox.put(listening)
+        return listening
+
+    def forget(self, listening: Listening) -> None:
+        if listening in self._listeners:
+            self._listeners.remove(listening)
+
+    def changed(self, event: SessionEvent) -> None:
+        """The state has changed."""
+        self.mailbox.put(event)
+
+    # -- the mailbox ------------------------------------------------------------------------------------------------------
+
+    def _promptly(self, item: Any) -> bool:
+        """In the thread that waits for the reply that set a watch. Doing it twice does no harm."""
+        if not isinstance(item, Call):
+            return False
+        self._deliver(item)
+        return True
+
+    def _deliver(self, item: Any) -> None:
+        if isinstance(item, Call):
+            self._note(item.context, item.frame)
+        elif isinstance(item, Event):
+            item.set()
+        elif isinstance(item, SessionEvent):
+            self._now = item
+            self.dispatcher.call([listening.tell for listening in self._listeners], item)
+            if item.state in (State.CONNECTED, State.CONNECTED_READ_ONLY):
+                self._tell_early()
+        elif isinstance(item, Listening):
+            self._listeners.append(item)
+            self.dispatcher.call([item.tell], self._now)
+            if not item._active:  # taken back meanwhile
+                self.forget(item)
+        elif hasattr(item, "frame"):
+            self._pushed(item)
+        elif item is self._joining:
+            self._tell_early()
+
+    def _pushed(self, item: Push) -> None:
+        try:
+            header, _ = ReplyHeader.decode_from(item.frame)
+            if item.channel == SERVICE:
+                self._answered(item.conn, header.err)
+                return
+            event = WatcherEvent.decode(item.frame, start=HEADER)
+            told = WatchedEvent(EventType(event.type), KeeperState(event.state), self._root.back(event.path or ""), header.zxid)
+        except (ProtocolError, ValueError) as why:
+            item.conn.close(f"an event that does not decode: {why}")
+            return
+        with self._lock:  # the event's transaction is not noted as seen: it may have more events, which a cut keeps from us
+            callbacks = self.table.fire(event.type, event.path or "")
+        if item.conn is self._joining:
+            self._early.append((callbacks, told))
+        else:
+            self.dispatcher.call(callbacks, told)
+
+    def _tell_early(self) -> None:
+        self._joining = None
+        early, self._early = self._early, []
+        for callbacks, told in early:
+            self.dispatcher.call(callbacks, told)
+
+    def _note(self, watching: Watching, frame: bytes | None) -> None:
+        kind, path, callback = watching
+        with self._lock:
+            self._done(watching)
+            if frame is None:
+                return
+            header, _ = ReplyHeader.decode_from(frame)
+            if kind == IF_EXISTS and header.err in (0, NoNode.code):
+                kind = DATA if header.err == 0 else EXIST
+            elif header.err:
+                return
+            self.table.add(kind, path, callback)
+
+
+__all__ = ["IF_EXISTS", "Events", "Listening", "Watching"]

@@ -1,0 +1,352 @@
+"""How the ZooKeeper client's session ends, is thought lost, is gone on with and is made: states, identities, `ensure`."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import wireproto
+from brokers.proxy import FaultProxy
+from patience import LATE
+from wireproto.devbroker import DevBroker, Faults
+from wireproto.errors import Closed, TimedOut
+from wireproto.zookeeper.codes import AuthFailed, NoNode, SessionExpired
+from wireproto.zookeeper.link import ConnectionLoss
+from wireproto.zookeeper.session import SessionEvent, State
+
+SECONDS = 20.0
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[DevBroker]:
+    with DevBroker(["zookeeper"]) as made:
+        yield made
+
+
+@pytest.fixture
+def faults(broker: DevBroker) -> Iterator[Faults]:
+    given = broker.faults("zookeeper")
+    given.clear()
+    yield given
+    given.clear()
+
+
+@pytest.fixture
+def seen(broker: DevBroker) -> Any:
+    """A recording from now on."""
+    return broker.record("zookeeper")
+
+
+@pytest.fixture
+def proxy() -> Iterator[FaultProxy]:
+    with FaultProxy() as made:
+        yield made
+
+
+@pytest.fixture
+def dial(broker: DevBroker, faults: Faults) -> Iterator[Callable[..., Any]]:
+    opened: list[Any] = []
+
+    def make(url: str = "", **options: Any) -> Any:
+        opened.append(wireproto.connect(url or broker.url("zookeeper"), **{"timeout": SECONDS} | options))
+        return opened[-1]
+
+    yield make
+    faults.clear()
+    broker.kick("zookeeper")
+    for client in opened:
+        client.close(5.0)
+
+
+@pytest.fixture
+def node(broker: DevBroker) -> str:
+    with wireproto.connect(broker.url("zookeeper")) as client:
+        return str(client.tree().create(f"/n-{time.monotonic_ns()}", b"0"))
+
+
+class Told:
+    """What a tree's listener is told."""
+
+    def __init__(self, tree: Any) -> None:
+        self.events: list[tuple[float, SessionEvent]] = []
+        self._news = threading.Condition()
+        tree.on_state(self._note)
+
+    def _note(self, event: SessionEvent) -> None:
+        with self._news:
+            self.events.append((time.monotonic(), event))
+            self._news.notify_all()
+
+    @property
+    def states(self) -> list[State]:
+        return [event.state for _, event in self.events]
+
+    def wait(self, *states: State) -> float:
+        """Until these are the last; when that was."""
+        with self._news:
+            assert self._news.wait_for(lambda: self.states[-len(states) :] == list(states), SECONDS), self.states
+            return self.events[-1][0]
+
+
+# -- lost, by this machine's clock ------------------------------------------------------------------------------------------
+
+
+def test_a_session_is_lost_by_the_clock_before_a_server_can_have_ended_it(
+    broker: DevBroker, proxy: FaultProxy, dial: Any, node: str, seen: Any
+) -> None:
+    tree = dial(proxy.url(broker.url("zookeeper")), session_timeout=4.0).tree()
+    told = Told(tree)
+    pings = seen.wait("ping", 2, timeout=SECONDS)
+    assert 0.0 < tree.safe_for() <= 3.0
+    proxy.refuse()
+    told.wait(State.CONNECTED, State.SUSPENDED)
+    assert tree.state is State.SUSPENDED
+    assert tree.safe_for() > 0.0
+    lost = told.wait(State.SUSPENDED, State.LOST)
+    last = max(ping.at for ping in [*pings, *seen.requests("ping")])
+    assert lost < last + 3.0 + LATE
+    assert lost >= pings[0].at + 3.0 - 0.1, "three quarters of the time-out behind what was answered last"
+    assert (tree.state, tree.safe_for()) == (State.LOST, 0.0)
+    proxy.heal()
+    told.wait(State.LOST, State.CONNECTED)  # the server has not ended it, this time
+    assert tree.safe_for() > 0.0
+    assert {event.session_id for _, event in told.events} == {tree.session[0]}
+
+
+def test_a_session_that_was_lost_may_be_over(broker: DevBroker, proxy: FaultProxy, dial: Any) -> None:
+    tree = dial(proxy.url(broker.url("zookeeper")), session_timeout=1.0).tree()
+    told = Told(tree)
+    proxy.refuse()
+    told.wait(State.SUSPENDED, State.LOST)
+    broker.call("zookeeper", "expire", tree.session[0])
+    proxy.heal()
+    told.wait(State.CONNECTED, State.SUSPENDED, State.LOST, State.EXPIRED, State.CONNECTED)
+
+
+def test_a_server_that_answers_no_pings_makes_a_session_lost_though_it_answers_others(dial: Any, node: str, faults: Faults) -> None:
+    """Bytes flow, so the connection is kept; when the server last heard of this session, nobody knows."""
+    tree = dial(session_timeout=1.2).tree()
+    told = Told(tree)
+    faults.drop("ping", times=12)
+    deadline = time.monotonic() + SECONDS
+    while State.LOST not in told.states and time.monotonic() < deadline:
+        tree.exists(node)
+    told.wait(State.CONNECTED, State.LOST, State.CONNECTED)
+
+
+def test_a_write_is_not_sent_before_the_state_was_held_against_the_clock(dial: Any, node: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As behind a stop of the process: the writing thread may be the first that runs again."""
+    for write in ("set", "set_async"):
+        tree = dial(session_timeout=30.0).tree()
+        told = Told(tree)
+        told.wait(State.CONNECTED)
+        tree._link.session.answered -= 23.0
+        getattr(tree, write)(node, b"1")
+        told.wait(State.CONNECTED, State.LOST)
+
+
+def test_what_is_safe_grows_with_each_answer(dial: Any, seen: Any) -> None:
+    tree = dial(session_timeout=1.5).tree()
+    begin = time.monotonic()
+    until = [time.monotonic() + tree.safe_for()]
+    pings = seen.wait("ping", 4, timeout=SECONDS)
+    while until[-1] < pings[2].at + 1.125 - 0.05 and time.monotonic() < begin + SECONDS:
+        until.append(time.monotonic() + tree.safe_for())
+    assert until[0] <= begin + 1.125 + 0.05
+    assert until[-1] >= pings[2].at + 1.125 - 0.05
+    assert tree.state is State.CONNECTED
+
+
+def test_pings_of_a_long_session_come_every_ten_seconds() -> None:
+    from wireproto.zookeeper.session import Session
+
+    assert [Session(timeout).ping_every for timeout in (6.0, 60.0, 600.0, 7200.0)] == [1.0, 10.0, 10.0, 10.0]
+
+
+# -- the end ----------------------------------------------------------------------------------------------------------------
+
+
+def test_closing_without_a_connection_ends_the_session_all_the_same(broker: DevBroker, proxy: FaultProxy, dial: Any, node: str) -> None:
+    client = dial(proxy.url(broker.url("zookeeper")), session_timeout=30.0)
+    other = dial().tree()
+    client.tree().create(f"{node}/mine", ephemeral=True)
+    told = Told(client.tree())
+    gone = other.watch()
+    assert other.exists(f"{node}/mine", watch=gone) is not None
+    proxy.refuse()
+    told.wait(State.SUSPENDED)
+    proxy.heal()
+    begin = time.monotonic()
+    client.close()
+    assert gone.wait(5.0) is not None
+    assert time.monotonic() - begin < LATE
+
+
+def test_closing_does_not_wait_longer_for_servers_than_the_session_is_worth(broker: DevBroker, proxy: FaultProxy, dial: Any) -> None:
+    for away in (proxy.refuse, proxy.stall):
+        client = dial(proxy.url(broker.url("zookeeper")), session_timeout=1.5)
+        told = Told(client.tree())
+        away()
+        told.wait(State.SUSPENDED) if away == proxy.refuse else None
+        begin = time.monotonic()
+        client.close(30.0)
+        assert time.monotonic() - begin < 1.0 + LATE
+        proxy.heal()
+
+
+def test_who_waits_for_a_connection_is_told_of_the_end_at_once(broker: DevBroker, proxy: FaultProxy, dial: Any, node: str) -> None:
+    client = dial(proxy.url(broker.url("zookeeper")))
+    tree, told, failed = client.tree(), Told(client.tree()), []
+    proxy.refuse()
+    told.wait(State.SUSPENDED)
+
+    def call() -> None:
+        try:
+            tree.get(node)
+        except Closed as why:
+            failed.append(why)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    client.close()
+    thread.join(LATE)
+    assert len(failed) == 1
+
+
+@pytest.mark.parametrize("wrong", ["id", "password", "ended"])
+def test_a_session_that_cannot_be_gone_on_with_is_no_other_one(broker: DevBroker, dial: Any, seen: Any, wrong: str) -> None:
+    first = dial()
+    number, password = first.tree().session
+    if wrong == "ended":
+        first.close()
+    given = {"id": (number + 999, password), "password": (number, bytes(16)), "ended": (number, password)}[wrong]
+    before = len(seen.requests("createSession"))
+    with pytest.raises(SessionExpired):
+        dial(session=given)
+    assert len(seen.requests("createSession")) == before + 1
+    assert wrong == "ended" or first.tree().session == (number, password)
+
+
+# -- identities -------------------------------------------------------------------------------------------------------------
+
+
+def given(seen: Any, connection: int) -> list[bytes]:
+    return [bytes(request.message.auth) for request in seen.requests("auth") if request.connection == connection]
+
+
+def test_an_identity_that_nobody_answered_is_given_again_and_others_may_follow(
+    broker: DevBroker, dial: Any, node: str, faults: Faults, seen: Any
+) -> None:
+    tree = dial().tree()
+    faults.delay("auth", 0.6)
+    with pytest.raises(TimedOut):
+        tree.add_auth("digest", "ann:a", timeout=0.05)
+    tree.add_auth("digest", "bob:b", timeout=SECONDS)
+    tree.add_auth("digest", "bob:b", timeout=SECONDS)
+    told = Told(tree)
+    told.wait(State.CONNECTED)
+    broker.kick("zookeeper")
+    told.wait(State.SUSPENDED, State.CONNECTED)
+    assert given(seen, 0) == [b"ann:a", b"bob:b", b"bob:b"]
+    assert given(seen, 1) == [b"ann:a", b"bob:b"], "each once, however often it was given"
+    assert {who.user for who in tree.whoami()} >= {"ann", "bob"}
+
+
+def test_an_identity_is_given_no_more_when_it_was_refused_or_is_forgotten(broker: DevBroker, dial: Any, faults: Faults, seen: Any) -> None:
+    tree = dial().tree()
+    tree.add_auth("digest", "ann:a")
+    tree.add_auth("digest", "bob:b")
+    with pytest.raises(AuthFailed):
+        tree.add_auth("nobody knows this", "x")
+    tree.forget_auth("digest", "ann:a")
+    tree.forget_auth("digest", "was never given")
+    told = Told(tree)
+    told.wait(State.CONNECTED)
+    broker.kick("zookeeper")
+    told.wait(State.SUSPENDED, State.CONNECTED)
+    assert [request.message.auth for request in seen.requests("auth")][-1] == b"bob:b"
+    last = max(request.connection for request in seen.requests("createSession"))
+    assert given(seen, last) == [b"bob:b"]
+
+
+# -- made although somebody deletes -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call", ["ensure", "create"])
+def test_a_node_is_made_though_those_above_it_go_meanwhile(dial: Any, node: str, call: str, seen: Any) -> None:
+    """As containers do when their last child is gone: whoever makes a node meets it between any two of its steps."""
+    tree, other = dial().tree(), dial().tree()
+    over = threading.Event()
+
+    def delete() -> None:
+        while not over.is_set():
+            for path in (f"{node}/a/b", f"{node}/a"):
+                try:
+                    other.delete(path)
+                except Exception:  # not there, or not empty
+                    continue
+
+    thread = threading.Thread(target=delete)
+    thread.start()
+    try:
+        for number in range(400):
+            path = f"{node}/a/b/{number}"
+            if call == "ensure":
+                assert tree.ensure(path) is True
+            else:
+                assert tree.create(path, parents=True) == path
+            tree.delete(path)
+    finally:
+        over.set()
+        thread.join(SECONDS)
+    assert len(seen.requests("create")) > 400 + 2, "somebody did delete"
+
+
+# -- what is doubtful -------------------------------------------------------------------------------------------------------
+
+
+def test_a_timeout_tells_whether_the_write_may_have_been_done(
+    broker: DevBroker, proxy: FaultProxy, dial: Any, node: str, faults: Faults
+) -> None:
+    tree = dial(proxy.url(broker.url("zookeeper"))).tree()
+    told = Told(tree)
+    writes: list[Callable[[], Any]] = [
+        lambda: tree.set(node, b"1", timeout=0.1),
+        lambda: tree.set_async(node, b"1").result(0.1),
+        lambda: tree.create(f"{node}/x", timeout=0.1),
+    ]
+    faults.stall(None, times=-1)
+    for write in writes:
+        with pytest.raises(TimedOut) as late:
+            write()
+        assert late.value.doubtful
+    with pytest.raises(TimedOut) as late:
+        tree.get(node, timeout=0.1)
+    assert not late.value.doubtful
+    pending = tree.set_async(node, b"2")
+    proxy.refuse()
+    with pytest.raises(ConnectionLoss) as cut:
+        pending.result(SECONDS)
+    assert cut.value.doubtful
+    told.wait(State.SUSPENDED)
+    with pytest.raises(TimedOut, match="no connection") as late:
+        tree.set(node, b"3", timeout=0.1)
+    assert not late.value.doubtful
+
+
+def test_names_beyond_the_first_plane_are_refused(dial: Any, node: str) -> None:
+    tree = dial().tree()
+    calls: list[Callable[[], Any]] = [
+        lambda: tree.exists("/\U0001f600"),
+        lambda: tree.create(f"{node}/\U00010000"),
+        lambda: tree.get("/a\U0010ffff"),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match="has '"):
+            call()
+    with pytest.raises(NoNode):
+        tree.get("/\uf900")
