@@ -62,7 +62,7 @@ def test_keys_follow_in_order(client: RocketClient, topic: str, broker: RocketMQ
         assert places == [0, 1, 2, 3, 4]
         assert {producer.send(b"y").position(30.0).partition for _ in range(5)} == {0, 1, 2, 3, 4}
     with wireproto.connect(broker.url) as fresh:
-        route = fresh.route(topic, fresh.deadline(10.0))
+        route = fresh.cluster.route(topic, fresh.deadline(10.0))
         last = {key: receipt.position(30.0).partition for key, receipt in receipts[-len(KEYS) :]}
         assert last == {key: route.by_key(key) for key in KEYS}, "keys go where a new client, and Java's, sends them"
         found: dict[bytes, list[tuple[int, int, int]]] = {key: [] for key in KEYS}
