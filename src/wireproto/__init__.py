@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
 from .errors import WireprotoError
-from .position import EARLIEST, LATEST, AtTime, LogOffset, MessageId, Position
+from .position import EARLIEST, LATEST, AtTime, LogOffset, MessageId, Position, QueueOffset
 
 if TYPE_CHECKING:
     from .records import Batch, Delivery, Receipt, Record
@@ -30,6 +30,7 @@ __all__ = [
     "Position",
     "Producer",
     "QueueConsumer",
+    "QueueOffset",
     "Reader",
     "Receipt",
     "Record",

@@ -176,6 +176,7 @@ def memory_pool(limit: int | None = None) -> dict[str, int]: ...
 class Columns:
     facts: Final[Any]
     skipped: Final[tuple[ProtocolError, ...]]
+    home: Final[tuple[str, int] | None]
     @property
     def nbytes(self) -> int: ...
     @property
@@ -454,6 +455,7 @@ def decode_rocketmq(
     facts: bool = True,
     on_corrupt: str = "raise",
     columns: Iterable[str] | None = None,
+    home: tuple[str, int] | None = None,
 ) -> tuple[Columns, int]: ...
 def decode_rocketmq_batch(body: Buffer) -> Columns: ...
 

@@ -6,10 +6,13 @@ that comparing across partitions, which has no meaning, raises instead of answer
 
 Text of a position (`text()` and `parse`), without topic and partition:
 
-    Kafka, RocketMQ, ZooKeeper   ``123``            offset, queue offset, sequence number
-    Pulsar                       ``12:3:-1``        ledger:entry:batch index; a trailing ``+`` means "after it"
+    Kafka, ZooKeeper   ``123``              offset, sequence number
+    RocketMQ           ``broker-a/3:123``   name of the broker, queue id, queue offset
+    Pulsar             ``12:3:-1``          ledger:entry:batch index; a trailing ``+`` means "after it"
 
 A mapping of positions is written ``0=123,1=456`` (partition=position), or as JSON ``{"topic": {"0": "123"}}``.
+RocketMQ has no partition numbers: each client numbers the queues that it sees. So its positions name the queue, and the number is only what
+the client that made them calls it; the client that is given them finds the queue by name.
 May assume nothing; must not know any adapter.
 """
 
@@ -21,6 +24,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import total_ordering
 from typing import Final, Union
+from urllib.parse import quote, unquote
 
 from .errors import OptionError
 
@@ -41,6 +45,10 @@ class Position:
     def _parts(self) -> tuple[int, ...]:
         raise NotImplementedError
 
+    def _log(self) -> tuple[object, ...]:
+        """What its order is an order of."""
+        return self.topic, self.partition
+
     def text(self) -> str:
         """The position without topic and partition, as `parse` reads it."""
         raise NotImplementedError
@@ -51,14 +59,14 @@ class Position:
     def __lt__(self, other: object) -> bool:
         if not isinstance(other, Position):
             return NotImplemented
-        if type(self) is not type(other) or (self.topic, self.partition) != (other.topic, other.partition):
+        if type(self) is not type(other) or self._log() != other._log():
             raise TypeError(f"positions of different partitions have no order: {self!r} and {other!r}")
         return self._parts() < other._parts()
 
 
 @dataclass(frozen=True, slots=True)
 class LogOffset(Position):
-    """A number counted by the broker: Kafka offset, RocketMQ queue offset, ZooKeeper sequence number."""
+    """A number counted by the broker: Kafka offset, ZooKeeper sequence number; RocketMQ's are `QueueOffset`."""
 
     offset: int
 
@@ -67,6 +75,35 @@ class LogOffset(Position):
 
     def text(self) -> str:
         return str(self.offset)
+
+    __lt__ = Position.__lt__
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QueueOffset(LogOffset):
+    """A RocketMQ queue offset, with the queue that it belongs to. Two are equal where they mean the same place, whoever numbered it.
+
+    Attributes:
+        partition: what the client that made it calls the queue; another client may have another number for it.
+        broker: name of the broker. queue: the queue's id there.
+    """
+
+    broker: str
+    queue: int
+
+    def _log(self) -> tuple[object, ...]:
+        return self.topic, self.broker, self.queue
+
+    def text(self) -> str:
+        return f"{queue_name(self.broker, self.queue)}:{self.offset}"
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not QueueOffset:
+            return NotImplemented
+        return (self._log(), self.offset) == (other._log(), other.offset)
+
+    def __hash__(self) -> int:
+        return hash((self._log(), self.offset))
 
     __lt__ = Position.__lt__
 
@@ -134,10 +171,26 @@ TopicPartition = tuple[str, int]
 Where = Union[Earliest, Latest, AtTime, Position, Mapping[TopicPartition, Position]]
 
 
+def queue_name(broker: str, queue: int) -> str:
+    """A RocketMQ queue as text: ``broker-a/3``; what has a meaning in such texts is written as in URLs."""
+    return f"{quote(broker, safe='')}/{queue}"
+
+
+def parse_queue(text: str) -> tuple[str, int]:
+    """Read what `queue_name` wrote: the broker's name and the queue id; raises ValueError."""
+    broker, slash, queue = text.rpartition("/")
+    if not (slash and broker and queue.isdecimal()):
+        raise ValueError(f"{text!r} is no queue of RocketMQ: broker/queue id (broker-a/3)")
+    return unquote(broker), int(queue)
+
+
 def parse_position(text: str, topic: str, partition: int) -> Position:
     """Read what `Position.text` wrote."""
     body = text.strip()
     try:
+        if "/" in body:
+            name, _, offset = body.rpartition(":")
+            return QueueOffset(topic, partition, int(offset), *parse_queue(name))
         if ":" in body:
             after = body.endswith("+")
             ledger, entry, *index = (int(part) for part in body.rstrip("+").split(":"))
@@ -146,16 +199,17 @@ def parse_position(text: str, topic: str, partition: int) -> Position:
             return MessageId(topic, partition, ledger, entry, index[0] if index else -1, after)
         return LogOffset(topic, partition, int(body))
     except ValueError as why:
-        raise OptionError(f"{text!r} is not a position: an offset (123) or ledger:entry:index (12:3:-1)") from why
+        forms = "an offset (123), broker/queue:offset (broker-a/3:123) or ledger:entry:index (12:3:-1)"
+        raise OptionError(f"{text!r} is not a position: {forms}") from why
 
 
 def parse_positions(text: str, topic: str) -> dict[TopicPartition, Position]:
-    """Read ``0=123,1=456``; a lone position means partition 0 (-1 for a Pulsar id)."""
+    """Read ``0=123,1=456``; a lone position means partition 0 (-1 for a Pulsar id). RocketMQ's need no number: they name the queue."""
     found: dict[TopicPartition, Position] = {}
     for item in text.split(","):
         name, eq, value = item.partition("=")
         if not eq:
-            name, value = ("-1" if ":" in item else "0"), item
+            name, value = (str(len(found)) if "/" in item else "-1" if ":" in item else "0"), item
         try:
             partition = int(name)
         except ValueError as why:

@@ -11,7 +11,7 @@ import pytest
 
 import wireproto
 from brokers import RocketMQ
-from wireproto.position import EARLIEST, LATEST, LogOffset
+from wireproto.position import EARLIEST, LATEST, QueueOffset
 from wireproto.rocketmq.client import RocketClient
 
 pytestmark = pytest.mark.parametrize("broker", ["rocketmq-5.5.0-cluster"], indirect=True)
@@ -96,7 +96,7 @@ def test_one_that_is_away_takes_nothing_along(broker: RocketMQ, client: RocketCl
         try:
             during = {b"during-%d" % number: producer.send(b"during-%d" % number, partition=number % 3) for number in range(30)}
             assert {homes(client, topic)[receipt.position(60.0).partition] for receipt in during.values()} == {"broker-a"}
-            stays = {(topic, partition): LogOffset(topic, partition, 0) for partition in range(3)}
+            stays = {(topic, partition): QueueOffset(topic, partition, 0, "broker-a", partition) for partition in range(3)}
             found: set[bytes | None] = set()
             deadline = time.monotonic() + 60
             with client.reader(topic, start=stays) as reader:

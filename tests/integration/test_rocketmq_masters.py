@@ -13,7 +13,7 @@ import wireproto
 from brokers import RocketMQ
 from wireproto._codec import RocketBatchBuilder
 from wireproto.errors import TimedOut, TransportError, ValueUnsupported, WireprotoError
-from wireproto.position import LogOffset
+from wireproto.position import QueueOffset
 from wireproto.rocketmq.client import RocketClient
 from wireproto.rocketmq.messages import InvokeBrokerToResetOffsetRequest, SendBatchMessageRequest, UpdateBrokerConfigRequest
 
@@ -178,7 +178,7 @@ def test_a_stop_within_what_is_stored_as_one_is_kept(client: RocketClient) -> No
         )  # fmt: skip
         client.request(send, body=body.finish(), to=(name, 0))
     for start, stop in ((0, 5), (5, 15), (12, 13), (0, 20)):
-        places = {"start": {(name, 0): LogOffset(name, 0, start)}, "stop": {(name, 0): LogOffset(name, 0, stop)}}
+        places = {word: {(name, 0): QueueOffset(name, 0, at, "broker-a", 0)} for word, at in (("start", start), ("stop", stop))}
         with client.reader(name, **places) as reader:
             assert [value for batch in reader for value in batch.values()] == [b"%d" % number for number in range(start, stop)]
             assert reader.positions == places["stop"]

@@ -14,7 +14,7 @@ import pytest
 import wireproto
 from brokers import RocketMQ
 from patience import LATE
-from wireproto.position import EARLIEST, LATEST, LogOffset
+from wireproto.position import EARLIEST, LATEST, QueueOffset
 from wireproto.rocketmq.client import RocketClient
 
 pytestmark = pytest.mark.parametrize("broker", ["rocketmq-4.9.7", "rocketmq-5.5.0"], indirect=True)
@@ -39,7 +39,7 @@ def filled(writer: RocketClient, count: int, fill: bytes = FILL, queues: int = 2
                 values = [b"%d:%d:" % (queue, number) + fill for number in range(start, min(start + 1000, count))]
                 out.send_batch(pa.record_batch({"key": [b"k"] * len(values), "value": values}), partition=queue)
     ends = writer.admin().positions(topic)
-    assert ends == {(topic, queue): LogOffset(topic, queue, count) for queue in range(queues)}
+    assert ends == {(topic, queue): QueueOffset(topic, queue, count, "broker-a", queue) for queue in range(queues)}
     return topic
 
 

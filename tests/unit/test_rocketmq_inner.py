@@ -9,7 +9,7 @@ import pytest
 from wireproto._codec import RocketBatchBuilder
 from wireproto._net import Loop
 from wireproto.devbroker.rocketmq import stored
-from wireproto.position import LogOffset
+from wireproto.position import QueueOffset
 from wireproto.rocketmq.fetch import Fetcher
 from wireproto.rocketmq.options import RocketOptions
 from wireproto.rocketmq.route import Queue
@@ -60,6 +60,6 @@ def test_rows_behind_the_stop_are_cut(loop: Loop, start: int, stop: int, columns
         found += fetched.batch.values()
         last = min(base + 10, stop)
         assert fetched.end == last
-        assert fetched.batch.next_positions == {("t", 0): LogOffset("t", 0, last)}
+        assert fetched.batch.next_positions == {("t", 0): QueueOffset("t", 0, last, "b", 0)}
     assert found == [b"%d" % number for number in range(start, stop)]
     assert fetcher.positions() == {("t", 0): stop}

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from wireproto._net import Loop
-from wireproto.position import LogOffset
 from wireproto.rocketmq.codes import PullOffsetMoved
 from wireproto.rocketmq.fetch import Fetcher, Fetching
 from wireproto.rocketmq.options import RocketOptions
@@ -52,7 +51,7 @@ def test_outside_of_the_queue_the_option_says_where_to_go(loop: Loop, offset: in
     if on_moved == "error" and not lenient:
         with pytest.raises(PullOffsetMoved, match=f"holds {LOW} up to {HIGH}") as caught:
             fetcher._moved(item, offset, LOW, LOW, HIGH)
-        assert caught.value.position == LogOffset("t", 0, offset)
+        assert caught.value.position == QUEUE.at("t", offset)
         assert item.pulls.next == offset, "it is told again"
     else:
         fetcher._moved(item, offset, LOW, LOW, HIGH)

@@ -88,8 +88,8 @@ class TestRoute:
             (2, "b", 1, "b:1"),
         ]
         assert route.masters == ("a:1", "b:1")
-        assert route.partition_of("b", 1) == 2
-        assert route.partition_of("b", 2) == -1
+        assert route.find("b", 1) is route.queues[2]
+        assert route.find("b", 2) is None
 
     def test_permissions_and_unequal_numbers_of_queues(self) -> None:
         route = Route.build("t", route_data(("a", 1, 3, 6), ("b", 2, 2, 4), ("c", 2, 2, 2)))
@@ -144,7 +144,7 @@ class TestRoute:
         cache.stale("t")
         assert cache.fresh("t", 100.0) is None
         assert cache.known("t") is route
-        assert cache.learn("t", route_data(("a", 1, 1, 6), ("b", 1, 1, 6)), 101.0).partition_of("b", 0) == 0
+        assert cache.learn("t", route_data(("a", 1, 1, 6), ("b", 1, 1, 6)), 101.0).homes["b", 0] == 0
         cache.forget("t")
         assert cache.known("t") is None
 

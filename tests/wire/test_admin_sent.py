@@ -17,7 +17,7 @@ from wireproto.devbroker import DevBroker
 from wireproto.devbroker.recording import Recording
 from wireproto.errors import BrokerError, OptionError, UsageError
 from wireproto.kafka.codes import GroupIdNotFound, TopicAlreadyExists, UnknownTopicOrPartition
-from wireproto.position import LogOffset, MessageId
+from wireproto.position import LogOffset, MessageId, QueueOffset
 from wireproto.pulsar.codes import SubscriptionNotFound, TopicNotFound
 from wireproto.rocketmq.codes import TopicExistAlready, TopicNotExist
 from wireproto.zookeeper.codes import NodeExists, NoNode
@@ -302,7 +302,7 @@ def test_rocketmq_topics_and_groups_without_the_brokers_own(rocketmq: Scene) -> 
             continue
         assert rocketmq.admin.group_positions("g", "a") == {}, "a queue without a commit is left out"
         member.commit()
-        assert rocketmq.admin.group_positions("g", "a") == {("a", 0): LogOffset("a", 0, 1)}
+        assert rocketmq.admin.group_positions("g", "a") == {("a", 0): QueueOffset("a", 0, 1, "dev", 0)}
         found = rocketmq.admin.describe_group("g")
         assert (found.name, found.state, len(found.members)) == ("g", "ONLINE", 1)
         assert found.details["topics"]

@@ -14,7 +14,7 @@ from wireproto._codec import Columns
 from wireproto.devbroker import DevBroker
 from wireproto.devbroker.recording import Recording, Seen
 from wireproto.errors import ChecksumMismatch, DecompressionError, FrameTooLarge, Revoked, WireprotoError
-from wireproto.position import LATEST, LogOffset
+from wireproto.position import LATEST, LogOffset, QueueOffset
 from wireproto.rocketmq import fastjson
 from wireproto.rocketmq.client import RocketClient
 from wireproto.rocketmq.fetch import AGAIN
@@ -247,7 +247,7 @@ def test_a_body_that_was_changed_on_its_way(broker: DevBroker, client: RocketCli
     if choice == "skip":
         assert len(batch) == 0
         assert len(batch.columns.skipped) == 1
-        assert batch.next_positions == {(topic, 0): LogOffset(topic, 0, 1)}
+        assert batch.next_positions == {(topic, 0): QueueOffset(topic, 0, 1, "dev", 0)}
     else:
         (value,) = batch.values()
         assert value is not None

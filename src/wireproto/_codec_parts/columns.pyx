@@ -72,6 +72,7 @@ cdef class Columns:
     cdef Py_ssize_t start, stop
     cdef readonly object facts      # per-batch facts, when the decoder was asked for them
     cdef readonly tuple skipped     # errors of the batches that were passed over (on_corrupt="skip")
+    cdef readonly tuple home        # RocketMQ: name of the broker and id of the queue, which positions carry; else None
 
     def __cinit__(self):
         self.facts = ()
@@ -92,7 +93,7 @@ cdef class Columns:
         start, stop, step = index.indices(self.stop - self.start)
         if step != 1:
             raise ValueError("a slice of columns has step 1")
-        return columns_over(self.table, self.start + start, self.start + (stop if stop > start else start), self.facts, self.skipped)
+        return columns_over(self, self.start + start, self.start + (stop if stop > start else start))
 
     def __repr__(self):
         return f"<Columns {self.stop - self.start} records, {self.nbytes} bytes>"
@@ -264,14 +265,15 @@ cdef class Columns:
         return export_stream(self, requested_schema)
 
 
-cdef Columns columns_over(Table *table, Py_ssize_t start, Py_ssize_t stop, object facts, tuple skipped):
-    """Another view of a table that stays shared."""
+cdef Columns columns_over(Columns whole, Py_ssize_t start, Py_ssize_t stop):
+    """Another view of its table, which stays shared."""
     cdef Columns columns = Columns.__new__(Columns)
-    columns.table = table_share(table)
+    columns.table = table_share(whole.table)
     columns.start = start
     columns.stop = stop
-    columns.facts = facts
-    columns.skipped = skipped
+    columns.facts = whole.facts
+    columns.skipped = whole.skipped
+    columns.home = whole.home
     return columns
 
 

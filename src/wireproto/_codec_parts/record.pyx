@@ -9,7 +9,7 @@ from cpython.object cimport PyObject, PyObject_GenericGetAttr
 from cpython.ref cimport Py_INCREF, Py_REFCNT, Py_XDECREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 
-from wireproto.position import LogOffset, MessageId
+from wireproto.position import LogOffset, MessageId, QueueOffset
 
 cdef extern from * nogil:
     """
@@ -53,13 +53,16 @@ cdef object headers_at(Table *t, Py_ssize_t row):
     return tuple(found)
 
 
-cdef object position_at(Table *t, Py_ssize_t row, topic, int partition):
+cdef object position_at(Columns columns, Py_ssize_t row, topic, int partition):
+    cdef Table *t = columns.table
     if t.p0 == NULL and t.kind != POSITION_NONE:
         missing(t, WANT_POSITION, POSITION_NAMES[t.kind][0])
     if t.kind == POSITION_MESSAGE:
         return MessageId(topic, partition, t.p0[row], t.p1[row], t.p2[row])
     if t.kind == POSITION_NONE:
         return None
+    if columns.home is not None:
+        return QueueOffset(topic, partition, t.p0[row], *columns.home)
     return LogOffset(topic, partition, t.p0[row])
 
 
@@ -120,7 +123,7 @@ cdef class Record:
 
     @property
     def position(self):
-        return position_at(self.columns.table, self.row, self.topic, self.partition)
+        return position_at(self.columns, self.row, self.topic, self.partition)
 
     @property
     def offset(self):
@@ -204,7 +207,10 @@ def _record(topic, partition, position, timestamp, key, value, headers):
     elif position is not None:
         place = position.offset
     builder.append(value, key=key, headers=headers, timestamp=timestamp, position=place)
-    return new_record(builder.finish(), topic, partition, 0)
+    columns = <Columns>builder.finish()
+    if isinstance(position, QueueOffset):
+        columns.home = (position.broker, position.queue)
+    return new_record(columns, topic, partition, 0)
 
 
 @cython.final

@@ -189,7 +189,7 @@ cdef void note_facts(dict facts, Stored *m, Py_ssize_t rows) except *:
 
 def decode_rocketmq(
     bodies, *, str topic not None, int partition, int64_t start=0, int64_t limit=256 << 20, bint check_crc=True, bint facts=True,
-    on_corrupt="raise", columns=None,
+    on_corrupt="raise", columns=None, tuple home=None,
 ):
     """Decode the stored messages of pull replies.
 
@@ -202,6 +202,7 @@ def decode_rocketmq(
             topic (as stored), unique_id, real_topic, origin_id (str or None). A slice keeps the whole lists.
         on_corrupt: "raise", or "skip": pass over messages with a wrong CRC or a body that does not unpack, into `columns.skipped`.
         columns: names of the columns to decode, hold and export; None: offset, timestamp, key, value, headers.
+        home: name of the broker and id of the queue, for the records' positions; None: they are plain offsets.
     Returns:
         (Columns, next offset): one more than the last message's queue offset, `start` without any.
     Raises:
@@ -229,6 +230,7 @@ def decode_rocketmq(
     found.stop = t.rows
     found.facts = noted if facts else ()
     found.skipped = tuple(skipped)
+    found.home = home
     return found, following
 
 

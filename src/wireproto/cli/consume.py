@@ -25,7 +25,7 @@ KINDS = {"kafka": "offset", "rocketmq": "offset", "pulsar": "message_id", "zooke
 def add(parser: argparse.ArgumentParser) -> None:
     """Arguments."""
     parser.add_argument("url", help="kafka://host:port/topic, pulsar://…, rocketmq://…, zookeeper://host/queue/path")
-    parser.add_argument("--from", dest="start", default="earliest", help="earliest, latest, a time, or positions like 0=123,1=456")
+    parser.add_argument("--from", dest="start", default="earliest", help="earliest, latest, a time, or positions: 0=123,1=456")
     parser.add_argument("--to", dest="stop", help="latest (fixed when it starts), a time or positions; without it: follow for ever")
     parser.add_argument("--format", choices=("jsonl", "template", "parquet", "arrow"), default="jsonl")
     parser.add_argument("--template", default="{key}\\t{value}\\n", help="for --format template (default: %(default)s)")

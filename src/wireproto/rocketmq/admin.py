@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from wireproto.errors import BrokerError, OptionError, TimedOut, TransportError
 from wireproto.net.closing import Closing
 from wireproto.net.retry import Policy, Waits
-from wireproto.position import LATEST, LogOffset, Position, TopicPartition, Where
+from wireproto.position import LATEST, Position, TopicPartition, Where
 from wireproto.records import GroupInfo, GroupMember, PartitionInfo, TopicInfo
 
 from . import record
@@ -195,7 +195,8 @@ class RocketAdmin(Closing):
         deadline = self._cluster.deadline(timeout)
         route = self._cluster.route(topic, deadline)
         found = Offsets(self._cluster, topic, READERS_GROUP).where(route, at, deadline)
-        return {key: LogOffset(*key, offset) for key, offset in found.items()}
+        route = self._cluster.route(topic, deadline)
+        return {key: route.queues[key[1]].at(topic, offset) for key, offset in found.items()}
 
     # groups ------------------------------------------------------------------------------------------------------------------------
 
@@ -233,7 +234,7 @@ class RocketAdmin(Closing):
         for queue in route.readable():
             offset = offsets.committed(topic, queue, deadline)
             if offset is not None:
-                found[topic, queue.partition] = LogOffset(topic, queue.partition, offset)
+                found[topic, queue.partition] = queue.at(topic, offset)
         return found
 
     def close(self, timeout: float = 30.0) -> None:

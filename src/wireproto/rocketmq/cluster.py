@@ -14,7 +14,7 @@ import random
 import threading
 import time
 import weakref
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -275,6 +275,11 @@ class RocketCluster(Runtime[RocketOptions]):
         data = TopicRouteData.decode(reply.body)
         with self._route_lock:
             return self.routes.learn(topic, data, time.monotonic())
+
+    def number(self, topic: str, homes: Iterable[tuple[str, int]]) -> Route:
+        """The last known route, with partitions for these queues (broker, queue id) too."""
+        with self._route_lock:
+            return self.routes.number(topic, homes)
 
     def info(self, deadline: float) -> ClusterInfo:
         """Every broker that the name server knows."""

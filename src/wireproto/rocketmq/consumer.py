@@ -22,10 +22,10 @@ from wireproto.errors import OptionError, Revoked, TransportError
 from wireproto.flow.role import Role
 from wireproto.position import LATEST, AtTime, Earliest, Latest, LogOffset, Position, TopicPartition, Where
 
-from .allocate import java_order
 from .asked import Standing
 from .codes import TopicNotExist
 from .fetch import Fetched, Fetcher
+from .homes import own
 from .member import Member
 from .times import Offsets
 
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 LEAST = 0.5
 """Seconds that a rebalance may take beyond a shorter timeout of `poll`."""
+FOUNDING = 0.5
+"""Seconds after which a group that seems to have begun on some brokers alone is looked at again, if it has other members."""
 
 
 class Sharing:
@@ -65,6 +67,7 @@ class Sharing:
         for topic in self.topics:
             if topic not in optional:
                 cluster.route(topic, deadline)
+        self.given = self.own({(start.topic, start.partition): start} if isinstance(start, Position) else start, deadline)
         self.member = Member(cluster, options, group, self.topics, self._wake, self._standing, optional)
         self.fetcher = Fetcher(cluster, options, group=group, purpose=self.member.id, facts=facts, on_reset=self._reset)
         try:
@@ -77,6 +80,14 @@ class Sharing:
         except BaseException:
             self.close(time.monotonic() + 1.0)
             raise
+
+    def own(self, given: object, deadline: float) -> dict[TopicPartition, int]:
+        """Offsets by our own partitions, of a mapping of positions; of anything else none. Raises OptionError (`homes.own`)."""
+        found: dict[TopicPartition, int] = {}
+        if isinstance(given, Mapping):
+            for topic in dict.fromkeys(key[0] for key in given):
+                found |= own(self.cluster, topic, {key: place for key, place in given.items() if key[0] == topic}, deadline)
+        return found
 
     def _standing(self) -> Standing:
         """In the keeper: where we stand."""
@@ -123,13 +134,27 @@ class Sharing:
         self.gone.add(key)
 
     def _found(self, topic: str, deadline: float) -> None:
-        """Where the group begins, committed for every queue there is. The first queue comes last: it tells that all others are done."""
-        queues = sorted(self.cluster.route(topic, deadline).readable(), key=lambda queue: (java_order(queue.broker), queue.queue_id))
-        offsets, places = self.member.offsets, self.places[topic]
-        if not queues or offsets.committed(topic, queues[0], deadline) is not None:
+        """Where the group begins, committed for every queue there is; nothing where it has begun.
+
+        The first queue of each broker comes last: one that has an offset tells that all others are done. A broker none of whose queues has
+        one, beside another whose first queue has, came later, whatever its name.
+        """
+        offsets, places, queues = self.member.offsets, self.places[topic], self.cluster.route(topic, deadline).readable()
+        heads = [*{queue.broker: queue for queue in sorted(queues, key=lambda queue: -queue.queue_id)}.values()]
+        for look in range(2):
+            begun = {queue.broker for queue in heads if offsets.committed(topic, queue, deadline) is not None}
+            if look or not begun or len(begun) == len(heads) or len(self.member.others(deadline)) == 0:
+                break
+            self.cluster.pause(FOUNDING)  # another member may be at it, and between two brokers just now
+        rest = [queue for queue in queues if queue not in heads and queue.broker not in begun]
+        if begun:
+            under_way = {queue.broker for queue in rest if offsets.committed(topic, queue, deadline) is not None}
+            rest = [queue for queue in rest if queue.broker in under_way]
+            heads = [queue for queue in heads if queue.broker in under_way]
+        if not heads:
             return
-        places.all_shown(queues, deadline)
-        for queue in reversed(queues):
+        places.all_shown([*rest, *heads], deadline)
+        for queue in (*rest, *heads):
             end = places.end(queue, deadline)
             if offsets.committed(topic, queue, deadline) is None:  # another member may have begun, and be on its way already
                 offsets.commit(topic, queue, end, deadline)
@@ -144,18 +169,11 @@ class Sharing:
         start = self.start if not topic.startswith("%RETRY%") else Earliest()
         if isinstance(start, Latest):
             start = Earliest()  # the queue came when the group had begun: see `_found`
-        if isinstance(start, Position):
-            start = {(start.topic, start.partition): start}
-        if isinstance(start, Mapping):
-            given = start.get(key)
-            if given is None:
-                start = Earliest()
-            elif isinstance(given, LogOffset):
-                offset = given.offset
-                offsets.commit(topic, queue, offset, deadline)
-                return offset, False
-            else:
-                raise OptionError(f"{given!r} is no position of RocketMQ", topic=topic)
+        if isinstance(start, Position | Mapping):
+            if key in self.given:
+                offsets.commit(topic, queue, self.given[key], deadline)
+                return self.given[key], False
+            start = Earliest()
         if not isinstance(start, Earliest):
             self.places[topic].all_shown([queue], deadline)
         offset = self.places[topic].of(queue, start, deadline)
@@ -312,7 +330,7 @@ class RocketConsumer(Role):
         with self._only:
             deadline = time.monotonic() + timeout
             sharing = self._sharing
-            given = None if positions is None else {key: _offset(key, position) for key, position in positions.items()}
+            given = None if positions is None else sharing.own(positions, deadline)
             sharing.settle(deadline)
             self._forget()
             wanted = dict(self._handed) if given is None else {key: at for key, at in given.items() if key not in self._elsewhere}
@@ -338,7 +356,7 @@ class RocketConsumer(Role):
             for key, queue in self._sharing.asked_for().items():
                 offset = self._sharing.member.offsets.committed(key[0], queue, deadline)
                 if offset is not None:
-                    found[key] = LogOffset(*key, offset)
+                    found[key] = queue.at(key[0], offset)
             return found
 
     def lag(self, *, timeout: float = 30.0) -> Mapping[TopicPartition, int]:
@@ -372,9 +390,9 @@ class RocketConsumer(Role):
             if isinstance(where, Position):
                 where = {(where.topic, where.partition): where}
             if isinstance(where, Mapping):
-                if missing := where.keys() - sharing.queues.keys():
+                found = sharing.own(where, deadline)
+                if missing := found.keys() - sharing.queues.keys():
                     raise OptionError(f"not assigned to this consumer: {sorted(missing)}")
-                found = {key: _offset(key, position) for key, position in where.items()}
             else:
                 found = sharing.where(where, deadline)
             for key, offset in found.items():
@@ -406,9 +424,3 @@ class RocketConsumer(Role):
             if before is not None:
                 self._handed[key] = before
         super().__exit__(kind, error, trace)
-
-
-def _offset(key: TopicPartition, position: Position) -> int:
-    if not isinstance(position, LogOffset) or (position.topic, position.partition) != key:
-        raise OptionError(f"{position!r} is no position of {key[0]}[{key[1]}]")
-    return position.offset

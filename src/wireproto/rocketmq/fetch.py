@@ -20,7 +20,6 @@ from wireproto._net import Call, Mailbox
 from wireproto.errors import TimedOut, TransportError, WireprotoError
 from wireproto.net.errand import Errand
 from wireproto.net.retry import Policy, Verdict, verdict
-from wireproto.position import LogOffset
 from wireproto.records import Batch
 
 from .codes import PullOffsetMoved, TopicNotExist
@@ -32,6 +31,7 @@ from .times import Offsets
 if TYPE_CHECKING:
     from wireproto._codec import Columns
     from wireproto._net import Connection
+    from wireproto.position import QueueOffset
 
     from .cluster import RocketCluster
     from .options import RocketOptions
@@ -149,6 +149,10 @@ class Fetcher:
         """The offset of the next record of each queue."""
         return {key: item.pulls.next for key, item in list(self._held.items())}  # the keeper asks too
 
+    def places(self) -> dict[Key, QueueOffset]:
+        """The same as positions."""
+        return {key: item.queue.at(key[0], item.pulls.next) for key, item in list(self._held.items())}
+
     def seek(self, key: Key, offset: int) -> None:
         item = self._held[key]
         item.caught_up = False
@@ -230,8 +234,8 @@ class Fetcher:
     def _connection(self, item: Fetching, deadline: float) -> Connection:
         if item.failures or item.queue.address is None:
             route = self._errand.ask(item.topic, lambda until: self._cluster.route(item.topic, until), deadline)
-            if item.queue.partition < len(route.queues):
-                item.queue, item.heads = route.queues[item.queue.partition], None
+            if (current := route.find(*item.queue.home)) is not None:
+                item.queue, item.heads = current, None
         if item.queue.address is None:
             self._cluster.routes.stale(item.topic)
             raise TransportError(f"broker {item.queue.broker} has no master now")
@@ -361,7 +365,7 @@ class Fetcher:
             pulls.failed(offset)
             raise PullOffsetMoved(
                 f"the next record is gone: the queue holds {low} up to {high}", topic=item.topic, partition=item.queue.partition,
-                position=LogOffset(item.topic, item.queue.partition, offset), first=low, end=high,
+                position=item.queue.at(item.topic, offset), first=low, end=high,
             )  # fmt: skip
         else:
             pulls.seek(low if choice == "earliest" else high)
@@ -400,7 +404,7 @@ class Fetcher:
                     item.pulls.seek(start)  # what cannot be read is not passed over in silence: it is the next to be read again
                     raise
                 end = item.pulls.next
-                batch = Batch(item.topic, item.queue.partition, columns, LogOffset(item.topic, item.queue.partition, end))
+                batch = Batch(item.topic, item.queue.partition, columns, item.queue.at(item.topic, end))
                 return Fetched(batch, item.queue, columns, start, end)
         return None
 
@@ -423,4 +427,5 @@ class Fetcher:
             facts=self._facts,
             on_corrupt=self._options.on_corrupt,
             columns=names,
+            home=item.queue.home,
         )

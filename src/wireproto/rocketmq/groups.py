@@ -35,8 +35,8 @@ class GroupOffsets:
 
     def address(self, topic: str, queue: Queue, deadline: float) -> str:
         """Where the queue's master is now."""
-        queues = self._cluster.route(topic, deadline).queues
-        address = queues[queue.partition].address if queue.partition < len(queues) else queue.address
+        current = self._cluster.route(topic, deadline).find(*queue.home)
+        address = current.address if current is not None else queue.address
         if address is None:
             self._cluster.routes.stale(topic)
             raise NoMaster(f"broker {queue.broker} has no master now", topic=topic, partition=queue.partition)

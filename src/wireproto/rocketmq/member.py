@@ -262,6 +262,10 @@ class Member:
         self._next_look = time.monotonic() + wait
         return found
 
+    def others(self, deadline: float) -> set[str]:
+        """The group's other members, as the first broker that answers knows them."""
+        return {*self._members(self._masters(deadline), deadline)} - {self.id}
+
     def _members(self, masters: Sequence[str], deadline: float) -> tuple[str, ...]:
         """The group's members as the first broker that answers knows them; ourselves among them."""
         problem: WireprotoError | None = None

@@ -18,11 +18,11 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from wireproto._codec import BatchReceipt, RocketBatchBuilder
-from wireproto.position import LogOffset
 
 if TYPE_CHECKING:
     from wireproto._net import Call, Event, Timer
     from wireproto.errors import WireprotoError
+    from wireproto.position import QueueOffset
 
     from .options import RocketOptions
     from .route import Queue
@@ -138,7 +138,7 @@ class Pending:
             self.lane.producer.look()
         return self.settled
 
-    def position(self, index: int, timeout: float | None) -> LogOffset:
+    def position(self, index: int, timeout: float | None) -> QueueOffset:
         """Wait for the acknowledgement; the place of a record.
 
         Args:
@@ -152,7 +152,7 @@ class Pending:
             producer.wait(self, time.monotonic() + (producer.options.delivery_timeout if timeout is None else timeout))
         if self.error is not None:
             raise self.error
-        return LogOffset(producer.topic, self.lane.queue.partition, self.offset + index)
+        return self.lane.queue.at(producer.topic, self.offset + index)
 
     def describe(self, index: int) -> str:
         """For a receipt's repr."""

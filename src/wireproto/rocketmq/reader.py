@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from wireproto.errors import OptionError
 from wireproto.flow.role import Role
-from wireproto.position import Earliest, LogOffset, Position, TopicPartition, Where
+from wireproto.position import Earliest, Position, TopicPartition, Where
 
 from .fetch import Fetcher
 from .times import Offsets
@@ -45,6 +45,7 @@ class RocketReader(Role):
         stops = self._offsets.where(route, stop, deadline) if stop is not None else {}
         if stop is not None and (missing := starts.keys() - stops.keys()):
             raise OptionError(f"partition {min(missing)[1]} has a start and no stop", topic=topic)
+        route = cluster.route(topic, deadline)
         for key, offset in starts.items():
             self._fetcher.add(topic, route.queues[key[1]], offset, stops.get(key), earliest=isinstance(start, Earliest))
 
@@ -81,7 +82,7 @@ class RocketReader(Role):
     @property
     def positions(self) -> Mapping[TopicPartition, Position]:
         """Where each partition is read next."""
-        return {key: LogOffset(*key, offset) for key, offset in self._fetcher.positions().items()}
+        return dict(self._fetcher.places())
 
     @property
     def done(self) -> bool:

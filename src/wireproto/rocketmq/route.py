@@ -8,20 +8,22 @@ What it is: three state objects without sockets.
 
 Numbering: brokers in order of their names (Java's order), in each the queue ids 0, 1, 2 … up to max(read, write) queues. Queues that
 appear later, of a new broker or of one that got more, are numbered after those already known, and a broker that vanishes (down for long)
-keeps its numbers: within one client a partition never changes its queue. Two clients agree as long as the topic's queues stay what they
-are; where a key goes they agree on always, since that counts the queues in Java's order.
+keeps its numbers: within one client a partition never changes its queue. Two clients agree only while the topic's brokers stay what they
+are; so whatever leaves a client names a queue by broker and queue id (`homes.py`). Where a key goes they agree on always, since that counts
+the queues in Java's order.
 
 Only masters are written to and read from. Must not: look at a clock; `now` is an argument.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from wireproto._codec import java_hash, java_hashes, split_columns
 from wireproto.errors import OptionError
+from wireproto.position import QueueOffset
 
 from .allocate import java_order
 from .bodies import PERM_READ, PERM_WRITE, TopicRouteData
@@ -44,6 +46,15 @@ class Queue:
     readable: bool
     writable: bool
 
+    @property
+    def home(self) -> tuple[str, int]:
+        """What it is called by every client."""
+        return self.broker, self.queue_id
+
+    def at(self, topic: str, offset: int) -> QueueOffset:
+        """A position in it."""
+        return QueueOffset(topic, self.partition, offset, self.broker, self.queue_id)
+
 
 @dataclass(frozen=True, slots=True)
 class Route:
@@ -54,6 +65,7 @@ class Route:
         runs: runs of queues in order of numbering: broker's name, first queue id, number (kept for later merges).
         masters: addresses of all masters of the topic.
         keyed: partitions that keys are spread over, in Java's order of their queues.
+        homes: partition by broker and queue id.
     """
 
     topic: str
@@ -61,6 +73,7 @@ class Route:
     runs: tuple[tuple[str, int, int], ...]
     masters: tuple[str, ...]
     keyed: tuple[int, ...]
+    homes: Mapping[tuple[str, int], int]
 
     @classmethod
     def build(cls, topic: str, data: TopicRouteData, before: Route | None = None) -> Route:
@@ -93,7 +106,26 @@ class Route:
         addresses = tuple(dict.fromkeys(address for name in names if (address := masters.get(name))))
         in_order = sorted(queues, key=lambda queue: (java_order(queue.broker), queue.queue_id))
         keyed = tuple(queue.partition for queue in in_order if queue.writable) or tuple(queue.partition for queue in in_order)
-        return cls(topic, tuple(queues), tuple(runs), addresses, keyed)
+        return cls(topic, tuple(queues), tuple(runs), addresses, keyed, {queue.home: queue.partition for queue in queues})
+
+    def numbering(self, homes: Iterable[tuple[str, int]]) -> Route:
+        """The same with numbers for queues that it does not name: their broker is away."""
+        runs, queues, had = list(self.runs), list(self.queues), self.brokers
+        wanted: dict[str, int] = {}
+        for broker, queue_id in homes:
+            wanted[broker] = max(wanted.get(broker, 0), queue_id + 1)
+        for broker in sorted(wanted, key=java_order):
+            first = had.get(broker, 0)
+            if wanted[broker] > first:
+                runs.append((broker, first, wanted[broker] - first))
+                queues += [Queue(len(queues) + at, broker, first + at, None, False, False) for at in range(wanted[broker] - first)]
+        numbers = {queue.home: queue.partition for queue in queues}
+        return replace(self, queues=tuple(queues), runs=tuple(runs), homes=numbers)
+
+    def find(self, broker: str, queue_id: int) -> Queue | None:
+        """A queue by what every client calls it."""
+        number = self.homes.get((broker, queue_id))
+        return None if number is None else self.queues[number]
 
     @property
     def brokers(self) -> dict[str, int]:
@@ -107,13 +139,6 @@ class Route:
     def writable(self) -> tuple[Queue, ...]:
         """The queues that may be written and have a master now."""
         return tuple(queue for queue in self.queues if queue.writable and queue.address)
-
-    def partition_of(self, broker: str, queue_id: int) -> int:
-        """Our number for a broker's queue, or -1."""
-        for queue in self.queues:
-            if queue.broker == broker and queue.queue_id == queue_id:
-                return queue.partition
-        return -1
 
     def by_key(self, key: bytes) -> int:
         """The partition of a key: Java's ``Math.abs(key.hashCode()) % queues`` over every queue of the route.
@@ -181,6 +206,13 @@ class RouteCache:
         route = Route.build(topic, data, self.known(topic))
         self._routes[topic] = (route, now)
         self._stale.discard(topic)
+        return route
+
+    def number(self, topic: str, homes: Iterable[tuple[str, int]]) -> Route:
+        """The last route, with numbers for these queues, too."""
+        route, learnt = self._routes[topic]
+        route = route.numbering(homes)
+        self._routes[topic] = (route, learnt)
         return route
 
     def forget(self, topic: str) -> None:

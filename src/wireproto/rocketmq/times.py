@@ -16,12 +16,13 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from wireproto.errors import AuthError, BrokerError, OptionError, TimedOut, Truncated
+from wireproto.errors import AuthError, BrokerError, TimedOut, Truncated
 from wireproto.net.retry import Policy, Waits
-from wireproto.position import AtTime, Earliest, Latest, LogOffset, Position, TopicPartition, Where
+from wireproto.position import AtTime, Earliest, Latest, Position, TopicPartition, Where
 
 from .bodies import runtime_info
 from .codes import RequestCodeNotSupported
+from .homes import own
 from .messages import (
     GetBrokerRuntimeInfoRequest,
     GetMaxOffsetRequest,
@@ -70,8 +71,8 @@ class Offsets:
         def attempt() -> Reply:
             address = queue.address
             if address is None:
-                current = self._cluster.route(self._topic, deadline).queues
-                address = current[queue.partition].address if queue.partition < len(current) else None
+                current = self._cluster.route(self._topic, deadline).find(*queue.home)
+                address = current.address if current is not None else None
             if address is None:
                 self._cluster.routes.stale(self._topic)
                 raise NoMaster(f"broker {queue.broker} has no master now", topic=self._topic)
@@ -160,15 +161,15 @@ class Offsets:
         return store_time(reply.body) if reply.code == 0 else -1
 
     def where(self, route: Route, at: Where, deadline: float) -> dict[TopicPartition, int]:
-        """The offset of each readable queue that `at` means; of a position or mapping, of the queues that it names.
+        """The offset of each readable queue that `at` means; of a position or mapping, of the queues that it names (see `homes.own`).
 
         Raises:
-            OptionError: a position of another topic, or of a queue that is not there.
+            OptionError: a position of another topic, of a queue that is not there, or that does not say which it is of.
         """
         if isinstance(at, Position):
             at = {(at.topic, at.partition): at}
         if isinstance(at, Mapping):
-            return {key: self._given(route, key, position) for key, position in at.items()}
+            return own(self._cluster, self._topic, at, deadline)
         queues = route.readable()
         if not isinstance(at, Earliest):
             self.all_shown(queues, deadline)
@@ -180,11 +181,3 @@ class Offsets:
         if isinstance(at, Latest):
             return self.end(queue, deadline)
         return self.at_time(queue, at.ms, deadline)
-
-    def _given(self, route: Route, key: TopicPartition, position: Position) -> int:
-        topic, partition = key
-        if topic != self._topic or not 0 <= partition < len(route.queues):
-            raise OptionError(f"{self._topic} has {len(route.queues)} partitions; there is no {topic}[{partition}]")
-        if not isinstance(position, LogOffset):
-            raise OptionError(f"{position!r} is no position of RocketMQ: queue offsets are numbers")
-        return position.offset

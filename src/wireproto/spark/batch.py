@@ -6,7 +6,7 @@ Must not: know a protocol.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from ..records import Batch
     from ..roles import Client
 
 
@@ -97,11 +98,18 @@ def read(log: Log, maker: Maker, partition: InputPartition) -> Iterator[pa.Recor
     client = worker.client(log.settings.url, log.settings.client)
     try:
         try:
-            span = bound_now(log, client, partition)
+            span = bound_now(log, client, log.here(client, partition))
             if span is not None:
-                yield from maker.stream(log.read(client, span, maker.names))
+                yield from maker.stream(as_planned(log.read(client, span, maker.names), partition.partition))
         except log.gone:
             log.lost(f"{partition.topic}-{partition.partition} was to be read up to {partition.stop} and is not there any more")
     except WireprotoError:
         worker.forget(log.settings.url, log.settings.client)
         raise
+
+
+def as_planned(batches: Iterable[Batch], partition: int) -> Iterator[Batch]:
+    """Batches under the number that the driver has for their partition."""
+    for batch in batches:
+        batch.partition = partition
+        yield batch

@@ -39,8 +39,9 @@ def resolve(log: Log, client: Client, bound: Bound, option: str, *, starting: bo
 
 def wanted(log: Log, client: Client, bound: Bound, option: str) -> dict[TopicPartition, Place]:
     """The place that a bound gives to each partition there is now; raises OptionError where it names others."""
+    given = log.numbered(client, bound, option) if isinstance(bound, dict) else None
     keys = log.partitions(client)
-    found: dict[TopicPartition, Place] = bound if isinstance(bound, dict) else dict.fromkeys(keys, bound)
+    found: dict[TopicPartition, Place] = dict.fromkeys(keys, bound) if given is None else given  # type: ignore[arg-type]
     if found.keys() != set(keys):
         raise OptionError(
             f"{option} must name every partition that is read, and no other (-1 is latest, -2 earliest): it names "

@@ -17,6 +17,7 @@ import logging
 import time
 from abc import ABC
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from pyspark.sql.datasource import InputPartition
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from ..records import Batch
     from ..roles import Client
     from .columns import LogFormat
-    from .options import Place, ReadSettings
+    from .options import Named, Place, ReadSettings
 
 logger = logging.getLogger("wireproto.spark")
 Positions = dict[TopicPartition, Position]
@@ -125,10 +126,21 @@ class Log(ABC):
         """Spans split as minPartitions and maxRecordsPerPartition ask."""
         settings = self.settings
         ranges = [(span.key, number(span.start), number(span.stop)) for span in spans]
+        like = {span.key: span.start for span in spans}
         return [
-            Span(*key, LogOffset(*key, start), LogOffset(*key, stop))
+            Span(*key, moved(like[key], start), moved(like[key], stop))
             for key, start, stop in plan.split(ranges, settings.min_partitions, settings.max_records)
         ]
+
+    def numbered(self, client: Client, bound: Named, option: str) -> dict[TopicPartition, Place]:
+        """A bound of partitions, some of them perhaps called by name, by partition number; only RocketMQ's have names."""
+        if named := [text for _, text in bound if isinstance(text, str)]:
+            raise OptionError(f"option {option} names {min(named)}: {self.protocol} has partition numbers")
+        return {(topic, int(number)): place for (topic, number), place in bound.items()}
+
+    def away(self, client: Client, missing: Positions) -> Positions:
+        """Those of the partitions which are not shown only because their broker is away: a query stands still there."""
+        return {}
 
     def known(self, client: Client, spans: list[Span]) -> list[Span]:
         """The spans, with what tells their topics from others of their names."""
@@ -139,10 +151,10 @@ class Log(ABC):
         settings, ends = self.settings, latest
         first = {key: number(place) for key, place in start.items()}
         if settings.max_rows is not None:
-            ends = places(plan.limited(settings.max_rows, first, numbers(ends)))
+            ends = moved_all(ends, plan.limited(settings.max_rows, first, numbers(ends)))
         if settings.max_bytes is not None:
             weights = self.row_bytes(client, list(ends))
-            ends = places(plan.limited(settings.max_bytes, first, numbers(ends), weights))
+            ends = moved_all(ends, plan.limited(settings.max_bytes, first, numbers(ends), weights))
         return ends
 
     def waiting(self, client: Client, start: Positions, latest: Positions) -> int:
@@ -175,7 +187,7 @@ class Log(ABC):
             tree.setdefault(topic, {})[str(partition)] = self.place_to_json(positions[topic, partition])
         return tree
 
-    def from_json(self, tree: Tree) -> Positions:
+    def from_json(self, client: Client, tree: Tree) -> Positions:
         """What `to_json` made; anything else, as the checkpoint of another source, raises OptionError."""
         found: Positions = {}
         try:
@@ -183,11 +195,15 @@ class Log(ABC):
                 for text, value in inner.items():
                     found[topic, int(text)] = self.place_from_json(topic, int(text), value)
         except (AttributeError, ValueError, TypeError, OptionError) as why:
-            raise OptionError(
-                f"the checkpoint holds offsets of another source ({str(tree)[:120]}); {self.protocol}-wire has offsets like "
-                f"{self.example()}: give the query a checkpointLocation of its own"
-            ) from why
+            raise self.foreign(tree) from why
         return found
+
+    def foreign(self, tree: Tree) -> OptionError:
+        """The error for what this log did not write."""
+        return OptionError(
+            f"the checkpoint holds offsets of another source ({str(tree)[:120]}); {self.protocol}-wire has offsets like "
+            f"{self.example()}: give the query a checkpointLocation of its own"
+        )
 
     def place_to_json(self, position: Position) -> Any:
         return number(position)
@@ -210,6 +226,10 @@ class Log(ABC):
         return '{"topic": {"0": 23}}'
 
     # --- in workers ---
+
+    def here(self, client: Client, span: Span) -> Span:
+        """A span as the driver planned it, by the partition numbers of this client."""
+        return span
 
     def read(self, client: Client, span: Span, columns: tuple[str, ...]) -> Iterator[Batch]:
         """Batches of the span, in order; whatever stands in it and is not there any more is passed over or raises DataLoss."""
@@ -258,6 +278,16 @@ def numbers(positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition
 
 def places(offsets: Mapping[TopicPartition, int]) -> Positions:
     return {key: LogOffset(*key, offset) for key, offset in offsets.items()}
+
+
+def moved(place: Position, offset: int) -> Position:
+    """Another offset of the same partition."""
+    number(place)
+    return replace(place, offset=offset)  # type: ignore[call-arg]
+
+
+def moved_all(like: Positions, offsets: Mapping[TopicPartition, int]) -> Positions:
+    return {key: moved(like[key], offset) for key, offset in offsets.items()}
 
 
 def named(keys: Iterable[TopicPartition]) -> str:

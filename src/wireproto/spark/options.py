@@ -4,8 +4,9 @@ What it is: `Options`, which hands options out one by one and refuses what nobod
 a log's readers need on driver and in workers. A mistake is an error on the driver that names the option, before any task starts.
 The names that all logs share are those of the JVM's Kafka connector:
 
-    startingOffsets, endingOffsets      ``earliest``, ``latest`` or JSON ``{"topic": {"0": 23, "1": -1}}``: -2 is earliest, -1 latest; other
-                                        protocols than Kafka write the text of their positions where an offset stands here
+    startingOffsets, endingOffsets      ``earliest``, ``latest`` or JSON ``{"topic": {"0": 23, "1": -1}}``: -2 is earliest, -1 latest; for
+                                        Pulsar the text of a position stands for the offset, for RocketMQ a queue's name
+                                        (``broker-a/0``) for the partition
     startingTimestamp, endingTimestamp  milliseconds, for every partition; go before …OffsetsByTimestamp (JSON, per partition), which go
                                         before …Offsets
     startingOffsetsByTimestampStrategy  ``error`` or ``latest``: what a partition without a record that late means
@@ -26,10 +27,12 @@ from difflib import get_close_matches
 from typing import Any, Literal
 
 from ..errors import OptionError
-from ..position import EARLIEST, LATEST, AtTime, Earliest, Latest, Position, TopicPartition, parse_position
+from ..position import EARLIEST, LATEST, AtTime, Earliest, Latest, Position, TopicPartition, parse_position, parse_queue, queue_name
 
 Place = Earliest | Latest | AtTime | Position
-Bound = Earliest | Latest | AtTime | dict[TopicPartition, Place]
+Named = Mapping[tuple[str, int | str], Place]
+"""By topic and partition, or name of a RocketMQ queue (`position.queue_name`)."""
+Bound = Earliest | Latest | AtTime | dict[tuple[str, int | str], Place]
 
 SPARKS_OWN = ("path", "checkpointLocation", "queryName", "mode", "outputMode")
 SHARED = (
@@ -225,7 +228,7 @@ def parse_bound(text: str, option: str, topics: tuple[str, ...] = ()) -> Bound:
         return AtTime(int(word[1:]))
     try:
         tree = json.loads(word)
-        pairs = [(topic, int(number), where) for topic, inner in tree.items() for number, where in inner.items()]
+        pairs = [(topic, part(number), where) for topic, inner in tree.items() for number, where in inner.items()]
         if any(isinstance(where, bool) or not isinstance(where, int | str) for _, _, where in pairs):
             raise ValueError("neither a number nor the text of a position")
     except (ValueError, AttributeError) as why:
@@ -235,17 +238,27 @@ def parse_bound(text: str, option: str, topics: tuple[str, ...] = ()) -> Bound:
     if strange:
         raise OptionError(f"option {option} names topics that are not read: {', '.join(strange)}")
     special: dict[str, Earliest | Latest] = {"-2": EARLIEST, "-1": LATEST}
-    found: dict[TopicPartition, Place] = {}
+    found: dict[tuple[str, int | str], Place] = {}
     for topic, number, where in pairs:
-        name = str(where)
-        found[topic, number] = special[name] if name in special else parse_position(name, topic, number)
+        text = str(where)
+        if text in special:
+            found[topic, number] = special[text]
+        elif isinstance(number, int):
+            found[topic, number] = parse_position(text, topic, number)
+        else:
+            found[topic, number] = parse_position(f"{number}:{text}", topic, -1)
     return found
 
 
-def timestamps(text: str, option: str) -> dict[TopicPartition, int]:
+def part(text: str) -> int | str:
+    """A partition as JSON calls it: its number, or a queue's name; raises ValueError."""
+    return queue_name(*parse_queue(text)) if "/" in text else int(text)
+
+
+def timestamps(text: str, option: str) -> dict[tuple[str, int | str], int]:
     """Read ``{"topic": {"0": 1700000000000}}``."""
     try:
-        return {(topic, int(number)): int(moment) for topic, inner in json.loads(text).items() for number, moment in inner.items()}
+        return {(topic, part(number)): int(moment) for topic, inner in json.loads(text).items() for number, moment in inner.items()}
     except (ValueError, AttributeError, TypeError) as why:
         example = '{"topicA": {"0": 123456789, "1": 123456789}}'
         raise OptionError(f"option {option} is {text!r}; it takes JSON like {example}, milliseconds for each partition") from why

@@ -9,7 +9,7 @@ Must not: know a connection.
 from __future__ import annotations
 
 from ..errors import OptionError
-from ..position import MessageId, Position, TopicPartition
+from ..position import MessageId, Position
 from .options import Bound, Place
 
 
@@ -28,7 +28,7 @@ def normal_bound(bound: Bound | None, option: str) -> Bound | None:
     """A bound whose positions are in their one form; raises OptionError naming the option."""
     if not isinstance(bound, dict):
         return bound
-    found: dict[TopicPartition, Place] = {}
+    found: dict[tuple[str, int | str], Place] = {}
     for key, place in bound.items():
         try:
             found[key] = normal(place) if isinstance(place, Position) else place

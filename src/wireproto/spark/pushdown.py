@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader
 
-from ..position import LogOffset, TopicPartition
-from .log import number
+from ..position import TopicPartition
+from .log import moved, number
 
 if TYPE_CHECKING:
     from ..roles import Client
@@ -117,9 +117,9 @@ class Pushed:
                 start[key] = max(start[key], place) if place is not None else max(start[key], stop[key])
         if self.low or self.high is not None:
             for key in keys:
-                start[key] = LogOffset(*key, max(number(start[key]), self.low))
+                start[key] = moved(start[key], max(number(start[key]), self.low))
                 if self.high is not None:
-                    stop[key] = LogOffset(*key, min(number(stop[key]), max(self.high, 0)))
+                    stop[key] = moved(stop[key], min(number(stop[key]), max(self.high, 0)))
         return start, stop
 
 

@@ -1,7 +1,10 @@
 """The format ``rocketmq-wire``: queue offsets as Kafka's offsets; keys, value and user properties as the common record has them.
 
-What it is: RocketMQ's `Log` and its source; both lines of brokers. A partition is a queue, numbered over the brokers in the order of the
-topic's route; offsets JSON and checkpoints are ``{"topic": {"0": 23}}``. The writer is in `rocketmq_sink.py`.
+What it is: RocketMQ's `Log` and its source; both lines of brokers. A partition is a queue, which each client numbers for itself: driver,
+workers and the next run of a query may have other numbers. So offsets JSON and checkpoints name the queue, as in ``{"topic":
+{"broker-a/0": 23}}``; the driver numbers what it reads there, a worker finds the queue of its span by name (`here`), and rows bear the
+driver's number. Numbers without a queue, as older checkpoints have them, are taken where they can mean one queue only. The writer is in
+`rocketmq_sink.py`.
 
     nameServer    host:port, separated by commas, or rocketmq://…      topic   names, separated by commas
     rocketmq.*    options of the client and its roles                  commitOffsetsToGroup   a group to commit to, for lag tools
@@ -11,27 +14,34 @@ topic's route; offsets JSON and checkpoints are ``{"topic": {"0": 23}}``. The wr
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, cast
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import OptionError
-from ..position import EARLIEST, LATEST, TopicPartition
+from ..position import EARLIEST, LATEST, Position, QueueOffset, TopicPartition, parse_queue, queue_name
 from ..rocketmq.client import RocketClient
 from ..rocketmq.cluster import RocketCluster
-from ..rocketmq.codes import PullOffsetMoved, SubscriptionGroupNotExist, TopicNotExist
+from ..rocketmq.codes import BrokerNotExist, PullOffsetMoved, SubscriptionGroupNotExist, TopicNotExist
 from ..rocketmq.groups import GroupOffsets
+from ..rocketmq.homes import check_bare, known
 from ..rocketmq.messages import UpdateAndCreateSubscriptionGroupRequest
 from .columns import COMMON, NOTHING, LogFormat, plain
-from .log import Log, Positions, Span, number
-from .options import Options, ReadSettings, address, read_settings
+from .log import Log, Positions, Span, Tree, number
+from .options import Options, ReadSettings, address, part, read_settings
 from .source import LogSource, client_options
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from ..records import Batch
+    from ..rocketmq.route import Queue
     from ..roles import Client
+    from .options import Named, Place
     from .write import Sink
+
+Name = tuple[str, int | str]
+"""Topic, and number or name of a queue."""
 
 FORM = LogFormat(
     columns={**COMMON, "offset": ("bigint", plain("offset"))},
@@ -42,6 +52,12 @@ GATHERED = {"min_bytes": 1 << 20, "batch_bytes": 2 << 20, "pull_ahead": 16}
 """Reading towards an end that is there: a reply has 32 messages at most, and each batch its price in Arrow. What the user chose counts."""
 
 
+def name_of(place: Position) -> str:
+    """The name of its queue."""
+    assert isinstance(place, QueueOffset)
+    return queue_name(place.broker, place.queue)
+
+
 class RocketMQLog(Log):
     """RocketMQ's topics; positions are queue offsets."""
 
@@ -50,11 +66,78 @@ class RocketMQLog(Log):
     gone = (TopicNotExist,)
 
     def partitions(self, client: Client) -> list[TopicPartition]:
-        try:
+        with self.told():
             return super().partitions(client)
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Say of a topic that is not there what to do."""
+        try:
+            yield
         except TopicNotExist as why:
             why.text = f"there is no topic {why.topic!r}: create it, or correct the option {self.subject}"
             raise
+
+    # --- queues by name ---
+
+    def to_json(self, positions: Positions) -> dict[str, Any]:
+        tree: dict[str, dict[str, Any]] = {}
+        for topic, name, offset in sorted((place.topic, name_of(place), number(place)) for place in positions.values()):
+            tree.setdefault(topic, {})[name] = offset
+        return tree
+
+    def from_json(self, client: Client, tree: Tree) -> Positions:
+        found: Positions = {}
+        try:
+            names = {(topic, part(text)): offset for topic, inner in tree.items() for text, offset in inner.items()}
+            given = {(topic, name): self.place_from_json(topic, 0, offset) for (topic, name), offset in names.items()}
+        except (AttributeError, ValueError, TypeError, OptionError) as why:
+            raise self.foreign(tree) from why
+        with self.told():
+            queues = self.queues(client, given, "the checkpoint")
+        for key, queue in queues.items():
+            found[key[0], queue.partition] = queue.at(key[0], number(given[key]))
+        return found
+
+    def example(self) -> str:
+        return '{"topic": {"broker-a/0": 23}}'
+
+    def queues(self, client: Client, names: Iterable[Name], what: str) -> dict[Name, Queue]:
+        """The queue of each name or number; raises OptionError for numbers that may mean several."""
+        cluster, wanted = cast(RocketClient, client).cluster, list(names)
+        found: dict[Name, Queue] = {}
+        for topic in dict.fromkeys(topic for topic, _ in wanted):
+            ours = [name for of, name in wanted if of == topic]
+            route = known(cluster, topic, [parse_queue(name) for name in ours if isinstance(name, str)], cluster.deadline())
+            if numbers := [name for name in ours if isinstance(name, int)]:
+                check_bare(route, topic, numbers, what)
+            for name in ours:
+                at = route.homes[parse_queue(name)] if isinstance(name, str) else name
+                found[topic, name] = route.queues[at]
+        return found
+
+    def numbered(self, client: Client, bound: Named, option: str) -> dict[TopicPartition, Place]:
+        found: dict[TopicPartition, Place] = {}
+        named = {(topic, name_of(place) if isinstance(place, QueueOffset) else name): place for (topic, name), place in bound.items()}
+        for key, queue in self.queues(client, named, f"option {option}").items():
+            place = named[key]
+            found[key[0], queue.partition] = queue.at(key[0], number(place)) if isinstance(place, Position) else place
+        return found
+
+    def away(self, client: Client, missing: Positions) -> Positions:
+        """A broker that was stopped is in no route; one that is there, and has the queue no more, has lost it."""
+        cluster = cast(RocketClient, client).cluster
+        there = cluster.info(cluster.deadline()).brokers
+        return {key: place for key, place in missing.items() if isinstance(place, QueueOffset) and place.broker not in there}
+
+    def here(self, client: Client, span: Span) -> Span:
+        start, stop = span.start, span.stop
+        (queue,) = self.queues(client, [(span.topic, name_of(start))], "a task").values()
+        found = Span(span.topic, queue.partition, queue.at(span.topic, number(start)), queue.at(span.topic, number(stop)))
+        found.late_start, found.late_stop, found.first = span.late_start, span.late_stop, span.first
+        return found
+
+    # --- ranges ---
 
     def cut(self, client: Client, spans: list[Span]) -> list[Span]:
         return super().cut(client, self.still_there(client, spans))
@@ -65,6 +148,8 @@ class RocketMQLog(Log):
         first, last = self.ends(client, keys, EARLIEST), self.ends(client, keys, LATEST)
         found: list[Span] = []
         for span in spans:
+            if span.key not in first or span.key not in last:
+                raise BrokerNotExist(f"the broker that holds {name_of(span.start)} of {span.topic} is away; run the query when it is back")
             low, high = number(first[span.key]), number(last[span.key])
             if number(span.start) < low or number(span.stop) > high:
                 self.lost(f"{span.topic}-{span.partition} was to be read in [{span.start}, {span.stop}) and now holds [{low}, {high})")
@@ -97,9 +182,6 @@ class RocketMQLog(Log):
                     offsets.commit(topic, queue, number(ends[topic, queue.partition]), deadline)
 
     def read(self, client: Client, span: Span, columns: tuple[str, ...]) -> Iterator[Batch]:
-        found = cast(RocketClient, client).cluster
-        if span.partition >= len(found.route(span.topic, found.deadline()).queues):
-            found.route(span.topic, found.deadline(), fresh=True)  # this worker's route is older than the queue
         moved = "error" if self.settings.fail_on_data_loss else "earliest"
         gathered = {name: value for name, value in GATHERED.items() if name not in self.settings.client}
         try:

@@ -88,7 +88,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         start = self.log.settings.start or LATEST
         client = self.client()
         found: Positions = retried(self.log, lambda: resolve(self.log, client, start, "startingOffsets", starting=True))
-        each = start if isinstance(start, dict) else dict.fromkeys(found, start)
+        each = self.log.numbered(client, start, "startingOffsets") if isinstance(start, dict) else dict.fromkeys(found, start)
         self._drifting = {key for key, place in each.items() if self.drifts(place)}
         self._pin = True
         self._initial = self._last = found
@@ -123,7 +123,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             start: where it begins; not given by PySpark 4.0 and 4.1. limit: Spark's own wish: all (Trigger.Once) or as the options say.
         """
         told = start if start is not None else self._told
-        begin = self.log.from_json(start) if start is not None else self._last
+        begin = self.log.from_json(self.client(), start) if start is not None else self._last
         latest = self._latest = self.newest(begin) if self._target is None else self.held(begin, self._target)
         pins = self._drifting if self._pin and begin is not None and begin == self._initial else set()
         if begin is not None and pins:
@@ -148,7 +148,13 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def held(self, begin: Positions | None, found: Positions) -> Positions:
-        """The ends, none before `begin` where the log itself goes on: a transaction is open that the query did not mind before."""
+        """The ends, none before `begin` where the log itself goes on: a transaction is open that the query did not mind before.
+
+        What is not shown, since its broker is away, stays where it was.
+        """
+        missing = {} if begin is None else {key: place for key, place in begin.items() if key not in found}
+        if missing:
+            found = {**found, **self.log.away(self.client(), missing)}
         back = behind(begin, found)
         if begin is None or not back:
             return found
@@ -176,10 +182,10 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a micro-batch, after a check that everything in it is still there."""
         if start == end:
-            self._last, self._told = self.log.from_json(start), start  # how PySpark 4.0 and 4.1 tell where a query goes on
+            self._last, self._told = self.log.from_json(self.client(), start), start  # how PySpark 4.0 and 4.1 tell where a query goes on
             return []
         log, client = self.log, self.client()
-        begin, stop = log.from_json(start), log.from_json(end)
+        begin, stop = log.from_json(client, start), log.from_json(client, end)
         first = self._drifting & stop.keys() if begin == self._initial else set()
         replayed = {key for key in first if log.pinned(end, key)}
         # neither does its end pin a place, nor was it begun where this query would begin
@@ -224,7 +230,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self.log.settings.group is None:
             return
         try:
-            self.log.commit(self.client(), self.log.from_json(end))
+            self.log.commit(self.client(), self.log.from_json(self.client(), end))
         except WireprotoError as why:
             logger.warning("%s-wire: the ends of a micro-batch were not committed: %s", self.log.protocol, why)
 

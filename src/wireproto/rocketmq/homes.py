@@ -1,0 +1,73 @@
+"""Which of our queues a position means: by broker and queue id, never by the number that another client had for it.
+
+What it is: partitions are numbered by each client for itself (`route.py`), so positions that were kept, or came from another client, name
+their queue. `own` turns them into offsets by our own partitions. A queue that no route names, since its broker is away, gets a number, and
+is read when the broker is back. A number without a queue (as older texts have it, or as a person writes it) is taken where it can mean one
+queue only: where the topic lies on one broker, and has every partition that is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from wireproto.errors import OptionError
+from wireproto.position import LogOffset, Position, QueueOffset, TopicPartition, queue_name
+
+if TYPE_CHECKING:
+    from .cluster import RocketCluster
+    from .route import Route
+
+Home = tuple[str, int]
+"""Name of a broker and id of a queue there."""
+
+
+def own(cluster: RocketCluster, topic: str, given: Mapping[TopicPartition, Position], deadline: float) -> dict[TopicPartition, int]:
+    """Offsets of a topic's queues, by our partitions.
+
+    Raises:
+        OptionError: a position of another topic or protocol, of a partition that there is not, one that may mean any of several queues,
+            two of one queue.
+    """
+    for key, position in given.items():
+        if not isinstance(position, LogOffset) or (position.topic, position.partition) != key:
+            raise OptionError(f"{position!r} is no position of {key[0]}[{key[1]}]: RocketMQ's are numbers, each of a queue")
+    route = known(cluster, topic, [(place.broker, place.queue) for place in given.values() if isinstance(place, QueueOffset)], deadline)
+    found: dict[TopicPartition, int] = {}
+    for key, position in given.items():
+        assert isinstance(position, LogOffset)
+        number = route.homes[position.broker, position.queue] if isinstance(position, QueueOffset) else _bare(route, key, position, given)
+        if (topic, number) in found or key[0] != topic:
+            raise OptionError(f"two positions of one queue, or of another topic than {topic}: {position!r}", topic=topic)
+        found[topic, number] = position.offset
+    return found
+
+
+def known(cluster: RocketCluster, topic: str, homes: list[Home], deadline: float) -> Route:
+    """The topic's route, in which each of these queues has a number."""
+    route = cluster.route(topic, deadline)
+    if not route.homes.keys() >= set(homes):
+        route = cluster.route(topic, deadline, fresh=True)
+    if not route.homes.keys() >= set(homes):
+        route = cluster.number(topic, homes)
+    return route
+
+
+def _bare(route: Route, key: TopicPartition, position: LogOffset, given: Mapping[TopicPartition, Position]) -> int:
+    check_bare(route, key[0], [partition for _, partition in given], f"the position {position.offset} of {key[0]}[{key[1]}]")
+    return key[1]
+
+
+def check_bare(route: Route, topic: str, partitions: list[int], what: str) -> None:
+    """Raise OptionError where numbers without a queue could mean several queues, or there is none."""
+    strange = [number for number in partitions if not 0 <= number < len(route.queues)]
+    if strange or topic != route.topic:
+        there = f"{topic}[{strange[0]}]" if strange else topic
+        raise OptionError(f"{route.topic} has {len(route.queues)} partitions; there is no {there}", topic=route.topic)
+    if len(route.brokers) > 1:
+        brokers = ", ".join(sorted(route.brokers))
+        raise OptionError(
+            f"{what} does not say of which queue: {topic} lies on the brokers {brokers}, whose queues each client numbers for itself; "
+            f"name the queue, as in {queue_name(min(route.brokers), 0)}:123",
+            topic=topic,
+        )
