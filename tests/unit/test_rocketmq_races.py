@@ -17,7 +17,6 @@ from wireproto.position import LATEST, LogOffset
 from wireproto.rocketmq.client import RocketClient
 from wireproto.rocketmq.codes import PullOffsetMoved, TopicNotExist
 from wireproto.rocketmq.consumer import LEAST, RocketConsumer
-from wireproto.rocketmq.messages import HeartBeatRequest
 
 _numbers = itertools.count()
 
@@ -133,15 +132,15 @@ def test_queues_that_come_are_read_though_the_first_look_at_one_failed(broker: D
 
 def test_a_heartbeat_that_crosses_with_close_leaves_no_member(client: RocketClient, topic: str, monkeypatch: Any) -> None:
     consumer = client.consumer(topic, f"g-{topic}")
-    begun, go, invoke = threading.Event(), threading.Event(), client.cluster.invoke
+    begun, go, connection = threading.Event(), threading.Event(), client.cluster.connection
 
-    def late(address: str, message: Any, *more: Any, **named: Any) -> Any:
-        if isinstance(message, HeartBeatRequest):
+    def late(*asked: Any) -> Any:
+        if threading.current_thread() is beating:
             begun.set()
             assert go.wait(60)
-        return invoke(address, message, *more, **named)
+        return connection(*asked)
 
-    monkeypatch.setattr(client.cluster, "invoke", late)
+    monkeypatch.setattr(client.cluster, "connection", late)
     beating = threading.Thread(target=consumer._sharing.member._beat_in_worker)
     beating.start()
     assert begun.wait(60)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from wireproto.errors import AuthError, ConnectError, Malformed, TransportError, WireprotoError
 from wireproto.flow.budget import Budget
 from wireproto.net.dial import peer_name
+from wireproto.net.retry import DEFAULT, Policy
 from wireproto.net.runtime import Runtime
 from wireproto.net.task import Steps, reply
 from wireproto.url import Address, parse_address
@@ -36,6 +37,14 @@ from .route import NameServers, Route, RouteCache
 if TYPE_CHECKING:
     from wireproto._codec import ExtMessage
     from wireproto._net import Call, Connection, Mailbox
+
+ONCE = Policy(attempts=1)
+GLANCE = 1.0
+"""Seconds that name servers have to answer where an older route will do."""
+SOON, LATER = 1.0, 5.0
+"""Seconds after which they are asked again, when they did not know the topic, or did not answer."""
+SECOND_OPINION = 3.0
+"""Seconds for the other name servers when one does not know a topic."""
 
 
 @functools.lru_cache(1024)
@@ -237,39 +246,70 @@ class RocketCluster(Runtime[RocketOptions]):
             raise error.with_context(peer=address, message=name) from None
         return Reply(_fields(message, command), bytes(command.body), command.code, command.remark, conn.peer)
 
-    def ask_names(self, message: ExtMessage, body: bytes = b"", *, deadline: float, accept: Collection[int] = ()) -> Reply:
-        """Ask the name servers in turn, until one answers or the deadline comes."""
+    def ask_names(
+        self,
+        message: ExtMessage,
+        body: bytes = b"",
+        *,
+        deadline: float,
+        accept: Collection[int] = (),
+        policy: Policy = DEFAULT,
+    ) -> Reply:
+        """Ask the name servers in turn, until one answers or the deadline comes. One that knows no topic says nothing of the others."""
 
         def attempt() -> Reply:
             problem: WireprotoError | None = None
+            unknown: TopicNotExist | None = None
             order = self.names.order()
             for left, address in zip(range(len(order), 0, -1), order, strict=True):
                 now = time.monotonic()
+                until = now + (min(deadline - now, SECOND_OPINION) if unknown else deadline - now) / left
                 try:
-                    reply = self.invoke(address, message, body, deadline=now + (deadline - now) / left, accept=accept)
+                    reply = self.invoke(address, message, body, deadline=until, accept=accept)
                 except TransportError as error:
                     problem = error
-                    continue
-                self.names.worked(address)
-                return reply
+                except TopicNotExist as error:
+                    unknown = error
+                else:
+                    self.names.worked(address)
+                    return reply
+            if unknown is not None:
+                raise unknown
             assert problem is not None
             raise problem
 
-        return self.retry(attempt, deadline)
+        return self.retry(attempt, deadline, policy=policy)
 
     # routes --------------------------------------------------------------------------------------------------------------------
 
     def route(self, topic: str, deadline: float, *, fresh: bool = False) -> Route:
         """Where a topic lives: cached for half a minute, or until something refused.
 
+        Name servers are asked, not depended on: where they are silent, or were just started and know nothing yet, the last route holds,
+        and they are asked again a little later.
+
+        Args:
+            fresh: what they say now, or their error.
         Raises:
-            TopicNotExist: no name server knows it.
+            TopicNotExist: no name server knows it, and none has.
         """
-        found = None if fresh else self.routes.fresh(topic, time.monotonic())
-        if found is not None:
-            return found
+        now = time.monotonic()
+        known = None if fresh else self.routes.known(topic)
+        if known is None:
+            return self._look_up(topic, deadline, DEFAULT)
+        if self.routes.fresh(topic, now) is None:
+            try:
+                return self._look_up(topic, min(deadline, now + GLANCE), ONCE)
+            except TopicNotExist:
+                self.routes.missed(topic, now, now + SOON)
+            except TransportError:
+                self.routes.put_off(topic, time.monotonic() + LATER)
+        return known
+
+    def _look_up(self, topic: str, deadline: float, policy: Policy) -> Route:
+        message = GetRouteInfoByTopicRequest(topic=topic, accept_standard_json_only=True)
         try:
-            reply = self.ask_names(GetRouteInfoByTopicRequest(topic=topic, accept_standard_json_only=True), deadline=deadline)
+            reply = self.ask_names(message, deadline=deadline, policy=policy)
         except TopicNotExist as error:
             raise error.with_context(topic=topic) from None
         data = TopicRouteData.decode(reply.body)

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from wireproto.errors import OptionError, Revoked, TransportError
+from wireproto.errors import OptionError, Revoked, TransportError, WireprotoError
 from wireproto.flow.role import Role
 from wireproto.position import LATEST, AtTime, Earliest, Latest, LogOffset, Position, TopicPartition, Where
 
@@ -27,6 +27,7 @@ from .codes import TopicNotExist
 from .fetch import Fetched, Fetcher
 from .homes import own
 from .member import Member
+from .remoting import NoMaster
 from .times import Offsets
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class Sharing:
         self.set_back: set[TopicPartition] = set()
         self.gone: set[TopicPartition] = set()
         self.missing_since: float | None = None
+        self.unfounded: dict[tuple[str, str, int], int] = {}  # queues whose broker was away when we began the group, and when that was (ms)
         self.uncommitted: dict[TopicPartition, int] = {}  # where an administrator has set queues that we read from there
         deadline = cluster.deadline(options.timeout)
         for topic in self.topics:
@@ -109,23 +111,41 @@ class Sharing:
         self.uncommitted[key] = offset
 
     def rebalance(self, deadline: float) -> frozenset[TopicPartition]:
-        """Take and give up queues as the lists say now; the ones given up."""
+        """Take and give up queues as the lists say now; the ones given up.
+
+        A queue whose broker cannot be asked is taken later, those of other brokers are read meanwhile.
+        Raises:
+            TransportError, BrokerError: there is nothing that we could read.
+        """
         if self.member.left:
             for key in list(self.queues):
                 self._drop(key)
-        share = self.member.share(deadline)
-        lost = frozenset(self.queues.keys() - share.keys())
+        share, unknown = self.member.share(deadline)
+        lost = frozenset(key for key in self.queues.keys() - share.keys() if key[0] not in unknown)
         for key in lost:
             self._drop(key)
-        try:
-            for key, queue in share.items():
-                if key not in self.queues:
-                    offset, earliest = self._begin(key, queue, deadline)
-                    self.fetcher.add(key[0], queue, offset, earliest=earliest)
-                self.queues[key] = queue
-        except BaseException:
-            self.member.look_again()  # not all of our queues are read yet
-            raise
+        problem: WireprotoError | None = None
+        away: set[str] = set()
+        alone = len({queue.broker for queue in share.values()}) == 1
+        for key, queue in sorted(share.items(), key=lambda item: self.member.ails(item[1].address)):
+            if key not in self.queues:
+                if queue.broker in away:
+                    continue
+                try:
+                    offset, earliest = self._begin(key, queue, deadline if alone else self.member.patience(queue.address, deadline))
+                except (TransportError, NoMaster) as error:
+                    problem = error
+                    away.add(queue.broker)
+                    self.member.ail(queue.address)
+                    self.member.look_again()
+                    continue
+                except BaseException:
+                    self.member.look_again()  # not all of our queues are read yet
+                    raise
+                self.fetcher.add(key[0], queue, offset, earliest=earliest)
+            self.queues[key] = queue
+        if problem is not None and not self.queues:
+            raise problem
         return lost
 
     def _drop(self, key: TopicPartition) -> None:
@@ -139,25 +159,43 @@ class Sharing:
         The first queue of each broker comes last: one that has an offset tells that all others are done. A broker none of whose queues has
         one, beside another whose first queue has, came later, whatever its name.
         """
-        offsets, places, queues = self.member.offsets, self.places[topic], self.cluster.route(topic, deadline).readable()
+        queues = self.cluster.route(topic, deadline).readable()
         heads = [*{queue.broker: queue for queue in sorted(queues, key=lambda queue: -queue.queue_id)}.values()]
         for look in range(2):
-            begun = {queue.broker for queue in heads if offsets.committed(topic, queue, deadline) is not None}
-            if look or not begun or len(begun) == len(heads) or len(self.member.others(deadline)) == 0:
+            begun, away = self._begun(topic, heads, deadline)
+            if look or not begun or len(begun) + len(away) == len(heads) or not self.member.others(deadline):
                 break
             self.cluster.pause(FOUNDING)  # another member may be at it, and between two brokers just now
-        rest = [queue for queue in queues if queue not in heads and queue.broker not in begun]
+        rest = [queue for queue in queues if queue not in heads and queue.broker not in begun | away]
+        heads = [queue for queue in heads if queue.broker not in begun | away]
+        offsets, places = self.member.offsets, self.places[topic]
         if begun:
             under_way = {queue.broker for queue in rest if offsets.committed(topic, queue, deadline) is not None}
             rest = [queue for queue in rest if queue.broker in under_way]
             heads = [queue for queue in heads if queue.broker in under_way]
-        if not heads:
-            return
+        else:
+            self.unfounded |= {(topic, *queue.home): int(time.time() * 1000) for queue in queues if queue.broker in away}
         places.all_shown([*rest, *heads], deadline)
         for queue in (*rest, *heads):
             end = places.end(queue, deadline)
             if offsets.committed(topic, queue, deadline) is None:  # another member may have begun, and be on its way already
                 offsets.commit(topic, queue, end, deadline)
+
+    def _begun(self, topic: str, heads: Sequence[Queue], deadline: float) -> tuple[set[str], set[str]]:
+        """Brokers on which the group has begun, and those that cannot be asked; raises when none can."""
+        begun: set[str] = set()
+        away: set[str] = set()
+        for queue in sorted(heads, key=lambda queue: self.member.ails(queue.address)):
+            try:
+                until = deadline if len(heads) == 1 else self.member.patience(queue.address, deadline)
+                if self.member.offsets.committed(topic, queue, until) is not None:
+                    begun.add(queue.broker)
+            except (TransportError, NoMaster):
+                self.member.ail(queue.address)
+                away.add(queue.broker)
+                if len(away) == len(heads):
+                    raise
+        return begun, away
 
     def _begin(self, key: TopicPartition, queue: Queue, deadline: float) -> tuple[int, bool]:
         topic, offsets = key[0], self.member.offsets
@@ -167,8 +205,9 @@ class Sharing:
         if committed is not None:
             return committed, False
         start = self.start if not topic.startswith("%RETRY%") else Earliest()
-        if isinstance(start, Latest):
-            start = Earliest()  # the queue came when the group had begun: see `_found`
+        if isinstance(start, Latest):  # the queue came when the group had begun, or was away: see `_found`
+            since = self.unfounded.get((topic, *queue.home))
+            start = Earliest() if since is None else AtTime(since)
         if isinstance(start, Position | Mapping):
             if key in self.given:
                 offsets.commit(topic, queue, self.given[key], deadline)
@@ -207,20 +246,28 @@ class Sharing:
         return lost
 
     def try_settle(self, deadline: float) -> bool:
-        """The same; False when the brokers cannot be asked now. A broker that is away takes its topics out of the name servers."""
+        """The same; False where not all brokers could be asked: what is ours is read on."""
         try:
             self.settle(deadline)
-        except TransportError:
+        except (TransportError, NoMaster):
+            self.member.look_again()
             return False
         except TopicNotExist:
-            now = time.monotonic()
-            self.missing_since = self.missing_since or now
-            if now - self.missing_since > self.options.recovery_timeout:
-                self.missing_since = None
-                raise
+            self._missed(time.monotonic())
             return False
-        self.missing_since = None
+        now = time.monotonic()
+        if any(self.cluster.routes.missing(topic) is not None for topic in self.topics if topic != self.retry_topic):
+            self._missed(now)
+        else:
+            self.missing_since = None
         return True
+
+    def _missed(self, now: float) -> None:
+        """No name server knows a topic: a broker that is away takes its topics along, so it may come again."""
+        self.missing_since = self.missing_since or now
+        if now - self.missing_since > self.options.recovery_timeout:
+            self.missing_since = None
+            raise TopicNotExist("no name server knows it any more", topic=self.topics[0])
 
     def take_set_back(self) -> set[TopicPartition]:
         """Queues that were set back or forth since the last call: what was handed out of them counts no more."""
@@ -236,12 +283,8 @@ class Sharing:
         """The next batch of our queues, rebalancing where due; None when none came in time."""
         self.member.polled()
         while True:
-            if not self.try_settle(deadline):
-                if time.monotonic() >= deadline:
-                    return None
-                self.cluster.pause(min(0.2, max(0.0, deadline - time.monotonic())))
-                continue
-            found = self.fetcher.poll(min(deadline, time.monotonic() + self.options.rebalance_interval))
+            self.try_settle(deadline)
+            found = self.fetcher.poll(min(deadline, max(self.member.next_look, time.monotonic() + LEAST)))
             if self.uncommitted:  # a reset was told: nothing from behind it is handed out before its place is committed
                 self.try_settle(deadline)
             if found is not None or time.monotonic() >= deadline:
@@ -316,9 +359,29 @@ class RocketConsumer(Role):
         self._last_commit = time.monotonic()
         if self._sharing.member.left:
             return  # others may have read on
-        for key, offset in list(self._handed.items()):
-            if queue := self._sharing.queues.get(key):
-                self._sharing.member.offsets.commit(key[0], queue, offset, deadline)
+        wanted = {key: offset for key, offset in self._handed.items() if key in self._sharing.queues}
+        self._handed = dict(wanted)
+        self._commit_all(wanted, deadline)
+
+    def _commit_all(self, wanted: Mapping[TopicPartition, int], deadline: float) -> None:
+        """Commit to our queues: a broker that does not answer is asked once more after all others; its error is raised then."""
+        member, queues = self._sharing.member, self._sharing.queues
+        late: list[TopicPartition] = []
+        for key, offset in sorted(wanted.items(), key=lambda item: member.ails(queues[item[0]].address)):
+            address = queues[key].address
+            try:
+                member.offsets.commit(key[0], queues[key], offset, deadline if len(wanted) == 1 else member.patience(address, deadline))
+            except (TransportError, NoMaster):
+                member.ail(address)
+                late.append(key)
+                continue
+            self._done(key, offset)
+        for key in late:
+            member.offsets.commit(key[0], queues[key], wanted[key], deadline)
+            self._done(key, wanted[key])
+
+    def _done(self, key: TopicPartition, offset: int) -> None:
+        if self._handed.get(key, -1) <= offset:
             self._handed.pop(key, None)
 
     def commit(self, positions: Mapping[TopicPartition, Position] | None = None, *, timeout: float = 30.0) -> None:
@@ -326,6 +389,7 @@ class RocketConsumer(Role):
 
         Raises:
             Revoked: naming the partitions that another member owns now; the others are committed.
+            TransportError: a broker cannot be asked; what belongs to the others is committed.
         """
         with self._only:
             deadline = time.monotonic() + timeout
@@ -335,14 +399,13 @@ class RocketConsumer(Role):
             self._forget()
             wanted = dict(self._handed) if given is None else {key: at for key, at in given.items() if key not in self._elsewhere}
             lost = list(self._lost) if given is None else []
-            for key, offset in wanted.items():
-                queue = sharing.queues.get(key)
-                if queue is None or key in self._revoked:
+            for key in list(wanted):
+                if key not in sharing.queues or key in self._revoked:
                     lost.append(key)
-                else:
-                    sharing.member.offsets.commit(key[0], queue, offset, deadline)
-                if self._handed.get(key, -1) <= offset or queue is None:
-                    self._handed.pop(key, None)
+                    self._done(key, wanted.pop(key))
+                    if key not in sharing.queues:
+                        self._handed.pop(key, None)
+            self._commit_all(wanted, deadline)
             self._lost.difference_update(lost)
             if lost:
                 names = ", ".join(f"{topic}[{partition}]" for topic, partition in sorted(lost))

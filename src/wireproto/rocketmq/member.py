@@ -31,7 +31,7 @@ from .groups import GroupOffsets
 from .messages import HeartBeatRequest, UnregisterClientRequest
 
 if TYPE_CHECKING:
-    from wireproto._net import Connection
+    from wireproto._net import Call, Connection
 
     from .cluster import RocketCluster
     from .options import RocketOptions
@@ -40,6 +40,12 @@ if TYPE_CHECKING:
 Key = tuple[str, int]
 ABSENT = Policy(first=1.0, factor=2.0, ceiling=1e9, jitter=0.2)
 """Waits until the next look when a topic of the group is not there yet; at most the time of any other look."""
+ASK, GLANCE = 3.0, 0.2
+"""Seconds that one broker has to answer; one that did not a moment ago."""
+AILING = 5.0
+"""Seconds for which a broker that did not answer is asked after the others, and not waited for."""
+AGAIN = 1.0
+"""Seconds until what could not be asked is asked again."""
 
 
 class Member:
@@ -70,6 +76,7 @@ class Member:
         self._box = Mailbox(cluster.loop, handler=self._pushed)
         self._lock = threading.Lock()
         self._connections: dict[str, Connection] = {}
+        self._ailing: dict[str, float] = {}
         self._due = True
         self._next_look = 0.0
         self._polled = time.monotonic()
@@ -93,34 +100,64 @@ class Member:
 
     def _masters(self, deadline: float) -> list[str]:
         found: dict[str, None] = {}
+        problem: WireprotoError | None = None
         for topic in self._topics:
             try:
-                found.update(dict.fromkeys(self._cluster.route(topic, deadline).masters))
-            except TopicNotExist:
+                found.update(dict.fromkeys(self._cluster.route(topic, self._until(topic, deadline)).masters))
+            except (TopicNotExist, TransportError) as error:
                 if topic not in self._optional:
-                    raise
+                    problem = error
+        if problem is not None and not found:
+            raise problem
         return list(found)
 
+    def _until(self, topic: str, deadline: float) -> float:
+        """Until when a topic may be looked up that nobody has asked for."""
+        return min(deadline, time.monotonic() + AGAIN) if topic in self._optional else deadline
+
     def beat(self, deadline: float) -> None:
-        """One heartbeat to each broker; raises when all of them failed."""
+        """One heartbeat to each broker, at once to those whose connection is open; raises when all of them failed."""
         body = HeartbeatData(self.id, (), {self.group: self.subscriptions()}).encode()
         problem: WireprotoError | None = None
-        known = 0
+        calls: list[tuple[str, Call]] = []
+        known = False
         try:
-            for address in self._masters(deadline):
+            for address in sorted(self._masters(deadline), key=lambda address: self._cluster.peek(address, self.id) is None):
+                until = self.patience(address, deadline)
                 try:
-                    conn = self._cluster.connection(address, deadline, self.id)
+                    conn = self._cluster.connection(address, until, self.id, self._options.connect_timeout)
                     conn.route(REQUESTS, self._box)
                     self._connections[address] = conn
-                    self._cluster.invoke(address, HeartBeatRequest(), body, deadline=deadline, purpose=self.id)
-                    known += 1
+                    calls.append((address, self._cluster.submit(conn, HeartBeatRequest(), body, timeout_at=until)))
                 except TransportError as error:
                     problem = error
+                    self.ail(address)
+            for address, call in calls:
+                try:
+                    self._cluster.read(call.conn, call.result(self.patience(address, deadline)), message=HeartBeatRequest.NAME)
+                    known = True
+                except TransportError as error:
+                    problem = error
+                    self.ail(address)
         finally:
             if self.closed:  # meanwhile, by the owner: what the worker has dialled since must not keep us in the group
                 self._hang_up()
         if problem is not None and not known:
             raise problem
+
+    def patience(self, address: str | None, deadline: float) -> float:
+        """Until when to wait for a broker, so that one which is silent does not take the time of all: less for one that was just now."""
+        now = time.monotonic()
+        return min(deadline, now + (GLANCE if self.ails(address) else ASK))
+
+    def ail(self, address: str | None) -> None:
+        """A broker did not answer."""
+        if address is not None:
+            self._ailing[address] = time.monotonic() + AILING
+
+    def ails(self, address: str | None) -> bool:
+        """Whether it was so a moment ago, or it has no address."""
+        return address is None or time.monotonic() < self._ailing.get(address, 0.0)
 
     def _beat_later(self) -> None:
         if not self.closed and not self.left:
@@ -227,40 +264,49 @@ class Member:
         """Whether the share must be computed anew."""
         return self._due or self.left or bool(self._resets) or time.monotonic() >= self._next_look
 
-    def look_again(self) -> None:
-        """The owner could not take all of its share: it stays due."""
-        self._due = True
+    @property
+    def next_look(self) -> float:
+        """When the share is due at the latest."""
+        return self._next_look
 
-    def share(self, deadline: float) -> dict[Key, Queue]:
-        """The queues that are ours now.
+    def look_again(self) -> None:
+        """Not all of the share could be taken: it is due again soon."""
+        self._next_look = min(self._next_look, time.monotonic() + AGAIN)
+
+    def share(self, deadline: float) -> tuple[dict[Key, Queue], frozenset[str]]:
+        """The queues that are ours now, and the topics whose share could not be computed: there we go on as we were.
 
         Raises:
-            TransportError, BrokerError: the lists could not be had; it stays due.
+            TransportError, BrokerError: nothing could be had.
         """
         if self.left:
             self.join(deadline)
         self._due = False
-        wait = self._options.rebalance_interval
+        self._next_look = time.monotonic() + self._options.rebalance_interval
         found: dict[Key, Queue] = {}
-        try:
-            for topic in self._topics:
-                try:
-                    route = self._cluster.route(topic, deadline)
-                except TopicNotExist:
-                    if topic not in self._optional:
-                        raise
-                    wait = min(wait, self._absent.next())
-                    continue
+        unknown: dict[str, WireprotoError] = {}
+        for topic in self._topics:
+            try:
+                route = self._cluster.route(topic, self._until(topic, deadline))
                 if not set(route.masters) <= self._connections.keys():
                     self.beat(deadline)
                 members = self._members(route.masters, deadline)
-                queues = sorted(route.readable(), key=lambda queue: (java_order(queue.broker), queue.queue_id))
-                found.update(((topic, queue.partition), queue) for queue in average(members, self.id, queues))
-        except BaseException:
-            self._due = True
-            raise
-        self._next_look = time.monotonic() + wait
-        return found
+            except TopicNotExist:
+                if topic not in self._optional:
+                    self.look_again()
+                    raise
+                self._next_look = min(self._next_look, time.monotonic() + self._absent.next())
+                continue
+            except TransportError as error:
+                unknown[topic] = error
+                continue
+            queues = sorted(route.readable(), key=lambda queue: (java_order(queue.broker), queue.queue_id))
+            found.update(((topic, queue.partition), queue) for queue in average(members, self.id, queues))
+        if unknown:
+            self.look_again()
+            if len(unknown) == len(self._topics):
+                raise next(iter(unknown.values()))
+        return found, frozenset(unknown)
 
     def others(self, deadline: float) -> set[str]:
         """The group's other members, as the first broker that answers knows them."""
@@ -269,16 +315,17 @@ class Member:
     def _members(self, masters: Sequence[str], deadline: float) -> tuple[str, ...]:
         """The group's members as the first broker that answers knows them; ourselves among them."""
         problem: WireprotoError | None = None
-        for address in masters:
+        for address in sorted(masters, key=self.ails):
             try:
-                members = self.offsets.members(address, deadline, self.id)
+                members = self.offsets.members(address, self.patience(address, deadline), self.id)
                 if self.id not in members:
                     self.beat(deadline)
-                    members = self.offsets.members(address, deadline, self.id)
+                    members = self.offsets.members(address, self.patience(address, deadline), self.id)
                 if self.id in members:
                     return members
             except TransportError as error:
                 problem = error
+                self.ail(address)
         if problem is not None:
             raise problem
         return ()

@@ -108,7 +108,9 @@ class RocketQueueConsumer(Role):
                 if found is None:
                     return None
                 self._unpack(found)
-            self._cluster.pause(max(0.0, deadline - time.monotonic()))
+            while (left := deadline - time.monotonic()) > 0.0:
+                self._sharing.member.polled()  # who has all that it may have is alive
+                self._cluster.pause(min(left, self.options.max_poll_interval / 2))
             return None
 
     def _unpack(self, found: Fetched) -> None:

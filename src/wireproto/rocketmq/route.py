@@ -184,13 +184,30 @@ class RouteCache:
         self.max_age = max_age
         self._routes: dict[str, tuple[Route, float]] = {}
         self._stale: set[str] = set()
+        self._put_off: dict[str, float] = {}
+        self._missing: dict[str, float] = {}
 
     def fresh(self, topic: str, now: float) -> Route | None:
-        """The cached route, unless it is too old or was marked stale."""
+        """The cached route, unless it is too old or was marked stale, and may be asked for again."""
         found = self._routes.get(topic)
-        if found is None or topic in self._stale or now - found[1] > self.max_age:
+        if found is None:
+            return None
+        if (topic in self._stale or now - found[1] > self.max_age) and now >= self._put_off.get(topic, 0.0):
             return None
         return found[0]
+
+    def put_off(self, topic: str, until: float) -> None:
+        """Nobody could be asked: what is known holds until then."""
+        self._put_off[topic] = until
+
+    def missed(self, topic: str, now: float, until: float) -> None:
+        """No name server knows the topic: what is known holds until then."""
+        self._put_off[topic] = until
+        self._missing.setdefault(topic, now)
+
+    def missing(self, topic: str) -> float | None:
+        """Since when no name server knows it."""
+        return self._missing.get(topic)
 
     def known(self, topic: str) -> Route | None:
         """The last route, however old."""
@@ -205,8 +222,13 @@ class RouteCache:
         """Take a name server's answer."""
         route = Route.build(topic, data, self.known(topic))
         self._routes[topic] = (route, now)
-        self._stale.discard(topic)
+        self._settle(topic)
         return route
+
+    def _settle(self, topic: str) -> None:
+        self._stale.discard(topic)
+        self._put_off.pop(topic, None)
+        self._missing.pop(topic, None)
 
     def number(self, topic: str, homes: Iterable[tuple[str, int]]) -> Route:
         """The last route, with numbers for these queues, too."""
@@ -218,7 +240,7 @@ class RouteCache:
     def forget(self, topic: str) -> None:
         """Drop it altogether: the topic was deleted."""
         self._routes.pop(topic, None)
-        self._stale.discard(topic)
+        self._settle(topic)
 
     def addresses(self) -> tuple[str, ...]:
         """Masters of every known topic."""

@@ -22,10 +22,11 @@ from ..errors import OptionError
 from ..position import EARLIEST, LATEST, Position, QueueOffset, TopicPartition, parse_queue, queue_name
 from ..rocketmq.client import RocketClient
 from ..rocketmq.cluster import RocketCluster
-from ..rocketmq.codes import BrokerNotExist, PullOffsetMoved, SubscriptionGroupNotExist, TopicNotExist
+from ..rocketmq.codes import PullOffsetMoved, SubscriptionGroupNotExist, TopicNotExist
 from ..rocketmq.groups import GroupOffsets
 from ..rocketmq.homes import check_bare, known
 from ..rocketmq.messages import UpdateAndCreateSubscriptionGroupRequest
+from ..rocketmq.remoting import NoMaster
 from .columns import COMMON, NOTHING, LogFormat, plain
 from .log import Log, Positions, Span, Tree, number
 from .options import Options, ReadSettings, address, part, read_settings
@@ -149,7 +150,7 @@ class RocketMQLog(Log):
         found: list[Span] = []
         for span in spans:
             if span.key not in first or span.key not in last:
-                raise BrokerNotExist(f"the broker that holds {name_of(span.start)} of {span.topic} is away; run the query when it is back")
+                raise NoMaster(f"the broker that holds {name_of(span.start)} of {span.topic} is away; run the query when it is back")
             low, high = number(first[span.key]), number(last[span.key])
             if number(span.start) < low or number(span.stop) > high:
                 self.lost(f"{span.topic}-{span.partition} was to be read in [{span.start}, {span.stop}) and now holds [{low}, {high})")

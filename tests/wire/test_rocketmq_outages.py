@@ -1,0 +1,227 @@
+"""One broker or name server that is silent, or gone, holds up what hangs on it and nothing else: members read on, and come back to it."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import wireproto
+from brokers.proxy import FaultProxy
+from wireproto.devbroker import DevBroker
+from wireproto.errors import TimedOut, TransportError
+from wireproto.position import LATEST
+from wireproto.rocketmq.client import RocketClient
+from wireproto.rocketmq.codes import TopicNotExist
+
+_numbers = itertools.count()
+BRISK = {"rebalance_interval": 0.3, "heartbeat_interval": 0.3}
+NAMES = "GetRouteInfoByTopic"
+
+
+class Cluster:
+    """Masters "calm" and "dev"; a proxy before the name server, and one before "calm", which is asked first: it may be silent or refuse."""
+
+    def __init__(self, first: DevBroker, other: DevBroker, names: FaultProxy, second: FaultProxy) -> None:
+        self.first, self.other, self.names, self.second = first, other, names, second
+        address = other.address("rocketmq", "broker")
+        self.url = f"rocketmq://{names.through(first.address('rocketmq'))}"
+        self.map = {address: second.through(address)}
+        first.call("rocketmq", "register", "calm", address)
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Cluster]:
+    with (
+        DevBroker(["rocketmq"], auto_create=False) as first,
+        DevBroker(["rocketmq"], auto_create=False) as other,
+        FaultProxy() as names,
+        FaultProxy() as second,
+    ):
+        yield Cluster(first, other, names, second)
+
+
+@pytest.fixture
+def cluster(running: Cluster) -> Iterator[Cluster]:
+    yield running
+    running.names.heal()
+    running.second.heal()
+    running.first.faults("rocketmq").clear()
+
+
+@pytest.fixture
+def dial(cluster: Cluster) -> Iterator[Callable[..., RocketClient]]:
+    opened: list[RocketClient] = []
+
+    def dial(**options: Any) -> RocketClient:
+        opened.append(wireproto.connect(cluster.url, **{"address_map": cluster.map, "route_age": 0.3, **options}))
+        return opened[-1]
+
+    yield dial
+    cluster.names.heal()
+    cluster.second.heal()
+    for client in opened:
+        client.close(5.0)
+
+
+@pytest.fixture
+def topic(cluster: Cluster, dial: Callable[..., RocketClient]) -> str:
+    """Partitions 0 and 1 are of "calm", 2 and 3 of "dev"."""
+    name = f"outages-{next(_numbers)}"
+    dial().admin().create_topic(name, partitions=4)
+    return name
+
+
+def put(client: RocketClient, topic: str, values: range, partitions: tuple[int, ...]) -> list[bytes]:
+    with client.producer(topic) as out:
+        for at, n in enumerate(values):
+            out.send(b"%d" % n, partition=partitions[at % len(partitions)]).position(20.0)
+    return sorted(b"%d" % n for n in values)
+
+
+def direct(cluster: Cluster) -> RocketClient:
+    """A writer that no proxy is before."""
+    return wireproto.connect(cluster.first.url("rocketmq"))
+
+
+class Polled:
+    """A consumer or a reader, and what it has handed out, with the longest that a poll took beyond its timeout."""
+
+    def __init__(self, role: Any, timeout: float = 0.2) -> None:
+        self.role, self.timeout, self.found = role, timeout, []
+        self.late = 0.0
+
+    def until(self, wanted: list[bytes], patience: float = 60.0) -> None:
+        deadline = time.monotonic() + patience
+        while not set(wanted) <= set(self.found):
+            assert time.monotonic() < deadline, f"missing {sorted({*wanted} - {*self.found})[:8]}"
+            self.step()
+
+    def step(self) -> None:
+        began = time.monotonic()
+        if hasattr(self.role, "receive"):
+            delivery = self.role.receive(self.timeout)
+            if delivery is not None:
+                self.found.append(delivery.value)
+                delivery.ack()
+        else:
+            batch = self.role.poll(self.timeout)
+            self.found += batch.values() if batch is not None else []
+        self.late = max(self.late, time.monotonic() - began - self.timeout)
+
+
+def member(client: RocketClient, topic: str, role: str, **options: Any) -> Any:
+    make = client.consumer if role == "consumer" else client.queue
+    return make(topic, f"g-{topic}", **{**BRISK, **options})
+
+
+@pytest.mark.parametrize("role", ["consumer", "queue"])
+@pytest.mark.parametrize("how", ["refuse", "stall", "unknown"])
+def test_members_and_producers_outlive_their_name_servers(
+    cluster: Cluster, dial: Callable[..., RocketClient], topic: str, how: str, role: str
+) -> None:
+    """Gone, silent, or started anew and empty."""
+    client, seen = dial(), cluster.first.record("rocketmq")
+    with client.producer(topic) as out, member(client, topic, role) as consumer, direct(cluster) as writer:
+        polled = Polled(consumer)
+        polled.until(put(writer, topic, range(20), (0, 1, 2, 3)))
+        if how == "unknown":
+            cluster.first.faults("rocketmq").error(NAMES, TopicNotExist.code, times=-1)
+        else:
+            getattr(cluster.names, how)()
+        wanted = []
+        for n in range(20, 80):
+            out.send(b"%d" % n, partition=n % 4).position(20.0)
+            wanted.append(b"%d" % n)
+            polled.step()
+        beats = len(seen.requests("HeartBeat"))
+        polled.until(wanted)
+        if role == "consumer":
+            consumer.commit()
+            assert {place.offset for place in consumer.committed().values()} == {20}
+        seen.wait("HeartBeat", beats + 3, timeout=30.0)
+        cluster.names.heal()
+        cluster.first.faults("rocketmq").clear()
+        polled.until([out.send(b"last", partition=2).position(20.0) and b"last"])
+
+
+@pytest.mark.parametrize("role", ["consumer", "queue"])
+@pytest.mark.parametrize("how", ["refuse", "stall"])
+def test_a_broker_that_is_away_holds_up_its_own_queues_alone(
+    cluster: Cluster, dial: Callable[..., RocketClient], topic: str, how: str, role: str
+) -> None:
+    client = dial(request_timeout=2.0, connect_timeout=2.0)
+    with member(client, topic, role) as consumer, direct(cluster) as writer:
+        polled = Polled(consumer)
+        polled.until(put(writer, topic, range(20), (0, 1, 2, 3)))
+        if role == "consumer":
+            consumer.commit()
+        getattr(cluster.second, how)()
+        theirs = put(writer, topic, range(1000, 1010), (0, 1))
+        began, wanted = time.monotonic(), []
+        while time.monotonic() - began < 6.0:  # longer than a broker is left alone for
+            wanted += put(writer, topic, range(20 + len(wanted), 24 + len(wanted)), (2, 3))
+            polled.until(wanted, 20.0)
+        if role == "consumer":
+            with pytest.raises((TimedOut, TransportError)):
+                consumer.commit(writer.admin().positions(topic), timeout=3.0)
+            committed = writer.admin().group_positions(f"g-{topic}", topic)
+            assert committed[topic, 2].offset == 5 + len(wanted) // 2, "what is the other broker's is committed"
+            assert committed[topic, 0].offset == 5
+        cluster.second.heal()
+        polled.until(theirs)
+
+
+@pytest.mark.parametrize("how", ["refuse", "stall"])
+def test_a_survivor_takes_what_it_can_and_a_new_member_opens(
+    cluster: Cluster, dial: Callable[..., RocketClient], topic: str, how: str
+) -> None:
+    """Another member leaves while a broker is away: what was its is read, that broker's queues when it is back."""
+    client = dial(request_timeout=2.0, connect_timeout=2.0)
+    leaving, staying = member(client, topic, "consumer"), member(client, topic, "consumer")
+    with direct(cluster) as writer, staying:
+        both = [Polled(leaving), Polled(staying)]
+        wanted = put(writer, topic, range(20), (0, 1, 2, 3))
+        deadline = time.monotonic() + 60
+        while not (leaving.assignment and staying.assignment and {*wanted} <= {*both[0].found, *both[1].found}):
+            assert time.monotonic() < deadline
+            for one in both:
+                one.step()
+        leaving.commit()
+        staying.commit()
+        getattr(cluster.second, how)()
+        threading.Thread(target=leaving.close, args=(3.0,)).start()
+        ours = put(writer, topic, range(20, 30), (2, 3))
+        theirs = put(writer, topic, range(30, 40), (0, 1))
+        both[1].until(ours)
+        with dial(request_timeout=2.0, connect_timeout=2.0).consumer(topic, f"h-{topic}", start=LATEST, **BRISK) as new:
+            more = put(writer, topic, range(40, 50), (2, 3))
+            late = put(writer, topic, range(50, 60), (0, 1))
+            fresh = Polled(new)
+            fresh.until(more)
+            both[1].until(more)
+            cluster.second.heal()
+            both[1].until(theirs + late)
+            fresh.until(late)
+            assert {*fresh.found} <= {*more, *late}, "what was written before it began is not its, also where the broker was away then"
+
+
+def test_a_name_server_that_does_not_know_a_topic_says_nothing_of_the_others(cluster: Cluster, topic: str) -> None:
+    with DevBroker(["rocketmq"], auto_create=False) as empty:
+        url = f"rocketmq://{empty.address('rocketmq')},{cluster.first.address('rocketmq')}"
+        with wireproto.connect(url) as client:
+            assert len(client.admin().describe_topic(topic).partitions) == 4
+            with pytest.raises(TopicNotExist):
+                client.admin().describe_topic("nowhere")
+
+
+def test_a_topic_that_stays_away_is_told(cluster: Cluster, dial: Callable[..., RocketClient], topic: str) -> None:
+    with dial().consumer(topic, f"g-{topic}", recovery_timeout=1.0, **BRISK) as consumer:
+        cluster.first.faults("rocketmq").error(NAMES, TopicNotExist.code, times=-1)
+        polled = Polled(consumer)
+        with pytest.raises(TopicNotExist):
+            polled.until([b"never"])
