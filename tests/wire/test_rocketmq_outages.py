@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import time
@@ -12,8 +13,9 @@ import pytest
 
 import wireproto
 from brokers.proxy import FaultProxy
+from wireproto._codec import Columns
 from wireproto.devbroker import DevBroker
-from wireproto.errors import TimedOut, TransportError
+from wireproto.errors import BufferFull, TimedOut, TransportError, WireprotoError
 from wireproto.position import LATEST
 from wireproto.rocketmq.client import RocketClient
 from wireproto.rocketmq.codes import TopicNotExist
@@ -225,3 +227,60 @@ def test_a_topic_that_stays_away_is_told(cluster: Cluster, dial: Callable[..., R
         polled = Polled(consumer)
         with pytest.raises(TopicNotExist):
             polled.until([b"never"])
+
+
+def keys_of(client: RocketClient, topic: str, broker: str) -> Iterator[bytes]:
+    """Keys whose queue is that broker's."""
+    route = client.cluster.route(topic, client.cluster.deadline(10.0))
+    return (key for n in itertools.count() if route.queues[route.by_key(key := b"key-%d" % n)].broker == broker)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("fate", ["comes back", "is gone"])
+def test_the_records_of_a_key_keep_their_order_over_a_broker_that_leaves_the_route(
+    cluster: Cluster, dial: Callable[..., RocketClient], topic: str, fate: str
+) -> None:
+    """What is on its way to it arrives, or fails, before a later one of that key is stored elsewhere; other keys do not wait."""
+    client = dial(request_timeout=1.0, connect_timeout=1.0)
+    ours, other = next(keys_of(client, topic, "calm")), next(keys_of(client, topic, "dev"))
+    address = cluster.other.address("rocketmq", "broker")
+    with client.producer(topic, delivery_timeout=60.0 if fate == "comes back" else 4.0) as out, direct(cluster) as reading:
+        out.send(b"before", key=ours).position(10.0)
+        cluster.second.stall()
+        first = out.send(b"first", key=ours)
+        cluster.first.call("rocketmq", "register", "calm", None)
+        try:
+            until(lambda: out._lanes.coming is not None)
+            assert out.send(b"beside", key=other, timeout=5.0).position(10.0).broker == "dev"
+            with pytest.raises(BufferFull, match="wait for broker calm, which left the route"):
+                out.send(b"in a hurry", key=ours, timeout=0.3)
+            with pytest.raises(BufferFull):
+                out.send_batch(Columns.from_rows([b"in a hurry"], [ours]), timeout=0.3)
+            if fate == "comes back":
+                cluster.second.heal()
+                cluster.first.call("rocketmq", "register", "calm", address)
+                second = out.send(b"second", key=ours)
+                elsewhere = second.position(30.0).broker != "calm"
+                assert first.done, "in any case it is stored before the other one"
+                assert first.position(0.0).broker == "calm"
+                assert elsewhere or first.position(0.0).offset < second.position(0.0).offset
+            else:
+                second = out.send(b"second", key=ours)
+                assert first.done, "the one before it has failed"
+                with pytest.raises(WireprotoError):
+                    first.position(0.0)
+                assert second.position(30.0).broker == "dev"
+        finally:
+            cluster.second.heal()
+            cluster.first.call("rocketmq", "register", "calm", address)
+        with contextlib.suppress(WireprotoError):
+            out.flush(30.0)
+        with reading.reader(topic, stop=LATEST) as reader:
+            found = [record.value for batch in reader for record in batch if record.key == ours]
+    assert b"in a hurry" not in found

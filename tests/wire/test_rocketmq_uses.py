@@ -247,15 +247,15 @@ def test_a_key_waits_for_what_is_on_its_way_before_it_goes_to_new_queues(broker:
         client.request(grown, to=(topic, 0))
         client.cluster.routes.stale(topic)
         out._lock.acquire()
-        unsettled, lanes.unsettled = lanes.unsettled, lambda: ["on its way"]  # as if a record were
+        placed, lanes._placed = lanes._placed, lambda: ["on its way"]  # as if a record were
         out._lock.release()
         lanes.look_up()
-        assert lanes.larger is not None
+        assert lanes.coming is not None
         assert len(lanes.route.queues) == 1, "keys stay where they were"
         assert len(lanes.all) == 4
-        lanes.unsettled = unsettled
-        lanes.move_keys(5.0)
-        assert lanes.larger is None
+        lanes._placed = placed
+        lanes.move_keys(5.0, (b"k0",))
+        assert lanes.coming is None
         assert len(lanes.route.queues) == 4
         partitions = {out.send(b"x", key=b"k%d" % number).position(10.0).partition for number in range(32)}
         assert len(partitions) == 4

@@ -3,9 +3,11 @@
 What it is: `Lanes` has a lane for each queue, and the route that says which of them a key goes to. The route is looked at again each
 `route_age`, as by Java's client. A queue that is new takes records at once, but for those with a key: where a key goes changes with the
 number of queues, so what is on its way arrives before any record goes by the new number. Records of a key stay in order of their sending.
+So too when queues are gone, with a broker that left: until what is on its way there has arrived or failed, keys of those queues wait, and
+the others go where they went.
 
     route     what keys go by
-    larger    a route with more queues, which keys do not follow yet; None: there is none
+    coming    a route with other queues, which keys do not follow yet; None: there is none
 
 `lock`, the producer's, guards all of it. Must not: send.
 """
@@ -15,9 +17,10 @@ from __future__ import annotations
 import contextlib
 import time
 import weakref
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from wireproto.errors import TimedOut, WireprotoError
+from wireproto.errors import BufferFull, TimedOut, WireprotoError
 
 from .outbox import Lane
 
@@ -41,7 +44,7 @@ class Lanes:
         self, producer: Owner, cluster: RocketCluster, route: Route, lock: contextlib.AbstractContextManager[bool]
     ) -> None:
         self.route = route
-        self.larger: Route | None = None
+        self.coming: Route | None = None
         self.all = [Lane(queue, producer) for queue in route.queues]
         self.closed = False
         self._producer, self._cluster, self._lock = producer, cluster, lock
@@ -73,28 +76,43 @@ class Lanes:
             for lane, queue in zip(self.all, route.queues, strict=False):
                 lane.queue = queue
             self.all += [Lane(queue, self._producer) for queue in route.queues[len(self.all) :]]
-            if set(route.keyed) > set(self.route.keyed) and self.unsettled():
-                self.larger = route
+            if route.keyed != self.route.keyed and self._placed():
+                self.coming = route
             else:
-                self.route, self.larger = route, None
+                self.route, self.coming = route, None
 
-    def move_keys(self, timeout: float) -> None:
-        """Wait for everything that is on its way, then let keys go by the larger route. Every sender passes here until that is done."""
-        deadline = time.monotonic() + min(timeout, MOVE)
+    def _placed(self) -> list[Pending]:
+        """What is unsettled and may go to its own queue only."""
+        return [pending for pending in self.unsettled() if not pending.free]
+
+    def move_keys(self, timeout: float, keys: Sequence[bytes | None]) -> None:
+        """Wait for what is on its way, then let keys go by the coming route. Senders of keys pass here until that is done.
+
+        Raises:
+            BufferFull: one of these keys goes to a broker that left, and what is on its way there is not settled within `timeout`.
+        """
+        began = time.monotonic()
         while True:
             with self._lock:
-                unsettled = self.unsettled()
-                if self.larger is None:
+                if self.coming is None:
                     return
-                if not unsettled:
-                    self.route, self.larger = self.larger, None
+                waiting = self._placed()
+                if not waiting:
+                    self.route, self.coming = self.coming, None
+                    return
+                gone = set(self.route.keyed) - set(self.coming.keyed)
+                stuck = [pending for pending in waiting if pending.lane.queue.partition in gone]
+                if stuck and not any(key is not None and self.route.by_key(key) in gone for key in keys):
                     return
             try:
-                for pending in unsettled:
-                    self._producer.wait(pending, deadline)
+                for pending in stuck or waiting:
+                    self._producer.wait(pending, began + (timeout if stuck else min(timeout, MOVE)))
             except TimedOut:
+                if stuck:
+                    broker = stuck[0].lane.queue.broker
+                    raise BufferFull(f"records before this one wait for broker {broker}, which left the route") from None
                 with self._lock:
-                    self.larger = None  # until the route is looked at again
+                    self.coming = None  # until the route is looked at again
                 return
 
 

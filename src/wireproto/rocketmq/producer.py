@@ -138,8 +138,8 @@ class RocketProducer(Closing):
         if not self._account.try_take(size):
             self._account.take(size, time.monotonic() + timeout)
         try:
-            if self._lanes.larger is not None:
-                self._lanes.move_keys(timeout)
+            if self._lanes.coming is not None and key is not None and partition is None:
+                self._lanes.move_keys(timeout, (key,))
             with self._lock:
                 lane, free = self._choose(partition, key)
                 return self._take(lane, free, body, properties, timestamp, now_ms, sys_flag, alone=key is None and self._needs_keys is None)
@@ -154,8 +154,8 @@ class RocketProducer(Closing):
         check_rocket_columns(table, self.options.max_message_size)
         if self._needs_keys and any(key is None for key in (table.keys() if "key" in table.columns else [None])):
             raise ValueUnsupported(WANTS_KEYS, topic=self.topic)
-        if self._lanes.larger is not None:
-            self._lanes.move_keys(timeout)
+        if self._lanes.coming is not None and partition is None and "key" in table.columns:
+            self._lanes.move_keys(timeout, table.keys())
         last: dict[int, RocketReceipt] = {}
         for number, rows in self._lanes.route.shares(table, partition, len(self._lanes.all)):
             start = 0
