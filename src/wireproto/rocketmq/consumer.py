@@ -13,8 +13,9 @@ Belongs to one thread at a time. Rebalances happen in `poll` and `commit`.
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 LEAST = 0.5
 """Seconds that a rebalance may take beyond a shorter timeout of `poll`."""
+HAND_OVER = 1.0
+"""Seconds that a member which commits by itself leaves a new queue to its former owner, if there are others: to commit there."""
 FOUNDING = 0.5
 """Seconds after which a group that seems to have begun on some brokers alone is looked at again, if it has other members."""
 
@@ -49,12 +52,21 @@ class Sharing:
     Args:
         topics: asked for; the group's retry topic is added.
         start: where queues without a committed offset begin.
+        giving_up: called in a rebalance with a queue that falls to another member now, and until when that may take.
     """
 
     def __init__(
-        self, cluster: RocketCluster, topics: Sequence[str], group: str, start: Where, options: RocketOptions, facts: bool = False
+        self,
+        cluster: RocketCluster,
+        topics: Sequence[str],
+        group: str,
+        start: Where,
+        options: RocketOptions,
+        *,
+        facts: bool = False,
+        giving_up: Callable[[TopicPartition, Queue, float], object] = lambda key, queue, deadline: None,
     ) -> None:
-        self.cluster, self.options, self.group, self.start = cluster, options, group, start
+        self.cluster, self.options, self.group, self.start, self.giving_up = cluster, options, group, start, giving_up
         self.retry_topic = f"%RETRY%{group}"
         self.topics = tuple(dict.fromkeys((*topics, self.retry_topic)))
         optional = frozenset({self.retry_topic}) - set(topics)
@@ -63,6 +75,7 @@ class Sharing:
         self.set_back: set[TopicPartition] = set()
         self.gone: set[TopicPartition] = set()
         self.missing_since: float | None = None
+        self.seen: dict[TopicPartition, float] = {}  # queues that are to be ours, and since when we know
         self.unfounded: dict[tuple[str, str, int], int] = {}  # queues whose broker was away when we began the group, and when that was (ms)
         self.uncommitted: dict[TopicPartition, int] = {}  # where an administrator has set queues that we read from there
         deadline = cluster.deadline(options.timeout)
@@ -123,7 +136,10 @@ class Sharing:
         share, unknown = self.member.share(deadline)
         lost = frozenset(key for key in self.queues.keys() - share.keys() if key[0] not in unknown)
         for key in lost:
+            with contextlib.suppress(WireprotoError):  # then it comes again, from the last commit on
+                self.giving_up(key, self.queues[key], self.member.patience(self.queues[key].address, deadline))
             self._drop(key)
+        share = self._handed_over(share)
         problem: WireprotoError | None = None
         away: set[str] = set()
         alone = len({queue.broker for queue in share.values()}) == 1
@@ -147,6 +163,16 @@ class Sharing:
         if problem is not None and not self.queues:
             raise problem
         return lost
+
+    def _handed_over(self, share: dict[TopicPartition, Queue]) -> dict[TopicPartition, Queue]:
+        """The share without what its former owner may still be committing."""
+        now = time.monotonic()
+        since = {key: self.seen.get(key, now) for key in share.keys() - self.queues.keys()}
+        self.seen = since if self.options.auto_commit and self.member.crowd > 1 else {}
+        for when in self.seen.values():
+            if now < when + HAND_OVER:
+                self.member.look_again(when + HAND_OVER - now)
+        return {key: queue for key, queue in share.items() if now >= self.seen.get(key, 0.0) + HAND_OVER}
 
     def _drop(self, key: TopicPartition) -> None:
         self.queues.pop(key, None)
@@ -314,7 +340,7 @@ class RocketConsumer(Role):
         self._lost: set[TopicPartition] = set()  # of those, the ones with something to commit that no commit has told of
         self._elsewhere: set[TopicPartition] = set()  # set back or forth, and nothing handed out since
         self._last_commit = time.monotonic()
-        self._sharing = Sharing(cluster, topics, group, start, options)
+        self._sharing = Sharing(cluster, topics, group, start, options, giving_up=self._giving_up)
 
     @property
     def member_id(self) -> str:
@@ -353,6 +379,15 @@ class RocketConsumer(Role):
         for key in self._sharing.take_set_back():
             self._elsewhere.add(key)
             self._handed.pop(key, None)
+
+    def _giving_up(self, key: TopicPartition, queue: Queue, deadline: float) -> None:
+        """Auto commit: what was handed out of a queue that falls to another member, unless that has got further already."""
+        offset = self._handed.get(key)
+        if self.options.auto_commit and offset is not None and not self._sharing.member.left:
+            offsets = self._sharing.member.offsets
+            if (offsets.committed(key[0], queue, deadline) or 0) < offset:
+                offsets.commit(key[0], queue, offset, deadline)
+            self._handed.pop(key)
 
     def _commit_handed(self, deadline: float) -> None:
         """Auto commit: what was handed out before this poll; of queues that are still ours."""

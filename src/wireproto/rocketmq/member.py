@@ -82,6 +82,7 @@ class Member:
         self._polled = time.monotonic()
         self.left = False
         self.closed = False
+        self.crowd = 1  # members of the group, ourselves among them, as last heard
         cluster.watch(self)
 
     # liveness ----------------------------------------------------------------------------------------------------------------------
@@ -269,9 +270,9 @@ class Member:
         """When the share is due at the latest."""
         return self._next_look
 
-    def look_again(self) -> None:
+    def look_again(self, seconds: float = AGAIN) -> None:
         """Not all of the share could be taken: it is due again soon."""
-        self._next_look = min(self._next_look, time.monotonic() + AGAIN)
+        self._next_look = min(self._next_look, time.monotonic() + seconds)
 
     def share(self, deadline: float) -> tuple[dict[Key, Queue], frozenset[str]]:
         """The queues that are ours now, and the topics whose share could not be computed: there we go on as we were.
@@ -322,6 +323,7 @@ class Member:
                     self.beat(deadline)
                     members = self.offsets.members(address, self.patience(address, deadline), self.id)
                 if self.id in members:
+                    self.crowd = len(members)
                     return members
             except TransportError as error:
                 problem = error
