@@ -189,3 +189,16 @@ def test_spark_goes_on_from_its_checkpoint_over_a_real_broker_that_joins(
     run(rows.select("value"), tmp_path)
     assert Counter(kept(spark, tmp_path)) == Counter(range(70))
     assert set(ends(tmp_path)[-1][name]) == {"broker-a/0", "broker-a/1", "broker-b/0", "broker-b/1"}
+
+
+def test_a_task_asks_for_the_bounds_of_its_own_queue_alone(cluster: Cluster, topic: str) -> None:
+    from pyspark.sql.types import BinaryType, StructField, StructType
+
+    cluster.put(topic, range(20))
+    reader = cluster.source(topic).reader(StructType([StructField("value", BinaryType())]))
+    parts = [part for part in reader.partitions() if part.partition == 1]
+    seen = cluster.first.record("rocketmq")
+    cluster.forget()
+    assert [int(value) for part in parts for batch in reader.read(part) for value in batch.column(0).to_pylist()] == list(range(1, 20, 2))
+    for name in ("GetMinOffset", "GetMaxOffset"):
+        assert {request.message.queue_id for request in seen.requests(name)} == {1}, name

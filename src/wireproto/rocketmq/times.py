@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -160,9 +160,13 @@ class Offsets:
         reply = self._ask(queue, message, deadline)
         return store_time(reply.body) if reply.code == 0 else -1
 
-    def where(self, route: Route, at: Where, deadline: float) -> dict[TopicPartition, int]:
+    def where(
+        self, route: Route, at: Where, deadline: float, partitions: Collection[int] | None = None
+    ) -> dict[TopicPartition, int]:
         """The offset of each readable queue that `at` means; of a position or mapping, of the queues that it names (see `homes.own`).
 
+        Args:
+            partitions: those that are asked for; None: all.
         Raises:
             OptionError: a position of another topic, of a queue that is not there, or that does not say which it is of.
         """
@@ -170,7 +174,7 @@ class Offsets:
             at = {(at.topic, at.partition): at}
         if isinstance(at, Mapping):
             return own(self._cluster, self._topic, at, deadline)
-        queues = route.readable()
+        queues = [queue for queue in route.readable() if partitions is None or queue.partition in partitions]
         if not isinstance(at, Earliest):
             self.all_shown(queues, deadline)
         return {(self._topic, queue.partition): self.of(queue, at, deadline) for queue in queues}

@@ -101,8 +101,12 @@ class Log(ABC):
         wanted = set(keys)
         found: Positions = {}
         for topic in sorted({topic for topic, _ in wanted}):
-            found.update({key: place for key, place in client.admin().positions(topic, where).items() if key in wanted})
+            found.update(self.located(client, topic, where, {number for of, number in wanted if of == topic}))
         return found
+
+    def located(self, client: Client, topic: str, where: Earliest | Latest | AtTime, partitions: set[int]) -> Positions:
+        """What a word or time means now in these partitions of a topic."""
+        return {key: place for key, place in client.admin().positions(topic, where).items() if key[1] in partitions}
 
     def written(self, client: Client, keys: Iterable[TopicPartition]) -> Positions:
         """Where the partitions end, with what is not committed yet: nothing before it is lost, it may only have to be waited for."""
@@ -112,11 +116,11 @@ class Log(ABC):
         """The first position at or after a time (milliseconds); None where nothing is that late."""
         found: dict[TopicPartition, Position | None] = {}
         for topic in sorted({topic for topic, _ in times}):
-            latest = client.admin().positions(topic, LATEST)
+            latest = self.located(client, topic, LATEST, {number for name, number in times if name == topic})
             for moment in {moment for (name, _), moment in times.items() if name == topic}:
-                for key, place in client.admin().positions(topic, AtTime(moment)).items():
-                    if times.get(key) == moment:
-                        found[key] = place if place < latest[key] else None
+                wanted = {number for (name, number), when in times.items() if name == topic and when == moment}
+                for key, place in self.located(client, topic, AtTime(moment), wanted).items():
+                    found[key] = place if key in latest and place < latest[key] else None
         return found
 
     def check(self, client: Client) -> None:  # noqa: B027

@@ -16,9 +16,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import OptionError
-from ..position import EARLIEST, Earliest, Latest, MessageId, Position, TopicPartition
+from ..position import EARLIEST, AtTime, Earliest, Latest, MessageId, Position, TopicPartition
 from ..pulsar.client import PulsarClient
 from ..pulsar.codes import TopicNotFound
+from ..pulsar.positions import find
 from . import pulsar_count
 from .columns import COMMON, NOTHING, LogFormat, plain
 from .log import Log, Positions, Span, parse_place
@@ -87,6 +88,12 @@ class PulsarLog(Log):
 
     def ends(self, client: Client, keys: Iterable[TopicPartition], where: Earliest | Latest) -> Positions:
         return {key: normal(place) for key, place in super().ends(client, keys, where).items()}
+
+    def located(self, client: Client, topic: str, where: Earliest | Latest | AtTime, partitions: set[int]) -> Positions:
+        cluster = cast(PulsarClient, client).cluster
+        deadline = cluster.deadline()
+        names = {number: name for number, name in cluster.names(topic, deadline, create=False) if number in partitions}
+        return dict(find(cluster, topic, names, dict.fromkeys(names, where), deadline))
 
     def at_times(self, client: Client, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, Position | None]:
         return {key: None if place is None else normal(place) for key, place in super().at_times(client, times).items()}

@@ -19,14 +19,16 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import OptionError
-from ..position import EARLIEST, LATEST, Position, QueueOffset, TopicPartition, parse_queue, queue_name
+from ..position import EARLIEST, LATEST, AtTime, Earliest, Latest, Position, QueueOffset, TopicPartition, parse_queue, queue_name
 from ..rocketmq.client import RocketClient
 from ..rocketmq.cluster import RocketCluster
 from ..rocketmq.codes import PullOffsetMoved, SubscriptionGroupNotExist, TopicNotExist
 from ..rocketmq.groups import GroupOffsets
 from ..rocketmq.homes import check_bare, known
 from ..rocketmq.messages import UpdateAndCreateSubscriptionGroupRequest
+from ..rocketmq.reader import READERS_GROUP
 from ..rocketmq.remoting import NoMaster
+from ..rocketmq.times import Offsets
 from .columns import COMMON, NOTHING, LogFormat, plain
 from .log import Log, Positions, Span, Tree, number
 from .options import Options, ReadSettings, address, part, read_settings
@@ -139,6 +141,13 @@ class RocketMQLog(Log):
         return found
 
     # --- ranges ---
+
+    def located(self, client: Client, topic: str, where: Earliest | Latest | AtTime, partitions: set[int]) -> Positions:
+        cluster = cast(RocketClient, client).cluster
+        deadline = cluster.deadline()
+        route = cluster.route(topic, deadline)
+        found = Offsets(cluster, topic, READERS_GROUP).where(route, where, deadline, partitions)
+        return {key: route.queues[key[1]].at(topic, offset) for key, offset in found.items()}
 
     def cut(self, client: Client, spans: list[Span]) -> list[Span]:
         return super().cut(client, self.still_there(client, spans))
