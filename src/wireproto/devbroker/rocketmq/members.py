@@ -42,12 +42,12 @@ class Groups:
         """For a pull: where it must go on instead; told once."""
         return self.resets.pop((f"{topic}@{group}", queue), None)
 
-    def subscription(self, group: str, topic: str) -> str | None:
-        """The expression that a group subscribed a topic with, by its last heartbeat."""
+    def subscription(self, group: str, topic: str) -> tuple[str | None, str | None]:
+        """The expression that a group subscribed a topic with, by its last heartbeat, and its type."""
         for item in self.consumers.get(group, {}).get("subscriptionDataSet", []):
             if item.get("topic") == topic:
-                return str(item.get("subString"))
-        return None
+                return str(item.get("subString")), item.get("expressionType")
+        return None, None
 
     def beat(self, connection: Connection, data: dict[str, Any]) -> None:
         """A heartbeat: the client's groups, their retry topics, and news to the others."""

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from ...rocketmq import fastjson
 from ...rocketmq import messages as m
 from ..log import PartitionLog, wait_for_append
-from . import stored
+from . import special, stored
 from .reply import Reply, refuse
 
 if TYPE_CHECKING:
     from .reply import Request
 
-MESSAGE_ILLEGAL, NO_PERMISSION, TOPIC_NOT_EXIST, PULL_NOT_FOUND, PULL_RETRY, PULL_OFFSET_MOVED, QUERY_NOT_FOUND = 13, 16, 17, 19, 20, 21, 22
+MESSAGE_ILLEGAL, NO_PERMISSION, TOPIC_NOT_EXIST, PULL_NOT_FOUND, PULL_RETRY, PULL_OFFSET_MOVED = 13, 16, 17, 19, 20, 21
 READ, WRITE = 4, 2
 TEMPLATE = "TBW102"  # the topic whose route a producer asks for before it makes a new topic by sending to it
 MAX_BODY = 4 << 20
@@ -57,6 +57,12 @@ async def send(request: Request) -> Reply:
         messages = [message for message in messages if "KEYS" in stored.read_properties(message.properties)]
         if not messages:  # as real brokers do: acknowledged, and nobody ever reads it
             return Reply(ext=m.SendMessageResponse(msg_id="", queue_id=queue, queue_offset=0).to_ext())
+    if not header.batch:
+        properties = stored.read_properties(messages[0].properties)
+        if (refused := special.refusal(request, properties)) is not None:
+            return refused
+        if special.delay(properties):
+            return special.append_later(request, queue, messages[0], properties)
     places = [queues.append(queue, message) for message in messages]
     ids = ",".join(stored.offset_id(side.broker_host, place) for _, place in places)
     unique = stored.read_properties(messages[0].properties).get("UNIQ_KEY")
@@ -71,6 +77,10 @@ async def pull(request: Request) -> Reply:
         return refuse(TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!")
     if log is None:
         return refuse(1, f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}]")
+    told = (header.subscription, header.expression_type) if header.sys_flag & 4 else None
+    expression, kind = told or side.groups.subscription(header.consumer_group, header.topic)
+    if special.wants_sql(kind):
+        return refuse(1, special.NO_SQL)
     if header.sys_flag & 1:
         side.groups.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
     offset, end = header.queue_offset, partial(side.queues.end, header.topic, header.queue_id, log)
@@ -88,24 +98,12 @@ async def pull(request: Request) -> Reply:
         entries = log.read(offset, MAX_PULL_BYTES, max_entries=max(min(header.max_msg_nums, MAX_PULL), 1))
         entries = [entry for entry in entries if entry.end <= end()]
         after = entries[-1].end if entries else offset
-        wanted = tags(header.subscription if header.sys_flag & 4 else side.groups.subscription(header.consumer_group, header.topic))
-        bodies = [entry.data for entry in entries if wanted is None or tag_of(entry.data) in wanted]
+        wanted = special.tags(expression)
+        bodies = [entry.data for entry in entries if wanted is None or special.tag_of(entry.data) in wanted]
         if not bodies:
             code = PULL_RETRY if entries else PULL_NOT_FOUND
     ext = m.PullMessageResponse(suggest_which_broker_id=0, next_begin_offset=after, min_offset=log.start, max_offset=end()).to_ext()
     return Reply(code, {0: "FOUND", PULL_NOT_FOUND: "no message"}.get(code, "moved"), ext, b"".join(bodies))
-
-
-def tags(expression: str | None) -> set[str] | None:
-    """The tags that a subscription wants; None for all."""
-    if expression is None or expression.strip() in ("*", ""):
-        return None
-    return {tag.strip() for tag in expression.split("||")}
-
-
-def tag_of(data: bytes) -> str | None:
-    """A stored message's tag."""
-    return stored.read_properties(stored.decode(data).properties).get("TAGS")
 
 
 async def max_offset(request: Request) -> Reply:
@@ -192,8 +190,3 @@ async def view_message(request: Request) -> Reply:
     """Code 33."""
     data = request.side.queues.at(request.header.offset)
     return Reply(body=data) if data is not None else refuse(1, "can not find message by the offset")
-
-
-async def query_message(request: Request) -> Reply:
-    """Code 12: there is no index; nothing is ever found by key."""
-    return refuse(QUERY_NOT_FOUND, "the dev broker keeps no index of keys")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..._codec import RemotingCommand
 from ...errors import Malformed
 from ...rocketmq import messages as m
-from . import groups, names, queues
+from . import groups, names, queues, special
 from .reply import Reply, Request, refuse
 from .state import ONEWAY, RocketMQState
 
@@ -26,7 +26,7 @@ Handler = Callable[[Request], Awaitable[Reply]]
 COMMANDS: dict[int, tuple[str, Handler]] = {
     10: ("SendMessage", queues.send),
     11: ("PullMessage", queues.pull),
-    12: ("QueryMessage", queues.query_message),
+    12: ("QueryMessage", special.query_message),
     14: ("QueryConsumerOffset", groups.query_offset),
     15: ("UpdateConsumerOffset", groups.update_offset),
     17: ("UpdateAndCreateTopic", queues.create_topic),
@@ -42,7 +42,7 @@ COMMANDS: dict[int, tuple[str, Handler]] = {
     41: ("LockBatchMq", groups.lock_queues),
     42: ("UnlockBatchMq", groups.unlock_queues),
     43: ("GetAllConsumerOffset", groups.all_offsets),
-    46: ("CheckClientConfig", groups.accept),
+    46: ("CheckClientConfig", special.check_client_config),
     101: ("GetKvConfig", names.get_kv),
     105: ("GetRouteInfoByTopic", names.route),
     106: ("GetBrokerClusterInfo", names.cluster),

@@ -1,0 +1,105 @@
+"""What a command asks for beyond a plain send or pull: done as real brokers do it, or refused as those do that have it turned off.
+
+    DELAY=n                 shown when level n is over, 18 at most; kept in memory until then. The answer's offset is of a system topic
+    TIMER_*                 refused, as without timerWheelEnable
+    half messages           refused, as with rejectTransactionMessage
+    SQL92                   refused, as without enablePropertyFilter, which is the brokers' default
+    tags                    by hash code, as brokers do: the client compares the texts
+    queries by key (12)     by any of KEYS, or by UNIQ_KEY; the whole topic is looked through
+
+Must not: send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from ..._codec import java_hash
+from ...rocketmq import fastjson
+from ...rocketmq import messages as m
+from . import stored
+from .reply import Reply, refuse
+
+if TYPE_CHECKING:
+    from .reply import Request
+
+SYSTEM_ERROR, NO_PERMISSION, QUERY_NOT_FOUND = 1, 16, 22
+PREPARED, KIND = 4, 12
+"""Of sysFlag: a half message; the bits that tell."""
+LEVELS = (1, 5, 10, 30, *(minutes * 60 for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)))
+"""Seconds of the delay levels, from 1 on: the brokers' default."""
+NO_SQL = "The broker does not support consumer to filter message by SQL92"
+
+
+def refusal(request: Request, properties: dict[str, str]) -> Reply | None:
+    """The answer to a single message that a plain broker does not take; None: it takes it."""
+    if properties.get("TRAN_MSG") == "true" or request.header.sys_flag & KIND == PREPARED:
+        return refuse(NO_PERMISSION, "the broker[dev] sending transaction message is forbidden")
+    if timed := [name for name in properties if name.startswith("TIMER_") and name != "TIMER_ENQUEUE_MS"]:
+        return refuse(SYSTEM_ERROR, f"accurate timer message is not enabled, timerWheelEnable is false ({timed[0]})")
+    return None
+
+
+def delay(properties: dict[str, str]) -> float:
+    """Seconds after which a message is to be shown."""
+    text = properties.get("DELAY", "0")
+    level = int(text) if text.isdecimal() else 0
+    return float(LEVELS[min(level, len(LEVELS)) - 1]) if level else 0.0
+
+
+def append_later(request: Request, queue: int, message: stored.Message, properties: dict[str, str]) -> Reply:
+    """Store it when its time has come."""
+    queues, seconds = request.side.queues, delay(properties)
+    message.properties = stored.write_properties({name: value for name, value in properties.items() if name != "DELAY"})
+
+    def show() -> None:
+        if message.topic in queues.topics:
+            queues.append(queue, message)
+
+    asyncio.get_running_loop().call_later(seconds, show)
+    ext = m.SendMessageResponse(msg_id="", queue_id=queue, queue_offset=0, transaction_id=properties.get("UNIQ_KEY"))
+    return Reply(ext=ext.to_ext())
+
+
+def wants_sql(kind: str | None) -> bool:
+    return (kind or "").upper() == "SQL92"
+
+
+async def check_client_config(request: Request) -> Reply:
+    """Code 46."""
+    data: Any = fastjson.loads(request.body) if request.body else {}
+    subscription = data.get("subscriptionData") if isinstance(data, dict) else None
+    kind = subscription.get("expressionType") if isinstance(subscription, dict) else None
+    return refuse(SYSTEM_ERROR, NO_SQL) if wants_sql(kind) else Reply()
+
+
+def tags(expression: str | None) -> set[int] | None:
+    """Hash codes of the tags that a subscription wants; None for all."""
+    if expression is None or expression.strip() in ("*", ""):
+        return None
+    return {java_hash(tag.strip().encode()) for tag in expression.split("||")}
+
+
+def tag_of(data: bytes) -> int | None:
+    """The hash code of a stored message's tag."""
+    tag = stored.read_properties(stored.decode(data).properties).get("TAGS")
+    return None if tag is None else java_hash(tag.encode())
+
+
+async def query_message(request: Request) -> Reply:
+    """Code 12."""
+    header, side = request.header, request.side
+    unique = header.unique_key_query == "true"
+    found: list[tuple[int, bytes]] = []
+    for log in side.store.partitions(header.topic).values() if header.topic in side.queues.topics else ():
+        for entry in log:
+            properties = stored.read_properties(stored.decode(entry.data).properties)
+            keys = [properties.get("UNIQ_KEY")] if unique else properties.get("KEYS", "").split()
+            if header.key in keys and header.begin_timestamp <= entry.appended <= header.end_timestamp:
+                found.append((entry.appended, entry.data))
+    if not found:
+        return refuse(QUERY_NOT_FOUND, "can not find message, maybe time range not correct")
+    found.sort(key=lambda item: item[0], reverse=True)
+    ext = m.QueryMessageResponse(index_last_update_timestamp=found[0][0], index_last_update_phyoffset=side.queues.progress()[0])
+    return Reply(ext=ext.to_ext(), body=b"".join(data for _, data in found[: min(header.max_num, 32)]))
