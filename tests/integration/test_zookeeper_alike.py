@@ -105,6 +105,7 @@ class Half:
         for number in range(2):
             self.tree(number).exists("/")
             done = threading.Event()
+            self.tree(number)._link.events.dispatcher.prepare()
             self.tree(number)._link.events.dispatcher.call([lambda _, done=done: done.set()], None)
             assert done.wait(SECONDS)
             found.append(self.fired[number])

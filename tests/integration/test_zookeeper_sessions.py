@@ -199,7 +199,7 @@ def test_an_expired_session_says_so_and_a_new_one_is_opened(cut_off: Any, dial: 
     event = told.wait(SECONDS)
     assert event is not None
     assert (event.type, event.state) == (EventType.NONE, KeeperState.EXPIRED)
-    assert seen[:3] == [State.SUSPENDED, State.EXPIRED, State.CONNECTED]
+    assert seen[:4] == [State.SUSPENDED, State.LOST, State.EXPIRED, State.CONNECTED]
     with pytest.raises(NoNode):
         tree.get(f"{node}/mine")
 

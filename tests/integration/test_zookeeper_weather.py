@@ -45,6 +45,7 @@ def node(dial: Any) -> Iterator[str]:
     tree = dial().tree()
     path = tree.create(f"/w-{time.monotonic_ns()}", b"0")
     yield path
+    tree.add_auth("digest", "super:test")
     tree.delete(path, recursive=True)
 
 

@@ -19,7 +19,7 @@ A call belongs to the session of the moment when it was made (`era`); `within.Wi
 Before a write is sent, and whenever somebody asks, the session's state is held against the clock: a process that was stopped learns that
 its session may be gone (LOST) before it writes.
 
-Threads: any thread calls; `lost` and `_answered` run in the keeper, `_reconnect` and `_seek` in the client's worker thread. One lock guards
+Threads: any thread calls; `lost` and `_answered` run in the keeper, `_reconnect` and the search in its worker thread. One lock guards
 the session, the table of watches and which connection is the current one; it is never held while waiting.
 """
 
@@ -56,6 +56,7 @@ from .events import IF_EXISTS, Events, Listening, Watching
 from .greeting import Greeting
 from .messages import ACL, RequestHeader
 from .operations import Request, failure
+from .search import Search
 from .session import Session, SessionEvent, State
 from .vitals import Vitals
 from .watch import CHILD, DATA, PACKET
@@ -72,8 +73,6 @@ ANY, NOW = -1, -2
 
 log = logging.getLogger("wireproto.zookeeper")
 _SETTLE = 5.0
-SEEK_FIRST, SEEK_LAST = 0.1, 60.0
-"""Seconds between looks for a server with a quorum, at first and in the long run."""
 SPREAD = 0.5
 """Seconds over which clients that lost a server together come back, at most; a twentieth of the session's time-out at most, too."""
 
@@ -137,7 +136,7 @@ class Link:
         self.events = Events(loop, root, self._lock, self._answered)
         self._vitals = Vitals(loop, session, self._lock, lambda: self._conn, self._set_state)
         self._greeting = Greeting()
-        self.seeking = False
+        self._search = Search(loop, lambda: self._conn, self._another, self._reconnect, self._run_hooks)
         self._conn: Connection | None = None
         self._ready = Event(loop)
         self._since = 0.0  # when the connection of now, or the last one, was ready
@@ -323,6 +322,11 @@ class Link:
         return self._conn
 
     @property
+    def seeking(self) -> bool:
+        """Whether only a server with a quorum will do just now."""
+        return self._search.active
+
+    @property
     def failure(self) -> WireprotoError | None:
         """Why there will be no connection any more."""
         return self._failure
@@ -446,6 +450,9 @@ class Link:
             raise refused
         raise ConnectError(str(refused)) from refused
 
+    def _another(self) -> None:
+        self._establish(time.monotonic() + self._server_timeout)
+
     def _share(self, places: int) -> float:
         """Seconds that one of them may take, so that the others are reached before the session is over."""
         return min(self._server_timeout, max(self.session.timeout / (len(self._servers) - 1 + places), 1.0))
@@ -510,7 +517,7 @@ class Link:
         ready.set(conn)
         conn.on_lost(lambda why: self.lost(conn, why))
         if self.session.read_only:
-            self._loop.call_at(time.monotonic() + SEEK_FIRST, self._seek_soon, conn, SEEK_FIRST)
+            self._search.begin(conn)
 
     # -- loss and return --------------------------------------------------------------------------------------------------
 
@@ -592,34 +599,6 @@ class Link:
     def _set_state(self, state: State) -> None:
         self.session.state = state
         self.events.changed(SessionEvent(state, self.session.session_id, self.zxid))
-
-    # -- a server with a quorum -------------------------------------------------------------------------------------------
-
-    def _seek_soon(self, conn: Connection, delay: float) -> None:
-        with contextlib.suppress(Closed):
-            self._loop.background(self._seek, conn, delay)
-
-    def _seek(self, conn: Connection, delay: float) -> None:
-        """In the worker thread: leave a server without a quorum for one that has it, as soon as there is one."""
-        if self._closing.is_set() or self._conn is not conn:
-            return
-        self.seeking = True
-        try:
-            self._establish(time.monotonic() + self._server_timeout)
-        except (AuthError, Closed):
-            return
-        except WireprotoError as why:
-            log.debug("no server with a quorum: %s", why)
-        finally:
-            self.seeking = False
-        found = self.current
-        if found is conn and not conn.closed:
-            delay = min(2 * delay, SEEK_LAST)
-            self._loop.call_at(time.monotonic() + delay, self._seek_soon, conn, delay)
-        elif found is None:  # left for one that then failed
-            self._reconnect()
-        else:
-            self._run_hooks()
 
     # -- keeper -----------------------------------------------------------------------------------------------------------
 

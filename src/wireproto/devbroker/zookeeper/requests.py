@@ -141,8 +141,9 @@ class Requests:
 
     def _set_acl(self, client: Client, frame: bytes, at: int) -> Reply:
         asked = m.SetACLRequest.decode(frame, start=at)
+        acl = access.fixed(asked.acl, client.identities)
         access.demand(self._nodes.get(asked.path).acl, access.ADMIN, client.identities)
-        node = self._nodes.set_acl(asked.path, access.fixed(asked.acl, client.identities), asked.version)
+        node = self._nodes.set_acl(asked.path, acl, asked.version)
         return m.SetACLResponse(stat=node.stat()).encode(), []
 
     def _multi(self, client: Client, frame: bytes, at: int) -> Reply:

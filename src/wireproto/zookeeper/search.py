@@ -1,0 +1,80 @@
+"""Search: from a server without a quorum to one that has it.
+
+What it is: while the connection of now is to a server without a quorum, the other servers are asked in turn, by a handshake that only one
+with a quorum takes; at first soon, then ever more rarely. The connection of now serves until there is a better one. Threads: `begin` in any
+thread, the search itself in the client's worker thread. Must not: know how a server is met.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..errors import AuthError, Closed, WireprotoError
+
+if TYPE_CHECKING:
+    from .._net import Connection, Loop
+
+log = logging.getLogger("wireproto.zookeeper")
+FIRST, LAST = 0.1, 60.0
+"""Seconds between looks, at first and in the long run."""
+
+
+class Search:
+    """Looks for a server with a quorum.
+
+    Args:
+        current: the connection of now, or None.
+        establish: makes a connection to one of the servers the current one, or raises; it asks `active` which servers will do.
+        reconnect: goes on when the connection of now was left for one that then failed.
+        found: called when there is one.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        current: Callable[[], Connection | None],
+        establish: Callable[[], object],
+        reconnect: Callable[[], object],
+        found: Callable[[], object],
+    ) -> None:
+        self.active = False
+        self._loop = loop
+        self._current = current
+        self._establish = establish
+        self._reconnect = reconnect
+        self._found = found
+
+    def begin(self, conn: Connection) -> None:
+        """This connection, the current one, is to a server without a quorum."""
+        self._wait(conn, FIRST)
+
+    def _wait(self, conn: Connection, delay: float) -> None:
+        self._loop.call_at(time.monotonic() + delay, self._soon, conn, delay)
+
+    def _soon(self, conn: Connection, delay: float) -> None:
+        with contextlib.suppress(Closed):
+            self._loop.background(self._look, conn, delay)
+
+    def _look(self, conn: Connection, delay: float) -> None:
+        if self._current() is not conn:
+            return
+        self.active = True
+        try:
+            self._establish()
+        except (AuthError, Closed):
+            return
+        except WireprotoError as why:
+            log.debug("no server with a quorum: %s", why)
+        finally:
+            self.active = False
+        now = self._current()
+        if now is conn and not conn.closed:
+            self._wait(conn, min(2 * delay, LAST))
+        elif now is None:
+            self._reconnect()
+        else:
+            self._found()
