@@ -76,11 +76,11 @@ class Suite:
         if "soak" in self.parts:
             yield self._pytest("spark soak", "tests/spark", "--soak", "only")
         yield from self._brokers()
-        if "wire" in self.parts:
-            yield self._pytest("wire", "tests/wire")
-        if "fuzz" in self.parts:
+        if "fuzz" in self.parts:  # before shorter ones: it begins with a build, on one core
             fuzz = ["env", f"PYTHONPATH={CLONE / 'src'}:{CLONE / 'tests'}", *tool("python", "-m", "fuzz")]
             yield Job("fuzz", [[*fuzz, "--seed", str(self.seed), "--cuts", *words.split()] for words in FUZZED])
+        if "wire" in self.parts:
+            yield self._pytest("wire", "tests/wire")
         if "unit" in self.parts:
             yield self._pytest("unit", "tests/unit")
         if "bench" in self.parts:
