@@ -318,11 +318,14 @@ class FaultProxy:
             when, data = flow.chunks[0]
             if flow.name == "down" and self._left is not None:
                 data = data[: self._left]
+            self.passed[flow.name] += len(data)  # before they are sent: who has received them may ask at once
+            sent = 0
             try:
                 sent = flow.sink.send(data) if data else 0
             except BlockingIOError:
                 break
-            self.passed[flow.name] += sent
+            finally:
+                self.passed[flow.name] -= len(data) - sent
             if flow.framers and sent:
                 link.passed(flow, data[:sent])
             flow.held -= sent
