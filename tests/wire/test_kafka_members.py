@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +13,9 @@ import pytest
 import wireproto
 from wireproto import LATEST
 from wireproto.devbroker import DevBroker
+from wireproto.errors import Revoked, TimedOut
+from wireproto.kafka.codes import FencedInstanceId, RebalanceInProgress, UnknownMemberId
+from wireproto.position import LogOffset
 
 _numbers = itertools.count()
 
@@ -91,6 +94,69 @@ def test_a_member_that_is_forgotten_while_it_joins_takes_nothing(client: Any, to
         assert forgotten
         assert member.told == ["+2"], "once, when it was a member"
         consumer.commit()
+
+
+def until(happened: Callable[[], bool], consumer: Any) -> None:
+    """Poll until that is so."""
+    deadline = time.monotonic() + 20.0
+    while not happened():
+        assert time.monotonic() < deadline
+        consumer.poll(0.1)
+
+
+def test_lost_partitions_are_told_apart_from_revoked_ones(client: Any, broker: DevBroker, topic: str) -> None:
+    """Nothing can be committed for them any more; who does not ask is told that they are revoked."""
+    told: list[str] = []
+    times = {"heartbeat_interval": 0.05, "session_timeout": 1.0}  # the broker waits for who it forgot only to us
+    member = Member(client, topic, on_lost=lambda parts: told.append(f"!{len(parts)}"), **times)
+    with member.consumer as consumer:
+        member.take(20)
+        broker.faults("kafka").error("Heartbeat", UnknownMemberId.code)
+        until(lambda: member.told == ["+2", "+2"], consumer)
+        assert told == ["!2"]
+        broker.faults("kafka").error("Heartbeat", RebalanceInProgress.code)
+        until(lambda: member.told == ["+2", "+2", "-2", "+2"], consumer)
+        assert told == ["!2"]
+    other = Member(client, topic, **times)
+    with other.consumer as consumer:
+        until(lambda: bool(other.told), consumer)
+        broker.faults("kafka").error("Heartbeat", UnknownMemberId.code)
+        until(lambda: other.told == ["+2", "-2", "+2"], consumer)
+
+
+@pytest.mark.parametrize("name", ["Heartbeat", "JoinGroup", "SyncGroup"])
+def test_a_static_member_whose_name_another_took_is_none_for_good(client: Any, broker: DevBroker, topic: str, name: str) -> None:
+    """If it joined again, it would throw the other one out in its turn."""
+    member = Member(client, topic, group_instance_id="one", heartbeat_interval=0.05)
+    with member.consumer as consumer:
+        member.take(20)
+        broker.faults("kafka").error(name, FencedInstanceId.code)
+        if name != "Heartbeat":
+            broker.faults("kafka").error("Heartbeat", RebalanceInProgress.code)
+        with pytest.raises(FencedInstanceId):
+            until(lambda: False, consumer)
+        seen = broker.record("kafka")
+        for _ in range(3):
+            with pytest.raises(FencedInstanceId):
+                consumer.poll(0.2)
+        assert consumer.assignment == frozenset()
+        assert member.told == ["+2", "-2"]
+        assert not seen.requests("JoinGroup")
+        with pytest.raises(Revoked):
+            consumer.commit({(topic, 0): LogOffset(topic, 0, 1)})
+    assert not seen.requests("LeaveGroup")
+
+
+def test_a_node_that_let_a_request_time_out_is_not_asked_next(broker: DevBroker) -> None:
+    """Its connection stands, and nothing has come by it since."""
+    port = broker.url("kafka").rpartition(":")[2]
+    with wireproto.connect(f"kafka://localhost:{port}") as client:
+        admin = client.admin()
+        admin.list_topics()
+        broker.faults("kafka").stall("Metadata")
+        with pytest.raises(TimedOut):
+            admin.list_topics(timeout=0.5)
+        admin.list_topics(timeout=10.0)
 
 
 def test_a_node_that_goes_from_the_metadata_while_it_is_asked_is_looked_up_again(client: Any, topic: str) -> None:

@@ -23,7 +23,7 @@ from wireproto._codec import Columns, kafka_batches
 from wireproto.devbroker import DevBroker, Faults
 from wireproto.devbroker.recording import Recording, Seen
 from wireproto.errors import ChecksumMismatch, OptionError, TimedOut, UnsupportedVersion, ValueUnsupported
-from wireproto.kafka.codes import UnknownTopicOrPartition
+from wireproto.kafka.codes import UnknownMemberId, UnknownTopicOrPartition
 from wireproto.kafka.options import KafkaOptions
 from wireproto.net.options import CommonOptions
 
@@ -425,6 +425,18 @@ def on_revoked(scene: Scene) -> None:
     settle(made[0], other)
     assert told == [{(scene.topic, 0), (scene.topic, 1)}]
     assert sum(place.offset for place in scene.connect().admin().group_positions(f"g-{scene.topic}", scene.topic).values()) == 1
+
+
+def on_lost(scene: Scene) -> None:
+    """Told of what the coordinator takes for gone, in place of on_revoked."""
+    told: list[Any] = []
+    consumer = member(scene, on_lost=told.append, on_revoked=lambda parts: told.append("revoked"), heartbeat_interval=0.05)
+    scene.faults.error("Heartbeat", UnknownMemberId.code)
+    deadline = time.monotonic() + SOON
+    while not told:
+        assert time.monotonic() < deadline
+        consumer.poll(0.1)
+    assert told == [{(scene.topic, 0), (scene.topic, 1)}]
 
 
 def settle(*members: Any) -> list[bytes]:

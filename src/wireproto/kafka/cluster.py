@@ -120,13 +120,17 @@ class KafkaCluster(Runtime[KafkaOptions]):
     # --- nodes ---
 
     def to_any(self, deadline: float) -> Connection:
-        """A connection to any node: an open one if there is any; raises the last failure when none can be reached."""
+        """A connection to any node: an open one if there is any that is not silent; raises the last failure when none can be reached."""
         known = {node.address for node in self.metadata.nodes.values()}
         every = [*known, *(address for address in self.addresses if address not in known)]
-        for address in every:
+        silent: Connection | None = None
+        for address in every[:]:
             conn = self.pool.peek(address)
             if conn is not None:
-                return conn
+                if not wire.silent(conn):
+                    return conn
+                silent = conn
+                every.remove(address)
         random.shuffle(every)
         problem: WireprotoError | None = None
         for left, address in enumerate(every):
@@ -135,6 +139,8 @@ class KafkaCluster(Runtime[KafkaOptions]):
                 return self.pool.get(address, "main", time.monotonic() + max(share, 0.0))
             except TransportError as why:
                 problem = why
+        if silent is not None and not silent.closed:
+            return silent
         raise problem if problem is not None else ConnectError("no address to connect to")
 
     def to_node(self, node: int, purpose: str = "main") -> Route:

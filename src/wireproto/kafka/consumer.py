@@ -128,8 +128,9 @@ class KafkaConsumer(Role):
         self._settled = -1
         if self._options.auto_commit and not lost:
             self._try_commit(max(deadline, time.monotonic() + _SOON))
-        if held and self._options.on_revoked is not None:
-            self._call_back(self._options.on_revoked, held)
+        told = self._options.on_lost if lost and self._options.on_lost is not None else self._options.on_revoked
+        if held and told is not None:
+            self._call_back(told, held)
         for key in held:
             self._fetcher.plan.remove(key)
         self._saved.clear()

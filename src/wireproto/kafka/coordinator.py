@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from .._net import Mailbox
@@ -84,7 +85,9 @@ class Coordinator:
     def step(self, deadline: float) -> bool:
         """One move towards a settled membership; False when the deadline came first. Raises what a membership cannot go on after."""
         if self.problem is not None:
-            problem, self.problem = self.problem, None
+            problem = copy(self.problem)
+            if not problem.fenced:
+                self.problem = None
             raise problem
         member = self.membership
         try:
@@ -108,11 +111,19 @@ class Coordinator:
             return False
         except (TransportError, BrokerError) as why:
             self._call = None
+            if why.fenced:
+                self._fenced(why)
             if verdict(why) is Verdict.NEVER:
                 raise
             self._lost(why, deadline)
             return False
         return True
+
+    def _fenced(self, why: WireprotoError) -> None:
+        """Every later poll says so, too."""
+        with self._lock:
+            self.problem = copy(why)
+            self.membership.fenced()
 
     def _joining(self, deadline: float) -> Call:
         conn = self._errand.ask("coordinator", self.connection, deadline)
@@ -230,8 +241,11 @@ class Coordinator:
             try:
                 news = self.membership.on_heartbeat(reply, call.context.matter)
             except BrokerError as why:
-                self.problem = why
-                self.membership.forget()
+                if why.fenced:
+                    self._fenced(why)
+                else:
+                    self.problem = why
+                    self.membership.forget()
                 news = True
         if news:
             self._wake()

@@ -195,6 +195,12 @@ class Membership:
         """For good."""
         self.state = LEFT
 
+    def fenced(self) -> None:
+        """Another took our static name: no member any more, and none again, or the two would throw each other out for ever."""
+        self.generation = -1
+        self.lost = True
+        self.state = LEFT
+
     def refused_commit(self, code: int) -> bool:
         """Whether an error of a commit says that what we held is no longer ours; takes it in."""
         if code not in (*_FORGOTTEN, codes.RebalanceInProgress.code):

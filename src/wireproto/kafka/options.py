@@ -53,6 +53,7 @@ class KafkaOptions(CommonOptions):
         max_poll_interval: a member that does not poll for so long leaves; also how long a rebalance waits for it.
         group_instance_id: static name in the group, so that a restart within the session time-out needs no rebalance.
         on_assigned, on_revoked: called with a frozenset of (topic, partition) in the polling thread; on_revoked while commits still count.
+        on_lost: called instead of on_revoked for partitions that others may have by now, so that no commit counts; else on_revoked is.
         auto_commit: commit what earlier polls handed out, every `auto_commit_interval`, at rebalances and on close.
     """
 
@@ -92,6 +93,7 @@ class KafkaOptions(CommonOptions):
     group_instance_id: str | None = None
     on_assigned: Any = dataclasses.field(default=None, metadata={"text": False})
     on_revoked: Any = dataclasses.field(default=None, metadata={"text": False})
+    on_lost: Any = dataclasses.field(default=None, metadata={"text": False})
     auto_commit: bool = False
     auto_commit_interval: float = 5.0
 

@@ -12,9 +12,10 @@ May assume: a connection after its handshake. Must not: choose the node, retry, 
 from __future__ import annotations
 
 import struct
+import time
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from ..errors import ProtocolError
+from ..errors import ProtocolError, TimedOut
 from ..net.task import Steps, reply
 from .codes import SECRET_APIS
 from .messages import ResponseHeader
@@ -43,13 +44,15 @@ class Agreed:
     Attributes:
         versions: what the node offers.
         client_id: goes into every header.
+        timed_out_at: when a request was last given up for want of an answer; 0.0: never.
     """
 
-    __slots__ = ("client_id", "versions")
+    __slots__ = ("client_id", "timed_out_at", "versions")
 
     def __init__(self, versions: Versions, client_id: bytes) -> None:
         self.versions = versions
         self.client_id = client_id
+        self.timed_out_at = 0.0
 
 
 class Sent:
@@ -103,8 +106,18 @@ def exchange(conn: Connection, message: Request, deadline: float, *, version: in
         version = version_for(conn, message)
     token = conn.next_token()
     secret = message.API_KEY in SECRET_APIS
-    data = conn.call(token, frame(message, version, token, agreed.client_id), deadline, secret=secret)
+    try:
+        data = conn.call(token, frame(message, version, token, agreed.client_id), deadline, secret=secret)
+    except TimedOut:
+        agreed.timed_out_at = time.monotonic()
+        raise
     return decode(message.RESPONSE, version, data, conn)
+
+
+def silent(conn: Connection) -> bool:
+    """Whether a request timed out, and nothing has come by this connection since."""
+    agreed: Agreed = conn.context
+    return agreed.timed_out_at > conn.last_read
 
 
 def asking(conn: Connection, message: Request, until: float, *, version: int | None = None) -> Steps[Any]:
