@@ -201,6 +201,7 @@ cdef class Loop:
     cdef Py_ssize_t corks       # … how many, for the keeper to see without the GIL
     cdef list starved       # connections paused because of fetch_memory
     cdef tuple watched      # Descriptors to be polled; another tuple whenever that changes
+    cdef Py_ssize_t watching    # … how many
     cdef tuple polled       # … as the turn under way has them
     cdef bint led           # somebody has the role of reading
     cdef bint turning       # … and is between building the poll set and having dispatched

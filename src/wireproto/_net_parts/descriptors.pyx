@@ -14,6 +14,7 @@ cdef class Descriptors(Waitable):
         self.events = POLLOUT if writing else POLLIN
         self.fds = tuple([int(fd) for fd in fds])
         loop.watched = (*loop.watched, self)
+        loop.watching = len(loop.watched)
         if loop.polling:
             loop.poke()
 
@@ -24,6 +25,7 @@ cdef class Descriptors(Waitable):
     def stop(self):
         cdef Loop loop = self.loop
         loop.watched = tuple([other for other in loop.watched if other is not self])
+        loop.watching = len(loop.watched)
         self.stopped = True                      # the turn under way tells it nothing any more
 
     cdef void awaited(self) noexcept:

@@ -287,7 +287,7 @@ cdef class Loop:
     cdef int turn(self, double until) except -1:
         """Poll all connections, read, dispatch. 1: something came; 0: `until` is past; -2: a signal."""
         cdef Py_ssize_t count = 0
-        cdef Py_ssize_t extra
+        cdef Py_ssize_t extra = 0
         cdef Connection conn
         cdef pollfd *fds
         cdef input_t **slots
@@ -313,10 +313,11 @@ cdef class Loop:
             conn.input.received = 0
             slots[count] = conn.input
             count += 1
-        self.polled = self.watched
-        extra = add_watched(self, count) if self.polled else 0
-        fds = <pollfd *>self.pollfds
-        slots = self.slots
+        if self.watching:
+            self.polled = self.watched
+            extra = add_watched(self, count)
+            fds = <pollfd *>self.pollfds
+            slots = self.slots
         patient = count == 1 and extra == 0 and until > 0 and self.only_a_reply() and until - now() > 4e-6 * PATIENCE
         self.turning = True
         self.polling = True
@@ -523,7 +524,7 @@ cdef class Loop:
             if self.first is not None:
                 run_runnable(self)
             self.flush_corked()
-            if not self.led and (self.conns or self.watched) and (quiet or self.urgent or self.first is not None):
+            if not self.led and (self.conns or self.watching) and (quiet or self.urgent or self.first is not None):
                 quiet = self.keeper_reads()
                 continue
             if self.tasks or self.first is not None:
