@@ -233,11 +233,12 @@ def test_the_pool_backs_off_an_address_that_fails(loop: Loop) -> None:
     patient = Pool(Tasks(loop), Begun(loop, unused_port()), policy=Policy(first=60.0, ceiling=60.0))
     fail(patient, 20.0)
     begun.clear()
-    begin = fail(patient, 0.5)
+    begin = fail(patient, 1.2)
     assert len(begun) == 1
-    assert begin + 0.25 <= begun[0], "a pause that does not fit into the deadline is not sat out: the attempt has half of the time"
+    assert begin + 0.6 <= begun[0], "a pause that does not fit into the deadline is not sat out: the attempt has half of the time"
     with pytest.raises(TimedOut, match=r"connecting anew is put off for a moment after it has failed \(peer a:1\)"):
-        patient.get(("a", 1), "main", soon(0.02), patience=50.0)
+        patient.get(("a", 1), "main", soon(0.02))
+    assert patient.dialling(("a", 1)), "callers in a hurry do not bring the next attempt on"
 
 
 def test_a_waiter_outlives_the_short_deadline_of_who_began_the_dialling(loop: Loop, port: int) -> None:
@@ -364,6 +365,26 @@ def test_an_errand_brings_an_answer_that_takes_longer_than_each_call(loop: Loop)
     assert asked[0] == threading.current_thread().name, "in the caller's own time first"
     assert len(asked) == 2
     assert asked[1] != asked[0]
+
+
+def test_an_errand_that_takes_long_holds_up_no_other_of_the_client(loop: Loop) -> None:
+    go = threading.Event()
+    slow, quick = Errand(loop, 20.0), Errand(loop, 20.0)
+
+    def ask_twice(errand: Errand, question: Callable[[float], str]) -> str:
+        def in_time(deadline: float) -> str:
+            if deadline - time.monotonic() < 5.0:
+                raise TimedOut("too short")
+            return question(deadline)
+
+        with pytest.raises(TimedOut):
+            errand.ask("matter", in_time, soon(0.0))
+        return errand.ask("matter", in_time, soon(0.05) if errand is slow else soon())
+
+    with pytest.raises(TimedOut):
+        ask_twice(slow, lambda until: str(go.wait(60.0)))
+    assert ask_twice(quick, lambda until: "the answer") == "the answer"
+    go.set()
 
 
 def test_an_errand_tells_what_went_wrong_and_begins_anew_for_another_matter(loop: Loop) -> None:

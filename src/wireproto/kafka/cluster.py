@@ -166,10 +166,10 @@ class KafkaCluster(Runtime[KafkaOptions]):
 
         return connect
 
-    def to_coordinator(self, name: str, kind: int = GROUP, purpose: str = "main", patience: float = 0.0) -> Route:
-        return lambda deadline: self.node_connection(self.coordinator(name, kind, deadline), purpose, deadline, patience)
+    def to_coordinator(self, name: str, kind: int = GROUP, purpose: str = "main") -> Route:
+        return lambda deadline: self.node_connection(self.coordinator(name, kind, deadline), purpose, deadline)
 
-    def node_connection(self, node: int, purpose: str, deadline: float, patience: float = 0.0) -> Connection:
+    def node_connection(self, node: int, purpose: str, deadline: float) -> Connection:
         """The connection to a node for a purpose (`Pool.get`); looks its address up first when it is not known."""
         known = self.metadata.nodes.get(node)
         if known is None:
@@ -177,7 +177,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
             known = self.metadata.nodes.get(node)
         if known is None:
             raise Disconnected(f"node {node} is not in the cluster now")
-        return self.pool.get(known.address, purpose, deadline, patience=patience)
+        return self.pool.get(known.address, purpose, deadline)
 
     def coordinator(self, name: str, kind: int, deadline: float) -> int:
         """Number of the node that coordinates a group or transaction."""

@@ -78,7 +78,7 @@ class Coordinator:
 
     def connection(self, deadline: float) -> Connection:
         """The coordinator's connection of this member."""
-        return self._cluster.to_coordinator(self.group, purpose=self._purpose, patience=self._options.connect_timeout)(deadline)
+        return self._cluster.to_coordinator(self.group, purpose=self._purpose)(deadline)
 
     # --- joining: in the caller's thread ---
 

@@ -250,7 +250,7 @@ class Fetcher:
             conn = cluster.pool.peek(known.address, self._purpose)
             if conn is None:
                 until = min(deadline, time.monotonic() + (_GLANCE if self._calls else _LOOK))
-                conn = cluster.node_connection(node, self._purpose, until, self._options.connect_timeout)
+                conn = cluster.node_connection(node, self._purpose, until)
             topics = cluster.metadata.topics
             by_id = all(name in topics and topics[name].id != NO_ID for name in {ticket.cursor.topic for ticket in ask.tickets})
             version = wire.version_for(conn, FetchRequest, None if by_id else _BY_ID - 1)

@@ -351,7 +351,7 @@ class KafkaSender:
                 continue
             try:
                 deadline = time.monotonic() + _DIAL_SHARE
-                self._links[node] = self._cluster.node_connection(node, "produce", deadline, patience=_PREPARE_TIME)
+                self._links[node] = self._cluster.node_connection(node, "produce", deadline)
             except WireprotoError as why:
                 problem = why
             if old is not None:

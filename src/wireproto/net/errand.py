@@ -1,6 +1,6 @@
 """Questions that outlast the call that asks them: a poll of 50 ms, and answers that take 100.
 
-What it is: a question is put in the caller's own time first. When that was too short, the next call has the client's worker thread ask,
+What it is: a question is put in the caller's own time first. When that was too short, the next call has a worker thread ask,
 with the errand's patience; that call and those after it wait for the answer in their own time, and the one in whose time it comes gets it.
 Without this a caller in a hurry would begin anew each time and never have an answer.
 
@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 
 from wireproto._net import Event, Loop
 from wireproto.errors import TimedOut
+
+from .offload import offload
 
 T = TypeVar("T")
 
@@ -51,8 +53,7 @@ class Errand:
             self._matter = None
             return answer
         if self._under_way is None:
-            self._under_way = Event(self._loop)
-            self._loop.background(self._go, self._under_way, question)
+            self._under_way = offload(self._loop, self._go, question)
         event = self._under_way
         try:
             found: T = event.wait(deadline)
@@ -61,8 +62,5 @@ class Errand:
                 self._matter = self._under_way = None
         return found
 
-    def _go(self, event: Event, question: Callable[[float], Any]) -> None:
-        try:
-            event.set(question(time.monotonic() + self._patience))
-        except BaseException as why:
-            event.fail(why)
+    def _go(self, question: Callable[[float], T]) -> T:
+        return question(time.monotonic() + self._patience)

@@ -23,6 +23,8 @@ from .task import Steps, Task, Tasks
 
 Key = tuple[Address, str]
 
+BRIEF = 0.5
+"""Seconds of a back-off that are always sat out."""
 RECONNECT = Policy(first=0.05, factor=2.0, ceiling=2.0, jitter=0.2)
 
 
@@ -45,12 +47,11 @@ class Pool:
         self._progress: dict[Key, Progress] = {}
         self._failures: dict[Address, tuple[int, float]] = {}
 
-    def get(self, address: Address, purpose: str = "main", deadline: float = 0.0, *, patience: float = 0.0) -> Connection:
+    def get(self, address: Address, purpose: str = "main", deadline: float = 0.0) -> Connection:
         """The open connection to `address` for `purpose`, dialled when there is none.
 
         Args:
             deadline: `time.monotonic()` value. A dialling that is not over by then goes on.
-            patience: seconds that a back-off may take though `deadline` comes first.
 
         Raises:
             ConnectError, TlsError, TimedOut, AuthError, whatever the opening raises; Closed, Forked.
@@ -59,7 +60,7 @@ class Pool:
             conn = self.peek(address, purpose)
             if conn is not None:
                 return conn
-            task = self.dial(address, purpose, max(deadline, time.monotonic() + patience))
+            task = self.dial(address, purpose, deadline)
             if not task.ready_by(deadline):
                 how_far = self._progress.get((address, purpose))
                 raise TimedOut(how_far.late if how_far is not None else "no connection yet", peer=peer_name(address))
@@ -71,7 +72,7 @@ class Pool:
         """The task that dials it, for those who have no time to wait; begun when there is none.
 
         Args:
-            until: a back-off takes no more than half of the time that is left, if it is this one that begins the task.
+            until: a back-off takes no more than half of the time that is left, or `BRIEF`, if it is this one that begins the task.
         """
         time_out = float("inf") if until is None else until
         key = (address, purpose)
@@ -123,9 +124,10 @@ class Pool:
         return conn
 
     def _back_off(self, address: Address, until: float) -> float:
-        """When to begin: not before the back-off is over, but half of the caller's time is left for the attempt itself."""
+        """When to begin: not before the back-off is over, but half of the caller's time is left for the attempt itself. Callers in a hurry
+        have no say: theirs goes on behind them, and they come again and again."""
         now = time.monotonic()
-        return min(self._failures.get(address, (0, 0.0))[1], now + (until - now) / 2)
+        return min(self._failures.get(address, (0, 0.0))[1], now + max((until - now) / 2, BRIEF))
 
 
 def pause(loop: Loop, until: float) -> None:

@@ -105,15 +105,15 @@ class PulsarCluster(Runtime[PulsarOptions]):
     def handshake(self, conn: Connection, until: float, proxied: str | None = None) -> Steps[None]:
         yield from handshake(conn, until, self.options.client_id, self.credentials, proxied)
 
-    def connection(self, broker: Broker, deadline: float, purpose: str = "main", patience: float = 0.0) -> Connection:
+    def connection(self, broker: Broker, deadline: float, purpose: str = "main") -> Connection:
         """The connection to a broker (`Pool.get`), through its proxy if it has one; one a purpose: requests, producing, a reading role."""
         if broker.proxied is None:
-            return self.pool.get(broker.address, purpose, deadline, patience=patience)
+            return self.pool.get(broker.address, purpose, deadline)
         with self._proxied_lock:
             pool = self._proxied.get(broker.proxied)
             if pool is None:
                 pool = self._proxied[broker.proxied] = Pool(self.tasks, partial(self.opening, proxied=broker.proxied))
-        return pool.get(broker.address, purpose, deadline, patience=patience)
+        return pool.get(broker.address, purpose, deadline)
 
     def drop(self, conn: Connection) -> None:
         """Close a connection that served one role, which is over."""

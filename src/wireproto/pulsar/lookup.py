@@ -31,7 +31,7 @@ MAX_REDIRECTS: Final = 20
 class Connect(Protocol):
     """Opens or reuses a connection: `PulsarCluster.connection`."""
 
-    def __call__(self, broker: Broker, deadline: float, *, patience: float = 0.0) -> Connection: ...
+    def __call__(self, broker: Broker, deadline: float) -> Connection: ...
 
 
 class Lookup:
@@ -54,7 +54,7 @@ class Lookup:
         self._listener = listener
         self._connect_timeout = connect_timeout
 
-    def service(self, deadline: float, patience: float = 0.0) -> tuple[Address, Connection]:
+    def service(self, deadline: float) -> tuple[Address, Connection]:
         """A connection to a service address (`Pool.get`): the last that worked, else the next."""
         tries = len(self._service)
         while True:
@@ -62,7 +62,7 @@ class Lookup:
             tries -= 1
             until = deadline if tries == 0 else min(deadline, time.monotonic() + self._connect_timeout)
             try:
-                return address, self._connect(Broker(address), until, patience=patience)
+                return address, self._connect(Broker(address), until)
             except TransportError:
                 self._service = [*self._service[1:], address] if self._service[0] == address else self._service
                 if tries == 0 or time.monotonic() >= deadline:
@@ -83,9 +83,9 @@ class Lookup:
             raise ServiceNotReady(reply.message or "no partition metadata", peer=conn.peer, topic=str(topic))
         return int(reply.partitions)
 
-    def broker(self, topic: str, deadline: float, patience: float = 0.0) -> Broker:
+    def broker(self, topic: str, deadline: float) -> Broker:
         """The broker that serves this topic or partition, by its full name; connections as by `Pool.get`."""
-        address, conn = self.service(deadline, patience)
+        address, conn = self.service(deadline)
         authoritative = False
         for _ in range(MAX_REDIRECTS):
             command = api.CommandLookupTopic(topic=topic, authoritative=authoritative)
@@ -98,7 +98,7 @@ class Lookup:
             if reply.response == api.CommandLookupTopicResponse.Connect:
                 return target
             authoritative = reply.authoritative
-            conn = self._connect(target, deadline, patience=patience)
+            conn = self._connect(target, deadline)
         raise ServiceNotReady(f"more than {MAX_REDIRECTS} redirects", peer=conn.peer, topic=topic)
 
     def _target(self, reply: api.CommandLookupTopicResponse, peer: str, service: Address) -> Broker:

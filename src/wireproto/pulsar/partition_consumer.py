@@ -145,7 +145,7 @@ class PartitionConsumer:
         """Look the partition up and send SUBSCRIBE there. Each has a consumer id of its own, so that nothing old is taken for new."""
         self.id = self._cluster.next_consumer_id()
         cluster = self._cluster
-        conn = cluster.connection(self._broker(deadline), deadline, self._purpose, cluster.options.connect_timeout)
+        conn = cluster.connection(self._broker(deadline), deadline, self._purpose)
         conn.route(self.channel, self._box)
         self.frames.clear()
         self.ended = False
@@ -208,7 +208,7 @@ class PartitionConsumer:
         return self._where[0]
 
     def _look_up(self, deadline: float) -> Broker:
-        return self._cluster.lookup.broker(self.name, deadline, self._cluster.options.connect_timeout)
+        return self._cluster.lookup.broker(self.name, deadline)
 
     def _subscribe(self) -> api.CommandSubscribe:
         given = self.subscription

@@ -146,9 +146,9 @@ class RocketCluster(Runtime[RocketOptions]):
 
     # commands ------------------------------------------------------------------------------------------------------------------
 
-    def connection(self, address: str, deadline: float, purpose: str = "main", patience: float = 0.0) -> Connection:
+    def connection(self, address: str, deadline: float, purpose: str = "main") -> Connection:
         """The open connection to ``host:port``, dialled when there is none (`Pool.get`)."""
-        return self.pool.get(parse_address(address, 0), purpose, deadline, patience=patience)
+        return self.pool.get(parse_address(address, 0), purpose, deadline)
 
     def peek(self, address: str, purpose: str = "main") -> Connection | None:
         """The open connection, or None; never dials."""
@@ -230,14 +230,13 @@ class RocketCluster(Runtime[RocketOptions]):
         deadline: float,
         purpose: str = "main",
         accept: Collection[int] = (),
-        patience: float = 0.0,
     ) -> Reply:
-        """Send a command to ``host:port`` and wait for the reply, once. patience: see `Pool.get`.
+        """Send a command to ``host:port`` and wait for the reply, once.
 
         Raises:
             TransportError: not there, lost or too late. BrokerError: its code, unless in `accept`.
         """
-        conn = self.connection(address, deadline, purpose, patience)
+        conn = self.connection(address, deadline, purpose)
         call = self.submit(conn, message, body, timeout_at=deadline)
         name = type(message).NAME
         try:

@@ -239,8 +239,7 @@ class Fetcher:
         if item.queue.address is None:
             self._cluster.routes.stale(item.topic)
             raise TransportError(f"broker {item.queue.broker} has no master now")
-        patience = self._options.connect_timeout
-        return self._cluster.connection(item.queue.address, min(deadline, time.monotonic() + patience), self._purpose, patience)
+        return self._cluster.connection(item.queue.address, min(deadline, time.monotonic() + self._options.connect_timeout), self._purpose)
 
     def _catch_up(self, item: Fetching, deadline: float) -> None:
         """Wait until the queue holds everything that is acknowledged."""

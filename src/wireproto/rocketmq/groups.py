@@ -51,8 +51,7 @@ class GroupOffsets:
         def attempt() -> int | None:
             address = self.address(topic, queue, deadline)
             try:
-                patience = self._cluster.options.connect_timeout  # a member that polls briefly takes its share by and by
-                offset = int(self._cluster.invoke(address, message, deadline=deadline, patience=patience).message.offset)
+                offset = int(self._cluster.invoke(address, message, deadline=deadline).message.offset)
             except QueryNotFound:
                 return None
             if offset > 0:

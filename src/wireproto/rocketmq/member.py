@@ -126,7 +126,7 @@ class Member:
             for address in sorted(self._masters(deadline), key=lambda address: self._cluster.peek(address, self.id) is None):
                 until = self.patience(address, deadline)
                 try:
-                    conn = self._cluster.connection(address, until, self.id, self._options.connect_timeout)
+                    conn = self._cluster.connection(address, until, self.id)
                     conn.route(REQUESTS, self._box)
                     self._connections[address] = conn
                     calls.append((address, self._cluster.submit(conn, HeartBeatRequest(), body, timeout_at=until)))
