@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from wireproto.errors import OptionError
-from wireproto.position import EARLIEST, LATEST, LogOffset, MessageId
+from wireproto.position import LATEST, LogOffset, MessageId
 from wireproto.pulsar.acks import wanted_after, words
-from wireproto.pulsar.places import FIRST, Cursor, choose, unread
+from wireproto.pulsar.places import FIRST, Cursor, resolver, unread
 
 
 def at(ledger: int, entry: int, index: int = -1, after: bool = False) -> MessageId:
@@ -83,15 +83,17 @@ def test_a_stop_at_or_before_the_start_leaves_nothing(start: MessageId, stop: Me
     assert cursor.starts_beyond_stop() is nothing
 
 
-def test_choosing_partitions() -> None:
-    assert choose(EARLIEST, "t", [0, 1], "start") == {0: EARLIEST, 1: EARLIEST}
+def test_partitions_are_known_by_any_form_of_their_topics_name() -> None:
+    keys = [("t", 0), ("t", 1)]
+    places = resolver(keys)
     one = MessageId("persistent://public/default/t", 1, 3, 4)
-    assert choose(one, "t", [0, 1], "start") == {1: one}
-    assert choose({("t", 0): LATEST}, "t", [0, 1], "stop") == {0: LATEST}  # type: ignore[dict-item]
-    assert choose(MessageId("t", 0, 1, 1), "t", [-1], "start").keys() == {-1}
+    assert places.requests(one, keys) == {("t", 1): one}
+    assert places.requests({("public/default/t", 0): LATEST}, keys, "stop") == {("t", 0): LATEST}  # type: ignore[dict-item]
+    alone = [("t", -1)]
+    assert resolver(alone).requests(MessageId("t", 0, 1, 1), alone).keys() == {("t", -1)}
     for wrong in (MessageId("u", 0, 1, 1), MessageId("t", 5, 1, 1), LogOffset("t", 0, 1), 17):
         with pytest.raises(OptionError):
-            choose(wrong, "t", [0, 1], "start")  # type: ignore[arg-type]
+            places.requests(wrong, keys)  # type: ignore[arg-type]
 
 
 def test_sets_of_indexes_are_words_of_64_bits_lowest_first() -> None:

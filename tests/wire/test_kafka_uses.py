@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -77,9 +78,9 @@ def test_partitions_are_chosen_by_number(client: Any, topic: str) -> None:
         assert values(reader) == of(0, 0, 5) + of(2, 0, 5)
     with pytest.raises(OptionError, match="there is no partition 3: the topic has 3"):
         client.reader(topic, partitions=(3,))
-    with pytest.raises(OptionError, match=rf"{topic}\[1\] is not among the partitions to read"):
+    with pytest.raises(OptionError, match=rf"start names {topic}\[1\], which is not among the partitions here"):
         client.reader(topic, start=LogOffset(topic, 1, 0), partitions=(0,))
-    with pytest.raises(OptionError, match=r"\[0\]"):
+    with pytest.raises(OptionError, match=r"\[0\] has no start"):
         client.reader(topic, start=LogOffset(topic, 1, 0), stop=LogOffset(topic, 0, 0))
     with pytest.raises(UnknownTopicOrPartition):
         client.reader("nowhere")
@@ -90,9 +91,9 @@ def test_partitions_are_chosen_by_number(client: Any, topic: str) -> None:
     [
         (LogOffset("T", 0, -1), "before the beginning"),
         (LogOffset("other", 0, 1), "other"),
-        (MessageId("T", 0, 1, 1), "is not a Kafka position"),
-        ({("T", 0): LogOffset("T", 1, 1)}, r"is not a position in T\[0\]"),
-        ("earliest", "is no place to start or stop"),
+        (MessageId("T", 0, 1, 1), "is a number or EARLIEST, LATEST, AtTime, not MessageId"),
+        ({("T", 0): LogOffset("T", 1, 1)}, r"is no position in T\[0\]"),
+        ("earliest", "is EARLIEST, LATEST, AtTime, a position or a mapping"),
     ],
 )
 def test_what_is_no_place_in_the_log_is_refused(client: Any, topic: str, where: Any, text: str) -> None:
@@ -103,9 +104,9 @@ def test_what_is_no_place_in_the_log_is_refused(client: Any, topic: str, where: 
             return LogOffset(topic, one.partition, one.offset)
         return MessageId(topic, one.partition, 1, 1) if isinstance(one, MessageId) else one
 
-    with pytest.raises(OptionError, match=text.replace("T", topic)):
+    with pytest.raises(OptionError, match=re.sub(r"\bT\b", topic, text)):
         client.reader(topic, start=put(where))
-    with client.reader(topic) as reader, pytest.raises(OptionError, match=text.replace("T", topic)):
+    with client.reader(topic) as reader, pytest.raises(OptionError, match=re.sub(r"\bT\b", topic, text)):
         reader.seek(put(where))
 
 
@@ -117,7 +118,7 @@ def test_a_seek_moves_what_it_names(client: Any, topic: str) -> None:
         assert values(reader) == of(1, 3, 5)
         reader.seek(AtTime(104))
         assert values(reader) == of(0, 4, 5) + of(1, 4, 5) + of(2, 4, 5)
-        with pytest.raises(OptionError, match=rf"does not read {topic}\[7\]"):
+        with pytest.raises(OptionError, match=rf"seek names {topic}\[7\], which is not among the partitions here"):
             reader.seek(LogOffset(topic, 7, 0))
 
 

@@ -137,9 +137,8 @@ class KafkaAdmin(Closing):
     def positions(self, topic: str, at: Where = LATEST, *, timeout: float = 30.0) -> dict[TopicPartition, Position]:
         """Where EARLIEST, LATEST (the high watermark) or AtTime lie now in each partition."""
         deadline = time.monotonic() + timeout
-        given = positions.named(at)
-        keys = list(given) if given is not None else [(topic, number) for number in self._cluster.topic_entry(topic, deadline).partitions]
-        return positions.log_positions(positions.find(self._cluster, keys, at, deadline, committed=False))
+        keys = [(topic, number) for number in self._cluster.topic_entry(topic, deadline).partitions]
+        return positions.log_positions(positions.find(self._cluster, positions.PLACES.requests(at, keys, "at"), deadline, committed=False))
 
     def list_groups(self, *, timeout: float = 30.0) -> list[str]:
         """Names of all groups, of every kind, sorted: every node is asked for those it coordinates."""

@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..errors import BrokerError, OptionError, Revoked, TimedOut, TransportError
+from ..flow.resolve import named
 from ..flow.role import Role
 from ..net.errand import Errand
 from ..net.retry import Verdict, verdict
@@ -46,7 +47,7 @@ class KafkaConsumer(Role):
             raise OptionError("a consumer needs at least one topic")
         if not group:
             raise OptionError("a consumer needs the name of a group")
-        if positions.named(start) is not None:
+        if named(start) is not None:
             raise OptionError("a group starts at EARLIEST, LATEST or AtTime where it has no committed position; seek to go elsewhere")
         super().__init__("consumer", cluster.loop)
         self._cluster = cluster
@@ -155,8 +156,8 @@ class KafkaConsumer(Role):
         cluster, group, to = self._cluster, self._coordinator.group, self._coordinator.connection
         epochs: dict[TopicPartition, int] = {}
         resume = offsets.fetch(cluster, group, mine, deadline, to=to, epochs=epochs) if mine else {}
-        fresh = [key for key in sorted(mine) if key not in resume]
-        return resume, positions.find(cluster, fresh, self._start, deadline, committed=self._committed_only) if fresh else {}, epochs
+        begin = positions.PLACES.requests(self._start, [key for key in sorted(mine) if key not in resume])
+        return resume, positions.find(cluster, begin, deadline, committed=self._committed_only), epochs
 
     def _call_back(self, function: object, partitions: frozenset[TopicPartition]) -> None:
         """User code may commit, seek or pause from within."""
@@ -192,7 +193,7 @@ class KafkaConsumer(Role):
         if given is None:
             wanted = {key: cursor.position for key, cursor in cursors.items() if cursor.position != self._saved.get(key)}
         else:
-            wanted = {key: positions.offset_of(position, key) for key, position in given.items()}
+            wanted = {key: positions.offset_in(key, position, "commit") for key, position in given.items()}
         strange = tuple(sorted(key for key in wanted if key not in cursors))
         ours = {key: offset for key, offset in wanted.items() if key in cursors}
         gone: tuple[TopicPartition, ...] = ()
@@ -273,9 +274,10 @@ class KafkaConsumer(Role):
     def seek(self, where: Where, *, timeout: float = 30.0) -> None:
         """Go on from there in the assigned partitions; a Position or mapping moves only those that it names."""
         with self._only:
-            given = positions.named(where)
-            keys = list(self._fetcher.plan.cursors) if given is None else [self._cursor_key(key) for key in given]
-            found = positions.find(self._cluster, keys, where, time.monotonic() + timeout, committed=self._committed_only)
+            for key in named(where) or ():
+                self._cursor_key(key)
+            requests = positions.PLACES.requests(where, self._fetcher.plan.cursors, "seek")
+            found = positions.find(self._cluster, requests, time.monotonic() + timeout, committed=self._committed_only)
             for key, offset in found.items():
                 self._fetcher.plan.seek(key, offset)
 

@@ -1,14 +1,13 @@
 """EARLIEST, LATEST, a time or positions, as offsets of partitions.
 
-What it is: ListOffsets for many partitions at once, each sent to its leader, with retries. A pure front (`wanted`) tells what has to
-be asked.
+What it is: ListOffsets for many partitions at once, each sent to its leader, with retries. `flow.resolve` tells what is asked of which.
 
-    where                    ListOffsets timestamp
+    request                  ListOffsets timestamp
     EARLIEST                 -2
     LATEST                   -1: high watermark, or last stable offset for readers of committed records
     (`earliest_local`)       -4: what the leader has on its own disk
     AtTime(ms)               ms; -1 comes back when nothing is that late: LATEST then
-    Position, mapping        nothing is asked
+    Position                 nothing is asked
 """
 
 from __future__ import annotations
@@ -16,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import OptionError, WireprotoError
-from ..position import AtTime, Earliest, Latest, LogOffset, Position, TopicPartition, Where
+from ..errors import WireprotoError
+from ..flow.resolve import Request, Resolver
+from ..position import AtTime, Earliest, LogOffset, Position, TopicPartition
 from . import wire
 from .codes import LeaderNotAvailable, UnknownTopicOrPartition, error
 from .messages import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
@@ -28,52 +28,37 @@ if TYPE_CHECKING:
 LATEST_TIME, EARLIEST_TIME, _LOCAL_TIME = -1, -2, -4
 _LOCAL_SINCE = 8
 _TIERED_TIMEOUT = 30_000
+PLACES = Resolver(LogOffset)
 
 
-def named(where: Where | None) -> Mapping[TopicPartition, Position] | None:
-    """The partitions that a Position or a mapping names; None for everything else."""
-    if isinstance(where, Position):
-        return {(where.topic, where.partition): where}
-    if isinstance(where, Mapping):
-        return where
-    return None
-
-
-def offset_of(position: Position, key: TopicPartition) -> int:
-    """The offset in a Kafka position of this partition; raises OptionError for any other."""
-    if not isinstance(position, LogOffset):
-        raise OptionError(f"{position!r} is not a Kafka position")
-    if (position.topic, position.partition) != key:
-        raise OptionError(f"{position!r} is not a position in {key[0]}[{key[1]}]")
-    if position.offset < 0:
-        raise OptionError(f"{position!r} is before the beginning")
+def offset_in(key: TopicPartition, place: object, what: str) -> int:
+    """The offset of a position in this partition; raises OptionError for anything else."""
+    position = PLACES.position(key, place, what)
+    assert isinstance(position, LogOffset)
     return position.offset
 
 
 def find(
-    cluster: KafkaCluster, keys: Iterable[TopicPartition], where: Where, deadline: float, *, committed: bool
+    cluster: KafkaCluster, requests: Mapping[TopicPartition, Request], deadline: float, *, committed: bool
 ) -> dict[TopicPartition, int]:
-    """Offsets that `where` means now in each of these partitions.
+    """Offsets that these requests mean now. Raises the broker's error, TimedOut."""
+    found: dict[TopicPartition, int] = {}
+    by_time: dict[int, list[TopicPartition]] = {}
+    for key, request in requests.items():
+        if isinstance(request, LogOffset):
+            found[key] = request.offset
+        else:
+            by_time.setdefault(_timestamp(request), []).append(key)
+    for timestamp, keys in by_time.items():
+        found |= list_offsets(cluster, keys, timestamp, deadline, committed=committed)
+    later = [key for key, offset in found.items() if offset < 0 and isinstance(requests[key], AtTime)]
+    return found | list_offsets(cluster, later, LATEST_TIME, deadline, committed=committed) if later else found
 
-    Raises:
-        OptionError: positions that do not fit. The broker's error, TimedOut.
-    """
-    wanted = list(keys)
-    given = named(where)
-    if given is not None:
-        missing = [key for key in wanted if key not in given]
-        if missing:
-            raise OptionError(f"no position for {missing[0][0]}[{missing[0][1]}]")
-        return {key: offset_of(given[key], key) for key in wanted}
-    if isinstance(where, Earliest):
-        return list_offsets(cluster, wanted, EARLIEST_TIME, deadline, committed=committed)
-    if isinstance(where, Latest):
-        return list_offsets(cluster, wanted, LATEST_TIME, deadline, committed=committed)
-    if not isinstance(where, AtTime):
-        raise OptionError(f"{where!r} is no place to start or stop: EARLIEST, LATEST, AtTime, a Position or a mapping of them")
-    found = list_offsets(cluster, wanted, where.ms, deadline, committed=committed)
-    later = [key for key, offset in found.items() if offset < 0]
-    return {**found, **list_offsets(cluster, later, LATEST_TIME, deadline, committed=committed)} if later else found
+
+def _timestamp(request: Request) -> int:
+    if isinstance(request, AtTime):
+        return request.ms
+    return EARLIEST_TIME if isinstance(request, Earliest) else LATEST_TIME
 
 
 def list_offsets(

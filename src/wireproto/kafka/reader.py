@@ -39,11 +39,12 @@ class KafkaReader(Role):
         self._committed = options.isolation == "committed"
         deadline = cluster.deadline()
         entry = cluster.topic_entry(topic, deadline)
-        keys = _chosen(topic, sorted(entry.partitions), start, stop, options)
-        stops = positions.find(cluster, keys, stop, deadline, committed=self._committed) if stop is not None else {}
-        starts = positions.find(cluster, keys, start, deadline, committed=self._committed)
+        keys = [(topic, number) for number in _numbers(topic, sorted(entry.partitions), options)]
+        first, last = positions.PLACES.ranges(start, stop, keys)
+        stops = positions.find(cluster, last, deadline, committed=self._committed)
+        starts = positions.find(cluster, first, deadline, committed=self._committed)
         self._fetcher = Fetcher(cluster, options, f"bulk {id(self):x}")
-        for key in keys:
+        for key in starts:
             self._fetcher.asking.add(*key, starts[key], stops.get(key))
 
     def __iter__(self) -> Iterator[Batch]:
@@ -67,12 +68,8 @@ class KafkaReader(Role):
         """Go on from there; drops what was fetched ahead. A Position or mapping moves only the partitions that it names."""
         with self._only:
             plan = self._fetcher.plan
-            given = positions.named(where)
-            keys = list(plan.cursors) if given is None else list(given)
-            for key in keys:
-                if key not in plan.cursors:
-                    raise OptionError(f"this reader does not read {key[0]}[{key[1]}]")
-            for key, offset in positions.find(self._cluster, keys, where, self._cluster.deadline(), committed=self._committed).items():
+            requests = positions.PLACES.requests(where, plan.cursors, "seek")
+            for key, offset in positions.find(self._cluster, requests, self._cluster.deadline(), committed=self._committed).items():
                 plan.seek(key, offset)
 
     @property
@@ -94,19 +91,11 @@ class KafkaReader(Role):
         self._cluster.drop_purpose(f"bulk {id(self):x}")
 
 
-def _chosen(topic: str, numbers: list[int], start: Where, stop: Where | None, options: KafkaOptions) -> list[TopicPartition]:
-    """The partitions to read."""
-    keys = [(topic, number) for number in numbers]
-    if options.partitions is not None:
-        unknown = [number for number in options.partitions if number not in numbers]
-        if unknown:
-            raise OptionError(f"there is no partition {unknown[0]}: the topic has {len(numbers)}", topic=topic)
-        keys = [(topic, number) for number in options.partitions]
-    for where in (start, stop):
-        given = positions.named(where)
-        if given is not None:
-            strange = [key for key in given if key not in keys]
-            if strange:
-                raise OptionError(f"{strange[0][0]}[{strange[0][1]}] is not among the partitions to read", topic=topic)
-            keys = [key for key in keys if key in given]
-    return keys
+def _numbers(topic: str, known: list[int], options: KafkaOptions) -> list[int]:
+    """The partitions that may be read."""
+    if options.partitions is None:
+        return known
+    unknown = [number for number in options.partitions if number not in known]
+    if unknown:
+        raise OptionError(f"there is no partition {unknown[0]}: the topic has {len(known)}", topic=topic)
+    return list(options.partitions)

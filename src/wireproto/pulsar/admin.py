@@ -24,7 +24,7 @@ from . import PulsarApi_pb2 as api
 from .admin_http import AdminHttp
 from .codes import SubscriptionNotFound, TopicNotFound
 from .frames import signed
-from .places import choose, of_start
+from .places import resolver
 from .positions import find
 from .request import request
 from .topics import parse_topic, short
@@ -113,8 +113,8 @@ class PulsarAdmin(Closing):
         """Where EARLIEST, LATEST or AtTime lie now in each partition. LATEST is the place after the last record."""
         deadline = time.monotonic() + timeout
         names = dict(self._cluster.names(topic, deadline, create=False))
-        chosen = choose(at, topic, list(names), "at")
-        return find(self._cluster, topic, names, {number: of_start(where) for number, where in chosen.items()}, deadline)
+        keys = [(topic, number) for number in names]
+        return find(self._cluster, topic, names, resolver(keys).requests(at, keys, "at"), deadline)
 
     # -- subscriptions ------------------------------------------------------------------------------------------
 

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING
 
 from wireproto._codec import decode_pulsar
 from wireproto.errors import OptionError, Revoked, TransportError
+from wireproto.flow.resolve import Request
 from wireproto.flow.role import Role
-from wireproto.position import LATEST, AtTime, Earliest, Latest, MessageId, Position, TopicPartition, Where
+from wireproto.position import AtTime, Earliest, Latest, MessageId, Position, TopicPartition, Where
 from wireproto.records import Batch
 
 from . import PulsarApi_pb2 as api
@@ -30,7 +31,7 @@ from .acks import wanted_after
 from .feed import Feed
 from .frames import message_id
 from .partition_consumer import EXCLUSIVE, FAILOVER, PartitionConsumer, Subscription
-from .places import Cursor, choose, of_start, unread
+from .places import Cursor, resolver, unread
 from .topics import parse_topic
 
 if TYPE_CHECKING:
@@ -90,11 +91,11 @@ class PulsarConsumer(Role):
         from .admin import PulsarAdmin  # needed by positions that are given, alone
 
         admin = PulsarAdmin(self._cluster)
-        for topic in dict.fromkeys(topic for topic, _, _ in names):
-            numbers = [number for name, number, _ in names if name == topic]
-            for number, where in choose(start, topic, numbers, "start").items():
-                if isinstance(where, MessageId):
-                    admin.create_group(self.group, parse_topic(topic).of_partition(number), where, timeout=deadline - time.monotonic())
+        keys = [(topic, number) for topic, number, _ in names]
+        for (topic, number), where in resolver(keys).requests(start, keys).items():
+            if not isinstance(where, MessageId):
+                raise OptionError(f"a subscription begins at one place for all partitions, or at a position in each, not at {where!r}")
+            admin.create_group(self.group, parse_topic(topic).of_partition(number), where, timeout=deadline - time.monotonic())
         return OLDEST
 
     # -- reading ------------------------------------------------------------------------------------------------
@@ -286,20 +287,11 @@ class PulsarConsumer(Role):
         """Move the subscription itself, for all its members; what was fetched ahead is dropped."""
         with self._only:
             deadline = time.monotonic() + timeout
-            topics = dict.fromkeys(part.topic for part in self._feed.parts)
-            for topic in topics:
-                parts = {part.partition: part for part in self._feed.parts if part.topic == topic}
-                if isinstance(where, Mapping):
-                    mine = {key: value for key, value in where.items() if str(parse_topic(key[0])) == str(parse_topic(topic))}
-                    if not mine:
-                        continue
-                    chosen = choose(mine, topic, list(parts), "seek")
-                else:
-                    chosen = choose(where, topic, list(parts), "seek")
-                for number, place in chosen.items():
-                    self._seek(parts[number], of_start(place), deadline)
+            parts = {(part.topic, part.partition): part for part in self._feed.parts}
+            for key, place in resolver(parts).requests(where, parts, "seek").items():
+                self._seek(parts[key], place, deadline)
 
-    def _seek(self, part: PartitionConsumer, place: Earliest | Latest | AtTime | MessageId, deadline: float) -> None:
+    def _seek(self, part: PartitionConsumer, place: Request, deadline: float) -> None:
         owner = (part.topic, part.partition)
         self._feed.attached(part, deadline)
         target = api.CommandSeek()
@@ -308,9 +300,10 @@ class PulsarConsumer(Role):
             target.message_publish_time = place.ms
         elif isinstance(place, Earliest):
             target.message_id.CopyFrom(message_id(-1, -1))
-        elif place is LATEST or isinstance(place, Latest):
+        elif isinstance(place, Latest):
             target.message_id.CopyFrom(message_id(2**63 - 1, 2**63 - 1))
         else:
+            assert isinstance(place, MessageId)
             fresh.start_at(place)
             ledger, entry, index = fresh.begin
             # SEEK goes to the entry named; "after" a whole entry is the one behind it

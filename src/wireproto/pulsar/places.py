@@ -15,12 +15,11 @@ begin and what is left out, and the same for a stop.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from wireproto.errors import OptionError
-from wireproto.position import EARLIEST, AtTime, Earliest, Latest, MessageId, Position, Where
+from wireproto.flow.resolve import Resolver
+from wireproto.position import MessageId, TopicPartition
 
 from .topics import parse_topic
 
@@ -110,42 +109,16 @@ class Cursor:
         return first >= (self.before[0], self.before[1], max(0, self.before[2]))
 
 
-Single = Earliest | Latest | AtTime | MessageId
-
-
-def choose(where: Where | None, topic: str, partitions: Sequence[int], what: str) -> dict[int, Single | None]:
-    """A start or stop, partition by partition; a mapping or a Position picks the partitions that it names.
-
-    Raises:
-        OptionError: a position of another topic, of no such partition, or of another kind of broker.
-    """
-    if where is None or isinstance(where, (Earliest, Latest, AtTime)):
-        return dict.fromkeys(partitions, where)
-    entries: list[tuple[str, int, Any]]
-    if isinstance(where, Position):
-        entries = [(where.topic, where.partition, where)]
-    elif isinstance(where, Mapping):
-        entries = [(name, partition, value) for (name, partition), value in where.items()]
-    else:
-        raise OptionError(f"{what} is EARLIEST, LATEST, AtTime, a position or a mapping of positions, not {where!r}")
-    found: dict[int, Single | None] = {}
-    for name, partition, value in entries:
-        if str(parse_topic(name)) != str(parse_topic(topic)):
-            raise OptionError(f"{what} names {name!r}, but {topic!r} is read")
-        number = -1 if tuple(partitions) == (-1,) and partition == 0 else partition
-        if number not in partitions:
-            raise OptionError(f"{what} names partition {partition}, which {topic!r} does not have")
-        if not isinstance(value, (MessageId, Earliest, Latest, AtTime)):
-            raise OptionError(f"{what} of a Pulsar topic is ledger:entry:index, not {value!r}")
-        found[number] = value
-    return found
+def resolver(partitions: Iterable[TopicPartition]) -> Resolver:
+    """For places in these partitions: topics by any form of their names, the one partition of a topic without partitions as 0, too."""
+    known: dict[TopicPartition, TopicPartition] = {}
+    for topic, number in partitions:
+        known[str(parse_topic(topic)), number] = topic, number
+        if number < 0:
+            known[str(parse_topic(topic)), 0] = topic, number
+    return Resolver(MessageId, lambda key: known.get((str(parse_topic(key[0])), key[1]), key))
 
 
 def unread(topic: str, partition: int) -> MessageId:
     """The position that stands for EARLIEST while nothing is known of the partition."""
     return MessageId(topic, partition, -1, -1)
-
-
-def of_start(where: Single | None) -> Single:
-    """A start that was not given is EARLIEST."""
-    return EARLIEST if where is None else where

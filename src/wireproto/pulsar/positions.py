@@ -22,19 +22,20 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from wireproto.errors import WireprotoError
+from wireproto.flow.resolve import Request
 from wireproto.position import AtTime, Latest, MessageId, TopicPartition
 
 from . import PulsarApi_pb2 as api
 from .feed import Feed, Place
 from .partition_consumer import EXCLUSIVE, PartitionConsumer, Subscription
-from .places import FIRST, Single
+from .places import FIRST
 
 if TYPE_CHECKING:
     from .cluster import PulsarCluster
 
 
 def find(
-    cluster: PulsarCluster, topic: str, names: Mapping[int, str], chosen: Mapping[int, Single], deadline: float
+    cluster: PulsarCluster, topic: str, names: Mapping[int, str], chosen: Mapping[TopicPartition, Request], deadline: float
 ) -> dict[TopicPartition, MessageId]:
     """Positions of partitions; the place after the last record where there is none at or behind the one asked for.
 
@@ -43,11 +44,11 @@ def find(
         chosen: what is asked of each partition.
     """
     patience = max(0.0, deadline - time.monotonic())
-    feed = Feed(cluster, [(topic, number, names[number]) for number in chosen], _subscription(), window=1 << 16, patience=patience)
+    feed = Feed(cluster, [(topic, number, names[number]) for _, number in chosen], _subscription(), window=1 << 16, patience=patience)
     found: dict[TopicPartition, MessageId] = {}
     try:
         for part in feed.parts:
-            where = chosen[part.partition]
+            where = chosen[topic, part.partition]
             if isinstance(where, MessageId):
                 found[topic, part.partition] = where
                 continue

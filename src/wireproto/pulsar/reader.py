@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from wireproto._codec import decode_pulsar
+from wireproto.flow.resolve import Request
 from wireproto.flow.role import Role
 from wireproto.position import AtTime, Latest, MessageId, TopicPartition, Where
 from wireproto.records import Batch
@@ -28,7 +29,7 @@ from . import PulsarApi_pb2 as api
 from .feed import Feed
 from .frames import message_id
 from .partition_consumer import EXCLUSIVE, PartitionConsumer, Subscription
-from .places import FROM_NOW, Cursor, Single, choose, of_start, unread
+from .places import FROM_NOW, Cursor, resolver, unread
 from .positions import find
 
 if TYPE_CHECKING:
@@ -50,9 +51,9 @@ class PulsarReader(Role):
         self._cluster = cluster
         self._options = options
         names = dict(cluster.names(topic, deadline, create=options.create_topic))
-        starts = choose(start, topic, list(names), "start")
-        stops = choose(stop, topic, list(names), "stop")
-        chosen = [number for number in names if number in starts]
+        keys = [(topic, number) for number in names]
+        starts, stops = resolver(keys).ranges(start, stop, keys)
+        chosen = [number for key, number in zip(keys, names, strict=True) if key in starts]
         self._cursors = {number: Cursor(unread(topic, number)) for number in chosen}
         subscription = Subscription(
             "reader",
@@ -73,7 +74,7 @@ class PulsarReader(Role):
         self._checked = time.monotonic()
         try:
             for part in self._feed.parts:
-                self._open(part, of_start(starts[part.partition]), stops.get(part.partition), deadline)
+                self._open(part, starts[topic, part.partition], stops.get((topic, part.partition)), deadline)
         except BaseException:
             self._feed.close(min(deadline, time.monotonic() + 1.0))
             raise
@@ -89,13 +90,13 @@ class PulsarReader(Role):
         part.start = self._cursors[part.partition].begin
         part.subscription = replace(part.subscription, name=f"reader-{uuid.uuid4().hex[:12]}")
 
-    def _open(self, part: PartitionConsumer, start: Single, stop: Single | None, deadline: float) -> None:
+    def _open(self, part: PartitionConsumer, start: Request, stop: Request | None, deadline: float) -> None:
         """Subscribe at the start and fix the stop; permits come last."""
         cursor = self._cursors[part.partition]
         feed = self._feed
         if isinstance(start, AtTime):
             names = {part.partition: part.name}
-            start = find(self._cluster, self.topic, names, {part.partition: start}, deadline)[self.topic, part.partition]
+            start = find(self._cluster, self.topic, names, {(self.topic, part.partition): start}, deadline)[self.topic, part.partition]
         if isinstance(start, MessageId):
             cursor.start_at(start)
         elif isinstance(start, Latest):
@@ -113,7 +114,7 @@ class PulsarReader(Role):
         else:
             part.grant()
 
-    def _set_stop(self, cursor: Cursor, stop: Single, end: tuple[int, int], mark: tuple[int, int]) -> None:
+    def _set_stop(self, cursor: Cursor, stop: Request, end: tuple[int, int], mark: tuple[int, int]) -> None:
         if isinstance(stop, MessageId):
             cursor.stop_at(stop)
             cursor.bounded_by_end = cursor.last is not None and cursor.last <= end
@@ -247,16 +248,17 @@ class PulsarReader(Role):
         """Go on from there; drops what was fetched ahead. The stop stays."""
         with self._only:
             deadline = self._cluster.deadline()
-            chosen = choose(where, self.topic, list(self._cursors), "seek")
+            keys = [(self.topic, number) for number in self._cursors]
+            requests = resolver(keys).requests(where, keys, "seek")
             for part in self._feed.parts:
-                if part.partition not in chosen:
+                if (self.topic, part.partition) not in requests:
                     continue
                 old = self._cursors[part.partition]
                 fresh = self._cursors[part.partition] = Cursor(unread(self.topic, part.partition))
                 fresh.before, fresh.last, fresh.until, fresh.bounded_by_end = old.before, old.last, old.until, old.bounded_by_end
                 part.close(deadline)
                 part.detach()
-                self._open(part, of_start(chosen[part.partition]), None, deadline)
+                self._open(part, requests[self.topic, part.partition], None, deadline)
                 if fresh.starts_beyond_stop():
                     self._retire(part)
 

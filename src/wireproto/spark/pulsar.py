@@ -93,7 +93,7 @@ class PulsarLog(Log):
         cluster = cast(PulsarClient, client).cluster
         deadline = cluster.deadline()
         names = {number: name for number, name in cluster.names(topic, deadline, create=False) if number in partitions}
-        return dict(find(cluster, topic, names, dict.fromkeys(names, where), deadline))
+        return dict(find(cluster, topic, names, {(topic, number): where for number in names}, deadline))
 
     def at_times(self, client: Client, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, Position | None]:
         return {key: None if place is None else normal(place) for key, place in super().at_times(client, times).items()}

@@ -104,7 +104,7 @@ class QueueAdmin(Closing):
         self._tree.catch_up(entries, timeout=timeout)
         names, stat = self._tree.children(entries, timeout=deadline - time.monotonic())
         found, end = by_sequence(names), next_sequence(stat)
-        where = resolve(at, topic, end)
+        where = resolve(at, topic, end, "at")
         if isinstance(where, AtTime):
             where = first_since(self._tree, entries, found, where, end, deadline)
         elif where == 0:

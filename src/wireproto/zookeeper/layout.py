@@ -9,11 +9,12 @@ What it is: pure functions over names. The position of a message is its counter.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from ..errors import OptionError, UsageError
-from ..position import EARLIEST, LATEST, AtTime, LogOffset, Position, TopicPartition, Where
+from ..errors import OptionError
+from ..flow.resolve import Resolver
+from ..position import EARLIEST, LATEST, AtTime, LogOffset, Where
 from .messages import Stat
 from .paths import check
 
@@ -68,25 +69,18 @@ def position(topic: str, sequence: int) -> LogOffset:
     return LogOffset(topic, 0, sequence)
 
 
-def resolve(where: Where, topic: str, end: int) -> int | AtTime:
+PLACES = Resolver(LogOffset)
+
+
+def resolve(where: Where, topic: str, end: int, what: str = "start") -> int | AtTime:
     """EARLIEST, LATEST or a position to a counter; AtTime is left to who can look.
 
     Args:
         end: counter of the next message.
     """
-    if isinstance(where, Mapping):
-        found: Mapping[TopicPartition, Position] = where
-        if set(found) - {(topic, 0)}:
-            raise UsageError(f"a queue has one partition, 0: {sorted(found)} name others than {(topic, 0)}")
-        return resolve(found[topic, 0], topic, end) if found else 0
-    if where == EARLIEST:
-        return 0
-    if where == LATEST:
-        return end
-    if isinstance(where, AtTime):
-        return where
-    if isinstance(where, LogOffset):
-        if (where.topic, where.partition) != (topic, 0):
-            raise UsageError(f"position {where} belongs to {where.topic}[{where.partition}], not to {topic}[0]")
-        return where.offset
-    raise UsageError(f"{where!r} is no position of a queue")
+    request = PLACES.requests(where, [(topic, 0)], what).get((topic, 0), EARLIEST)
+    if isinstance(request, AtTime):
+        return request
+    if isinstance(request, LogOffset):
+        return request.offset
+    return end if request == LATEST else 0

@@ -56,8 +56,8 @@ class QueueReader(Role):
         self._watch: Watch | None = None
         self._size = AHEAD_BYTES // 16
         deadline = time.monotonic() + timeout
-        self._next = self._resolve(start, deadline)
-        self._stop = None if stop is None else self._resolve(stop, deadline)
+        self._next = self._resolve(start, deadline, "start")
+        self._stop = None if stop is None else self._resolve(stop, deadline, "stop")
 
     def __iter__(self) -> Iterator[Batch]:
         while not self.done:
@@ -91,7 +91,7 @@ class QueueReader(Role):
     def seek(self, where: Where, *, timeout: float = 30.0) -> None:
         """Go on from there."""
         with self._only:
-            self._next = self._resolve(where, time.monotonic() + timeout)
+            self._next = self._resolve(where, time.monotonic() + timeout, "seek")
             self._found.clear()
             self._asked.clear()
             self._watch = None
@@ -111,11 +111,11 @@ class QueueReader(Role):
 
     # -- inside -----------------------------------------------------------------------------------------------------------
 
-    def _resolve(self, where: Where, deadline: float) -> int:
+    def _resolve(self, where: Where, deadline: float, what: str) -> int:
         self._tree.catch_up(self._entries, timeout=deadline - time.monotonic())
         names, stat = self._tree.children(self._entries, timeout=deadline - time.monotonic())
         end = next_sequence(stat)
-        at = resolve(where, self.topic, end)
+        at = resolve(where, self.topic, end, what)
         return first_since(self._tree, self._entries, by_sequence(names), at, end, deadline) if isinstance(at, AtTime) else at
 
     def _list(self, deadline: float) -> None:
