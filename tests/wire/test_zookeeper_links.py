@@ -15,9 +15,9 @@ import wireproto
 from brokers.proxy import FaultProxy
 from patience import LATE
 from wireproto.devbroker import DevBroker, Faults
-from wireproto.errors import AuthError, TimedOut
+from wireproto.errors import AuthError, ConnectError, TimedOut
 from wireproto.zookeeper.link import ConnectionLoss
-from wireproto.zookeeper.messages import ConnectResponse
+from wireproto.zookeeper.messages import ConnectResponse, ReplyHeader
 from wireproto.zookeeper.session import SessionEvent, State
 
 PROTOCOL, SECONDS = "zookeeper", 20.0
@@ -212,6 +212,32 @@ def test_a_server_that_wants_an_identity_is_given_up(broker: DevBroker, faults: 
             tree.get("/")
     assert len(seen.requests("createSession")) == 1
     assert [state for state in states if state is not State.SUSPENDED] == [State.CONNECTED, State.AUTH_FAILED]
+
+
+def test_what_a_server_says_is_told_before_what_none_says() -> None:
+    """One has no quorum and says so, behind the other's port nobody listens; the order does not matter."""
+    told = ReplyHeader(xid=0, zxid=0, err=-119).encode()
+
+    def serve(server: socket.socket) -> None:
+        while True:
+            try:
+                sock, _ = server.accept()
+            except OSError:
+                return
+            with sock:
+                if sock.recv(100):
+                    sock.sendall(len(told).to_bytes(4, "big") + told)
+
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        thread = threading.Thread(target=serve, args=(server,), daemon=True)
+        thread.start()
+        ports = [server.getsockname()[1], nobody.getsockname()[1]]
+        for first, second in (ports, ports[::-1]):
+            with pytest.raises(ConnectError, match=r"NOTREADONLY.*no quorum"):
+                wireproto.connect(f"zookeeper://127.0.0.1:{first},127.0.0.1:{second}", shuffle=False, timeout=5.0)
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join(5)
 
 
 def test_an_identity_may_be_given_after_connecting(broker: DevBroker, dial: Any) -> None:
