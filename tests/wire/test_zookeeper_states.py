@@ -187,11 +187,13 @@ def test_closing_without_a_connection_ends_the_session_all_the_same(broker: DevB
 
 
 def test_closing_does_not_wait_longer_for_servers_than_the_session_is_worth(broker: DevBroker, proxy: FaultProxy, dial: Any) -> None:
-    for away in (proxy.refuse, proxy.stall):
-        client = dial(proxy.url(broker.url("zookeeper")), session_timeout=1.5)
+    for away, timeout in ((proxy.refuse, 1.5), (proxy.stall, 60.0)):
+        client = dial(proxy.url(broker.url("zookeeper")), session_timeout=timeout, connect_timeout=1.0)
         told = Told(client.tree())
+        told.wait(State.CONNECTED)
         away()
-        told.wait(State.SUSPENDED) if away == proxy.refuse else None
+        if away == proxy.refuse:
+            told.wait(State.SUSPENDED)
         begin = time.monotonic()
         client.close(30.0)
         assert time.monotonic() - begin < 1.0 + LATE
@@ -199,22 +201,27 @@ def test_closing_does_not_wait_longer_for_servers_than_the_session_is_worth(brok
 
 
 def test_who_waits_for_a_connection_is_told_of_the_end_at_once(broker: DevBroker, proxy: FaultProxy, dial: Any, node: str) -> None:
-    client = dial(proxy.url(broker.url("zookeeper")))
+    client = dial(proxy.url(broker.url("zookeeper")), session_timeout=9.0)
     tree, told, failed = client.tree(), Told(client.tree()), []
-    proxy.refuse()
+    proxy.stall()  # also what is connected from now on: the session cannot be ended in time
+    told.wait(State.CONNECTED)
+    tree._link.current.close("cut")
     told.wait(State.SUSPENDED)
 
     def call() -> None:
         try:
             tree.get(node)
-        except Closed as why:
-            failed.append(why)
+        except Closed:
+            failed.append(time.monotonic())
 
     thread = threading.Thread(target=call)
     thread.start()
+    begin = time.monotonic()
     client.close()
+    assert 2.5 < time.monotonic() - begin < 3.0 + LATE
     thread.join(LATE)
     assert len(failed) == 1
+    assert failed[0] - begin < 2.0
 
 
 @pytest.mark.parametrize("wrong", ["id", "password", "ended"])

@@ -22,6 +22,7 @@ its zxid on).
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import zlib
 from collections.abc import Iterator
@@ -138,23 +139,43 @@ def read_log(source: str | os.PathLike[str] | BinaryIO, *, start: int = 0, large
 
 
 def _looked_at_again(file: BinaryIO, first: int, offset: int, largest: int) -> Transaction | None:
-    """An entry that is not right: read when a part of it was there, or with room made ahead behind the part that is there."""
-    file.seek(0, os.SEEK_END)  # so that nothing read before is kept
-    file.seek(first + offset)
-    reader = _Reader(file, "FileTxnLog")
-    reader.at = offset
-    try:
-        return _entry(reader, largest)
-    except Truncated as why:
-        why.offset = offset
-        raise
-    except ProtocolError as why:
-        if not reader.unwritten:
-            raise
-        while block := file.read(_BLOCK):
-            if block.strip(b"\0"):
+    """An entry that is not right: it was read in parts, or has room made ahead behind the part that is there, or really is not.
+
+    What is wrong for good stays as it is; as long as it changes, a server writes it just now.
+    """
+    before = b""
+    while True:
+        data = _again(file, first + offset, largest)
+        reader = _Reader(io.BytesIO(data), "FileTxnLog")
+        try:
+            found = _entry(reader, largest)
+        except ProtocolError as why:
+            why.offset = offset + (why.offset or 0)
+            if data.endswith(b"\0") and _nothing_more(file):
+                raise reader.error(Truncated, f"an entry is not whole yet: {why.text}", offset) from why
+            if data == before:
                 raise
-        raise reader.error(Truncated, f"an entry is not whole yet: {why.text}", offset) from why
+            before = data
+            continue
+        if found is not None:
+            found = found._replace(offset=offset)
+            file.seek(first + found.end)
+        return found
+
+
+def _again(file: BinaryIO, at: int, largest: int) -> bytes:
+    """The bytes of one entry, as they are in the file now."""
+    file.seek(0, os.SEEK_END)  # so that nothing read before is kept
+    file.seek(at)
+    head = file.read(12)
+    return head + file.read(min(max(int.from_bytes(head[8:], "big", signed=True), 0), largest) + 1)
+
+
+def _nothing_more(file: BinaryIO) -> bool:
+    while block := file.read(_BLOCK):
+        if block.strip(b"\0"):
+            return False
+    return True
 
 
 def _entry(reader: _Reader, largest: int) -> Transaction | None:
@@ -322,7 +343,6 @@ class _Reader:
         self._source, self._message = source, message
         self._ahead = b""
         self.at = 0
-        self.unwritten = False  # the last byte taken is zero, as the room that a log's server makes ahead
         self._sum = 1
 
     def error(self, kind: type[ProtocolError], text: str, offset: int | None = None) -> ProtocolError:
@@ -337,7 +357,6 @@ class _Reader:
             left -= len(part)
         data = b"".join(parts)
         self.at += len(data)
-        self.unwritten = data.endswith(b"\0")
         self._sum = zlib.adler32(data, self._sum)
         return data
 

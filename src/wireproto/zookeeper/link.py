@@ -389,8 +389,8 @@ class Link:
     def close(self, deadline: float) -> None:
         """End the session at the server (its ephemeral nodes go at once), as far as it can be reached in time.
 
-        A server that does not answer is waited for as long as a silent one would be. Without a connection, each server is asked once, in a
-        third of the session's time-out at most: it ends by itself soon.
+        A server that does not answer has the time that a handshake may take. Without a connection, each server is asked once,
+        in a third of the session's time-out at most: it ends by itself soon.
         """
         self._closing.set()
         with self._lock:
@@ -406,7 +406,8 @@ class Link:
         if conn is not None:
             xid = conn.next_token()
             try:
-                conn.call(xid, RequestHeader(xid=xid, type=-11).encode(), min(deadline, now + self.session.dead_after))
+                patience = min(self.session.dead_after, self._server_timeout)
+                conn.call(xid, RequestHeader(xid=xid, type=-11).encode(), min(deadline, now + patience))
             except WireprotoError as why:
                 log.debug("session not ended at the server: %s", why)
             conn.close("closed by the client")
