@@ -183,6 +183,27 @@ def test_the_pool_keeps_one_connection_for_each_purpose(loop: Loop, port: int) -
     assert pool.get(("a", 1), "main", soon()) is not one
 
 
+def test_who_wants_to_dial_what_has_just_been_dialled_gets_that_connection(loop: Loop, port: int) -> None:
+    opener = Opener(loop, port)
+    pool = Pool(Tasks(loop), opener)
+    conn = pool.get(("a", 1), "main", soon())
+    assert pool.dial(("a", 1)).wait(soon()) is conn
+    assert len(opener.dialled) == 1
+    assert loop.connections == [conn]
+
+
+def test_a_connection_that_is_lost_at_once_is_given_out_as_it_is(loop: Loop, port: int) -> None:
+    """And not dialled again and again within the call, however long its time."""
+
+    def handshake(conn: Connection, deadline: float) -> Steps[None]:
+        yield from asking(conn, b"e")
+        conn.close("gone")
+
+    opener = Opener(loop, port, handshake)
+    assert Pool(Tasks(loop), opener).get(("a", 1), "main", soon(2.0)).closed
+    assert len(opener.dialled) == 1
+
+
 def test_threads_share_one_dialling(loop: Loop, port: int) -> None:
     def handshake(conn: Connection, deadline: float) -> Steps[None]:
         assert (yield from asking(conn, b"d", struct.pack(">I", 50))) != b""

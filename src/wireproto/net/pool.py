@@ -56,17 +56,14 @@ class Pool:
         Raises:
             ConnectError, TlsError, TimedOut, AuthError, whatever the opening raises; Closed, Forked.
         """
-        while True:
-            conn = self.peek(address, purpose)
-            if conn is not None:
-                return conn
-            task = self.dial(address, purpose, deadline)
-            if not task.ready_by(deadline):
-                how_far = self._progress.get((address, purpose))
-                raise TimedOut(how_far.late if how_far is not None else "no connection yet", peer=peer_name(address))
-            conn = task.result()
-            if not conn.closed:
-                return conn
+        conn = self.peek(address, purpose)
+        if conn is not None:
+            return conn
+        task = self.dial(address, purpose, deadline)
+        if not task.ready_by(deadline):
+            how_far = self._progress.get((address, purpose))
+            raise TimedOut(how_far.late if how_far is not None else "no connection yet", peer=peer_name(address))
+        return task.result()
 
     def dial(self, address: Address, purpose: str = "main", until: float | None = None) -> Task[Connection]:
         """The task that dials it, for those who have no time to wait; begun when there is none.
@@ -103,6 +100,9 @@ class Pool:
 
     def _dialling(self, key: Key, until: float) -> Steps[Connection]:
         address = key[0]
+        there = self.peek(*key)
+        if there is not None:
+            return there  # a dialling has ended since somebody looked
         progress = self._progress[key] = Progress()
         try:
             pause = self._back_off(address, until)
