@@ -33,11 +33,13 @@ class Progress:
 
     Attributes:
         late: what a TimedOut would say now.
+        failed: why it is put off for a moment.
     """
 
-    __slots__ = ("late",)
+    __slots__ = ("failed", "late")
 
     def __init__(self) -> None:
+        self.failed: WireprotoError | None = None
         self.late = _UNANSWERED
 
 

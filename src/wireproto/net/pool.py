@@ -19,7 +19,7 @@ from wireproto.url import Address
 
 from .dial import Progress, peer_name
 from .retry import Policy
-from .task import Steps, Task, Tasks
+from .task import Steps, Task, Tasks, fresh
 
 Key = tuple[Address, str]
 
@@ -27,6 +27,8 @@ BRIEF = 0.5
 """Seconds of a back-off that are always sat out."""
 RECONNECT = Policy(first=0.05, factor=2.0, ceiling=2.0, jitter=0.2)
 
+
+_NONE: tuple[int, float, TransportError | None] = (0, 0.0, None)
 
 Opening = Callable[[Address, Progress], Steps[Connection]]
 
@@ -45,7 +47,7 @@ class Pool:
         self._policy = policy
         self._open: dict[Key, Connection] = {}
         self._progress: dict[Key, Progress] = {}
-        self._failures: dict[Address, tuple[int, float]] = {}
+        self._failures: dict[Address, tuple[int, float, TransportError | None]] = {}
 
     def get(self, address: Address, purpose: str = "main", deadline: float = 0.0) -> Connection:
         """The open connection to `address` for `purpose`, dialled when there is none.
@@ -54,7 +56,8 @@ class Pool:
             deadline: `time.monotonic()` value. A dialling that is not over by then goes on.
 
         Raises:
-            ConnectError, TlsError, TimedOut, AuthError, whatever the opening raises; Closed, Forked.
+            ConnectError, TlsError, TimedOut, AuthError, whatever the opening raises, or raised last if the time is over in a back-off;
+            Closed, Forked.
         """
         conn = self.peek(address, purpose)
         if conn is not None:
@@ -62,6 +65,8 @@ class Pool:
         task = self.dial(address, purpose, deadline)
         if not task.ready_by(deadline):
             how_far = self._progress.get((address, purpose))
+            if how_far is not None and how_far.failed is not None:
+                raise fresh(how_far.failed)  # it is in a back-off: why, and not only that time ran out
             raise TimedOut(how_far.late if how_far is not None else "no connection yet", peer=peer_name(address))
         return task.result()
 
@@ -105,15 +110,15 @@ class Pool:
             return there  # a dialling has ended since somebody looked
         progress = self._progress[key] = Progress()
         try:
-            pause = self._back_off(address, until)
+            pause, progress.failed = self._back_off(address, until)
             if pause > time.monotonic():
-                progress.late = "connecting anew is put off for a moment after it has failed"
                 yield pause
+            progress.failed = None
             conn = yield from self._opening(address, progress)
         except BaseException as error:
             if isinstance(error, TransportError):
-                failures = self._failures.get(address, (0, 0.0))[0] + 1
-                self._failures[address] = failures, time.monotonic() + self._policy.delay(failures, random.random)
+                failures = self._failures.get(address, _NONE)[0] + 1
+                self._failures[address] = failures, time.monotonic() + self._policy.delay(failures, random.random), error
             if isinstance(error, WireprotoError):
                 error.with_context(peer=peer_name(address))
             raise
@@ -123,11 +128,12 @@ class Pool:
         self._open[key] = conn
         return conn
 
-    def _back_off(self, address: Address, until: float) -> float:
-        """When to begin: not before the back-off is over, but half of the caller's time is left for the attempt itself. Callers in a hurry
-        have no say: theirs goes on behind them, and they come again and again."""
+    def _back_off(self, address: Address, until: float) -> tuple[float, TransportError | None]:
+        """When to begin, and what failed last. Not before the back-off is over, but half of the caller's time is left for the attempt
+        itself. Callers in a hurry have no say: theirs goes on behind them, and they come again and again."""
         now = time.monotonic()
-        return min(self._failures.get(address, (0, 0.0))[1], now + max((until - now) / 2, BRIEF))
+        _, earliest, failed = self._failures.get(address, _NONE)
+        return min(earliest, now + max((until - now) / 2, BRIEF)), failed
 
 
 def pause(loop: Loop, until: float) -> None:
