@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[2] / "src" / "wireproto"
-REWRITTEN = {"kafka/fetch.py", "kafka/fetcher.py"}
-"""Files that wait for the floor's read-ahead."""
 PARTS = ("net", "flow", "kafka", "pulsar", "rocketmq", "zookeeper", "spark", "cli")
 FACTS = {"retriable", "refresh", "fenced", "in_doubt", "starts_over", "elsewhere"}
 NAMED = ("code", "err", "error_code")
@@ -78,7 +76,7 @@ def test_no_code_is_judged_by_its_number() -> None:
     found = {
         f"{path.relative_to(PACKAGE)}:{line}": what
         for path in files()
-        if path != PACKAGE / "net" / "retry.py" and str(path.relative_to(PACKAGE)) not in REWRITTEN
+        if path != PACKAGE / "net" / "retry.py"
         for line, what in faults(path.read_text())
     }
     assert found == {}

@@ -18,7 +18,7 @@ from .._net import Mailbox
 from ..errors import AuthError, BrokerError, ProtocolError, TimedOut, TlsError, TransportError, WireprotoError
 from ..flow.ahead import Ask, Ticket
 from ..net.errand import Errand
-from ..net.retry import Policy
+from ..net.retry import Policy, Verdict, verdict
 from ..position import LogOffset
 from ..records import Batch
 from . import positions, wire
@@ -229,7 +229,7 @@ class Fetcher:
         except (TransportError, TimedOut) as why:
             self._failed(why)
         except BrokerError as why:
-            if not why.retriable:
+            if verdict(why) is Verdict.NEVER:
                 raise
             self.asking.stale.add(cursor.topic)
         else:
