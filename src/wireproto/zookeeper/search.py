@@ -14,13 +14,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..errors import AuthError, Closed, WireprotoError
+from ..net.retry import Policy, Waits
 
 if TYPE_CHECKING:
     from .._net import Connection, Loop
 
 log = logging.getLogger("wireproto.zookeeper")
-FIRST, LAST = 0.1, 60.0
-"""Seconds between looks, at first and in the long run."""
+LOOKS = Policy(first=0.1, factor=2.0, ceiling=60.0, jitter=0.2)
+"""Waits between looks."""
 
 
 class Search:
@@ -50,16 +51,16 @@ class Search:
 
     def begin(self, conn: Connection) -> None:
         """This connection, the current one, is to a server without a quorum."""
-        self._wait(conn, FIRST)
+        self._wait(conn, Waits(LOOKS))
 
-    def _wait(self, conn: Connection, delay: float) -> None:
-        self._loop.call_at(time.monotonic() + delay, self._soon, conn, delay)
+    def _wait(self, conn: Connection, waits: Waits) -> None:
+        self._loop.call_at(time.monotonic() + waits.next(), self._soon, conn, waits)
 
-    def _soon(self, conn: Connection, delay: float) -> None:
+    def _soon(self, conn: Connection, waits: Waits) -> None:
         with contextlib.suppress(Closed):
-            self._loop.background(self._look, conn, delay)
+            self._loop.background(self._look, conn, waits)
 
-    def _look(self, conn: Connection, delay: float) -> None:
+    def _look(self, conn: Connection, waits: Waits) -> None:
         if self._current() is not conn:
             return
         self.active = True
@@ -73,7 +74,7 @@ class Search:
             self.active = False
         now = self._current()
         if now is conn and not conn.closed:
-            self._wait(conn, min(2 * delay, LAST))
+            self._wait(conn, waits)
         elif now is None:
             self._reconnect()
         else:
