@@ -161,6 +161,16 @@ def test_what_is_safe_grows_with_each_answer(dial: Any, seen: Any) -> None:
     assert tree.state is State.CONNECTED
 
 
+def test_what_is_safe_counts_from_when_the_question_left_and_not_from_its_answer(dial: Any, seen: Any, faults: Faults) -> None:
+    tree = dial(session_timeout=3.0).tree()
+    faults.delay("ping", 0.4, times=-1)
+    seen.wait("ping", 3, timeout=SECONDS)  # so the first is answered, and the handshake is long ago
+    over, most = time.monotonic() + 1.5, 0.0
+    while time.monotonic() < over:
+        most = max(most, tree.safe_for())
+    assert 0.5 < most < 3.0 * 3 / 4 - 0.35
+
+
 def test_pings_of_a_long_session_come_every_ten_seconds() -> None:
     from wireproto.zookeeper.session import Session
 

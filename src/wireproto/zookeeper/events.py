@@ -44,25 +44,23 @@ _ALL = (DATA, EXIST, CHILD, PERSISTENT, RECURSIVE)
 class Listening:
     """One listener, from `Events.listen` until it is called."""
 
-    __slots__ = ("_active", "_events", "_listener")
+    __slots__ = ("_listener", "active")
 
-    def __init__(self, events: Events, listener: Callable[[SessionEvent], Any]) -> None:
-        self._events = events
+    def __init__(self, listener: Callable[[SessionEvent], Any]) -> None:
         self._listener = listener
-        self._active = True
+        self.active = True
 
     def __repr__(self) -> str:
         return repr(self._listener)
 
     def tell(self, event: SessionEvent) -> None:
         """In the dispatcher's thread."""
-        if self._active:
+        if self.active:
             self._listener(event)
 
     def __call__(self) -> None:
         """Have the listener called no more."""
-        self._active = False
-        self._events.forget(self)
+        self.active = False
 
 
 class Events:
@@ -173,13 +171,9 @@ class Events:
         """Have a listener told the state of now, and every change of it."""
         self._loop.check()
         self.dispatcher.prepare()
-        listening = Listening(self, listener)
+        listening = Listening(listener)
         self.mailbox.put(listening)
         return listening
-
-    def forget(self, listening: Listening) -> None:
-        if listening in self._listeners:
-            self._listeners.remove(listening)
 
     def changed(self, event: SessionEvent) -> None:
         """The state has changed."""
@@ -201,14 +195,13 @@ class Events:
             item.set()
         elif isinstance(item, SessionEvent):
             self._now = item
+            self._listeners = [listening for listening in self._listeners if listening.active]
             self.dispatcher.call([listening.tell for listening in self._listeners], item)
             if item.state in (State.CONNECTED, State.CONNECTED_READ_ONLY):
                 self._tell_early()
         elif isinstance(item, Listening):
             self._listeners.append(item)
             self.dispatcher.call([item.tell], self._now)
-            if not item._active:  # taken back meanwhile
-                self.forget(item)
         elif hasattr(item, "frame"):
             self._pushed(item)
         elif item is self._joining:
