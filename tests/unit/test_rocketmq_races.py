@@ -189,3 +189,35 @@ def test_a_share_is_taken_by_polls_shorter_than_a_connection_takes(broker: DevBr
         broker.faults("rocketmq").delay("HeartBeat", LEAST * 2, times=-1)
         client.cluster.pool.drop(main)
         until(lambda: (first.poll(0.1), len(first.assignment) == 2)[1])
+
+
+def test_records_that_were_deleted_while_they_were_read_are_told(broker: DevBroker, client: RocketClient, topic: str) -> None:
+    """A broker answers 20, as for what a filter leaves out, with the place behind them: without a filter they are lost."""
+    put(client, topic, 20)
+    for moved, wanted in (("earliest", [b"10", b"12", b"14", b"16", b"18"]), ("latest", [b"new"]), ("error", None)):
+        broker.call("rocketmq", "remove_while_read", topic, 0, 5)
+        start = {(topic, 0): LogOffset(topic, 0, 0)}
+        with client.reader(topic, start=start, on_moved=moved, pull_ahead=3) as reader:
+            if wanted is None:
+                with pytest.raises(PullOffsetMoved, match="gone"):
+                    until(lambda: reader.poll(0.2) is not None)
+                continue
+            found: list[bytes] = []
+            while len(found) < len(wanted):
+                batch = reader.poll(0.2)
+                found += batch.values() if batch is not None else []
+                if moved == "latest" and batch is None and not found:
+                    client.producer(topic).send(b"new", partition=0).position(30.0)
+            assert found == wanted
+
+
+def test_a_worker_that_has_all_it_may_have_in_hand_stays_a_member(client: RocketClient, topic: str) -> None:
+    put(client, topic, 4)
+    with client.queue(topic, f"g-{topic}", max_unacked=1, max_poll_interval=0.4) as worker:
+        held = None
+        deadline = time.monotonic() + 60
+        while held is None:
+            assert time.monotonic() < deadline
+            held = worker.receive(0.2)
+        assert worker.receive(1.5) is None, "no more before that one is ended"
+        held.ack()

@@ -19,6 +19,7 @@ from wireproto.errors import BufferFull, TimedOut, TransportError, WireprotoErro
 from wireproto.position import LATEST
 from wireproto.rocketmq.client import RocketClient
 from wireproto.rocketmq.codes import TopicNotExist
+from wireproto.rocketmq.messages import UpdateAndCreateTopicRequest
 
 _numbers = itertools.count()
 BRISK = {"rebalance_interval": 0.3, "heartbeat_interval": 0.3}
@@ -284,3 +285,28 @@ def test_the_records_of_a_key_keep_their_order_over_a_broker_that_leaves_the_rou
         with reading.reader(topic, stop=LATEST) as reader:
             found = [record.value for batch in reader for record in batch if record.key == ours]
     assert b"in a hurry" not in found
+
+
+def test_members_follow_a_broker_whose_master_is_elsewhere(cluster: Cluster, dial: Callable[..., RocketClient], topic: str) -> None:
+    """The old one may live on as a slave, and answer pulls: what is written from now on it may not have."""
+    here = cluster.other.address("rocketmq", "broker")
+    with DevBroker(["rocketmq"], auto_create=False) as heir, direct(cluster) as writer:
+        there = heir.address("rocketmq", "broker")
+        try:
+            cluster.first.call("rocketmq", "register", "calm", there)
+            with direct(cluster) as other:
+                request = UpdateAndCreateTopicRequest(
+                    topic=topic, default_topic="TBW102", read_queue_nums=2, write_queue_nums=2, perm=6, topic_filter_type="SINGLE_TAG",
+                    topic_sys_flag=0, order=False,
+                )  # fmt: skip
+                other.request(request, to=there)
+                put(other, topic, range(10), (0, 1))
+            cluster.first.call("rocketmq", "register", "calm", here)
+            with member(dial(), topic, "consumer", pull_suspend=1.0) as consumer:
+                polled = Polled(consumer)
+                polled.until(put(writer, topic, range(10), (0, 1)))
+                cluster.first.call("rocketmq", "register", "calm", there)
+                with direct(cluster) as other:
+                    polled.until(put(other, topic, range(100, 110), (0, 1)))
+        finally:
+            cluster.first.call("rocketmq", "register", "calm", here)

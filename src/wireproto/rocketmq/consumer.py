@@ -159,6 +159,8 @@ class Sharing:
                     self.member.look_again()  # not all of our queues are read yet
                     raise
                 self.fetcher.add(key[0], queue, offset, earliest=earliest)
+            else:
+                self.fetcher.follow(key, queue)
             self.queues[key] = queue
         if problem is not None and not self.queues:
             raise problem

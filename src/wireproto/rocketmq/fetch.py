@@ -22,7 +22,7 @@ from wireproto.net.errand import Errand
 from wireproto.net.retry import Policy, Verdict, verdict
 from wireproto.records import Batch
 
-from .codes import PullOffsetMoved, TopicNotExist
+from .codes import PullOffsetMoved, PullRetryImmediately, TopicNotExist
 from .messages import PullMessageRequest, PullMessageResponse
 from .pulls import QueuePulls
 from .remoting import PULL_ANSWERS
@@ -48,8 +48,8 @@ Key = tuple[str, int]
 Found: TypeAlias = "tuple[int, int, int, int, Slice]"
 """A pull's reply: code, next offset, the queue's first offset and its end, stored messages."""
 WAKE = object()
-RESET = "OFFSET_RESET"
-"""Remark by which a broker tells a group's pull, once and whichever comes next, that an administrator has set the group back or forth."""
+RESET, REMOVING = "OFFSET_RESET", "MESSAGE_WAS_REMOVING"
+"""Remarks: an administrator has set the group back or forth (told to one pull, whichever comes next); records were just deleted."""
 
 
 @dataclass(slots=True, eq=False)
@@ -157,6 +157,13 @@ class Fetcher:
         item = self._held[key]
         item.caught_up = False
         item.pulls.seek(offset)
+
+    def follow(self, key: Key, queue: Queue) -> None:
+        """Another server may be the master of its broker now: what is asked from now on is asked there."""
+        item = self._held[key]
+        if queue.address is not None and queue.address != item.queue.address:
+            item.queue, item.heads = queue, None
+            item.pulls.seek(item.pulls.next)
 
     def pause(self, key: Key, paused: bool = True) -> None:
         self._held[key].paused = paused
@@ -313,6 +320,8 @@ class Fetcher:
             pulls.answered(offset, following, high, body)
         elif code == PullOffsetMoved.code:
             self._moved(item, offset, following, low, high)
+        elif code == PullRetryImmediately.code and frame is not None and RemotingCommand.decode(frame).remark == REMOVING:
+            self._removed(item, offset, following, high)
         else:
             item.lenient = item.caught_up = False
             pulls.empty(offset, following, high)
@@ -357,17 +366,28 @@ class Fetcher:
             return
         item.caught_up = False
         inside = low <= offset < high
-        choice = "earliest" if item.lenient else self._options.on_moved
         if inside:  # by a broker that does not tell a reset by its remark
             pulls.seek(following)
-        elif choice == "error":
-            pulls.failed(offset)
+        else:
+            self._gone(item, offset, low, high)
+
+    def _removed(self, item: Fetching, offset: int, following: int, high: int) -> None:
+        """What was asked for was deleted while the broker read it. It says so as of what a filter leaves out, and we have none."""
+        if offset != item.pulls.next:
+            item.pulls.failed(offset)  # sent ahead; what comes before it may be there
+        else:
+            self._gone(item, offset, following, high)
+
+    def _gone(self, item: Fetching, offset: int, low: int, high: int) -> None:
+        """The next record is not there any more: the queue holds what begins at `low`."""
+        choice = "earliest" if item.lenient else self._options.on_moved
+        if choice == "error":
+            item.pulls.failed(offset)
             raise PullOffsetMoved(
                 f"the next record is gone: the queue holds {low} up to {high}", topic=item.topic, partition=item.queue.partition,
                 position=item.queue.at(item.topic, offset), first=low, end=high,
             )  # fmt: skip
-        else:
-            pulls.seek(low if choice == "earliest" else high)
+        item.pulls.seek(low if choice == "earliest" else high)
 
     def _failed(self, item: Fetching, error: WireprotoError) -> None:
         """Wait a little; raise what will not pass, or what has lasted too long."""

@@ -92,6 +92,9 @@ async def pull(request: Request) -> Reply:
     if moved is not None:
         ext = m.PullMessageResponse(suggest_which_broker_id=0, next_begin_offset=moved, min_offset=log.start, max_offset=end()).to_ext()
         return Reply(PULL_OFFSET_MOVED, "OFFSET_RESET", ext)
+    if offset < (until := side.queues.removed.get((header.topic, header.queue_id), 0)):
+        ext = m.PullMessageResponse(suggest_which_broker_id=0, next_begin_offset=until, min_offset=log.start, max_offset=end()).to_ext()
+        return Reply(PULL_RETRY, "MESSAGE_WAS_REMOVING", ext)
     if not log.start <= offset <= end():
         code, after = PULL_OFFSET_MOVED, log.start if offset < log.start else end()
     else:

@@ -79,6 +79,10 @@ class RocketMQSide(RocketMQState):
     def show_queues(self) -> None:
         self.queues.show()
 
+    def remove_while_read(self, topic: str, queue: int, until: int) -> None:
+        """Answer pulls before this offset as a broker does that is deleting what they want."""
+        self.queues.removed[topic, queue] = until
+
     def register(self, name: str, address: str | None) -> None:
         """Have the name server know another broker; None: no more. Its topics are made there, as everywhere, by an admin's create_topic."""
         if address is None:

@@ -26,6 +26,7 @@ class Queues:
 
     Attributes:
         topics: name to {"queues", "perm"}; kept with the store.
+        removed: up to where a queue's records are deleted while somebody reads them, by topic and queue.
         held: where each queue seems to end while `hold` is in force: real brokers acknowledge before their queues show a message.
     """
 
@@ -34,6 +35,7 @@ class Queues:
         self.topics: dict[str, dict[str, Any]] = side.store.facts.setdefault("topics", {})
         self._commit = self._shown = 0
         self.held: dict[tuple[str, int], int] | None = None
+        self.removed: dict[tuple[str, int], int] = {}
         self._places: list[tuple[int, str, int, int]] = []  # commit-log offset, topic, queue, queue offset
         for topic in side.store.topics:
             for queue, log in side.store.partitions(topic).items():
