@@ -11,7 +11,7 @@ import pytest
 import wireproto
 from wireproto import EARLIEST, LATEST
 from wireproto.devbroker import DevBroker
-from wireproto.errors import OptionError
+from wireproto.errors import OptionError, Revoked
 from wireproto.position import AtTime, LogOffset, MessageId
 
 PROTOCOLS = ("kafka", "pulsar", "zookeeper")
@@ -105,3 +105,13 @@ def test_a_reader_with_a_stop_in_some_partitions_reads_these_and_ends(client: An
         assert read(reader) == [b"1:0", b"1:1"]
     with pytest.raises(OptionError, match=rf"{topic}\[0\] has no stop: start and stop name the same partitions"):
         client.reader(topic, start={(topic, 0): EARLIEST, (topic, 1): EARLIEST}, stop={(topic, 1): third})
+
+
+@pytest.mark.parametrize("protocol", ["kafka", "pulsar", "rocketmq"])
+@pytest.mark.parametrize("way", ["pause", "resume"])
+def test_a_partition_that_is_not_ours_is_neither_paused_nor_resumed(client: Any, topic: str, protocol: str, way: str) -> None:
+    with client.consumer(topic, "group") as member:
+        member.poll(0.0)
+        with pytest.raises(Revoked, match=rf"{topic}\[77\] is not assigned to this consumer") as caught:
+            getattr(member, way)([(topic, 77)])
+        assert caught.value.partitions == ((topic, 77),)

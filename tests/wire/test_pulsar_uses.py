@@ -201,7 +201,7 @@ def test_a_paused_partition_waits_and_goes_on_where_it_stood(topic: str, member:
     assert values(member, 6) == of(1, 0, 6)
     assert member.assignment == {(topic, 0), (topic, 1)}
     for change in (member.pause, member.resume):
-        with pytest.raises(OptionError, match="is not read by this consumer"):
+        with pytest.raises(Revoked, match=r"\[9\] is not assigned to this consumer"):
             change([(topic, 9)])
 
 

@@ -278,7 +278,7 @@ class PulsarConsumer(Role):
         with self._only:
             for owner in partitions:
                 if owner not in parts:
-                    raise OptionError(f"partition {owner[1]} of {owner[0]!r} is not read by this consumer")
+                    raise Revoked(f"{owner[0]}[{owner[1]}] is not assigned to this consumer", partitions=(owner,))
                 parts[owner].paused = paused
                 if not paused:
                     parts[owner].grant()

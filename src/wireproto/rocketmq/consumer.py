@@ -479,7 +479,7 @@ class RocketConsumer(Role):
         with self._only:
             for key in partitions:
                 if key not in self._sharing.queues:
-                    raise OptionError(f"{key[0]}[{key[1]}] is not assigned to this consumer")
+                    raise Revoked(f"{key[0]}[{key[1]}] is not assigned to this consumer", partitions=(key,))
                 self._sharing.fetcher.pause(key, paused)
 
     def seek(self, where: Where, *, timeout: float = 30.0) -> None:
