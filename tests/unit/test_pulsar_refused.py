@@ -17,7 +17,7 @@ from wireproto.devbroker import DevBroker
 from wireproto.errors import TimedOut
 from wireproto.pulsar import PulsarApi_pb2 as api
 from wireproto.pulsar.codes import ChecksumError, NotAllowedError
-from wireproto.pulsar.partition_producer import intact
+from wireproto.pulsar.partition_producer import RETRY, intact
 
 NEVER = 3600.0
 
@@ -117,7 +117,8 @@ def test_what_is_refused_for_ever_is_tried_less_and_less_often_and_told() -> Non
         tries = server.moments("send")
     assert 3 <= len(tries) <= 8
     pauses = [later - earlier for earlier, later in pairwise(tries)]
-    assert all(pause >= 0.1 * 2**number for number, pause in enumerate(pauses))
+    least = RETRY.first * (1.0 - RETRY.jitter)
+    assert all(pause >= least * RETRY.factor**number for number, pause in enumerate(pauses))
 
 
 @pytest.mark.parametrize("times", [1, 9])
