@@ -106,6 +106,32 @@ def test_a_silent_broker_holds_neither_its_own_records_nor_those_of_others_for_e
         until(lambda: producer.send(b"again", partition=3).position(30.0).partition == 3)
 
 
+def test_a_member_goes_on_without_the_name_server_and_without_the_first_broker(broker: RocketMQ, topic: str) -> None:
+    """First the one is silent, then the other, which is asked first for whatever any broker may tell; each longer than a route is young."""
+    brisk = {"rebalance_interval": 0.5, "heartbeat_interval": 0.5}
+    with (
+        wireproto.connect(broker.url, route_age=0.3, request_timeout=2.0) as member,
+        member.consumer(topic, f"g-{topic}", **brisk) as consumer,
+        wireproto.connect(broker.url) as writer,
+        writer.producer(topic) as producer,
+    ):
+        for silent, partitions in ((0, (0, 1, 2, 3)), (1, (2, 3))):
+            number = itertools.count()
+            broker.servers[silent].pause()
+            try:
+                end = time.monotonic() + 6.0
+                while time.monotonic() < end:
+                    values = [b"%d %d" % (silent, next(number)) for _ in range(8)]
+                    for at, value in enumerate(values):
+                        producer.send(value, partition=partitions[at % len(partitions)]).position(30.0)
+                    assert sorted(taken(consumer, 8)) == sorted(values)
+            finally:
+                broker.servers[silent].resume()
+        producer.send(b"back", partition=0).position(60.0)
+        assert taken(consumer, 1) == [b"back"]
+        consumer.commit()
+
+
 @pytest.mark.parametrize("where", ["backlog", "end"])
 def test_a_reset_that_the_broker_keeps_is_obeyed_by_the_members(client: RocketClient, topic: str, where: str) -> None:
     """It is told with one pull's answer, whichever that is; until then commits are ignored, from then on they count."""
