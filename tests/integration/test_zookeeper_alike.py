@@ -166,7 +166,7 @@ class Beside:
             (1, f"delete {own} {version}", lambda tree: tree.delete(own, version=version), False),
             (8, f"set {path} {data!r} {version}", lambda tree: tree.set(path, data, version=version), False),
             (5, f"set_acl {path} {acl} {version}", lambda tree: tree.set_acl(path, acl or ACLS[-3], version=version), False),
-            (4, f"get_acl {path}", lambda tree: tree.get_acl(path), False),
+            (7, f"get_acl {path}", lambda tree: tree.get_acl(path), False),
             (8, f"get {path}", lambda tree, **watch: tree.get(path, **watch), True),
             (8, f"exists {path}", lambda tree, **watch: tree.exists(path, **watch), True),
             (8, f"children {path}", lambda tree, **watch: sorted_children(tree.children(path, **watch)), True),
