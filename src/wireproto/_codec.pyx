@@ -34,12 +34,15 @@ include "_codec_parts/kafka_ahead.pyx"  # packed batches, by several threads
 include "_codec_parts/kafka_records.pyx"  # decode_kafka
 include "_codec_parts/kafka_building.pyx"  # a Kafka batch being built, without the GIL
 include "_codec_parts/kafka_encode.pyx"  # KafkaBatchBuilder
-include "_codec_parts/kafka_intake.pyx"  # KafkaIntake, KafkaReceipt: a producer's way in
+include "_codec_parts/kafka_room.pyx"    # KafkaRoom: what a client's readers may hold
+include "_codec_parts/kafka_rows.pyx"    # rows by partition, into Kafka batches
+include "_codec_parts/receipt.pyx"       # Receipt: a record's share in a batch on its way
+include "_codec_parts/out_batch.pyx"     # OutBatch: a batch on its way
+include "_codec_parts/appender.pyx"      # Appender, KeyRouter: a producer's way in
 include "_codec_parts/arrow_import.pyx"  # Arrow to Columns
 include "_codec_parts/pulsar_batch.pyx"  # decode_pulsar
 include "_codec_parts/pulsar_walk.pyx"   # a Pulsar entry's messages to rows
 include "_codec_parts/pulsar_singles.pyx"  # those laid out as usual, in one pass
-include "_codec_parts/receipt.pyx"       # BatchReceipt: a record's share in a batch on its way
 include "_codec_parts/pulsar_rows.pyx"   # records into the body of a Pulsar batch
 include "_codec_parts/pulsar_build.pyx"  # PulsarBatchBuilder
 include "_codec_parts/rocketmq_properties.pyx"  # the key and the headers of a RocketMQ message

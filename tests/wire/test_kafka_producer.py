@@ -94,7 +94,7 @@ def test_threads_send_at_once_and_each_receipt_names_its_own_record(client: Any,
                 assert place.partition == kafka_partition(name, 4)
                 kept.append(place.offset)
         assert kept == sorted(kept), "a thread's records of one key keep their order"
-    assert client.cluster.send_buffer.held == 0
+    assert client.cluster.budget.used == 0
 
 
 def test_single_records_and_columns_share_a_batch_from_two_threads(client: Any, topic: str) -> None:
@@ -186,7 +186,7 @@ def test_receipts_of_a_failed_batch_raise_each_a_fresh_error(client: Any, topic:
         with pytest.raises(InvalidRecord):
             producer.flush(10.0)
         producer.flush(10.0)
-    assert client.cluster.send_buffer.held == 0
+    assert client.cluster.budget.used == 0
 
 
 def test_a_lost_reply_is_asked_for_again_and_nothing_is_there_twice(client: Any, topic: str, faults: Faults) -> None:
@@ -215,19 +215,19 @@ def test_a_full_buffer_refuses_in_time_and_is_free_afterwards(broker: DevBroker,
             fill()
         assert 0.3 <= time.monotonic() - began < LATE
         assert 60 <= taken <= 70
-        assert client.cluster.send_buffer.held <= 70_000
+        assert client.cluster.budget.used <= 70_000
         with pytest.raises(BufferFull):
             producer.send_batch(Columns.from_rows([b"z" * 1000] * 90), timeout=0.2)
         assert stalled is not None
         with pytest.raises(TimedOut):
             producer.close(0.2)
-        assert client.cluster.send_buffer.held == 0, "what was given up takes no room"
+        assert client.cluster.budget.used == 0, "what was given up takes no room"
 
 
 def test_what_cannot_be_sent_is_refused_and_takes_no_room(client: Any, topic: str) -> None:
     with client.producer(topic, max_request_size=5000, linger=0.01) as producer:
         producer.send(b"opens the batch", partition=0)
-        held = client.cluster.send_buffer.held
+        held = client.cluster.budget.used
         for wrong in ("text", 5, [b"list"]):
             with pytest.raises(TypeError):
                 producer.send(wrong, partition=0)
@@ -243,7 +243,7 @@ def test_what_cannot_be_sent_is_refused_and_takes_no_room(client: Any, topic: st
             producer.send(b"v", timestamp=-1, partition=0)
         with pytest.raises(ValueUnsupported, match="larger"):
             producer.send_batch(Columns.from_rows([b"x" * 6000]), partition=1)
-        assert client.cluster.send_buffer.held == held
+        assert client.cluster.budget.used == held
         view = bytearray(b"any buffer")
         producer.send(memoryview(view), key=view, partition=0)
         view.append(1)  # would raise if the buffer were still lent
@@ -310,7 +310,7 @@ def test_a_record_in_flight_fails_when_its_time_is_over_and_the_next_one_lands_o
         with pytest.raises(TimedOut, match="it may still be in the log"):
             producer.send(b"in doubt", partition=0).position(10.0)
         assert 0.5 <= time.monotonic() - began < min(LATE, 1.5)
-        assert client.cluster.send_buffer.held == 0, "it holds no room any more"
+        assert client.cluster.budget.used == producer._appender.credit, "it holds no room any more"
         time_over = time.monotonic() + 10.0
         while True:
             try:
@@ -324,6 +324,28 @@ def test_a_record_in_flight_fails_when_its_time_is_over_and_the_next_one_lands_o
     assert found.count(b"in doubt") == 1
     assert found[: 2] == [b"before", b"in doubt"]
     assert found[place.offset] == b"after"
+
+
+def test_records_take_room_a_step_ahead_and_not_one_by_one(broker: DevBroker, topic: str) -> None:
+    with (
+        wireproto.connect(broker.url("kafka"), buffer_memory=256 << 10) as client,
+        client.producer(topic, linger=30.0, batch_size=1 << 20) as producer,
+    ):
+        steps: list[int] = []
+        take = producer._account.try_take
+        producer._account.try_take = lambda size: bool(steps.append(size) or take(size))
+        for _ in range(1000):
+            producer.send(b"x" * 100, partition=0)
+        assert steps == [4096] * 34, "136 bytes each"
+        producer.send(b"x" * 9000, partition=0)
+        assert steps[34:] == [9036], "one that is larger than a step takes its own"
+        batch = producer._sender.queue((topic, 0)).open
+        assert (batch.count, batch.size) == (1001, 136_000 + 9036)
+        assert client.cluster.budget.used == batch.size + producer._appender.credit
+        producer.relieve()
+        assert producer._appender.credit == 0
+        producer.flush(10.0)
+        assert client.cluster.budget.used == 0
 
 
 def test_a_leader_that_cannot_be_reached_is_looked_up_again(broker: DevBroker, client: Any, topic: str) -> None:

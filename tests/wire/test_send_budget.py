@@ -18,7 +18,7 @@ from wireproto.devbroker import DevBroker
 from wireproto.errors import BufferFull, Closed, OptionError, TimedOut
 
 PROTOCOLS = ("kafka", "pulsar", "rocketmq", "zookeeper")
-LINGERING = ("pulsar", "rocketmq")
+LINGERING = ("kafka", "pulsar", "rocketmq")
 SENDS = {"kafka": ("Produce",), "pulsar": ("send",), "rocketmq": ("SendMessageV2", "SendBatchMessage"), "zookeeper": ("create",)}
 BOUND = 128 << 10
 SECONDS = 30.0
@@ -60,8 +60,7 @@ def producers(client: Any, count: int, partitions: int = 1, **options: Any) -> l
 
 
 def used(client: Any) -> int:
-    shared = client.cluster
-    found: int = shared.send_buffer.held if client.protocol == "kafka" else shared.budget.used
+    found: int = client.cluster.budget.used
     return found
 
 
@@ -136,7 +135,7 @@ def test_many_records_at_a_time_keep_the_bound(broker: DevBroker, client: Any, p
     assert 0 < used(client) <= BOUND
 
 
-@pytest.mark.parametrize("protocol", ["pulsar", "rocketmq", "zookeeper"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_who_waits_gets_the_room_of_another_producer(broker: DevBroker, client: Any, protocol: str) -> None:
     """The one that waits has nothing on its way, and nobody waits for the answers of the other."""
     one, other = producers(client, 2)
@@ -176,7 +175,7 @@ def test_what_has_expired_gives_its_room_back(broker: DevBroker, client: Any, pr
     assert used(client) == 0
 
 
-@pytest.mark.parametrize("protocol", ["pulsar", "rocketmq", "zookeeper"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_closing_tells_who_waits_for_room_and_frees_what_was_held(broker: DevBroker, client: Any, protocol: str) -> None:
     one, other = producers(client, 2)
     silent(broker, protocol)

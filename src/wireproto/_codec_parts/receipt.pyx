@@ -1,13 +1,13 @@
-# BatchReceipt: what `send` hands out, one record's share in a batch on its way.
+# Receipt: what `send` hands out, one record's share in a batch on its way.
 #
 # What it is: a reference and a number, so that a producer can make a million of them; the batch knows the rest. Must not: know a protocol.
 
 cimport cython
 
 
-@cython.no_gc_clear
+@cython.no_gc
 @cython.freelist(256)
-cdef class BatchReceipt:
+cdef class Receipt:
     """The outcome of one record; see `wireproto.records.Receipt`.
 
     Args:
@@ -35,8 +35,8 @@ cdef class BatchReceipt:
         return f"<Receipt {self.batch.describe(self.index)}>"
 
 
-cdef inline BatchReceipt new_receipt(object batch, Py_ssize_t index):
-    cdef BatchReceipt receipt = BatchReceipt.__new__(BatchReceipt)
+cdef inline Receipt new_receipt(object batch, Py_ssize_t index):
+    cdef Receipt receipt = Receipt.__new__(Receipt)
     receipt.batch = batch
     receipt.index = index
     return receipt

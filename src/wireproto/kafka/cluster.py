@@ -30,11 +30,11 @@ from ..errors import (
     TransportError,
     WireprotoError,
 )
+from ..flow.budget import Budget
 from ..net.retry import Verdict, verdict
 from ..net.runtime import Runtime
 from ..net.task import Steps
 from . import wire
-from .buffer import SendBuffer
 from .codes import LeaderNotAvailable, UnknownTopicOrPartition, error
 from .handshake import handshake
 from .messages import FindCoordinatorRequest, FindCoordinatorResponse, MetadataRequest, MetadataRequestTopic
@@ -58,7 +58,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
 
     Attributes:
         options: as given. metadata: what is known of nodes, topics and leaders.
-        send_buffer, fetch_room: what all producers, all readers may hold together.
+        budget, fetch_room: what all producers, all readers may hold together.
     """
 
     protocol = "kafka"
@@ -70,7 +70,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
         self.metadata = Metadata()
         self._lock = threading.Lock()
         self._known = False
-        self.send_buffer = SendBuffer(self.loop, options.buffer_memory)
+        self.budget = Budget(self.loop, options.buffer_memory)
         self.fetch_room = KafkaRoom()
         self.fetch_room.bound(options.fetch_memory)
         self._coordinators: dict[tuple[int, str], int] = {}

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from .._codec import Changes
 from ..errors import BrokerError
 from ..url import Address
 from .codes import LeaderNotAvailable, error
@@ -64,9 +65,9 @@ class Topic:
 
 
 class Metadata:
-    """The cache. `nodes`, `topics`, `controller` and `cluster_id` may be read at any time."""
+    """The cache. `nodes`, `topics`, `controller` and `cluster_id` may be read at any time; `changes` counts those of `topics`."""
 
-    __slots__ = ("_names", "cluster_id", "controller", "nodes", "topics")
+    __slots__ = ("_names", "changes", "cluster_id", "controller", "nodes", "topics")
 
     def __init__(self) -> None:
         self.nodes: dict[int, Node] = {}
@@ -74,6 +75,7 @@ class Metadata:
         self.controller = -1
         self.cluster_id: str | None = None
         self._names: dict[bytes, str] = {}
+        self.changes = Changes()
 
     def apply(self, reply: MetadataResponse, *, all_topics: bool = False) -> None:
         """Take in an answer; `all_topics` says that topics it does not name are gone."""
@@ -93,6 +95,7 @@ class Metadata:
             topics[name] = _topic(name, topic_id, entry.error_code, bool(entry.is_internal), leaders)
         self.topics = topics
         self._names = {topic.id: name for name, topic in topics.items() if topic.id != NO_ID}
+        self.changes.note()
 
     @staticmethod
     def _newer(before: Topic | None, told: MetadataResponsePartition) -> Leader:
@@ -109,11 +112,13 @@ class Metadata:
             return False
         leaders = {**before.partitions, partition: replace(known, node=node, epoch=epoch)}
         self.topics = {**self.topics, topic: _topic(topic, before.id, before.error, before.internal, leaders)}
+        self.changes.note()
         return True
 
     def forget(self, topic: str) -> None:
         """Drop what is known of a topic."""
         self.topics = {name: entry for name, entry in self.topics.items() if name != topic}
+        self.changes.note()
 
     def leader(self, topic: str, partition: int) -> Node | None:
         """The node that leads a partition; None while that is not known, or nobody does."""

@@ -1,4 +1,4 @@
-"""From a record to a Produce request: checks before anything is taken, sizes, builders, batches, messages.
+"""From a record to a Produce request: checks before anything is taken, sizes, builders, messages.
 
 What it is: the pure parts of sending. Must not: send.
 
@@ -8,12 +8,9 @@ What it is: the pure parts of sending. Must not: send.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
-from .._codec import Columns, KafkaBatchBuilder, KafkaOpenBatch, kafka_earliest
+from .._codec import Columns, KafkaBatchBuilder, OutBatch, kafka_earliest
 from ..errors import ValueUnsupported
-from ..flow.queue import PartitionQueue
-from .identity import NOBODY
 from .messages import PartitionProduceData, ProduceRequest, TopicProduceData
 from .options import KafkaOptions
 
@@ -23,57 +20,6 @@ BY_ID = 13
 
 Key = tuple[str, int]
 """Topic and partition: the key of a queue."""
-
-
-class Outgoing(KafkaOpenBatch):
-    """One batch. The core puts records into it until it is sealed. See `flow.queue.Batch`.
-
-    Attributes:
-        builder: the core's batch builder. size: bytes of the send buffer that it holds.
-        outcome: the event of those who wait. owner: the producer, which its receipts ask.
-        identity, sequence: given at the first sending; sequence is that of the first record, -1 while it has none.
-    """
-
-    __slots__ = (
-        "attempts",
-        "created",
-        "doubtful",
-        "identity",
-        "number",
-        "outcome",
-        "over",
-        "owner",
-        "partition",
-        "queue",
-        "sequence",
-        "serial",
-        "topic",
-    )
-
-    def __init__(self, queue: PartitionQueue, serial: int, created: float, builder: Any, outcome: Any) -> None:
-        self.queue = queue
-        self.topic: str
-        self.partition: int
-        self.topic, self.partition = queue.key  # type: ignore[misc]
-        self.serial = serial
-        self.created = created
-        self.builder = builder
-        self.outcome = outcome
-        self.owner: Any = None
-        self.identity = NOBODY
-        self.sequence = -1
-        self.number = 0
-        self.attempts = 0
-        self.doubtful = False
-        self.over = False
-
-    def position(self, index: int, timeout: float | None) -> Any:
-        """A record's place, as its receipt asks for it."""
-        return self.owner.position_in(self, index, timeout)
-
-    def finish(self) -> Any:
-        """The record batch as bytes, under its identity."""
-        return self.builder.seal(self.identity.producer_id, self.identity.epoch, self.sequence)
 
 
 def check_record(options: KafkaOptions, size: int, headers: object, timestamp: int | None, topic: str) -> None:
@@ -109,9 +55,9 @@ def builder_factory(options: KafkaOptions) -> Callable[[], KafkaBatchBuilder]:
     return make
 
 
-def requests(batches: list[Outgoing], limit: int) -> Iterator[list[Outgoing]]:
+def requests(batches: list[OutBatch], limit: int) -> Iterator[list[OutBatch]]:
     """Split the batches for one node into requests of about `limit` bytes, at least one batch each."""
-    part: list[Outgoing] = []
+    part: list[OutBatch] = []
     size = 0
     for batch in batches:
         if part and size + batch.size > limit:
@@ -130,11 +76,14 @@ def version_cap(options: KafkaOptions, nameless: bool) -> int | None:
     return BY_ID - 1 if nameless else None
 
 
-def request(batches: list[Outgoing], ids: Mapping[str, bytes], acks: int, timeout_ms: int) -> ProduceRequest:
+def request(batches: list[OutBatch], ids: Mapping[str, bytes], acks: int, timeout_ms: int) -> ProduceRequest:
     """One request with at most one batch of each partition; `ids` has those of all topics."""
     parts: dict[str, list[PartitionProduceData]] = {}
     for batch in batches:
-        parts.setdefault(batch.topic, []).append(PartitionProduceData(index=batch.partition, records=batch.finish()))
+        topic, partition = batch.key
+        who = batch.identity
+        records = batch.builder.seal(who.producer_id, who.epoch, batch.sequence)
+        parts.setdefault(topic, []).append(PartitionProduceData(index=partition, records=records))
     return ProduceRequest(
         transactional_id=None,
         acks=acks,

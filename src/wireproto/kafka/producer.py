@@ -12,28 +12,30 @@ import time
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
-from .._codec import Columns, KafkaIntake, KafkaReceipt, KafkaRows
+from .._codec import Appender, Columns, KafkaRows, KeyRouter, OutBatch, Receipt, kafka_shares
 from ..errors import Closed, OptionError, TimedOut, UsageError, ValueUnsupported, WireprotoError
 from ..net.closing import Closing
 from ..position import LogOffset
 from . import outgoing
 from .codes import DuplicateSequenceNumber, UnknownTopicOrPartition
 from .metadata import Topic
-from .outgoing import Outgoing
 from .partitioner import Sticky, partition_for_key
 from .sending import ACKS, UNKNOWN_PLACE
 
 if TYPE_CHECKING:
+    from ..records import Headers
     from .options import KafkaOptions
     from .sending import KafkaSenders
 
 _LEAVING_PAUSE = 0.005
+_STEP = 1 << 16
+"""Most bytes of the send budget that a producer takes ahead."""
 
 
-class KafkaProducer(KafkaIntake, Closing):
+class KafkaProducer(Closing):
     """Appends records to one topic; may be shared by threads. Made by `KafkaClient.producer`.
 
-    `send` is the core's: it puts the record into the open batch, and calls `_send_slowly` where there is more to do.
+    `send` is the core's (`Appender`): it puts the record into the open batch, and calls `_send_slowly` where there is more to do.
     """
 
     def __init__(self, senders: KafkaSenders, topic: str, options: KafkaOptions) -> None:
@@ -44,7 +46,7 @@ class KafkaProducer(KafkaIntake, Closing):
         self.options = options
         self._closed = False
         self._failure: BaseException | None = None
-        self._buffer = cluster.send_buffer
+        self._account = cluster.budget.account(self)
         deadline = cluster.deadline()
         cluster.topic_entry(topic, deadline, create=options.auto_create)
         self._sticky = Sticky(options.batch_size, random.choice)
@@ -53,14 +55,39 @@ class KafkaProducer(KafkaIntake, Closing):
         self._lock = self._sender.lock
         largest = options.max_request_size - outgoing.BATCH_OVERHEAD
         direct = options.message_format == 2 and options.linger > 0 and options.partitioner is None
-        self.intake(cluster.metadata, self._loop.check, self._buffer, largest, direct)
+        self._router = KeyRouter()
+        self._appender = Appender(
+            self._router,
+            self._account,
+            self._send_slowly,
+            self._loop.check,
+            cluster.metadata.changes,
+            self._look_at_topics,
+            largest=largest,
+            step=max(min(cluster.budget.limit // 64, _STEP) & ~0xFFF, 0x1000),
+            direct=direct,
+        )
         self._look_at_topics()
+        self.send = self._appender.send  # type: ignore[method-assign]
 
     # --- records in ---
 
+    def send(
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Headers = None,
+        timestamp: int | None = None,
+        partition: int | None = None,
+        timeout: float = 30.0,
+    ) -> Receipt:
+        """See `wireproto.roles.Producer.send`. Each producer has the core's in its place, so that nothing stands between."""
+        return self._appender.send(value, key=key, headers=headers, timestamp=timestamp, partition=partition, timeout=timeout)
+
     def _send_slowly(
         self, value: Any, key: Any, headers: bytes | None, time_ms: int, stamped: bool, partition: int | None, size: int, timeout: float
-    ) -> KafkaReceipt:
+    ) -> Receipt:
         """What `send` leaves over: a new batch, waiting for room, refusals. `headers` are encoded already."""
         outgoing.check_record(self.options, size, headers, time_ms if stamped else None, self.topic)
         if partition is None:
@@ -75,29 +102,31 @@ class KafkaProducer(KafkaIntake, Closing):
             self._sender.drain()
         if not index:
             self._sender.opened(batch)
-        return KafkaReceipt(batch, index)
+        if self._cluster.budget.waiting:
+            self._sender.hurry_all()
+        return Receipt(batch, index)
 
     def _look_at_topics(self) -> None:
-        """The cluster has learnt something: tell the intake."""
+        """The cluster has learnt something: tell the router."""
         topics = self._cluster.metadata.topics
         entry = topics.get(self.topic)
-        stay = entry is not None and self.stuck in (entry.available or entry.partitions)
-        self.know(topics, len(entry.partitions) if entry is not None else 0, stay)
+        stay = entry is not None and self._router.stuck in (entry.available or entry.partitions)
+        self._router.know(len(entry.partitions) if entry is not None else 0, stay)
 
-    def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> list[KafkaReceipt]:
+    def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> list[Receipt]:
         """See `wireproto.roles.Producer.send_batch`. Rows of one partition keep their order."""
         self._loop.check()
         if partition is not None:
             self._check_partition(partition)
         table = columns if isinstance(columns, Columns) else Columns.from_arrow(columns)
         outgoing.check_columns(self.options, table, self.topic)
-        last: dict[int, tuple[Outgoing, int]] = {}
+        last: dict[int, tuple[OutBatch, int]] = {}
         deadline = time.monotonic() + timeout
         for number, rows in self._shares(table) if partition is None else [(partition, None)]:
             self._send_rows(None if number < 0 else number, table, rows, deadline, last)
         if not self.options.linger:
             self._sender.release([batch for batch, _ in last.values()])
-        return [KafkaReceipt(batch, index) for _, (batch, index) in sorted(last.items())]
+        return [Receipt(batch, index) for _, (batch, index) in sorted(last.items())]
 
     def _shares(self, table: Columns) -> list[tuple[int, KafkaRows | None]]:
         """The rows by partition; -1: those that may go anywhere."""
@@ -107,10 +136,10 @@ class KafkaProducer(KafkaIntake, Closing):
         if self.options.partitioner is not None and table.partitions() is None:
             keys = table.keys()
             chosen = [self._choose(key, 0) for key in keys]
-        return self.shares(table, chosen)
+        return kafka_shares(table, self._router.partitions, chosen)
 
     def _send_rows(
-        self, partition: int | None, table: Columns, rows: KafkaRows | None, deadline: float, last: dict[int, tuple[Outgoing, int]]
+        self, partition: int | None, table: Columns, rows: KafkaRows | None, deadline: float, last: dict[int, tuple[OutBatch, int]]
     ) -> None:
         """Rows for one partition; None: whichever is sticky when a batch begins."""
         now_ms = time.time_ns() // 1_000_000
@@ -132,21 +161,21 @@ class KafkaProducer(KafkaIntake, Closing):
                     if full:
                         self._sender.seal((self.topic, number))
             finally:
-                self._buffer.give(share - used)
+                self._account.give(share - used)
             start += taken
             if full:
                 self._sender.drain()
             if index + 1 == taken:
                 self._sender.opened(batch)
 
-    def _open(self, partition: int) -> Outgoing:
+    def _open(self, partition: int) -> OutBatch:
         """The open batch of a partition, a new one if need be. Under the lock."""
         if self._closed:
             raise Closed("the producer is closed")
-        batch: Outgoing = self._sender.current((self.topic, partition))
+        batch: OutBatch = self._sender.current((self.topic, partition))
         return batch
 
-    def _refuse_larger(self, batch: Outgoing, used: int, index: int, partition: int) -> None:
+    def _refuse_larger(self, batch: OutBatch, used: int, index: int, partition: int) -> None:
         """A record larger than a batch has one of its own: take that back when the record is larger than allowed."""
         if index == 0 and used > self.options.max_request_size:
             self._sender.discard((self.topic, partition))
@@ -156,7 +185,7 @@ class KafkaProducer(KafkaIntake, Closing):
 
     def _append(
         self, partition: int, value: Any, key: Any, headers: bytes | None, time_ms: int, size: int
-    ) -> tuple[Outgoing, int, bool]:
+    ) -> tuple[OutBatch, int, bool]:
         """Put a record in whose room is taken: its batch, its index there, and whether the batch before is full now."""
         full = False
         try:
@@ -168,17 +197,24 @@ class KafkaProducer(KafkaIntake, Closing):
                     full = True
                     batch = self._open(partition)
                     index = batch.add(value, key, headers, time_ms, size)
-                self.opened(partition, batch)
+                self._appender.opened(partition, batch)
         except BaseException:
-            self._buffer.give(size)
+            self._account.give(size)
             raise
         return batch, index, full
 
     def _room(self, size: int, timeout: float) -> None:
-        if self._buffer.try_take(size):
-            return
-        self._sender.hurry_all()  # nothing to linger for: the buffer is full
-        self._buffer.take(size, max(timeout, 0.0))
+        if not self._appender.charge(size):
+            self._account.take(size, time.monotonic() + max(timeout, 0.0))
+
+    def relieve(self) -> None:
+        """Somebody waits for room in the send budget; see `wireproto.flow.budget.Holder`."""
+        self._account.give(self._appender.recall())
+        self._sender.hurry_all()
+
+    def settled(self, size: int) -> None:
+        """A batch that held so many bytes has its outcome."""
+        self._account.give(size)
 
     def _choose(self, key: bytes | None, size: int) -> int:
         entry = self._known_topic()
@@ -190,10 +226,10 @@ class KafkaProducer(KafkaIntake, Closing):
         if key is not None:
             return partition_for_key(key, count)
         with self._lock:
-            number = self.stay(size)
+            number = self._router.stay(size)
             if number < 0:
                 number = self._sticky.pick(size, entry.available or tuple(entry.partitions))
-                self.stick(number, self._sticky.lend())
+                self._router.stick(number, self._sticky.lend())
             return number
 
     def _known_topic(self) -> Topic:
@@ -209,7 +245,7 @@ class KafkaProducer(KafkaIntake, Closing):
 
     # --- waiting ---
 
-    def position_in(self, batch: Outgoing, index: int, timeout: float | None) -> LogOffset:
+    def position_in(self, batch: OutBatch, index: int, timeout: float | None) -> LogOffset:
         """The place of a batch's record, as `Receipt.position`."""
         outcome = batch.outcome
         if not outcome.done:
@@ -224,8 +260,8 @@ class KafkaProducer(KafkaIntake, Closing):
         if outcome.value == UNKNOWN_PLACE:
             raise DuplicateSequenceNumber("the record was written by an earlier sending; its position is not known", topic=self.topic)
         if outcome.value < 0:
-            raise UsageError("the broker tells no position with acks=0", topic=self.topic, partition=batch.partition)
-        return LogOffset(self.topic, batch.partition, outcome.value + index)
+            raise UsageError("the broker tells no position with acks=0", topic=self.topic, partition=batch.key[1])
+        return LogOffset(self.topic, batch.key[1], outcome.value + index)
 
     def flush(self, timeout: float = 30.0) -> None:
         """See `wireproto.roles.Producer.flush`."""
@@ -236,11 +272,12 @@ class KafkaProducer(KafkaIntake, Closing):
             if time.monotonic() >= deadline:
                 raise TimedOut(f"not all records have left within {timeout:g} s", topic=self.topic)
             self._cluster.pause(_LEAVING_PAUSE)
+        self._account.give(self._appender.recall())
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
 
-    def _mine(self, batch: Outgoing) -> bool:
+    def _mine(self, batch: OutBatch) -> bool:
         return batch.owner is self
 
     def failed(self, why: WireprotoError) -> None:
@@ -251,10 +288,13 @@ class KafkaProducer(KafkaIntake, Closing):
         """Flush, then take no more; what is not acknowledged in time fails with Closed."""
         if self._closed:
             return
+        self._account.refuse(Closed("the producer is closed", topic=self.topic))
+        self._appender.close()
+        with self._lock:
+            self._closed = True
         try:
             self.flush(timeout)
         finally:
-            with self._lock:
-                self._closed = True
             self._sender.abandon(self._mine, Closed("the producer was closed before the record was acknowledged", topic=self.topic))
             self._sending.leave(self)
+            self._account.close()

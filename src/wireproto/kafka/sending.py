@@ -25,6 +25,7 @@ from collections.abc import Hashable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
+from .._codec import OutBatch
 from .._net import Event, Mailbox
 from ..errors import BrokerError, Closed, OptionError, TimedOut, WireprotoError
 from ..flow.queue import FreeStamp, PartitionQueue, Stamp
@@ -32,10 +33,10 @@ from ..flow.sender import Again, Pace, Refused, Sender, StartOver, Stored, Verdi
 from ..net import retry
 from . import outgoing, wire
 from .codes import DuplicateSequenceNumber, NetworkError, error
-from .identity import Identity, ProducerState
+from .identity import NOBODY, Identity, ProducerState
 from .messages import InitProducerIdRequest, InitProducerIdResponse, ProduceRequest, ProduceResponse
 from .metadata import NO_ID, Node
-from .outgoing import Key, Outgoing
+from .outgoing import Key
 
 if TYPE_CHECKING:
     from .._net import Call, Connection, Timer
@@ -73,6 +74,10 @@ class Face(Protocol):
     def topic(self) -> str: ...
     def failed(self, why: WireprotoError) -> None:
         """A batch of its records failed."""
+        ...
+
+    def settled(self, size: int) -> None:
+        """So many bytes of the send budget are free."""
         ...
 
 
@@ -136,10 +141,10 @@ class KafkaSender:
         if self._producers.get(producer.topic) is producer:
             del self._producers[producer.topic]
 
-    def _make_batch(self, queue: PartitionQueue, serial: int, now: float) -> Outgoing:
-        batch = Outgoing(queue, serial, now, self._make_builder(), Event(self._loop))
-        batch.owner = self._producers.get(batch.topic)
-        return batch
+    def _make_batch(self, queue: PartitionQueue, serial: int, now: float) -> OutBatch:
+        topic: str = queue.key[0]  # type: ignore[index]
+        owner = self._producers.get(topic)
+        return OutBatch(queue, serial, now, self._make_builder(), Event(self._loop), owner, NOBODY)
 
     def unsent(self) -> bool:
         """Whether connections hold what has not left yet."""
@@ -178,14 +183,14 @@ class KafkaSender:
     def crowded(self, link: Connection) -> bool:
         return link.unsent > _UNSENT_LIMIT
 
-    def requests(self, link: Connection, batches: list[Outgoing]) -> Iterable[list[Outgoing]]:
+    def requests(self, link: Connection, batches: list[OutBatch]) -> Iterable[list[OutBatch]]:
         return outgoing.requests(batches, self._options.max_request_size)
 
-    def transmit(self, link: Connection, batches: list[Outgoing]) -> None:
+    def transmit(self, link: Connection, batches: list[OutBatch]) -> None:
         topics = self._metadata.topics
         ids: dict[str, bytes] = {}
         for batch in batches:
-            topic = batch.topic
+            topic = batch.key[0]
             if topic not in ids:
                 entry = topics.get(topic)
                 ids[topic] = entry.id if entry is not None else NO_ID
@@ -207,20 +212,19 @@ class KafkaSender:
     def drop(self, link: Connection) -> None:
         link.close("a signal broke into the sending of a Produce")
 
-    def settled(self, batches: list[Outgoing]) -> None:
-        room = self._cluster.send_buffer
+    def settled(self, batches: list[OutBatch]) -> None:
         for batch in batches:
-            room.release(batch)
-        room.wake()
+            if batch.owner is not None:
+                batch.owner.settled(batch.free())
 
-    def failed(self, batch: Outgoing, why: WireprotoError) -> None:
+    def failed(self, batch: OutBatch, why: WireprotoError) -> None:
         if batch.owner is not None:
             batch.owner.failed(why)
 
-    def overdue(self, batch: Outgoing, trouble: str) -> WireprotoError:
+    def overdue(self, batch: OutBatch, trouble: str) -> WireprotoError:
         doubt = "; it may still be in the log" if batch.doubtful or batch in batch.queue.in_flight else ""
         text = f"the record was not acknowledged within {self._options.delivery_timeout:g} s{doubt}{trouble}"
-        return TimedOut(text, topic=batch.topic, partition=batch.partition)
+        return TimedOut(text, topic=batch.key[0], partition=batch.key[1])
 
     # --- answers: in the keeper, or at once in a waiting thread when all is well ---
 
@@ -234,9 +238,9 @@ class KafkaSender:
         except WireprotoError:
             return False
         answers = _answers(reply, names, sent.version)
-        outcomes: list[tuple[Outgoing, Verdict]] = []
+        outcomes: list[tuple[OutBatch, Verdict]] = []
         for batch in batches:
-            answer = answers.get(batch.queue.key)
+            answer = answers.get(batch.key)
             if answer is None or answer.error_code:
                 return False
             outcomes.append((batch, Stored(answer.base_offset)))
@@ -255,25 +259,25 @@ class KafkaSender:
             return
         answers = _answers(reply, names, sent.version)
         nodes = [Node(end.node_id, end.host, end.port, end.rack) for end in reply.node_endpoints]
-        self.core.answered([(batch, self._verdict(batch, answers.get(batch.queue.key), nodes, sent.version)) for batch in batches])
+        self.core.answered([(batch, self._verdict(batch, answers.get(batch.key), nodes, sent.version)) for batch in batches])
 
-    def _verdict(self, batch: Outgoing, answer: Any, nodes: list[Node], version: int) -> Verdict:
+    def _verdict(self, batch: OutBatch, answer: Any, nodes: list[Node], version: int) -> Verdict:
         if answer is None:
-            return Again(NetworkError("the answer leaves the partition out", topic=batch.topic), doubtful=True)
+            return Again(NetworkError("the answer leaves the partition out", topic=batch.key[0]), doubtful=True)
         code = answer.error_code
         if not code:
             return Stored(answer.base_offset)
-        problem = error(code, answer.error_message or "", message="ProduceResponse", version=version, topic=batch.topic)
-        problem.with_context(partition=batch.partition)
+        problem = error(code, answer.error_message or "", message="ProduceResponse", version=version, topic=batch.key[0])
+        problem.with_context(partition=batch.key[1])
         leader = answer.current_leader
-        problem.moved = version >= 10 and self._cluster.hint(batch.topic, batch.partition, leader.leader_id, leader.leader_epoch, nodes)
+        problem.moved = version >= 10 and self._cluster.hint(batch.key[0], batch.key[1], leader.leader_id, leader.leader_epoch, nodes)
         if self.idempotent and isinstance(problem, DuplicateSequenceNumber):
             return Stored(UNKNOWN_PLACE)
         if problem.starts_over and self.idempotent:
             return StartOver(problem)
         judged = retry.verdict(problem)
         if judged is retry.Verdict.REFRESH:
-            self._refresh((batch.topic,))
+            self._refresh((batch.key[0],))
         if judged is not retry.Verdict.NEVER:
             return Again(problem, now=judged is retry.Verdict.NOW, doubtful=problem.in_doubt)
         if answer.record_errors:
@@ -315,7 +319,7 @@ class KafkaSender:
         if isinstance(problem, WireprotoError):
             self.core.trouble = problem
             if retry.verdict(problem, passing=(TimedOut,)) is retry.Verdict.NEVER:
-                self.core.abandon(lambda batch: batch.queue.key in wanted, problem)
+                self.core.abandon(lambda batch: batch.key in wanted, problem)
         numbered = self._state is None or self._state.identity is not None
         found = {key for key in wanted if numbered and self.target(key) is not None}
         with self._lock:

@@ -15,7 +15,7 @@ from ..net.closing import Closing
 from .producer import KafkaProducer
 
 if TYPE_CHECKING:
-    from .._codec import KafkaReceipt
+    from .._codec import Receipt
     from ..records import Headers
     from .options import KafkaOptions
     from .sending import KafkaSenders
@@ -55,12 +55,12 @@ class KafkaTopicsProducer(Closing):
         timestamp: int | None = None,
         partition: int | None = None,
         timeout: float = 30.0,
-    ) -> KafkaReceipt:
+    ) -> Receipt:
         """As `wireproto.roles.Producer.send`, to `topic`; the first record of a topic waits for its leaders to be looked up."""
         producer = self._producers.get(topic) or self.to(topic)
         return producer.send(value, key=key, headers=headers, timestamp=timestamp, partition=partition, timeout=timeout)
 
-    def send_batch(self, columns: Any, *, topic: str, partition: int | None = None, timeout: float = 30.0) -> list[KafkaReceipt]:
+    def send_batch(self, columns: Any, *, topic: str, partition: int | None = None, timeout: float = 30.0) -> list[Receipt]:
         """As `wireproto.roles.Producer.send_batch`, all rows to `topic`."""
         return self.to(topic).send_batch(columns, partition=partition, timeout=timeout)
 

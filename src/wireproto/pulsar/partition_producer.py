@@ -26,7 +26,7 @@ from copy import copy
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from wireproto._codec import BatchReceipt, Columns, PulsarBatchBuilder, crc32c
+from wireproto._codec import Columns, PulsarBatchBuilder, Receipt, crc32c
 from wireproto._net import Connection, Event, Mailbox, Push, Timer, producer_channel
 from wireproto.errors import BufferFull, Closed, Disconnected, Forked, TimedOut, ValueUnsupported, WireprotoError
 from wireproto.net.retry import Policy, Verdict, Waits, verdict
@@ -210,7 +210,7 @@ class PartitionProducer:
 
     # -- taking records -----------------------------------------------------------------------------------------
 
-    def take(self, value: bytes | None, key: bytes | None) -> BatchReceipt | None:
+    def take(self, value: bytes | None, key: bytes | None) -> Receipt | None:
         """The short way in, without a lock: a plain record into the batch that is open already. None: it must go by `append`."""
         return self._builder.take(value, key) if self._builder is not None else None
 
@@ -221,7 +221,7 @@ class PartitionProducer:
 
     def append(
         self, value: bytes | None, key: bytes | None, properties: tuple[tuple[str, bytes], ...], event_time: int, size: int
-    ) -> BatchReceipt:
+    ) -> Receipt:
         """Take one record whose `size` bytes were taken from the send budget; on an error they are the caller's again."""
         with self._lock:
             builder = self._usable()
@@ -237,7 +237,7 @@ class PartitionProducer:
                 builder.append(value, key, properties, event_time)
             return self._taken(builder, size)
 
-    def append_columns(self, rows: Columns, share: int) -> tuple[int, BatchReceipt]:
+    def append_columns(self, rows: Columns, share: int) -> tuple[int, Receipt]:
         """Take rows into one batch, as many as fit it: how many, and the receipt of the last.
 
         `share` bytes were taken from the send budget; what the rows do not need goes back. On an error all of it is the caller's again.
@@ -255,7 +255,7 @@ class PartitionProducer:
         self._account.give(share - used)
         return taken, receipt
 
-    def _taken(self, builder: PulsarBatchBuilder, size: int, *, full: bool = False) -> BatchReceipt:
+    def _taken(self, builder: PulsarBatchBuilder, size: int, *, full: bool = False) -> Receipt:
         """Records were added: count them, send the batch if it is full, else let more in. Lock held."""
         entry = self._open
         count = len(builder)
@@ -263,7 +263,7 @@ class PartitionProducer:
             now = time.monotonic()
             entry = self._open = Entry(self, Event(self._loop), now + self._options.delivery_timeout, self._options.batching)
             self._linger = self._loop.call_at(now + self._options.linger, self._linger_over, entry) if self._options.batching else None
-        receipt = BatchReceipt(entry, count - 1)
+        receipt = Receipt(entry, count - 1)
         entry.size += size
         full = full or count >= self._options.batch_records or builder.size >= self._options.batch_size
         if full or not self._options.batching or self._cluster.budget.waiting:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from wireproto._codec import BatchReceipt, Columns, split_columns
+from wireproto._codec import Columns, Receipt, split_columns
 from wireproto.errors import Closed, OptionError, ValueUnsupported
 from wireproto.net.closing import Closing
 from wireproto.records import Headers
@@ -66,7 +66,7 @@ class PulsarProducer(Closing):
         timestamp: int | None = None,
         partition: int | None = None,
         timeout: float = 30.0,
-    ) -> BatchReceipt:
+    ) -> Receipt:
         """Take one record; see `wireproto.roles.Producer.send`. `timestamp` becomes the event time."""
         if self._single is not None and headers is None and timestamp is None and partition is None:
             receipt = self._single.take(value, key)
@@ -82,7 +82,7 @@ class PulsarProducer(Closing):
         timestamp: int | None,
         partition: int | None,
         deadline: float,
-    ) -> BatchReceipt:
+    ) -> Receipt:
         if self._closed:
             raise Closed("the producer is closed", topic=self.topic)
         value, key = as_bytes("value", value), as_bytes("key", key)
@@ -132,14 +132,14 @@ class PulsarProducer(Closing):
             self._left -= count
             return self._turn, count
 
-    def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> Sequence[BatchReceipt]:
+    def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> Sequence[Receipt]:
         """Take many records; see `wireproto.roles.Producer.send_batch`. Everything is checked before anything is taken."""
         if self._closed:
             raise Closed("the producer is closed", topic=self.topic)
         deadline = time.monotonic() + timeout
         table = columns if isinstance(columns, Columns) else Columns.from_arrow(columns)
         self._partitions[0].check_columns(table)
-        last: dict[int, BatchReceipt] = {}
+        last: dict[int, Receipt] = {}
         for number, rows in self._shares(table, partition):
             self._take_columns(self._partitions[number], rows, deadline, last)
         return tuple(last.values())
@@ -169,7 +169,7 @@ class PulsarProducer(Closing):
             start += taken
         return shares
 
-    def _take_columns(self, target: PartitionProducer, rows: Columns, deadline: float, last: dict[int, BatchReceipt]) -> None:
+    def _take_columns(self, target: PartitionProducer, rows: Columns, deadline: float, last: dict[int, Receipt]) -> None:
         """Rows into batches of one partition. Room for a whole batch is taken before, and what it does not need given back."""
         start, most = 0, self._options.batch_size
         while start < len(rows):

@@ -1,6 +1,6 @@
 """What waits behind the receipts of `send` for the broker's answer.
 
-What it is: one `Entry` per stored entry on its way (a record, or a batch of them); a receipt (`wireproto._codec.BatchReceipt`) is an entry
+What it is: one `Entry` per stored entry on its way (a record, or a batch of them); a receipt (`wireproto._codec.Receipt`) is an entry
 and the index of a record within it. Must not: know connections; the partition's producer fills the entries in.
 """
 

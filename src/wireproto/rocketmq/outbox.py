@@ -17,7 +17,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
-from wireproto._codec import BatchReceipt, RocketBatchBuilder
+from wireproto._codec import Receipt, RocketBatchBuilder
 
 if TYPE_CHECKING:
     from wireproto._net import Call, Event, Timer
@@ -207,7 +207,7 @@ class Lane:
         return last if same and last.body is None and not last.sealed and not last.sys_flag and last.size + size <= limit else None
 
 
-class RocketReceipt(BatchReceipt):
+class RocketReceipt(Receipt):
     """One record's receipt (of a batch: its last record's).
 
     `position` gives the place of the record. `warning` is 0, or after success the code by which the broker said that it stored the

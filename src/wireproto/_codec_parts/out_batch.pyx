@@ -1,0 +1,147 @@
+# OutBatch: one batch on its way out, for every protocol; what the fast way of `send` puts records into.
+#
+#     open ── put (any thread, no lock) ──▶ seal (under the sender's lock) ──▶ sent, answered: see flow/queue.py, which sets the rest
+#
+# May assume: between looking at a batch and counting the record no Python code runs: values are laid open and headers encoded before.
+# Must not: know a protocol but by its builder, wait, or send.
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport int64_t
+from libc.string cimport memcpy
+
+
+cdef class OutBatch:
+    """See `wireproto.flow.queue.Batch`, whose attributes it has, and:
+
+    Attributes:
+        builder: the batch builder. outcome: the event of those who wait. owner: the producer, which its receipts ask.
+        key: the queue's. size: bytes of the send budget that its records hold. sealed: it takes no more.
+        identity, sequence: numbers of the protocol; sequence is -1 while there are none.
+    """
+
+    cdef readonly object queue
+    cdef readonly object key
+    cdef readonly KafkaBatchBuilder builder
+    cdef public object outcome
+    cdef public object owner
+    cdef public object identity
+    cdef public int64_t sequence
+    cdef readonly Py_ssize_t count
+    cdef readonly int64_t size
+    cdef public int64_t serial
+    cdef public int64_t number
+    cdef public int64_t attempts
+    cdef public double created
+    cdef readonly bint sealed
+    cdef public bint doubtful
+    cdef public bint over
+    cdef bint busy               # rows of columns are being encoded without the GIL
+
+    def __init__(self, queue, int64_t serial, double created, KafkaBatchBuilder builder not None, outcome, owner, identity):
+        self.queue = queue
+        self.key = queue.key
+        self.serial = serial
+        self.created = created
+        self.builder = builder
+        self.outcome = outcome
+        self.owner = owner
+        self.identity = identity
+        self.sequence = -1
+
+    @property
+    def done(self):
+        """Whether the outcome is known."""
+        return self.outcome.done
+
+    def position(self, index, timeout):
+        """A record's place, as its receipt asks for it."""
+        return self.owner.position_in(self, index, timeout)
+
+    def describe(self, index):
+        """For a receipt's repr."""
+        return f"{index} of a batch of {self.key}: {'done' if self.outcome.done else 'under way'}"
+
+    def seal(self):
+        """Take no more records."""
+        with cython.critical_section(self):
+            self.sealed = True
+
+    def free(self):
+        """The bytes of the send budget that it held; it holds none any more."""
+        cdef int64_t size
+        with cython.critical_section(self):
+            size = self.size
+            self.size = 0
+        return size
+
+    cdef inline int put(self, int64_t time, const Blob *key, const Blob *value, bytes headers, int64_t size) noexcept:
+        """TAKEN, NO_ROOM or a table code. No Python code runs in here."""
+        cdef KafkaBatchBuilder builder = self.builder
+        cdef int code
+        if headers is not None:
+            builder.b.headers.used = 0
+            if growing_reserve(&builder.b.headers, PyBytes_GET_SIZE(headers)) != TABLE_OK:
+                return TABLE_MEMORY
+            memcpy(builder.b.headers.data, PyBytes_AS_STRING(headers), PyBytes_GET_SIZE(headers))
+            builder.b.headers.used = PyBytes_GET_SIZE(headers)
+        code = put_row(&builder.b, time, key.data, key.size, value.data, value.size)
+        if headers is not None:
+            no_headers(&builder.b)
+        if code == TAKEN:
+            self.count += 1
+            self.size += size
+        return code
+
+    def add(self, value, key, bytes headers, int64_t timestamp, int64_t size):
+        """Put a record in, under the sender's lock: its index, or -1 when there is no room.
+
+        Args:
+            headers: as `Appender` encoded them. size: bytes of the send budget that were taken for it.
+        """
+        cdef Blob k, v
+        cdef int code
+        cdef Py_ssize_t index
+        blob_open(&v, value)
+        try:
+            blob_open(&k, key)
+            with cython.critical_section(self):
+                code = self.put(timestamp, &k, &v, headers, size)
+                index = self.count - 1
+            blob_close(&k)
+        finally:
+            blob_close(&v)
+        if code < 0:
+            self.builder.refuse(code)
+        return index if code == TAKEN else -1
+
+    def add_rows(self, Columns columns not None, KafkaRows rows, Py_ssize_t start, Py_ssize_t stop, int64_t now):
+        """Put rows in until there is no room, under the sender's lock.
+
+        Args:
+            rows: the rows' numbers, `start` and `stop` being places among them; None: start and stop are the rows' own numbers.
+            now: timestamp of rows that have none.
+        Returns:
+            how many were taken, the bytes that they hold, and the index of the last one.
+        """
+        cdef Py_ssize_t last
+        cdef int64_t used = 0
+        cdef KafkaBatchBuilder builder = self.builder
+        cdef Py_ssize_t taken = 0
+        cdef int64_t before = builder.b.body.used if self.count else 0
+        with cython.critical_section(self):
+            self.busy = True
+        try:
+            if rows is None:
+                taken = builder.append_columns(columns, start, stop, now)
+            else:
+                taken = rows.put(builder, columns, start, stop, now)
+            if taken:
+                used = builder.b.body.used - before
+            self.size += used
+            self.count += taken
+            last = self.count - 1
+        finally:
+            with cython.critical_section(self):
+                self.busy = False
+        return taken, used, last
