@@ -412,6 +412,11 @@ def kafka_earliest(columns: Columns) -> int | None: ...
 
 def kafka_partition(key: Buffer, partitions: int) -> int: ...
 
+# --- times.pyx ---
+
+def timestamp_ms(timestamp: int) -> int:
+    """A timestamp as it is sent; raises ValueUnsupported for what is no int64 of milliseconds since 1970."""
+
 # --- pulsar_batch.pyx ---
 
 @final

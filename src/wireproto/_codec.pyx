@@ -21,6 +21,7 @@ include "_codec_parts/rocketmq_pull.pyx"  # pulls and the heads of their replies
 include "_codec_parts/pool.pyx"          # memory that is used again
 include "_codec_parts/room.pyx"          # Room: memory to unpack into
 include "_codec_parts/lz4.pyx"           # LZ4 blocks and frames, written
+include "_codec_parts/times.pyx"         # timestamps that users give
 include "_codec_parts/table.pyx"         # rows of records in C memory
 include "_codec_parts/keeper.pyx"        # Python objects kept from C
 include "_codec_parts/arrow_abi.pyx"     # structs of the Arrow C data interface

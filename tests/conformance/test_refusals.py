@@ -6,6 +6,7 @@ import os
 import threading
 import time
 import warnings
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,7 +14,9 @@ import pytest
 import wireproto
 from conformance.helpers import write
 from conformance.seats import Seat
-from wireproto.errors import BrokerError, Closed, ConcurrentUse, Forked, OptionError, RoleUnsupported
+from wireproto._codec import Columns
+from wireproto.errors import BrokerError, Closed, ConcurrentUse, Forked, OptionError, RoleUnsupported, ValueUnsupported
+from wireproto.position import LATEST
 
 
 @pytest.mark.parametrize("role", ["consumer", "queue", "tree"])
@@ -202,3 +205,14 @@ def test_unknown_options_are_refused(seat: Seat) -> None:
 def test_text_where_bytes_belong_is_refused(client: Any, topic: str) -> None:
     with client.producer(topic) as producer, pytest.raises((TypeError, ValueError)):
         producer.send("text")
+
+
+@pytest.mark.parametrize("when", [1_795_353_112.5, datetime(2026, 11, 22, tzinfo=UTC), True, "1795353112000"])
+def test_a_timestamp_that_is_no_whole_number_is_refused(client: Any, topic: str, when: Any) -> None:
+    """Seconds as a float would be stored as a day of January 1970, and deleted by a broker that keeps records by time."""
+    with client.producer(topic) as producer:
+        with pytest.raises(ValueUnsupported):
+            producer.send(b"x", timestamp=when)
+        with pytest.raises(ValueUnsupported):
+            producer.send_batch(Columns.from_rows([b"x"], timestamps=[when]))
+    assert list(client.reader(topic, stop=LATEST)) == []

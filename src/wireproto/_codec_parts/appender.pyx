@@ -196,7 +196,7 @@ cdef class Appender:
         self.usable()
         if headers is not None and headers:
             pairs = encoded_headers(headers)
-        time = now_ms() if timestamp is None else timestamp
+        time = now_ms() if timestamp is None else given_time(timestamp)
         blob_open(&v, value)
         try:
             blob_open(&k, key)

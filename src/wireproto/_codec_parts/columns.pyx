@@ -330,7 +330,7 @@ cdef class ColumnsBuilder:
             elif t.p0 != NULL:
                 t.p0[row] = position
             self.put_partition(row, partition)
-            check(put_timestamp(t, row, 0 if timestamp is None else timestamp, timestamp is not None))
+            check(put_timestamp(t, row, 0 if timestamp is None else given_time(timestamp), timestamp is not None))
             push_object(&t.key, row, t.row_room, key)
             push_object(&t.value, row, t.row_room, value)
             push_headers(t, headers)

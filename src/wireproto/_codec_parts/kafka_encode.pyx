@@ -134,7 +134,7 @@ cdef class KafkaBatchBuilder:
         """
         cdef Blob k, v
         cdef int code
-        cdef int64_t time = -1 if timestamp is None else timestamp
+        cdef int64_t time = -1 if timestamp is None else given_time(timestamp)
         if headers:
             self.encode_headers(headers)
         blob_open(&v, value)
@@ -203,13 +203,15 @@ cdef class KafkaBatchBuilder:
         if timestamps is None:
             n = self.append_plain(values, keys, start, now, &code)
         while n < len(values) and code == TAKEN:         # a list may shrink while a buffer of its own kind is opened
+            if timestamps is not None:
+                stamp = timestamps[n] if n < len(timestamps) else None
+                time = now if stamp is None else given_time(stamp)
+            if n >= len(values):                         # what is no int may run code of its own
+                break
             blob_open(&v, values[n])
             try:
                 if keys is not None:
                     blob_open(&k, keys[n] if n < len(keys) else None)
-                if timestamps is not None:
-                    stamp = timestamps[n] if n < len(timestamps) else None
-                    time = now if stamp is None else stamp
                 code = put_row(&self.b, time, k.data, k.size, v.data, v.size)
                 blob_close(&k)
             finally:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from wireproto._codec import Columns, Receipt, split_columns
+from wireproto._codec import Columns, Receipt, split_columns, timestamp_ms
 from wireproto.errors import Closed, OptionError, ValueUnsupported
 from wireproto.net.closing import Closing
 from wireproto.records import Headers
@@ -86,7 +86,7 @@ class PulsarProducer(Closing):
         if self._closed:
             raise Closed("the producer is closed", topic=self.topic)
         value, key = as_bytes("value", value), as_bytes("key", key)
-        if timestamp is not None and not 0 < timestamp < 2**63:
+        if timestamp is not None and timestamp_ms(timestamp) <= 0:
             raise ValueUnsupported(f"an event time of {timestamp}: Pulsar's are milliseconds above 0", topic=self.topic)
         target = self._partitions[self._choose(key, partition)]
         if not properties and timestamp is None:

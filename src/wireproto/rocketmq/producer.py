@@ -34,6 +34,7 @@ from wireproto._codec import (
     RocketSendHeader,
     check_rocket_columns,
     rocket_plain_properties,
+    timestamp_ms,
 )
 from wireproto._net import Event, Mailbox
 from wireproto.compression import compress
@@ -128,7 +129,7 @@ class RocketProducer(Closing):
         if properties is None:
             properties = record.properties(key, headers, self._ids.next(now_ms)).encode()
         if timestamp is not None:
-            record.check_timestamp(timestamp)
+            timestamp = timestamp_ms(timestamp)
         sys_flag = 0
         if self.options.compression != "none" and len(body) >= self.options.compress_above:
             packed = compress(self.options.compression, body)

@@ -40,12 +40,6 @@ def check_topic(topic: str) -> None:
         raise ValueUnsupported("a RocketMQ topic name has letters, digits, %, |, _ and - only", topic=topic)
 
 
-def check_timestamp(timestamp: int) -> None:
-    """Raise ValueUnsupported for what is no int64 of milliseconds."""
-    if not isinstance(timestamp, int) or not -(1 << 63) <= timestamp < 1 << 63:
-        raise ValueUnsupported(f"a timestamp is milliseconds since 1970 as a whole number, not {timestamp!r}")
-
-
 def pairs(headers: Headers) -> tuple[tuple[str, bytes | None], ...]:
     """Headers as ordered pairs, whichever form they came in."""
     if not headers:
