@@ -1,6 +1,5 @@
 """The send budget: bytes that all producers of a client may hold until they are acknowledged.
 
-What it is: one `Budget` a client, and one `Account` a producer. Who finds no room stands in line, and is served in order of arrival: nobody
 What it is: one `Budget` a client, and one `Account` a producer. Who finds no room stands in line and is served in order of arrival: nobody
 
     account.take ── room, nobody in line ──────────────────────────────────────▶ held ── give (acknowledged, expired, refused) ──▶ free
