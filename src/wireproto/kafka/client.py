@@ -14,7 +14,6 @@ from ..net.runtime import ClientBase
 from ..position import EARLIEST, Where
 from .cluster import KafkaCluster
 from .options import KafkaOptions
-from .sending import KafkaSenders
 
 if TYPE_CHECKING:
     from ..roles import Tree
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from .consumer import KafkaConsumer
     from .producer import KafkaProducer
     from .reader import KafkaReader
+    from .sending import KafkaSenders
     from .topics_producer import KafkaTopicsProducer
 
 
@@ -34,7 +34,14 @@ class KafkaClient(ClientBase[KafkaCluster]):
     def __init__(self, options: KafkaOptions, addresses: Sequence[Address]) -> None:
         super().__init__(KafkaCluster(options, addresses))
         self._options = options
-        self._senders = KafkaSenders(self.cluster)
+        self._shared: dict[str, KafkaSenders] = {}
+
+    @property
+    def _senders(self) -> KafkaSenders:
+        """Made for the first producer: a client that only reads imports nothing of sending. `setdefault` is one step, so there is one."""
+        from .sending import KafkaSenders
+
+        return self._shared.get("senders") or self._shared.setdefault("senders", KafkaSenders(self.cluster))
 
     @overload
     def producer(self, topic: str, **options: Any) -> KafkaProducer: ...
