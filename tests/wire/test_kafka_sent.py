@@ -19,7 +19,7 @@ from wireproto.errors import TimedOut
 from wireproto.kafka.codes import InvalidRecord, UnknownTopicOrPartition
 
 SOON = 20.0
-BACK_OFF = 0.1
+BACK_OFF = 0.1 * 0.8  # seconds: the least that the policy's jitter leaves of the first pause
 _numbers = itertools.count()
 
 
