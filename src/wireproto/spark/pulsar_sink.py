@@ -17,15 +17,15 @@ Must not: make a record a Python object.
 
 from __future__ import annotations
 
-import itertools
 import time
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from .._codec import Columns
-from ..errors import OptionError, ValueUnsupported
-from ..net.retry import Policy
+from ..errors import OptionError, ValueUnsupported, WireprotoError
+from ..net import retry
+from ..net.retry import Policy, Verdict
 from ..pulsar.client import PulsarClient
 from ..pulsar.codes import ProducerBusy, TopicNotFound
 from ..pulsar.topics import parse_topic
@@ -135,17 +135,15 @@ class PulsarSession(TopicSession):
     def _opened(self, topic: str, options: dict[str, Any]) -> Producer:
         """The producer of this task, once its predecessor of that name is gone: of a worker that is lost or frozen the broker knows only
         when it has heard nothing for a minute, while Spark runs the task again at once."""
+
+        def judge(why: WireprotoError) -> Verdict:
+            if not isinstance(why, ProducerBusy):
+                return Verdict.NEVER  # the client has tried again by itself what may pass
+            logger.warning("pulsar-wire: the producer %s of an earlier attempt is still connected", self.name)
+            return Verdict.LATER
+
         deadline = time.monotonic() + self.sink.settings.timeout
-        for attempt in itertools.count(1):
-            try:
-                return self.client.producer(topic, **options)
-            except ProducerBusy:
-                pause = BUSY.delay(attempt)
-                if time.monotonic() + pause >= deadline:
-                    raise
-                logger.warning("pulsar-wire: the producer %s of an earlier attempt is still connected; tried again", self.name)
-            time.sleep(pause)
-        raise AssertionError("counting does not end")
+        return retry.run(lambda: self.client.producer(topic, **options), deadline, BUSY, judge=judge)
 
     def send(self, batch: pa.RecordBatch) -> None:
         for topic, rows in self.by_topic(batch):
