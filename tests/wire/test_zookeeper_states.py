@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,48 +18,9 @@ from wireproto.zookeeper.codes import AuthFailed, NoNode, SessionExpired
 from wireproto.zookeeper.link import ConnectionLoss
 from wireproto.zookeeper.session import SessionEvent, State
 
+PROTOCOL = "zookeeper"
 SECONDS = 20.0
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[DevBroker]:
-    with DevBroker(["zookeeper"]) as made:
-        yield made
-
-
-@pytest.fixture
-def faults(broker: DevBroker) -> Iterator[Faults]:
-    given = broker.faults("zookeeper")
-    given.clear()
-    yield given
-    given.clear()
-
-
-@pytest.fixture
-def seen(broker: DevBroker) -> Any:
-    """A recording from now on."""
-    return broker.record("zookeeper")
-
-
-@pytest.fixture
-def proxy() -> Iterator[FaultProxy]:
-    with FaultProxy() as made:
-        yield made
-
-
-@pytest.fixture
-def dial(broker: DevBroker, faults: Faults) -> Iterator[Callable[..., Any]]:
-    opened: list[Any] = []
-
-    def make(url: str = "", **options: Any) -> Any:
-        opened.append(wireproto.connect(url or broker.url("zookeeper"), **{"timeout": SECONDS} | options))
-        return opened[-1]
-
-    yield make
-    faults.clear()
-    broker.kick("zookeeper")
-    for client in opened:
-        client.close(5.0)
+CLIENT = {"timeout": SECONDS}
 
 
 @pytest.fixture
