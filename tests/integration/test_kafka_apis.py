@@ -59,7 +59,7 @@ class Asker:
         self.client = client
         topic_id = base64.urlsafe_b64encode(client.cluster.metadata.topics[topic].id).decode().rstrip("=")
         self.questions = Questions(topic, topic_id, record)
-        self.offered = client.cluster.to_any(client.deadline()).context.versions.offered
+        self.offered = client.cluster.reach(client.cluster.to_any, client.deadline()).context.versions.offered
         self.special = ZOOKEEPER if 4 in self.offered else KRAFT
         self.answered: dict[str, list[int]] = {}
         self.wrong: list[str] = []

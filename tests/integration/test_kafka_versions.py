@@ -36,7 +36,7 @@ def topic(client: Any) -> str:
 
 def offered(client: Any, request: Any) -> range:
     """Versions that both sides speak."""
-    conn = client.cluster.to_any(client.deadline())
+    conn = client.cluster.reach(client.cluster.to_any, client.deadline())
     agreed: wire.Agreed = conn.context
     low, high = agreed.versions.offered.get(request.API_KEY, (0, -1))
     if request is m.ProduceRequest and low == 0 and not agreed.versions.has(m.LeaderAndIsrRequest) and high >= 13:
@@ -101,7 +101,7 @@ def test_every_version_of_the_questions(client: Any, topic: str, broker: Broker)
         producer.send(b"v").position(10.0)
     topic_id = client.cluster.metadata.topics[topic].id
     deadline = client.deadline(60.0)
-    client.cluster.retried(lambda: client.cluster.coordinator(group, 0, deadline), deadline)  # makes the brokers' own topic
+    client.cluster.reach(client.cluster.to_coordinator(group), deadline)  # makes the brokers' own topic
     asked = 0
 
     def every(request: Any, make: Any, first: int = 0) -> None:

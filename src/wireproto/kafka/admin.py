@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import BrokerError, WireprotoError
 from ..net.closing import Closing
+from ..net.task import Steps, operation
 from ..position import LATEST, Position, TopicPartition, Where
 from ..records import GroupInfo, GroupMember, PartitionInfo, TopicInfo
 from . import assignor, offsets, positions
@@ -41,17 +42,20 @@ class KafkaAdmin(Closing):
 
     def __init__(self, cluster: KafkaCluster) -> None:
         self._cluster = cluster
+        self._tasks = cluster.tasks
 
-    def list_topics(self, *, timeout: float = 30.0) -> list[str]:
+    @operation
+    def list_topics(self, *, timeout: float = 30.0) -> Steps[list[str]]:
         """Names of all topics, without the brokers' own ones, sorted."""
         deadline = time.monotonic() + timeout
-        self._cluster.retried(lambda: self._cluster.refresh(None, deadline), deadline)
+        yield from self._cluster.retrying(lambda: self._cluster.refreshing(None, deadline), deadline)
         return sorted(name for name, topic in self._cluster.metadata.topics.items() if not topic.internal and not topic.error)
 
-    def describe_topic(self, topic: str, *, timeout: float = 30.0) -> TopicInfo:
+    @operation
+    def describe_topic(self, topic: str, *, timeout: float = 30.0) -> Steps[TopicInfo]:
         """Partitions with leader, replicas, in-sync and offline ones; details: topic id as hex, whether internal."""
         cluster = self._cluster
-        entry = cluster.topic_entry(topic, time.monotonic() + timeout)
+        entry = yield from cluster.looking_up(topic, time.monotonic() + timeout)
         partitions = []
         for number, leader in entry.partitions.items():
             node = cluster.metadata.nodes.get(leader.node)
@@ -66,6 +70,7 @@ class KafkaAdmin(Closing):
         details = {"internal": entry.internal, "topic_id": entry.id.hex() if entry.id != NO_ID else None}
         return TopicInfo(topic, tuple(partitions), details)
 
+    @operation
     def create_topic(
         self,
         topic: str,
@@ -74,7 +79,7 @@ class KafkaAdmin(Closing):
         config: Mapping[str, str] | None = None,
         replication: int | None = None,
         timeout: float = 30.0,
-    ) -> None:
+    ) -> Steps[None]:
         """Create it and wait until every partition has a leader that answers for it.
 
         Args:
@@ -94,22 +99,24 @@ class KafkaAdmin(Closing):
         def check(reply: CreateTopicsResponse) -> BrokerError | None:
             return _first_error(reply.topics, topic)
 
-        self._cluster.ask(make, deadline, self._cluster.to_controller, kind=CreateTopicsRequest, check=check)
-        self._cluster.retried(lambda: self._usable(topic, partitions, deadline), deadline)
+        cluster = self._cluster
+        yield from cluster.asking(make, deadline, cluster.to_controller, kind=CreateTopicsRequest, check=check)
+        yield from cluster.retrying(lambda: self._usable(topic, partitions, deadline), deadline)
         # A broker tells that it leads a little before it does: it publishes the metadata first, then opens the logs.
         made = [(topic, number) for number in range(partitions)]
-        positions.list_offsets(self._cluster, made, positions.LATEST_TIME, deadline, committed=False)
+        yield from positions.listing(cluster, made, positions.LATEST_TIME, deadline, committed=False)
 
-    def _usable(self, topic: str, partitions: int, deadline: float) -> None:
+    def _usable(self, topic: str, partitions: int, deadline: float) -> Steps[None]:
         """Whether every node that we know tells the new topic with all its leaders; raises a retriable error until then."""
         cluster = self._cluster
-        cluster.refresh((topic,), deadline)
+        yield from cluster.refreshing((topic,), deadline)
         entry = cluster.metadata.topics.get(topic)
         if entry is None or entry.error or len(entry.available) < partitions:
             code = entry.error if entry is not None and entry.error else LeaderNotAvailable.code
             raise error(code, "the new topic is not ready yet", topic=topic)
 
-    def delete_topic(self, topic: str, *, timeout: float = 30.0) -> None:
+    @operation
+    def delete_topic(self, topic: str, *, timeout: float = 30.0) -> Steps[None]:
         """Delete it and wait until the brokers do not list it any more. Raises UnknownTopicOrPartition when there is none."""
         deadline = time.monotonic() + timeout
         cluster = self._cluster
@@ -123,34 +130,39 @@ class KafkaAdmin(Closing):
         def check(reply: DeleteTopicsResponse) -> BrokerError | None:
             return _first_error(reply.responses, topic)
 
-        cluster.ask(make, deadline, cluster.to_controller, kind=DeleteTopicsRequest, check=check, final=(UnknownTopicOrPartition,))
+        unknown = (UnknownTopicOrPartition,)
+        yield from cluster.asking(make, deadline, cluster.to_controller, kind=DeleteTopicsRequest, check=check, final=unknown)
 
-        def gone() -> None:
-            cluster.refresh((topic,), deadline)
+        def gone() -> Steps[None]:
+            yield from cluster.refreshing((topic,), deadline)
             entry = cluster.metadata.topics.get(topic)
             if entry is not None and not entry.error:
                 raise LeaderNotAvailable("the topic is still being deleted", topic=topic)
             cluster.metadata.forget(topic)
 
-        cluster.retried(gone, deadline)
+        yield from cluster.retrying(gone, deadline)
 
-    def positions(self, topic: str, at: Where = LATEST, *, timeout: float = 30.0) -> dict[TopicPartition, Position]:
+    @operation
+    def positions(self, topic: str, at: Where = LATEST, *, timeout: float = 30.0) -> Steps[dict[TopicPartition, Position]]:
         """Where EARLIEST, LATEST (the high watermark) or AtTime lie now in each partition."""
         deadline = time.monotonic() + timeout
-        keys = [(topic, number) for number in self._cluster.topic_entry(topic, deadline).partitions]
-        return positions.log_positions(positions.find(self._cluster, positions.PLACES.requests(at, keys, "at"), deadline, committed=False))
+        entry = yield from self._cluster.looking_up(topic, deadline)
+        requests = positions.PLACES.requests(at, [(topic, number) for number in entry.partitions], "at")
+        return positions.log_positions((yield from positions.finding(self._cluster, requests, deadline, committed=False)))
 
-    def list_groups(self, *, timeout: float = 30.0) -> list[str]:
+    @operation
+    def list_groups(self, *, timeout: float = 30.0) -> Steps[list[str]]:
         """Names of all groups, of every kind, sorted: every node is asked for those it coordinates."""
         cluster, deadline = self._cluster, time.monotonic() + timeout
-        cluster.retried(lambda: cluster.refresh((), deadline), deadline)
+        yield from cluster.retrying(lambda: cluster.refreshing((), deadline), deadline)
         names: set[str] = set()
         for node in list(cluster.metadata.nodes):
-            reply = cluster.ask(ListGroupsRequest(), deadline, cluster.to_node(node), check=_code)
+            reply = yield from cluster.asking(ListGroupsRequest(), deadline, cluster.to_node(node), check=_code)
             names.update(group.group_id for group in reply.groups)
         return sorted(names)
 
-    def describe_group(self, group: str, *, timeout: float = 30.0) -> GroupInfo:
+    @operation
+    def describe_group(self, group: str, *, timeout: float = 30.0) -> Steps[GroupInfo]:
         """State and members of a classic group with what each holds. Raises GroupIdNotFound for a group that nobody knows, also where the
         broker (before DescribeGroups v6) calls it ``Dead``."""
         cluster, deadline = self._cluster, time.monotonic() + timeout
@@ -162,7 +174,7 @@ class KafkaAdmin(Closing):
 
         request = DescribeGroupsRequest(groups=(group,))
         to = cluster.to_coordinator(group)
-        reply = cluster.ask(request, deadline, to, check=check, refresh=lambda why: cluster.lost_coordinator(group))
+        reply = yield from cluster.asking(request, deadline, to, check=check, refresh=lambda why: cluster.lost_coordinator(group))
         found = reply.groups[0]
         members = []
         for member in found.members:
@@ -174,11 +186,13 @@ class KafkaAdmin(Closing):
         details = {"protocol_type": found.protocol_type, "protocol": found.protocol_data}
         return GroupInfo(group, found.group_state, tuple(members), details)
 
-    def group_positions(self, group: str, topic: str, *, timeout: float = 30.0) -> dict[TopicPartition, Position]:
+    @operation
+    def group_positions(self, group: str, topic: str, *, timeout: float = 30.0) -> Steps[dict[TopicPartition, Position]]:
         """Where the group resumes in the topic's partitions; partitions without a commit are left out."""
         cluster, deadline = self._cluster, time.monotonic() + timeout
-        keys = [(topic, number) for number in cluster.topic_entry(topic, deadline).partitions]
-        return positions.log_positions(offsets.fetch(cluster, group, keys, deadline, to=cluster.to_coordinator(group)))
+        entry = yield from cluster.looking_up(topic, deadline)
+        keys = [(topic, number) for number in entry.partitions]
+        return positions.log_positions((yield from offsets.fetching(cluster, group, keys, deadline, to=cluster.to_coordinator(group))))
 
     def close(self, timeout: float = 30.0) -> None:
         """Nothing is held open."""

@@ -1,7 +1,8 @@
 """One Kafka cluster, as roles use it.
 
-What it is: nodes found and kept, requests sent to the node they belong to. Roles ask for a connection (`node_connection`), for leaders
-(`metadata`, `refresh`), or have it do a whole request with retries (`ask`). Thread-safe.
+What it is: nodes found and kept, requests sent to the node they belong to. Roles ask for a connection (`connecting`), for leaders
+(`metadata`, `refreshing`), or have it do a whole request with retries (`asking`): steps all of them, for operations and tasks; `ask` and
+the like run them in the caller's thread. Thread-safe.
 May assume: the engine's pool and retry policy. Must not: know a role, or keep records.
 
     route         node
@@ -17,6 +18,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .._codec import KafkaRoom
@@ -33,7 +35,7 @@ from ..errors import (
 from ..flow.budget import Budget
 from ..net.retry import Verdict, verdict
 from ..net.runtime import Runtime
-from ..net.task import Steps
+from ..net.task import Steps, retrying
 from . import wire
 from .codes import LeaderNotAvailable, UnknownTopicOrPartition, error
 from .handshake import handshake
@@ -50,7 +52,7 @@ T = TypeVar("T")
 
 _REFRESH_TIME = 5.0
 
-Route = Callable[[float], "Connection"]
+Route = Callable[[float], Steps["Connection"]]
 
 
 class KafkaCluster(Runtime[KafkaOptions]):
@@ -92,9 +94,13 @@ class KafkaCluster(Runtime[KafkaOptions]):
 
     def request(self, message: Any, deadline: float, *, version: int | None = None, **route: Any) -> Any:
         """Send any message once to the node of `route` and return its typed reply; see `KafkaClient.request`."""
+        return self.drive(self.requesting(message, deadline, version=version, **route), deadline)
+
+    def requesting(self, message: Any, deadline: float, *, version: int | None = None, **route: Any) -> Steps[Any]:
+        """`request`, as steps."""
         to = self._route(message, route)
-        conn = self.retried(lambda: to(deadline), deadline)
-        return wire.exchange(conn, message, deadline, version=version)
+        conn = yield from self.retrying(lambda: to(deadline), deadline)
+        return (yield from wire.asking(conn, message, deadline, version=version))
 
     def _route(self, message: Any, route: Mapping[str, Any]) -> Route:
         if len(route) > 1 or not set(route) <= {"node", "controller", "leader", "group", "transaction", "any"}:
@@ -119,7 +125,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
 
     # --- nodes ---
 
-    def to_any(self, deadline: float) -> Connection:
+    def to_any(self, deadline: float) -> Steps[Connection]:
         """A connection to any node: an open one if there is any that is not silent; raises the last failure when none can be reached."""
         known = {node.address for node in self.metadata.nodes.values()}
         every = [*known, *(address for address in self.addresses if address not in known)]
@@ -136,7 +142,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
         for left, address in enumerate(every):
             share = (deadline - time.monotonic()) / (len(every) - left)
             try:
-                return self.pool.get(address, "main", time.monotonic() + max(share, 0.0))
+                return (yield from self.pool.getting(address, "main", time.monotonic() + max(share, 0.0)))
             except TransportError as why:
                 problem = why
         if silent is not None and not silent.closed:
@@ -144,60 +150,72 @@ class KafkaCluster(Runtime[KafkaOptions]):
         raise problem if problem is not None else ConnectError("no address to connect to")
 
     def to_node(self, node: int, purpose: str = "main") -> Route:
-        return lambda deadline: self.node_connection(node, purpose, deadline)
+        return lambda deadline: self.connecting(node, purpose, deadline)
 
-    def to_controller(self, deadline: float) -> Connection:
+    def to_controller(self, deadline: float) -> Steps[Connection]:
         if self.metadata.controller not in self.metadata.nodes:
-            self.refresh((), deadline)
+            yield from self.refreshing((), deadline)
         if self.metadata.controller not in self.metadata.nodes:
-            return self.to_any(deadline)
-        return self.node_connection(self.metadata.controller, "main", deadline)
+            return (yield from self.to_any(deadline))
+        return (yield from self.connecting(self.metadata.controller, "main", deadline))
 
     def to_leader(self, topic: str, partition: int, purpose: str = "main") -> Route:
-        def connect(deadline: float) -> Connection:
+        def connect(deadline: float) -> Steps[Connection]:
             if self.metadata.leader(topic, partition) is None:
-                self.topic_entry(topic, deadline)
+                yield from self.looking_up(topic, deadline)
             node = self.metadata.leader(topic, partition)
             if node is None:
                 entry = self.metadata.topics.get(topic)
                 exists = entry is not None and partition in entry.partitions
                 raise (LeaderNotAvailable if exists else UnknownTopicOrPartition)(topic=topic, partition=partition)
-            return self.node_connection(node.id, purpose, deadline)
+            return (yield from self.connecting(node.id, purpose, deadline))
 
         return connect
 
     def to_coordinator(self, name: str, kind: int = GROUP, purpose: str = "main") -> Route:
-        return lambda deadline: self.node_connection(self.coordinator(name, kind, deadline), purpose, deadline)
+        def connect(deadline: float) -> Steps[Connection]:
+            node = yield from self.coordinating(name, kind, deadline)
+            return (yield from self.connecting(node, purpose, deadline))
 
-    def node_connection(self, node: int, purpose: str, deadline: float) -> Connection:
+        return connect
+
+    def reach(self, route: Route, deadline: float) -> Connection:
+        """The connection that a route leads to, with retries, in the caller's thread."""
+        return self.drive(self.retrying(lambda: route(deadline), deadline), deadline)
+
+    def connecting(self, node: int, purpose: str, deadline: float) -> Steps[Connection]:
         """The connection to a node for a purpose (`Pool.get`); looks its address up first when it is not known."""
         known = self.metadata.nodes.get(node)
         if known is None:
-            self.refresh((), deadline)
+            yield from self.refreshing((), deadline)
             known = self.metadata.nodes.get(node)
         if known is None:
             raise Disconnected(f"node {node} is not in the cluster now")
-        return self.pool.get(known.address, purpose, deadline)
+        return (yield from self.pool.getting(known.address, purpose, deadline))
 
-    def coordinator(self, name: str, kind: int, deadline: float) -> int:
+    def node_connection(self, node: int, purpose: str, deadline: float) -> Connection:
+        """`connecting`, in the caller's thread."""
+        return self.drive(self.connecting(node, purpose, deadline), deadline)
+
+    def coordinating(self, name: str, kind: int, deadline: float) -> Steps[int]:
         """Number of the node that coordinates a group or transaction."""
         node = self._coordinators.get((kind, name))
         if node is not None and node in self.metadata.nodes:
             return node
-        conn = self.to_any(deadline)
+        conn = yield from self.to_any(deadline)
         version = wire.version_for(conn, FindCoordinatorRequest)
         if version >= 4:
             request = FindCoordinatorRequest(key_type=kind, coordinator_keys=(name,))
         else:
             request = FindCoordinatorRequest(key_type=kind, key=name)
-        reply: FindCoordinatorResponse = wire.exchange(conn, request, deadline, version=version)
+        reply: FindCoordinatorResponse = yield from wire.asking(conn, request, deadline, version=version)
         found = reply.coordinators[0] if version >= 4 else reply
         if found.error_code:
             raise error(found.error_code, f"looking for the coordinator of {name!r}", message=reply.NAME, peer=conn.peer)
         with self._lock:
             self._coordinators[kind, name] = found.node_id
         if found.node_id not in self.metadata.nodes:
-            self.refresh((), deadline)
+            yield from self.refreshing((), deadline)
         return found.node_id
 
     def known_coordinator(self, name: str, kind: int = GROUP) -> Node | None:
@@ -212,7 +230,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
 
     # --- metadata ---
 
-    def refresh(self, topics: Iterable[str] | None, deadline: float, *, create: bool = False) -> None:
+    def refreshing(self, topics: Iterable[str] | None, deadline: float, *, create: bool = False) -> Steps[None]:
         """Ask for metadata now.
 
         Args:
@@ -220,17 +238,21 @@ class KafkaCluster(Runtime[KafkaOptions]):
             create: let the broker create unknown topics, if it is set so.
         """
         named = None if topics is None else tuple(topics)
-        conn = self.to_any(deadline)
+        conn = yield from self.to_any(deadline)
         version = wire.version_for(conn, MetadataRequest)
         asked = None if named is None else tuple(MetadataRequestTopic(name=name) for name in named)
         if version == 0 and named == ():
             asked = (MetadataRequestTopic(name="?"),)  # v0 cannot ask for nodes only: an empty list means all topics
         request = MetadataRequest(topics=asked if version > 0 or asked is not None else (), allow_auto_topic_creation=create or version < 4)
-        reply = wire.exchange(conn, request, deadline, version=version)
+        reply = yield from wire.asking(conn, request, deadline, version=version)
         with self._lock:
             self.metadata.apply(reply, all_topics=named is None)
 
-    def topic_entry(self, topic: str, deadline: float, *, create: bool = False) -> Topic:
+    def refresh(self, topics: Iterable[str] | None, deadline: float, *, create: bool = False) -> None:
+        """`refreshing`, in the caller's thread."""
+        self.drive(self.refreshing(topics, deadline, create=create), deadline)
+
+    def looking_up(self, topic: str, deadline: float, *, create: bool = False) -> Steps[Topic]:
         """A topic with its partitions, all of them led; waits a little for a topic that has just been made.
 
         Raises:
@@ -238,8 +260,8 @@ class KafkaCluster(Runtime[KafkaOptions]):
         """
         patience = min(deadline, time.monotonic() + self.options.topic_patience)
 
-        def look() -> Topic:
-            self.refresh((topic,), deadline, create=create)
+        def look() -> Steps[Topic]:
+            yield from self.refreshing((topic,), deadline, create=create)
             problem = self.metadata.problem(topic)
             entry = self.metadata.topics.get(topic)
             if problem is None and (entry is None or not entry.partitions):
@@ -255,7 +277,11 @@ class KafkaCluster(Runtime[KafkaOptions]):
             missing = time.monotonic() >= patience and not create
             return verdict(why, final=(UnknownTopicOrPartition,) if missing else ())
 
-        return self.retried(look, deadline, judge=judge)
+        return (yield from self.retrying(look, deadline, judge=judge))
+
+    def topic_entry(self, topic: str, deadline: float, *, create: bool = False) -> Topic:
+        """`looking_up`, in the caller's thread."""
+        return self.drive(self.looking_up(topic, deadline, create=create), deadline)
 
     def drop_purpose(self, purpose: str) -> None:
         """Close the connections that a role had for itself."""
@@ -271,19 +297,19 @@ class KafkaCluster(Runtime[KafkaOptions]):
 
     # --- doing ---
 
-    def retried(
+    def retrying(
         self,
-        attempt: Callable[[], T],
+        attempt: Callable[[], Steps[T]],
         deadline: float,
-        refresh: Callable[[WireprotoError], object] | None = None,
+        refresh: Callable[[WireprotoError], Steps[object] | None] | None = None,
         *,
         judge: Callable[[WireprotoError], Verdict] = verdict,
-    ) -> T:
-        """`attempt` under the one retry policy, reading sockets in the pauses."""
+    ) -> Steps[T]:
+        """`attempt` under the one retry policy."""
         self.loop.check()
-        return self.retry(attempt, deadline, refresh=refresh, judge=judge)
+        return retrying(attempt, deadline, refresh=refresh, judge=judge)
 
-    def ask(
+    def asking(
         self,
         make: Any,
         deadline: float,
@@ -291,10 +317,10 @@ class KafkaCluster(Runtime[KafkaOptions]):
         *,
         kind: type[Any] | None = None,
         check: Callable[[Any], BrokerError | None] | None = None,
-        refresh: Callable[[WireprotoError], object] | None = None,
+        refresh: Callable[[WireprotoError], Steps[object] | None] | None = None,
         cap: int | None = None,
         final: tuple[type[BrokerError], ...] = (),
-    ) -> Any:
+    ) -> Steps[Any]:
         """A request with retries.
 
         Args:
@@ -307,21 +333,23 @@ class KafkaCluster(Runtime[KafkaOptions]):
         """
         route = to or self.to_any
 
-        def attempt() -> Any:
-            conn = route(deadline)
+        def attempt() -> Steps[Any]:
+            conn = yield from route(deadline)
             version = wire.version_for(conn, kind or make, cap)
             message = make(version) if kind is not None else make
-            reply = wire.exchange(conn, message, deadline, version=version)
+            reply = yield from wire.asking(conn, message, deadline, version=version)
             problem = check(reply) if check is not None else None
             if problem is not None:
                 raise problem.with_context(peer=conn.peer, message=reply.NAME, version=version)
             return reply
 
-        again = refresh or (lambda why: self._look_again(deadline))
-        return self.retried(attempt, deadline, again, judge=lambda why: verdict(why, final=final))
+        again = refresh or (lambda why: self._looking_again(deadline))
+        return self.retrying(attempt, deadline, again, judge=lambda why: verdict(why, final=final))
 
-    def _look_again(self, deadline: float) -> None:
-        try:
-            self.refresh((), min(deadline, time.monotonic() + _REFRESH_TIME))
-        except (TransportError, TimedOut):
-            return  # the next attempt finds out for itself
+    def ask(self, make: Any, deadline: float, to: Route | None = None, **how: Any) -> Any:
+        """`asking`, in the caller's thread."""
+        return self.drive(self.asking(make, deadline, to, **how), deadline)
+
+    def _looking_again(self, deadline: float) -> Steps[None]:
+        with suppress(TransportError, TimedOut):  # the next attempt finds out for itself
+            yield from self.refreshing((), min(deadline, time.monotonic() + _REFRESH_TIME))

@@ -21,6 +21,7 @@ from ..flow.resolve import named
 from ..flow.role import Role
 from ..net.errand import Errand
 from ..net.retry import Verdict, verdict
+from ..net.task import Steps
 from ..position import LogOffset, Position, TopicPartition, Where
 from ..records import Batch
 from . import offsets, positions
@@ -153,11 +154,16 @@ class KafkaConsumer(Role):
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], dict[TopicPartition, int]]:
         """Where the group goes on in our partitions, where we begin in those for which it has no position, and the leader epochs of the
         former."""
-        cluster, group, to = self._cluster, self._coordinator.group, self._coordinator.connection
+        return self._cluster.drive(self._resuming(mine, deadline), deadline)
+
+    def _resuming(
+        self, mine: frozenset[TopicPartition], deadline: float
+    ) -> Steps[tuple[dict[TopicPartition, int], dict[TopicPartition, int], dict[TopicPartition, int]]]:
+        cluster, group, to = self._cluster, self._coordinator.group, self._coordinator.route
         epochs: dict[TopicPartition, int] = {}
-        resume = offsets.fetch(cluster, group, mine, deadline, to=to, epochs=epochs) if mine else {}
+        resume = (yield from offsets.fetching(cluster, group, mine, deadline, to=to, epochs=epochs)) if mine else {}
         begin = positions.PLACES.requests(self._start, [key for key in sorted(mine) if key not in resume])
-        return resume, positions.find(cluster, begin, deadline, committed=self._committed_only), epochs
+        return resume, (yield from positions.finding(cluster, begin, deadline, committed=self._committed_only)), epochs
 
     def _call_back(self, function: object, partitions: frozenset[TopicPartition]) -> None:
         """User code may commit, seek or pause from within."""
@@ -207,7 +213,7 @@ class KafkaConsumer(Role):
                     self._coordinator.group,
                     ours,
                     deadline,
-                    to=self._coordinator.connection,
+                    to=self._coordinator.route,
                     member=member.member,
                     generation=member.generation,
                     static_name=self._options.group_instance_id,
@@ -240,8 +246,8 @@ class KafkaConsumer(Role):
         with self._only:
             deadline = time.monotonic() + timeout
             keys = list(self._fetcher.plan.cursors) or self._all_partitions()
-            found = offsets.fetch(self._cluster, self._coordinator.group, keys, deadline, to=self._coordinator.connection)
-            return positions.log_positions(found)
+            fetching = offsets.fetching(self._cluster, self._coordinator.group, keys, deadline, to=self._coordinator.route)
+            return positions.log_positions(self._cluster.drive(fetching, deadline))
 
     def _all_partitions(self) -> list[TopicPartition]:
         known = self._cluster.metadata.topics
@@ -277,8 +283,9 @@ class KafkaConsumer(Role):
             for key in named(where) or ():
                 self._cursor_key(key)
             requests = positions.PLACES.requests(where, self._fetcher.plan.cursors, "seek")
-            found = positions.find(self._cluster, requests, time.monotonic() + timeout, committed=self._committed_only)
-            for key, offset in found.items():
+            deadline = time.monotonic() + timeout
+            finding = positions.finding(self._cluster, requests, deadline, committed=self._committed_only)
+            for key, offset in self._cluster.drive(finding, deadline).items():
                 self._fetcher.plan.seek(key, offset)
 
     def _cursor_key(self, key: TopicPartition) -> TopicPartition:

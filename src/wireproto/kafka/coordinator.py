@@ -22,6 +22,7 @@ from .._net import Mailbox
 from ..errors import BrokerError, Disconnected, TimedOut, TransportError, WireprotoError
 from ..net.errand import Errand
 from ..net.retry import Policy, Verdict, Waits, verdict
+from ..net.task import Steps
 from . import wire
 from .codes import error
 from .group import LEFT, STABLE, SYNCING, GroupSettings, Membership
@@ -76,9 +77,13 @@ class Coordinator:
     def group(self) -> str:
         return self.membership.settings.group
 
-    def connection(self, deadline: float) -> Connection:
-        """The coordinator's connection of this member."""
+    def route(self, deadline: float) -> Steps[Connection]:
+        """To the coordinator, by this member's own connection."""
         return self._cluster.to_coordinator(self.group, purpose=self._purpose)(deadline)
+
+    def connection(self, deadline: float) -> Connection:
+        """`route`, in the caller's thread."""
+        return self._cluster.drive(self.route(deadline), deadline)
 
     # --- joining: in the caller's thread ---
 
@@ -280,7 +285,7 @@ class Coordinator:
                 self._cluster.ask(
                     self.membership.leave_request,
                     min(deadline, time.monotonic() + 10.0),
-                    self.connection,
+                    self.route,
                     kind=LeaveGroupRequest,
                     refresh=lambda why: self._cluster.lost_coordinator(self.group),
                 )

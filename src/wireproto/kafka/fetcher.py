@@ -221,7 +221,7 @@ class Fetcher:
         key, generation = cursor.key, cursor.generation
 
         def look(late: float) -> tuple[int, int]:
-            local = positions.earliest_local(self._cluster, key, late)
+            local = self._cluster.drive(positions.earliest_local(self._cluster, key, late), late)
             return local, self._cluster.metadata.epoch(*key)
 
         try:

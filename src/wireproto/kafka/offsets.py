@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BrokerError
+from ..net.task import Steps
 from ..position import TopicPartition
 from .codes import error
 from .messages import (
@@ -47,7 +48,7 @@ def _ids(cluster: KafkaCluster, topics: Iterable[str]) -> dict[str, bytes]:
     return {name: known[name].id if name in known else NO_ID for name in topics}
 
 
-def commit(
+def committing(
     cluster: KafkaCluster,
     group: str,
     offsets: Mapping[TopicPartition, int],
@@ -59,7 +60,7 @@ def commit(
     static_name: str | None = None,
     ours: Iterable[int] = (),
     epochs: Mapping[TopicPartition, int] | None = None,
-) -> Codes:
+) -> Steps[Codes]:
     """Store offsets; the code of each partition, which is 0 or one of `ours`: codes that the caller deals with.
 
     Args:
@@ -112,8 +113,14 @@ def commit(
                     problem = error(part.error_code, f"committing for group {group!r}", topic=name, partition=part.partition_index)
         return problem
 
-    cluster.ask(make, deadline, to, kind=OffsetCommitRequest, check=check, refresh=lambda why: cluster.lost_coordinator(group), cap=cap)
+    again = lambda why: cluster.lost_coordinator(group)  # noqa: E731
+    yield from cluster.asking(make, deadline, to, kind=OffsetCommitRequest, check=check, refresh=again, cap=cap)
     return codes
+
+
+def commit(cluster: KafkaCluster, group: str, offsets: Mapping[TopicPartition, int], deadline: float, **how: Any) -> Codes:
+    """`committing`, in the caller's thread."""
+    return cluster.drive(committing(cluster, group, offsets, deadline, **how), deadline)
 
 
 def fetch_request(
@@ -160,7 +167,7 @@ def read_offsets(
     return found, problem
 
 
-def fetch(
+def fetching(
     cluster: KafkaCluster,
     group: str,
     keys: Iterable[TopicPartition] | None,
@@ -168,10 +175,10 @@ def fetch(
     *,
     to: Route,
     epochs: dict[TopicPartition, int] | None = None,
-) -> dict[TopicPartition, int]:
+) -> Steps[dict[TopicPartition, int]]:
     """Committed offsets of a group; partitions without one are left out. `epochs` takes the leader epochs committed with them."""
     wanted = None if keys is None else tuple(keys)
-    reply = cluster.ask(
+    reply = yield from cluster.asking(
         lambda version: fetch_request(cluster, group, wanted, version),
         deadline,
         to,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import WireprotoError
 from ..flow.resolve import Request, Resolver
+from ..net.task import Steps
 from ..position import AtTime, Earliest, LogOffset, Position, TopicPartition
 from . import wire
 from .codes import LeaderNotAvailable, UnknownTopicOrPartition, error
@@ -38,9 +39,9 @@ def offset_in(key: TopicPartition, place: object, what: str) -> int:
     return position.offset
 
 
-def find(
+def finding(
     cluster: KafkaCluster, requests: Mapping[TopicPartition, Request], deadline: float, *, committed: bool
-) -> dict[TopicPartition, int]:
+) -> Steps[dict[TopicPartition, int]]:
     """Offsets that these requests mean now. Raises the broker's error, TimedOut."""
     found: dict[TopicPartition, int] = {}
     by_time: dict[int, list[TopicPartition]] = {}
@@ -50,9 +51,11 @@ def find(
         else:
             by_time.setdefault(_timestamp(request), []).append(key)
     for timestamp, keys in by_time.items():
-        found |= list_offsets(cluster, keys, timestamp, deadline, committed=committed)
+        found |= yield from listing(cluster, keys, timestamp, deadline, committed=committed)
     later = [key for key, offset in found.items() if offset < 0 and isinstance(requests[key], AtTime)]
-    return found | list_offsets(cluster, later, LATEST_TIME, deadline, committed=committed) if later else found
+    if later:
+        found |= yield from listing(cluster, later, LATEST_TIME, deadline, committed=committed)
+    return found
 
 
 def _timestamp(request: Request) -> int:
@@ -61,19 +64,21 @@ def _timestamp(request: Request) -> int:
     return EARLIEST_TIME if isinstance(request, Earliest) else LATEST_TIME
 
 
-def list_offsets(
+def listing(
     cluster: KafkaCluster, keys: Sequence[TopicPartition], timestamp: int, deadline: float, *, committed: bool
-) -> dict[TopicPartition, int]:
+) -> Steps[dict[TopicPartition, int]]:
     """Ask the leaders; partitions that are refused with a retriable code are asked for again."""
     found: dict[TopicPartition, int] = {}
 
-    def attempt() -> None:
+    def attempt() -> Steps[None]:
         problem: WireprotoError | None = None
-        for node, part in by_leader(cluster, [key for key in keys if key not in found], deadline).items():
+        led = yield from by_leader(cluster, [key for key in keys if key not in found], deadline)
+        for node, part in led.items():
             try:
-                conn = cluster.node_connection(node, "main", deadline)
+                conn = yield from cluster.connecting(node, "main", deadline)
                 version = wire.version_for(conn, ListOffsetsRequest)
-                reply: ListOffsetsResponse = wire.exchange(conn, _request(cluster, part, timestamp, committed), deadline, version=version)
+                question = _request(cluster, part, timestamp, committed)
+                reply: ListOffsetsResponse = yield from wire.asking(conn, question, deadline, version=version)
             except WireprotoError as why:
                 problem = problem or why
                 continue
@@ -89,19 +94,26 @@ def list_offsets(
         if problem is not None:
             raise problem
 
-    cluster.retried(attempt, deadline, lambda why: cluster.refresh({topic for topic, _ in keys}, deadline))
+    yield from cluster.retrying(attempt, deadline, lambda why: cluster.refreshing({topic for topic, _ in keys}, deadline))
     return found
 
 
-def earliest_local(cluster: KafkaCluster, key: TopicPartition, deadline: float) -> int:
+def list_offsets(
+    cluster: KafkaCluster, keys: Sequence[TopicPartition], timestamp: int, deadline: float, *, committed: bool
+) -> dict[TopicPartition, int]:
+    """`listing`, in the caller's thread."""
+    return cluster.drive(listing(cluster, keys, timestamp, deadline, committed=committed), deadline)
+
+
+def earliest_local(cluster: KafkaCluster, key: TopicPartition, deadline: float) -> Steps[int]:
     """The first offset on the leader's own disk: what lies before is in remote storage. -1 where the leader knows of no such thing."""
-    conn = cluster.to_leader(*key)(deadline)
+    conn = yield from cluster.to_leader(*key)(deadline)
     if wire.version_for(conn, ListOffsetsRequest) < _LOCAL_SINCE:
         return -1
-    return list_offsets(cluster, [key], _LOCAL_TIME, deadline, committed=False)[key]
+    return (yield from listing(cluster, [key], _LOCAL_TIME, deadline, committed=False))[key]
 
 
-def by_leader(cluster: KafkaCluster, keys: Iterable[TopicPartition], deadline: float) -> dict[int, list[TopicPartition]]:
+def by_leader(cluster: KafkaCluster, keys: Iterable[TopicPartition], deadline: float) -> Steps[dict[int, list[TopicPartition]]]:
     """Partitions by the node that leads them; asks for metadata once where a leader is not known."""
     nodes: dict[int, list[TopicPartition]] = {}
     asked: set[str] = set()
@@ -109,7 +121,7 @@ def by_leader(cluster: KafkaCluster, keys: Iterable[TopicPartition], deadline: f
         node = cluster.metadata.leader(topic, partition)
         if node is None and topic not in asked:
             asked.add(topic)
-            cluster.topic_entry(topic, deadline)
+            yield from cluster.looking_up(topic, deadline)
             node = cluster.metadata.leader(topic, partition)
         if node is None:
             known = cluster.metadata.topics.get(topic)

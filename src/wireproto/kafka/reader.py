@@ -41,8 +41,8 @@ class KafkaReader(Role):
         entry = cluster.topic_entry(topic, deadline)
         keys = [(topic, number) for number in _numbers(topic, sorted(entry.partitions), options)]
         first, last = positions.PLACES.ranges(start, stop, keys)
-        stops = positions.find(cluster, last, deadline, committed=self._committed)
-        starts = positions.find(cluster, first, deadline, committed=self._committed)
+        stops = cluster.drive(positions.finding(cluster, last, deadline, committed=self._committed), deadline)
+        starts = cluster.drive(positions.finding(cluster, first, deadline, committed=self._committed), deadline)
         self._fetcher = Fetcher(cluster, options, f"bulk {id(self):x}")
         for key in starts:
             self._fetcher.asking.add(*key, starts[key], stops.get(key))
@@ -69,7 +69,9 @@ class KafkaReader(Role):
         with self._only:
             plan = self._fetcher.plan
             requests = positions.PLACES.requests(where, plan.cursors, "seek")
-            for key, offset in positions.find(self._cluster, requests, self._cluster.deadline(), committed=self._committed).items():
+            deadline = self._cluster.deadline()
+            finding = positions.finding(self._cluster, requests, deadline, committed=self._committed)
+            for key, offset in self._cluster.drive(finding, deadline).items():
                 plan.seek(key, offset)
 
     @property

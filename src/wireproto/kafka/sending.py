@@ -157,7 +157,7 @@ class KafkaSender:
         wanted = self._options.idempotence
         if wanted is False or self._acks != -1 or self._options.message_format != 2:
             return None
-        conn = self._cluster.retried(lambda: self._cluster.to_any(deadline), deadline)
+        conn = self._cluster.reach(self._cluster.to_any, deadline)
         agreed: wire.Agreed = conn.context
         if not agreed.versions.has(InitProducerIdRequest):
             if wanted:

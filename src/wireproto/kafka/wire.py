@@ -128,7 +128,11 @@ def asking(conn: Connection, message: Request, until: float, *, version: int | N
     token = conn.next_token()
     secret = message.API_KEY in SECRET_APIS
     call = conn.submit(token, frame(message, version, token, agreed.client_id), timeout_at=until, secret=secret)
-    data = yield from reply(call, until)
+    try:
+        data = yield from reply(call, until)
+    except TimedOut:
+        agreed.timed_out_at = time.monotonic()
+        raise
     return decode(message.RESPONSE, version, data, conn)
 
 

@@ -59,11 +59,15 @@ class Pool:
             ConnectError, TlsError, TimedOut, AuthError, whatever the opening raises, or raised last if the time is over in a back-off;
             Closed, Forked.
         """
+        return self._tasks.drive(self.getting(address, purpose, deadline), deadline)
+
+    def getting(self, address: Address, purpose: str = "main", deadline: float = 0.0) -> Steps[Connection]:
+        """`get`, as steps."""
         conn = self.peek(address, purpose)
         if conn is not None:
             return conn
         task = self.dial(address, purpose, deadline)
-        if not task.ready_by(deadline):
+        if not (yield task, deadline):
             how_far = self._progress.get((address, purpose))
             if how_far is not None and how_far.failed is not None:
                 raise fresh(how_far.failed)  # it is in a back-off: why, and not only that time ran out

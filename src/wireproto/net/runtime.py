@@ -189,6 +189,10 @@ class Runtime(Generic[Options]):
                 raise TimedOut(progress.late, peer=conn.peer) from error
             raise
 
+    def drive(self, steps: Steps[T], deadline: float) -> T:
+        """`Tasks.drive`: an operation, run in the caller's thread."""
+        return self.tasks.drive(steps, deadline)
+
     def deadline(self, timeout: float | None = None) -> float:
         """`timeout` seconds from now (None: the option's) as a `time.monotonic()` value."""
         return time.monotonic() + (self.options.timeout if timeout is None else timeout)

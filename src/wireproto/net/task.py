@@ -20,14 +20,17 @@ import copy
 import time
 from collections.abc import Callable, Generator, Hashable, Iterable
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from functools import partial, wraps
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from wireproto._net import Call, Descriptors, Event, Loop, Runnable, Timer, Waitable
 from wireproto.errors import Closed, TimedOut, WireprotoError
 
 from .offload import offload
+from .retry import DEFAULT, Policy, Verdict, verdict
 
 T = TypeVar("T")
+P = ParamSpec("P")
 Wait = Waitable | float | tuple[Waitable, float]
 Steps = Generator[Wait, bool, T]
 
@@ -226,6 +229,34 @@ def reply(call: Call, until: float) -> Steps[bytes]:
         call.cancel()
 
 
+def retrying(
+    attempt: Callable[[], Steps[T]],
+    until: float,
+    policy: Policy = DEFAULT,
+    *,
+    refresh: Callable[[WireprotoError], Steps[object] | None] | None = None,
+    judge: Callable[[WireprotoError], Verdict] = verdict,
+) -> Steps[T]:
+    """`retry.run`, as steps: `attempt` makes those of one attempt, `refresh` does what takes no time, or makes steps."""
+    failures = 0
+    while True:
+        try:
+            return (yield from attempt())
+        except WireprotoError as error:
+            failures += 1
+            found = judge(error)
+            if found is Verdict.NEVER or (policy.attempts is not None and failures >= policy.attempts):
+                raise
+            wait = 0.0 if found is Verdict.NOW and failures == 1 else policy.delay(failures)
+            if time.monotonic() + wait >= until:
+                raise
+            problem = error
+        if wait:
+            yield time.monotonic() + wait
+        if found is Verdict.REFRESH and refresh is not None:
+            yield from refresh(problem) or ()
+
+
 def offloaded(loop: Loop, until: float, fn: Callable[..., T], *args: Any) -> Steps[T]:
     """What fn(*args) returns, called in a worker thread; raises what it raises. TimedOut: it is not done, its result will be dropped."""
     event = offload(loop, fn, *args)
@@ -329,3 +360,37 @@ class Tasks:
     def offload(self, fn: Callable[..., Any], *args: Any) -> Event:
         """fn(*args) in a worker thread; the event is its outcome. For what blocks: see `offload.offload`."""
         return offload(self._loop, fn, *args)
+
+
+class Operating(Protocol):
+    """What has operations: its client's tasks run them."""
+
+    _tasks: Tasks
+
+
+S = TypeVar("S", bound=Operating)
+
+_SPARE = 1.0
+"""Seconds beyond an operation's timeout after which it is ended from outside; it keeps its time itself, and then says more."""
+
+
+def operation(steps: Callable[Concatenate[S, P], Steps[T]]) -> Callable[Concatenate[S, P], T]:
+    """A method that does these steps in the caller's thread. `steps_of` has the steps themselves, for who waits in another way.
+
+    Args:
+        steps: a method that makes them. It has `timeout` in seconds among its keywords, and keeps that time itself.
+    """
+    default: float = (steps.__kwdefaults__ or {})["timeout"]
+
+    @wraps(steps)
+    def done(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        timeout: Any = kwargs.get("timeout", default)
+        return self._tasks.drive(steps(self, *args, **kwargs), time.monotonic() + timeout + _SPARE)
+
+    return done
+
+
+def steps_of(method: Callable[P, T]) -> Callable[P, Steps[T]] | None:
+    """What makes the steps of a role's bound method, if it is an operation."""
+    steps = getattr(method, "__wrapped__", None)
+    return None if steps is None else partial(steps, method.__self__)  # type: ignore[attr-defined]

@@ -97,7 +97,7 @@ class KafkaLog(Log):
             names = [name for name in client.admin().list_topics() if match(name)]
         else:
             deadline = found.deadline()
-            found.retried(lambda: found.refresh(names, deadline), deadline)
+            found.drive(found.retrying(lambda: found.refreshing(names, deadline), deadline), deadline)
         keys = sorted(key for name in names for key in self._of(found, name))
         self._made_again(found, {name for name, _ in keys})
         return keys

@@ -21,8 +21,7 @@ class Offered:
 
     def __init__(self, client: Client) -> None:
         found = cast("KafkaClient", client).cluster
-        deadline = found.deadline()
-        conn = found.retried(lambda: found.to_any(deadline), deadline)
+        conn = found.reach(found.to_any, found.deadline())
         agreed: Agreed = conn.context
         self._versions, self._peer = agreed.versions, conn.peer
 
