@@ -19,10 +19,10 @@ SERVICE: Final[int]
 consumer (CONNECTED, AUTH_CHALLENGE, unknown commands)."""
 
 def producer_channel(producer_id: int) -> int:
-    """Pulsar: channel of SEND_RECEIPT, SEND_ERROR and CLOSE_PRODUCER of a producer."""
+    """Pulsar: channel of SEND_RECEIPT, SEND_ERROR, CLOSE_PRODUCER and TOPIC_MIGRATED of a producer."""
 
 def consumer_channel(consumer_id: int) -> int:
-    """Pulsar: channel of MESSAGE, ACTIVE_CONSUMER_CHANGE, REACHED_END_OF_TOPIC and CLOSE_CONSUMER of a consumer."""
+    """Pulsar: channel of MESSAGE, ACTIVE_CONSUMER_CHANGE, REACHED_END_OF_TOPIC, CLOSE_CONSUMER and TOPIC_MIGRATED of a consumer."""
 
 class Timer:
     @property
@@ -185,6 +185,9 @@ class Connection:
     @property
     def last_read(self) -> float:
         """time.monotonic() of the last bytes received, be it a part of a frame (of the opening, before the first)."""
+    @property
+    def held_back(self) -> bool:
+        """Whether it is not read just now, since a mailbox is full."""
     @property
     def seen_zxid(self) -> int:
         """ZooKeeper: the highest transaction that a reply told of, be it looked at or not; 0 before the first."""

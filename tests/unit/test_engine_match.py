@@ -124,6 +124,9 @@ def test_pulsar_channels() -> None:
     assert _match("pulsar", change) == ("push", consumer_channel(6))
     end = pulsar(type=T.REACHED_END_OF_TOPIC, reachedEndOfTopic=api.CommandReachedEndOfTopic(consumer_id=6))
     assert _match("pulsar", end) == ("push", consumer_channel(6))
+    for kind, channel in ((0, producer_channel(6)), (1, consumer_channel(6))):
+        moved = api.CommandTopicMigrated(resource_id=6, resource_type=kind, brokerServiceUrl="pulsar://green")  # type: ignore[arg-type]
+        assert _match("pulsar", pulsar(type=T.TOPIC_MIGRATED, topicMigrated=moved)) == ("push", channel)
     assert _match("pulsar", pulsar(type=T.CONNECTED, connected=api.CommandConnected(server_version="x"))) == ("push", _net.SERVICE)
     assert _match("pulsar", pulsar(type=T.AUTH_CHALLENGE, authChallenge=api.CommandAuthChallenge())) == ("push", _net.SERVICE)
     assert _match("pulsar", pulsar(type=T.PING, ping=api.CommandPing())) == ("ping", None)

@@ -79,6 +79,10 @@ cdef class Connection:
         return self.input.heard if self.input != NULL else self.heard
 
     @property
+    def held_back(self):
+        return not self.want_read()
+
+    @property
     def pending(self):
         return self.expected
 

@@ -111,7 +111,7 @@ cdef int tagged_field(const uint8_t *p, const uint8_t *end, uint64_t wanted, uin
 
 
 cdef int match_pulsar(const uint8_t *p, size_t n, int64_t *number) noexcept nogil:
-    cdef uint64_t type = 0, value = 0
+    cdef uint64_t type = 0, value = 0, whose = 0
     cdef const uint8_t *inner = NULL
     cdef size_t size = 0
     cdef int field
@@ -127,7 +127,7 @@ cdef int match_pulsar(const uint8_t *p, size_t n, int64_t *number) noexcept nogi
         return DROP
     number[0] = SERVICE_CHANNEL
     field = pulsar_reply_field(type)
-    if not field and type not in (7, 8, 9, 15, 16, 27, 31):
+    if not field and type not in (7, 8, 9, 15, 16, 27, 31, 68):
         return PUSH
     inner = NULL
     if tagged_field(p, p + n, type, &value, &inner, &size) != 2:
@@ -138,7 +138,9 @@ cdef int match_pulsar(const uint8_t *p, size_t n, int64_t *number) noexcept nogi
         number[0] = <int64_t>value
         return REPLY
     number[0] = <int64_t>(value * 2)
-    if type == 7 or type == 8 or type == 15:         # SEND_RECEIPT, SEND_ERROR, CLOSE_PRODUCER
+    if type == 68 and tagged_field(inner, inner + size, 2, &whose, &p, &n) != 1:
+        return UNREADABLE
+    if type == 7 or type == 8 or type == 15 or (type == 68 and whose == 0):     # SEND_RECEIPT, SEND_ERROR, CLOSE_PRODUCER, TOPIC_MIGRATED
         number[0] += 1
     return PUSH
 

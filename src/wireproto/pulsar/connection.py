@@ -21,6 +21,7 @@ from google.protobuf.message import Message
 
 from wireproto._net import SERVICE, Call, Connection, Mailbox, Push
 from wireproto.errors import ConnectError, Disconnected, TimedOut, WireprotoError
+from wireproto.net.offload import offload
 from wireproto.net.task import Steps, offloaded
 from wireproto.url import Address
 
@@ -144,7 +145,7 @@ def _refusal(conn: Connection, call: Call) -> WireprotoError:
 
 
 def _service(conn: Connection, name: str, credentials: Credentials | None) -> Callable[[Any], None]:
-    """Handler of what belongs to no request: answers AUTH_CHALLENGE. The credentials may run user code, so that happens in the worker."""
+    """Handler of what belongs to no request: answers AUTH_CHALLENGE. The credentials may run user code, so a worker thread does it."""
 
     def respond() -> None:
         try:
@@ -160,7 +161,7 @@ def _service(conn: Connection, name: str, credentials: Credentials | None) -> Ca
                 conn.close(str(why))
                 return
             if kind == "authChallenge":
-                conn.loop.background(respond)
+                offload(conn.loop, respond)
 
     return handle
 

@@ -22,6 +22,7 @@ class PulsarOptions(CommonOptions):
         admin: URL of the admin HTTP interface (``http://host:8080``), for what the binary protocol cannot do.
         listener: name of the advertised listener to look topics up by.
         operation_timeout: seconds for one attempt of what happens in the background.
+        keep_alive: seconds of a broker's silence after which it is asked whether it is there, and after as many again given up.
 
         compression: of what producers send.
         batching: collect records into batches; a batch of one is a batch.
@@ -49,6 +50,7 @@ class PulsarOptions(CommonOptions):
     admin: str | None = None
     listener: str | None = None
     operation_timeout: float = 30.0
+    keep_alive: float = 30.0
 
     compression: Literal["none", "lz4", "zlib", "zstd", "snappy"] = "none"
     batching: bool = True
@@ -74,7 +76,7 @@ class PulsarOptions(CommonOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("batch_size", "batch_records", "operation_timeout", "delivery_timeout", "receive_memory"):
+        for name in ("batch_size", "batch_records", "operation_timeout", "keep_alive", "delivery_timeout", "receive_memory"):
             if not getattr(self, name) > 0:
                 raise OptionError(f"{name} must be above 0")
         if self.linger < 0:
