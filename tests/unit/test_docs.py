@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -33,3 +34,16 @@ def test_the_reference_has_every_message(protocol: str) -> None:
     anchors = {heading.lower().replace(".", "") for heading in headings}
     assert set(re.findall(r"\]\(#([^)]+)\)", page)) <= anchors
     assert f"docs/reference/{protocol}.md" in (CLONE / "README.md").read_text()
+
+
+def test_every_line_of_the_log_is_listed() -> None:
+    """Texts of what is told by `net.told.Told`, wherever that is."""
+    found: set[str] = set()
+    for path in (CLONE / "src" / "wireproto").rglob("*.py"):
+        for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
+            teller = ast.unparse(call.func)
+            if re.search(r"(^|[._])told\.(info|warning)$", teller) or teller in ("self.warning", "self.info", "self._say"):
+                found |= {one.value for one in call.args[1:] if isinstance(one, ast.Constant) and "%" in str(one.value)}
+    assert len(found) >= 10
+    page = (CLONE / "docs" / "logging.md").read_text()
+    assert sorted(text for text in found if f"`{text}`" not in page) == []

@@ -315,11 +315,12 @@ def read(reading: Any, count: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("role", ["reader", "consumer", "queue"])
-def test_checksums_are_verified_unless_told_otherwise(server: PulsarServer, role: str) -> None:
+def test_checksums_are_verified_unless_told_otherwise(server: PulsarServer, role: str, caplog: pytest.LogCaptureFixture) -> None:
     server.answers["flow"] = three
     with wireproto.connect(server.url) as client:
         with opened(client, role, on_corrupt="skip") as reading:
             assert read(reading, 2) == [b"value 0", b"value 2"]
+        assert [line.startswith("t[-1]: passed over at 7:1: ") for line in caplog.messages if "passed over" in line] == [True]
         with opened(client, role, check_crc=False) as reading:
             assert read(reading, 3) == [b"value 0", b"value 0", b"value 2"]
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from wireproto._net import Loop
+from wireproto.net.told import Told
 from wireproto.rocketmq.codes import PullOffsetMoved
 from wireproto.rocketmq.fetch import Fetcher, Fetching
 from wireproto.rocketmq.options import RocketOptions
@@ -24,6 +25,7 @@ class Client:
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
+        self.told = Told("rocketmq", loop.call_at)
 
 
 @pytest.fixture

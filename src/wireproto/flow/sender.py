@@ -34,6 +34,7 @@ from typing import Any, Protocol
 
 from wireproto.errors import BufferFull, TimedOut, WireprotoError
 from wireproto.net import retry
+from wireproto.net.told import Told
 
 from .queue import Gate, PartitionQueue, Stamp
 
@@ -158,7 +159,7 @@ class Sender:
     Args:
         make_batch: called with (queue, serial, now): an open batch, with `outcome` (an event: `done`, `set`, `fail`, `wait`) and `queue`.
         arm: called with a time: `tick` is to be called then, or a little later. Of several the earliest counts until it has come.
-        clock: tells the time.
+        clock: tells the time. told: the client's log, which hears of what is sent again, and of what failed.
     """
 
     def __init__(
@@ -169,8 +170,10 @@ class Sender:
         make_batch: Callable[[PartitionQueue, int, float], Any],
         arm: Callable[[float], None],
         clock: Callable[[], float],
+        told: Told | None = None,
     ) -> None:
         self.pace = pace
+        self._told = told
         self.trouble: WireprotoError | None = None
         self._wire = wire
         self._stamp = stamp
@@ -462,12 +465,12 @@ class Sender:
 
     # --- answers ---
 
-    def answered(self, outcomes: Iterable[tuple[Any, Verdict]]) -> None:
+    def answered(self, outcomes: Sequence[tuple[Any, Verdict]]) -> None:
         """What a request's answer, or the want of one, means for its batches; then what may leave now. A second time it changes nothing."""
         self.settle(outcomes)
         self.drain()
 
-    def settle(self, outcomes: Iterable[tuple[Any, Verdict]]) -> None:
+    def settle(self, outcomes: Sequence[tuple[Any, Verdict]]) -> None:
         """As `answered`, without sending anything: for `Wire.transmit`, where nothing is answered."""
         now = self._clock()
         stored: list[tuple[Any, Any]] = []
@@ -487,6 +490,10 @@ class Sender:
             batch.outcome.set(base)
         if stored:
             self._wire.settled([batch for batch, _ in stored])
+        if self._told is not None and len(stored) < len(outcomes):
+            for batch, verdict in outcomes:
+                if isinstance(verdict, Again | StartOver) and verdict.why is not None:
+                    self._told.info(("resent", type(verdict.why)), "%s: %d records are sent again: %s", batch.key, batch.count, verdict.why)
         for batch, why in failed:
             self._fail(batch, why)
 
@@ -526,6 +533,8 @@ class Sender:
         if not batch.outcome.done:
             batch.outcome.fail(why)
             self._wire.failed(batch, why)
+            if self._told is not None:
+                self._told.warning(("refused", type(why)), "%d records were not stored: %s", batch.count, why)
         self._wire.settled([batch])
 
     # --- links and time ---

@@ -246,7 +246,9 @@ class KafkaCluster(Runtime[KafkaOptions]):
         request = MetadataRequest(topics=asked if version > 0 or asked is not None else (), allow_auto_topic_creation=create or version < 4)
         reply = yield from wire.asking(conn, request, deadline, version=version)
         with self._lock:
+            before = self.metadata.topics
             self.metadata.apply(reply, all_topics=named is None)
+        self._tell_moves(before)
 
     def refresh(self, topics: Iterable[str] | None, deadline: float, *, create: bool = False) -> None:
         """`refreshing`, in the caller's thread."""
@@ -293,7 +295,19 @@ class KafkaCluster(Runtime[KafkaOptions]):
     def hint(self, topic: str, partition: int, node: int, epoch: int, endpoints: Iterable[Node]) -> bool:
         """A refusal told who leads now; whether that was news."""
         with self._lock:
-            return self.metadata.hint(topic, partition, node, epoch, endpoints)
+            before = self.metadata.topics
+            news = self.metadata.hint(topic, partition, node, epoch, endpoints)
+        self._tell_moves(before)
+        return news
+
+    def _tell_moves(self, before: Mapping[str, Topic]) -> None:
+        for topic, partition, old, new in self.metadata.moves(before):
+            self.told.info(("moved", topic, partition), "%s[%d]: the leader is node %d now, not %d", topic, partition, new, old)
+
+    def throttled(self, reply: Any, conn: Connection) -> None:
+        """Tell of a reply that a quota held back."""
+        if reply.throttle_time_ms:
+            self.told.info(("throttled", conn.peer), "%s: throttled by a quota for %d ms", conn.peer, reply.throttle_time_ms)
 
     # --- doing ---
 
@@ -307,7 +321,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
     ) -> Steps[T]:
         """`attempt` under the one retry policy."""
         self.loop.check()
-        return retrying(attempt, deadline, refresh=refresh, judge=judge)
+        return retrying(attempt, deadline, refresh=refresh, judge=self.told.judging(judge))
 
     def asking(
         self,
@@ -338,6 +352,8 @@ class KafkaCluster(Runtime[KafkaOptions]):
             version = wire.version_for(conn, kind or make, cap)
             message = make(version) if kind is not None else make
             reply = yield from wire.asking(conn, message, deadline, version=version)
+            if hasattr(reply, "throttle_time_ms"):
+                self.throttled(reply, conn)
             problem = check(reply) if check is not None else None
             if problem is not None:
                 raise problem.with_context(peer=conn.peer, message=reply.NAME, version=version)

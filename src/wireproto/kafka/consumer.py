@@ -136,6 +136,7 @@ class KafkaConsumer(Role):
         for key in held:
             self._fetcher.plan.remove(key)
         self._saved.clear()
+        self._cluster.told.rebalanced(self._coordinator.group, (), held)
 
     def _take_partitions(self, generation: int, mine: frozenset[TopicPartition], deadline: float) -> None:
         """Begin to fetch what is ours, from where the group resumes."""
@@ -146,6 +147,7 @@ class KafkaConsumer(Role):
             self._saved.setdefault(key, begin.get(key, -1))
         self._counts = self._partition_counts()
         self._settled = generation
+        self._cluster.told.rebalanced(self._coordinator.group, mine, ())
         if self._options.on_assigned is not None:
             self._call_back(self._options.on_assigned, mine)
 

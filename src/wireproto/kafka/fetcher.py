@@ -152,6 +152,8 @@ class Fetcher:
             self.plan.seek((cursor.topic, cursor.partition), cursor.position)  # the next poll meets it again, unless the caller seeks on
             why.with_context(topic=cursor.topic, partition=cursor.partition, position=cursor.position)
             raise
+        for problem in columns.skipped:
+            self._cluster.told.skipped(cursor.topic, cursor.partition, problem.position, problem)
         position = following if chunk.records is not None else chunk.next
         end = chunk.next if cursor.stop is None else min(chunk.next, cursor.stop)
         if start < position < end:
@@ -316,6 +318,7 @@ class Fetcher:
             raise
         self._failing_since = 0.0
         self._down.pop(node, None)
+        self._cluster.throttled(reply, call.conn)
         self.asking.answer(asked_for, reply, call.context.version, now)
 
     def close(self) -> None:

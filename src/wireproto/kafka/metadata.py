@@ -8,7 +8,7 @@ Must not: send, sleep, or decide when to refresh.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from .._codec import Changes
@@ -114,6 +114,16 @@ class Metadata:
         self.topics = {**self.topics, topic: _topic(topic, before.id, before.error, before.internal, leaders)}
         self.changes.note()
         return True
+
+    def moves(self, before: Mapping[str, Topic]) -> Iterator[tuple[str, int, int, int]]:
+        """Partitions (topic, number, node, node now) that are led by another node than in an earlier `topics`; -1: nobody leads."""
+        for name, topic in self.topics.items():
+            old = before.get(name)
+            if old is not None and old is not topic:
+                for number, leader in topic.partitions.items():
+                    known = old.partitions.get(number)
+                    if known is not None and known.node != leader.node:
+                        yield name, number, known.node, leader.node
 
     def forget(self, topic: str) -> None:
         """Drop what is known of a topic."""

@@ -130,7 +130,7 @@ class KafkaSender:
         self.idempotent = self._state is not None
         stamp: Stamp = self._state if self._state is not None else FreeStamp()
         pace = Pace(linger=options.linger, delivery_timeout=options.delivery_timeout)
-        self.core = Sender(self, stamp, pace, self._make_batch, self._arm, time.monotonic)
+        self.core = Sender(self, stamp, pace, self._make_batch, self._arm, time.monotonic, cluster.told)
 
     def join(self, producer: Face) -> bool:
         """Serve this producer too, unless its topic has one here."""
@@ -237,6 +237,7 @@ class KafkaSender:
             reply: ProduceResponse = wire.result(call)
         except WireprotoError:
             return False
+        self._cluster.throttled(reply, call.conn)
         answers = _answers(reply, names, sent.version)
         outcomes: list[tuple[OutBatch, Verdict]] = []
         for batch in batches:
@@ -257,6 +258,7 @@ class KafkaSender:
                 call.conn.close("a Produce was not answered in time")
             self.core.answered([(batch, Again(why, doubtful=True)) for batch in batches])
             return
+        self._cluster.throttled(reply, call.conn)
         answers = _answers(reply, names, sent.version)
         nodes = [Node(end.node_id, end.host, end.port, end.rack) for end in reply.node_endpoints]
         self.core.answered([(batch, self._verdict(batch, answers.get(batch.key), nodes, sent.version)) for batch in batches])

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 from weakref import WeakSet
 
 from wireproto._net import Connection, Loop
-from wireproto.errors import ConnectError, Disconnected, FrameTooLarge, TimedOut, TlsError, WireprotoError
+from wireproto.errors import ConnectError, Disconnected, FrameTooLarge, TimedOut, TlsError, UsageError, WireprotoError
 from wireproto.url import Address
 
 from . import debug, dial, retry
@@ -23,6 +24,7 @@ from .options import CommonOptions
 from .pool import Pool, pause
 from .task import Steps, Tasks
 from .tls import Contexts, TlsStream
+from .told import Told
 
 if TYPE_CHECKING:
     from wireproto._net import Framing
@@ -82,6 +84,7 @@ class Runtime(Generic[Options]):
     Attributes:
         loop, tasks, pool, options: for the adapter's roles.
         roles: those that are open; the client registers them, a role that was closed may `forget` itself.
+        told: what the log is told by.
     """
 
     protocol: ClassVar[str] = ""
@@ -93,6 +96,7 @@ class Runtime(Generic[Options]):
         self.options = options
         self.roles = Roles()
         self.loop = Loop(name or options.client_id, options.fetch_memory)
+        self.told = Told(self.protocol, self.loop.call_at)
         debug.attach(self.loop)
         self._tls = options.tls_options()
         self._tls_worked = False
@@ -125,13 +129,26 @@ class Runtime(Generic[Options]):
             places: of `resolve`; what was tried is taken off (`net.dial.connecting`). None: looked up here.
             more: for `handshake`.
         """
-        conn = yield from self.dialling(address, progress, deadline, places)
         try:
-            yield from self._shaking(conn, progress, min(deadline, time.monotonic() + self.options.connect_timeout), more)
-        except BaseException:
-            conn.close("the handshake failed")
+            conn = yield from self.dialling(address, progress, deadline, places)
+            try:
+                yield from self._shaking(conn, progress, min(deadline, time.monotonic() + self.options.connect_timeout), more)
+            except BaseException:
+                conn.close("the handshake failed")
+                raise
+        except UsageError:
             raise
+        except WireprotoError as why:
+            peer = dial.peer_name(address)
+            self.told.warning(("connect", peer, type(why)), "%s: no connection: %s", peer, why)
+            raise
+        self.told.info(("connected", conn.peer), "%s: connected", conn.peer)
+        conn.on_lost(partial(self._ended, conn.peer))
         return conn
+
+    def _ended(self, peer: str, why: Exception) -> None:
+        if not self.loop.closed:
+            self.told.info(("ended", peer, str(why)), "%s: the connection ended: %s", peer, why)
 
     def dialling(
         self, address: Address, progress: dial.Progress, deadline: float = float("inf"), places: list[SocketAddress] | None = None
@@ -210,8 +227,8 @@ class Runtime(Generic[Options]):
         judge: Callable[[WireprotoError], retry.Verdict] = retry.verdict,
         policy: retry.Policy = retry.DEFAULT,
     ) -> T:
-        """`net.retry.run` with this client's pause."""
-        return retry.run(attempt, deadline, policy, refresh=refresh, judge=judge, pause=self.pause)
+        """`net.retry.run` with this client's pause; the log is told of what is tried again."""
+        return retry.run(attempt, deadline, policy, refresh=refresh, judge=self.told.judging(judge), pause=self.pause)
 
     @property
     def closed(self) -> bool:

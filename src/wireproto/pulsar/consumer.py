@@ -125,6 +125,8 @@ class PulsarConsumer(Role):
             after=cursor.after,
             columns=self._options.columns,
         )
+        if self._options.on_corrupt == "skip":
+            self._feed.tell_skipped(part, facts)
         kept = len(columns)
         for number, (fact, frame) in enumerate(zip(facts, frames, strict=True)):
             if fact.error is not None and self._options.on_corrupt == "raise":
@@ -148,8 +150,10 @@ class PulsarConsumer(Role):
     def _changed(self, part: PartitionConsumer) -> None:
         """Another member is fed: what this one was handed is that one's now, and comes again when it comes back."""
         if part.active:
+            self._cluster.told.rebalanced(self.group, [(part.topic, part.partition)], ())
             return
         owner = (part.topic, part.partition)
+        self._cluster.told.rebalanced(self.group, (), [owner])
         if self._handed.pop(owner, None) is not None:
             self._dropped.add(owner)
         self._cursors[owner] = Cursor(unread(*owner))

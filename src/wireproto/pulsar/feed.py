@@ -25,6 +25,8 @@ from .frames import command_name, decode, reply_body, signed
 from .partition_consumer import RETRY, Lost, PartitionConsumer, Subscription
 
 if TYPE_CHECKING:
+    from wireproto._codec import PulsarEntry
+
     from .cluster import PulsarCluster
 
 Place = tuple[int, int]
@@ -166,6 +168,7 @@ class Feed:
                 self._ready.append(part)
             part.frames.append(item.frame)
         elif name in ("close_consumer", "topicMigrated"):
+            self._cluster.told.info(("moved", part.name), "%s: the broker %s serves it no more", part.name, item.conn.peer)
             part.detach()
         elif name == "reachedEndOfTopic":
             part.ended = True
@@ -195,6 +198,7 @@ class Feed:
                 self.attach(part, deadline)
             except WireprotoError as why:
                 part.failed(why, self.patience)
+                self._cluster.told.info(("again", type(why), part.topic), "%s[%d]: tried again: %s", part.topic, part.partition, why)
                 due = min(due, part.retry_at)
         return due
 
@@ -322,6 +326,12 @@ class Feed:
         if conn is not None:
             conn.route(part.channel, None)
             part.send_close(conn)
+
+    def tell_skipped(self, part: PartitionConsumer, facts: Sequence[PulsarEntry]) -> None:
+        """Tell the log of entries that cannot be read."""
+        for fact in facts:
+            if fact.error is not None:
+                self._cluster.told.skipped(part.topic, part.partition, f"{fact.ledger}:{fact.entry}", fact.error)
 
     def close(self, deadline: float) -> None:
         """Close every consumer at its broker."""

@@ -141,6 +141,8 @@ class PulsarQueue(Role):
     def _decode(self, part: PartitionConsumer, frames: list[bytes]) -> None:
         self._take_up()
         columns, facts = decode_pulsar(frames, topic=self.topic, partition=part.partition, check_crc=self._options.check_crc)
+        if self._options.on_corrupt == "skip":
+            self._feed.tell_skipped(part, facts)
         records = list(columns.records(self.topic, part.partition))
         done = self._done[part.partition]
         for number, (fact, frame) in enumerate(zip(facts, frames, strict=True)):

@@ -186,6 +186,8 @@ class PulsarReader(Role):
             columns=self._options.columns,
         )
         part.handed(sum([fact.permits for fact in facts]), sum(map(len, frames)))
+        if self._options.on_corrupt == "skip":
+            self._feed.tell_skipped(part, facts)
         kept = len(columns)
         passed = None
         for fact in facts:

@@ -133,6 +133,7 @@ class Sharing:
         if self.member.left:
             for key in list(self.queues):
                 self._drop(key)
+        held = set(self.queues)
         share, unknown = self.member.share(deadline)
         lost = frozenset(key for key in self.queues.keys() - share.keys() if key[0] not in unknown)
         for key in lost:
@@ -164,6 +165,8 @@ class Sharing:
             self.queues[key] = queue
         if problem is not None and not self.queues:
             raise problem
+        if lost or self.queues.keys() - held:
+            self.cluster.told.rebalanced(self.member.group, self.queues.keys() - held, lost)
         return lost
 
     def _handed_over(self, share: dict[TopicPartition, Queue]) -> dict[TopicPartition, Queue]:

@@ -387,7 +387,12 @@ class Fetcher:
                 f"the next record is gone: the queue holds {low} up to {high}", topic=item.topic, partition=item.queue.partition,
                 position=item.queue.at(item.topic, offset), first=low, end=high,
             )  # fmt: skip
-        item.pulls.seek(low if choice == "earliest" else high)
+        following = low if choice == "earliest" else high
+        if not item.lenient:
+            lost = ": what lay between is gone, unread" if following > offset else ""
+            text = "%s[%d]: offset %d is not there, it goes on at %d%s"
+            self._cluster.told.warning(("gone", item.key), text, *item.key, offset, following, lost)
+        item.pulls.seek(following)
 
     def _failed(self, item: Fetching, error: WireprotoError) -> None:
         """Wait a little; raise what will not pass, or what has lasted too long."""
@@ -436,7 +441,7 @@ class Fetcher:
         return columns[: bisect_left(offsets, stop)]
 
     def _columns(self, item: Fetching, bodies: list[bytes | Slice], start: int, names: tuple[str, ...] | None) -> tuple[Columns, int]:
-        return decode_rocketmq(
+        columns, following = decode_rocketmq(
             bodies,
             topic=item.topic,
             partition=item.queue.partition,
@@ -448,3 +453,6 @@ class Fetcher:
             columns=names,
             home=item.queue.home,
         )
+        for problem in columns.skipped:
+            self._cluster.told.skipped(*item.key, problem.position, problem)
+        return columns, following

@@ -570,6 +570,7 @@ class RocketProducer(Closing):
     def _failed(self, pending: Pending, error: WireprotoError) -> None:
         self._account.give(pending.size)
         pending.fail(error.with_context(topic=self.topic, partition=pending.lane.queue.partition))
+        self._cluster.told.warning(("refused", type(error)), "%d records were not stored: %s", pending.count, error)
         if self._failure is None:
             self._failure = error
 

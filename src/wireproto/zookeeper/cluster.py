@@ -56,6 +56,7 @@ class ZooKeeperCluster(Runtime[ZooKeeperOptions]):
             self.open,
             root,
             resolve=self._places,
+            told=self.told,
             identities=identities,
             server_timeout=options.connect_timeout,
             max_frame=options.max_frame,

@@ -64,6 +64,7 @@ from .watch import CHILD, DATA, PACKET
 if TYPE_CHECKING:
     from .._net import Connection, Loop
     from ..net.address import SocketAddress
+    from ..net.told import Told
     from ..url import Address
     from .paths import Chroot
 
@@ -90,6 +91,7 @@ class Link:
     Args:
         loop: the client's loop.
         session: new, or to be resumed.
+        told: the client's log.
         servers: in the order to try, already shuffled.
         dial: connects to one server within a deadline, at one of the places given, which it takes off that list, and sends the
             ConnectRequest; the answer is the connection's `context`.
@@ -111,6 +113,7 @@ class Link:
         root: Chroot,
         *,
         resolve: Callable[[Address, float], list[SocketAddress]],
+        told: Told,
         identities: Sequence[tuple[str, bytes]] = (),
         server_timeout: float = 10.0,
         max_frame: int = 0xFFFFF,
@@ -123,6 +126,7 @@ class Link:
         self.era = 0  # how many sessions have ended
         self.writes = 0  # how many requests were sent that must not be repeated; two threads' may count as one
         self._loop = loop
+        self._told = told
         self._servers = list(servers)
         self._next_server = 0
         self._dial = dial
@@ -409,7 +413,7 @@ class Link:
                 patience = min(self.session.dead_after, self._server_timeout)
                 conn.call(xid, RequestHeader(xid=xid, type=-11).encode(), min(deadline, now + patience))
             except WireprotoError as why:
-                log.debug("session not ended at the server: %s", why)
+                self._told.info("end", "the session is not ended at the server: %s", why)
             conn.close("closed by the client")
         self.events.end(KeeperState.CLOSED, deadline)
         self.events.dispatcher.stop()
@@ -439,7 +443,6 @@ class Link:
                 except SessionExpired:  # the one that was to be gone on with; another one is not what is wanted
                     raise
                 except (TransportError, ProtocolError, BrokerError) as why:
-                    log.info("%s:%d: %s", *address, why)
                     if not isinstance(refused, BrokerError):  # which says more than that nobody listens
                         refused = self._last_error = why
                     places = places or []
@@ -466,8 +469,8 @@ class Link:
                 while places and time.monotonic() < deadline:
                     with contextlib.suppress(WireprotoError):
                         return self._dial(address, min(deadline, time.monotonic() + self._share(len(places))), places)
-            except WireprotoError as why:
-                log.debug("%s:%d: %s", *address, why)
+            except WireprotoError:
+                continue
         return None
 
     def _join(self, address: Address, deadline: float, places: list[SocketAddress]) -> None:
@@ -483,10 +486,9 @@ class Link:
                     if before is not None:  # one without a quorum
                         self.session.saw(before.seen_zxid)
                         self._ready = Event(self._loop)
-            except BrokerError as why:
+            except BrokerError:
                 if self.session.state is not State.EXPIRED:
                     raise
-                log.warning("%s", why)
                 conn.close("session expired")
                 if not self._since:
                     raise
@@ -538,7 +540,6 @@ class Link:
                 return
             if self.session.state is not State.LOST:
                 self._set_state(State.SUSPENDED)
-        log.info("%s: connection lost: %s", conn.peer, why)
         with contextlib.suppress(Closed):
             self._loop.background(self._reconnect)
 
@@ -553,7 +554,7 @@ class Link:
             except (AuthError, Closed):
                 return
             except WireprotoError as why:
-                log.info("no server takes the session: %s", why)
+                self._told.warning("round", "no server takes the session, tried again: %s", why)
             except Exception:
                 log.exception("reconnecting failed")
             else:
@@ -599,6 +600,7 @@ class Link:
 
     def _set_state(self, state: State) -> None:
         self.session.state = state
+        self._told.info(("state", state), "session 0x%x: %s", self.session.session_id, state.name)
         self.events.changed(SessionEvent(state, self.session.session_id, self.zxid))
 
     # -- keeper -----------------------------------------------------------------------------------------------------------

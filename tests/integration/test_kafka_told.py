@@ -1,0 +1,36 @@
+"""Lines of the log that only a real broker gives a reason for."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+import wireproto
+from brokers import Broker
+from wireproto.kafka.messages import AlterClientQuotasRequest
+from wireproto.kafka.messages.alter_client_quotas import (
+    AlterClientQuotasRequestEntryData,
+    EntityData,
+    OpData,
+)
+
+BROKERS = ["kafka-4.3.1"]
+
+
+@pytest.mark.parametrize("broker", BROKERS, indirect=True)
+def test_a_quota_that_holds_a_client_back_is_told(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    entity = (EntityData(entity_type="client-id", entity_name="throttled"),)
+    ops = (OpData(key="producer_byte_rate", value=20_000.0, remove=False),)
+    with (
+        caplog.at_level(logging.INFO, "wireproto.kafka"),
+        wireproto.connect(broker.url, client_id="throttled") as client,
+    ):
+        client.admin().create_topic("told-throttled", partitions=1)
+        entry = AlterClientQuotasRequestEntryData(entity=entity, ops=ops)
+        reply = client.request(AlterClientQuotasRequest(entries=(entry,), validate_only=False))
+        assert [found.error_code for found in reply.entries] == [0]
+        with client.producer("told-throttled", linger=0, compression="none") as out:
+            for _ in range(6):
+                out.send(b"x" * 60_000).position(60.0)
+    assert any("throttled by a quota for " in line for line in caplog.messages)

@@ -1,0 +1,119 @@
+"""What a client tells the log: one line a second of one cause, nothing done where nobody listens."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from wireproto.errors import Closed
+from wireproto.net.told import Told
+
+
+class Clock:
+    """Time that a test moves, and what is to be called then."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.alarms: list[tuple[float, Callable[[], None]]] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def arm(self, when: float, call: Callable[[], None]) -> None:
+        self.alarms.append((when, call))
+
+    def go(self, to: float) -> None:
+        for alarm in [alarm for alarm in self.alarms if alarm[0] <= to]:
+            self.alarms.remove(alarm)
+            self.now = alarm[0]
+            alarm[1]()
+        self.now = to
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_a_storm_of_one_cause_is_one_line_a_second_which_counts_the_others(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    told = Told("kafka", clock.arm, clock)
+    with caplog.at_level(logging.INFO, "wireproto.kafka"):
+        for step in range(3000):
+            clock.go(step / 1000)
+            told.info("again", "tried again: %s", step)
+        clock.go(10.0)
+    assert caplog.messages == [
+        "tried again: 0",
+        "tried again: 999 (and 998 more like it)",
+        "tried again: 1999 (and 999 more like it)",
+        "tried again: 2999 (and 999 more like it)",
+    ]
+    assert {record.name for record in caplog.records} == {"wireproto.kafka"}
+    assert clock.alarms == []
+
+
+def test_the_last_of_two_lines_is_told_when_it_is_quiet_again(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    told = Told("kafka", clock.arm, clock)
+    with caplog.at_level(logging.INFO, "wireproto.kafka"):
+        told.info("state", "lost")
+        told.info("state", "there again")
+        assert caplog.messages == ["lost"]
+        clock.go(1.0)
+    assert caplog.messages == ["lost", "there again"]
+
+
+def test_a_closed_client_keeps_what_it_held_back_to_itself(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    def closed(when: float, call: Callable[[], None]) -> None:
+        raise Closed("the client was closed")
+
+    told = Told("kafka", closed, clock)
+    with caplog.at_level(logging.INFO, "wireproto.kafka"):
+        told.info("state", "lost")
+        told.info("state", "there again")
+    assert caplog.messages == ["lost"]
+
+
+def test_causes_do_not_hold_each_other_back(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    told = Told("pulsar", clock.arm, clock)
+    with caplog.at_level(logging.INFO, "wireproto.pulsar"):
+        for peer in ("a:1", "b:1", "a:1"):
+            told.warning(("connect", peer), "%s: no connection", peer)
+    assert caplog.messages == ["a:1: no connection", "b:1: no connection"]
+
+
+def test_causes_that_are_over_are_forgotten(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    told = Told("pulsar", clock.arm, clock)
+    with caplog.at_level(logging.INFO, "wireproto.pulsar"):
+        for number in range(10_000):
+            clock.now = float(number)
+            told.info(number, "line %d", number)
+    assert len(caplog.messages) == 10_000
+    assert len(told._causes) < 1000
+
+
+class Costly:
+    def __str__(self) -> str:
+        raise AssertionError("nobody listens, so nobody is to be told")
+
+
+def test_where_nobody_listens_nothing_is_done(clock: Clock) -> None:
+    told = Told("rocketmq", clock.arm, clock)
+    logger = logging.getLogger("wireproto.rocketmq")
+    logger.setLevel(logging.ERROR)
+    try:
+        told.info("x", "%s", Costly())
+        told.warning("x", "%s", Costly())
+        told.rebalanced("g", [Costly()], [])
+        assert told._causes == {}
+    finally:
+        logger.setLevel(logging.NOTSET)
+
+
+def test_a_program_that_asks_for_no_logging_sees_none() -> None:
+    code = "from wireproto.net.told import Told; Told('kafka', print).warning('x', 'a line')"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert (run.stdout, run.stderr) == ("", "")
