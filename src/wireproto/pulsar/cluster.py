@@ -93,7 +93,7 @@ class PulsarCluster(Runtime[PulsarOptions]):
         self.budget = Budget(self.loop, options.buffer_memory)
         self.send_credit = min(1 << 16, options.buffer_memory // 64 & ~0xFFF)  # bytes of it that an open batch takes ahead
         self.lookup = Lookup(
-            self.connection, addresses, tls=options.tls, listener=options.listener, connect_timeout=options.connect_timeout
+            self.tasks, self.connecting, addresses, tls=options.tls, listener=options.listener, connect_timeout=options.connect_timeout
         )
         self._proxied: dict[str, Pool] = {}
         self._proxied_lock = Lock()
@@ -109,13 +109,17 @@ class PulsarCluster(Runtime[PulsarOptions]):
 
     def connection(self, broker: Broker, deadline: float, purpose: str = "main") -> Connection:
         """The connection to a broker (`Pool.get`), through its proxy if it has one; one a purpose: requests, producing, a reading role."""
+        return self.drive(self.connecting(broker, purpose, deadline), deadline)
+
+    def connecting(self, broker: Broker, purpose: str, until: float) -> Steps[Connection]:
+        """`connection`, as steps."""
         if broker.proxied is None:
-            return self.pool.get(broker.address, purpose, deadline)
+            return self.pool.getting(broker.address, purpose, until)
         with self._proxied_lock:
             pool = self._proxied.get(broker.proxied)
             if pool is None:
                 pool = self._proxied[broker.proxied] = Pool(self.tasks, partial(self.opening, proxied=broker.proxied))
-        return pool.get(broker.address, purpose, deadline)
+        return pool.getting(broker.address, purpose, until)
 
     def drop(self, conn: Connection) -> None:
         """Close a connection that served one role, which is over."""

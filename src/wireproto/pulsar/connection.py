@@ -22,7 +22,7 @@ from google.protobuf.message import Message
 from wireproto._net import SERVICE, Call, Connection, Mailbox, Push
 from wireproto.errors import ConnectError, Disconnected, TimedOut, WireprotoError
 from wireproto.net.offload import offload
-from wireproto.net.task import Steps, offloaded
+from wireproto.net.task import Steps, offloaded, reply
 from wireproto.url import Address
 
 from . import PulsarApi_pb2 as api
@@ -178,4 +178,12 @@ def ask(conn: Connection, command: Message, deadline: float, **context: Any) -> 
     token = conn.next_token()
     command.request_id = token  # type: ignore[attr-defined]
     frame = conn.call(token, encode(command), deadline)
+    return reply_body(frame, conn.peer, **context)
+
+
+def asking(conn: Connection, command: Message, until: float, **context: Any) -> Steps[Any]:
+    """`ask`, as steps."""
+    token = conn.next_token()
+    command.request_id = token  # type: ignore[attr-defined]
+    frame = yield from reply(conn.submit(token, encode(command)), until)
     return reply_body(frame, conn.peer, **context)
