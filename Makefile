@@ -14,7 +14,7 @@ export CC  # `cc`, whatever compiler that is here, and not the one that Python i
 
 SOURCES := $(shell find src/wireproto -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi' -o -path '*_parts/*.[ch]') setup.py
 
-.PHONY: all demo test table seconds unit wire conformance bench fuzz mutate coverage soak spark-versions constraints gen lint nightly wheel clean
+.PHONY: all demo test table seconds unit wire conformance bench fuzz mutate coverage soak campaign spark-versions constraints gen lint nightly wheel clean
 all: $(VENV)/ready
 
 # Dependencies: anew when pyproject.toml changes, in the versions that constraints.txt pins.
@@ -75,6 +75,10 @@ coverage: $(VENV)/ready
 soak: $(VENV)/ready
 	@PYTHONPATH=src:tests $(BIN)/python -m spark.kills $(ARGS)
 	@$(PYTHON) tests/run.py --parts soak --minutes 90
+
+# All roles of a protocol at work on real brokers that are killed, frozen, cut off; a ledger says what was kept: make campaign ARGS="kafka --minutes 10 --seed 7".
+campaign: $(VENV)/ready
+	@PYTHONPATH=src:tests $(BIN)/python -m campaign $(ARGS)
 
 # The Spark formats on PySpark 4.0 to 4.3, each in an environment of its own, and on a Spark Connect session of ours.
 spark-versions: $(VENV)/ready

@@ -119,7 +119,7 @@ class Suite:
             tool("python", "tests/lint_cython.py"),
             tool("lint-imports", "--no-cache"),
             tool("mypy"),
-            tool("mypy", "--strict", "-p", "brokers"),
+            tool("mypy", "--strict", "-p", "brokers", "-p", "campaign"),
             tool("stubtest", *STUBTEST.split(), "wireproto._codec", "wireproto._net"),
         ]
 

@@ -1,0 +1,82 @@
+"""A member of a group at work: polls, tells what it was given, and commits now and then, by positions or "what was handed out".
+
+A life is one Consumer. What `commit` covers is told as the last record of each log; a commit that failed is told, too, since it may hold.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import Any
+
+from wireproto.errors import WireprotoError
+
+from .journal import Journal, log_of, place_of, said
+
+POLL = 1.0
+OPEN = 15.0
+COMMIT = 10.0
+EVERY = 0.7  # seconds between two commits
+QUIET = 6.0  # seconds without a record behind which a member that was told to finish, ends
+
+
+class Grouping:
+    """Args: a role of the plan: name, topic, group, options, blind (commits without naming positions)."""
+
+    def __init__(self, client: Any, journal: Journal, role: dict[str, Any], finish: threading.Event) -> None:
+        self._client, self._journal, self._role, self._finish = client, journal, role, finish
+        self._name: str = role["name"]
+        self._life = 0
+
+    def run(self) -> None:
+        while self._live() and not self._finish.wait(0.5):
+            self._life += 1
+
+    def _live(self) -> str:
+        journal, name = self._journal, self._name
+        journal.note("life", name, self._life, {})
+        consumer = None
+        try:
+            make = lambda: self._client.consumer(self._role["topic"], self._role["group"], **self._role.get("options", {}))  # noqa: E731
+            consumer = journal.timed(name, "consumer", OPEN, make)
+            self._work(consumer)
+            why = ""
+        except WireprotoError as error:
+            why = said(error)
+        journal.note("ended", name, self._life, why)
+        if consumer is not None:
+            with contextlib.suppress(WireprotoError):
+                journal.timed(name, "close", 10.0, lambda: consumer.close(10.0))
+        return why
+
+    def _work(self, consumer: Any) -> None:
+        had: dict[str, list[int]] = {}
+        nexts: dict[Any, Any] = {}
+        committed = quiet = time.monotonic()
+        while True:
+            batch = self._journal.timed(self._name, "poll", POLL, lambda: consumer.poll(POLL))
+            now = time.monotonic()
+            if batch is not None and len(batch):
+                quiet = now
+                rows = [[place_of(record.position), record.value.decode().rstrip()] for record in batch]
+                log = log_of(next(iter(batch)).position)
+                self._journal.note("got", self._name, self._life, log, rows)
+                had[log] = rows[-1][0]
+                nexts.update(batch.next_positions)
+            ending = self._finish.is_set() and (now - quiet > QUIET or self._role.get("comes_and_goes"))
+            if had and (now - committed > EVERY or ending):
+                self._commit(consumer, had, nexts)
+                had, nexts, committed = {}, {}, now
+            if ending:
+                return
+
+    def _commit(self, consumer: Any, had: dict[str, list[int]], nexts: dict[Any, Any]) -> None:
+        began = time.monotonic()
+        given = None if self._role.get("blind") else nexts
+        done, why = True, ""
+        try:
+            self._journal.timed(self._name, "commit", COMMIT, lambda: consumer.commit(given, timeout=COMMIT))
+        except WireprotoError as error:  # Revoked names some; the others hold: told as a try
+            done, why = False, said(error)
+        self._journal.note("commit", self._name, self._life, began, had, done, why)

@@ -1,0 +1,66 @@
+"""Whether all flows again within seconds of healing, and whether a healthy partition is delayed by a sick node.
+
+Sans-IO, and asked while the campaign runs: `missing` says who does not flow yet behind a moment; the run waits for it to be empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from .ledger import Finding, Ledger, Window
+
+WITHIN = 10.0  # seconds from healing until all flows
+DELAY = 1.0  # seconds that a sick node may cost a healthy partition
+
+
+def missing(ledger: Ledger, since: float, logs: Mapping[str, Iterable[str]]) -> list[str]:
+    """Who has not got through, log by log, anything that was sent behind `since`: producers, readers, groups.
+
+    Args:
+        logs: topic to its logs.
+    """
+    found = []
+    groups = set()
+    for role in ledger.roles.values():
+        if not role.steady or role.kind not in ("producer", "reader", "member", "worker"):
+            continue
+        who, table = (role.name, ledger.last_ack) if role.kind == "producer" else (role.group or role.name, ledger.last_got)
+        if who in groups:
+            continue
+        groups.add(who)
+        found += [f"{who} in {log}" for log in logs.get(role.topic, ()) if table.get((who, log), 0.0) <= since]
+    return found
+
+
+def late(window: Window, waited: float, names: list[str]) -> Finding:
+    text = f"{waited:.0f} s behind {window.name}: {len(names)} were last, or do not yet: {', '.join(names[:6])}"
+    return Finding("all flows again", text, window.healed or window.began)
+
+
+def healthy(ledger: Ledger, homes: Mapping[str, int]) -> Iterator[Finding]:
+    """Records for logs that live on one node alone, while another node was sick: beside what the same took another client then.
+
+    Args:
+        homes: log to the number of the node that it lives on.
+    """
+    worst: dict[tuple[int, str], tuple[float, float]] = {}
+    for role in ledger.kind("producer"):
+        for number, ack in ledger.acked[role.name].items():
+            home = homes.get(ack.log)
+            if home is None:
+                continue
+            began = ledger.sent[role.name][number]
+            for index, window in enumerate(ledger.windows):
+                end = (window.healed or ack.at) + 2.0
+                if window.sick is None or home in window.sick or not (window.began <= began <= end):
+                    continue
+                if ack.seconds <= DELAY:
+                    continue
+                over = ack.seconds - DELAY - max(ledger.stalled(began, ack.at), ledger.control(ack.log, began, ack.at))
+                key = (index, ack.log)
+                if over > 0 and over > worst.get(key, (0.0, 0.0))[0]:
+                    worst[key] = (over, ack.seconds)
+    for (index, log), (_, seconds) in sorted(worst.items()):
+        window = ledger.windows[index]
+        text = f"{log} waited {seconds:.1f} s for an acknowledgement while node {sorted(window.sick or ())} had {window.name}"
+        yield Finding("a healthy partition is not delayed", text, window.began)

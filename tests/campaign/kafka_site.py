@@ -1,0 +1,229 @@
+"""Kafka 4.3.1, three nodes: a topic with two in-sync copies, a weak one, one with a partition on each node alone, one that grows."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any, ClassVar
+
+import confluent_kafka
+import confluent_kafka.admin
+
+import wireproto
+from brokers import Broker, Kafka
+from wireproto.errors import WireprotoError
+from wireproto.kafka.messages import (
+    AlterPartitionReassignmentsRequest,
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    ElectLeadersRequest,
+    ElectLeadersTopicPartitions,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+
+from .faults import Sick
+from .ledger import Place, Promise, Role, Truth
+from .plan import Round
+from .site import Site, Work
+
+PATIENCE = 60.0  # delivery_timeout
+EARLY = PATIENCE - 2.0
+MAIN, WEAK, SINGLE, GROWING = "main", "weak", "single", "growing"
+READ = 60.0
+
+
+class KafkaSite(Site):
+    protocol = "kafka"
+    version = "4.3.1"
+    faults: ClassVar = (
+        "kill",
+        "freeze",
+        "restart",
+        "roll",
+        "black-hole",
+        "swallow",
+        "cut",
+        "half-close",
+        "refuse",
+        "far",
+        "narrow",
+        "move",
+        "grow",
+    )
+
+    def make(self) -> Broker:
+        return Kafka(self.version, nodes=3, heap="320m", settings={"controller.quorum.fetch.timeout.ms": "2000"})
+
+    def node_addresses(self) -> list[str]:
+        return self.broker.addresses
+
+    def options(self) -> dict[str, Any]:
+        return super().options() | {"request_timeout": 5.0, "connect_timeout": 5.0, "metadata_max_age": 5.0}
+
+    def prepare(self) -> None:
+        self._admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": ",".join(self.broker.addresses)})
+        with wireproto.connect(self.broker.url) as client:
+            admin: Any = client.admin()
+            admin.create_topic(MAIN, partitions=6, replication=3, config={"min.insync.replicas": "2"}, timeout=60.0)
+            admin.create_topic(WEAK, partitions=3, replication=3, config={"min.insync.replicas": "1"}, timeout=60.0)
+            admin.create_topic(GROWING, partitions=2, replication=3, config={"min.insync.replicas": "2"}, timeout=60.0)
+            places = tuple(CreatableReplicaAssignment(partition_index=n, broker_ids=(n + 1,)) for n in range(3))
+            alone = CreatableTopicConfig(name="min.insync.replicas", value="1")
+            wanted = CreatableTopic(name=SINGLE, num_partitions=-1, replication_factor=-1, assignments=places, configs=(alone,))
+            reply = client.request(CreateTopicsRequest(topics=(wanted,), timeout_ms=30_000))
+            assert reply.topics[0].error_code == 0, reply
+        self._partitions = {MAIN: 6, WEAK: 3, SINGLE: 3, GROWING: 2}
+
+    def works(self) -> list[Work]:
+        return [Work("senders", _senders(), sends=True), Work("lonely", _lonely(), sends=True), Work("readers", _readers())]
+
+    def control(self, told: Callable[[str, float], None], ended: threading.Event) -> None:
+        """librdkafka, past the proxies, into the partitions that live on one node each."""
+        producer = confluent_kafka.Producer({"bootstrap.servers": ",".join(self.broker.addresses), "linger.ms": 0, "acks": "all"})
+        began: dict[bytes, float] = {}
+
+        def done(_: Any, message: Any) -> None:
+            told(f"{SINGLE}/{message.partition()}", time.monotonic() - began.pop(message.value()))
+
+        for number in itertools.count():
+            value = b"control:%d" % number
+            began[value] = time.monotonic()
+            producer.produce(SINGLE, value, partition=number % 3, on_delivery=done)
+            producer.poll(0)
+            if ended.wait(0.04):
+                break
+        producer.flush(10.0)
+
+    def comer(self, number: int) -> Work | None:
+        """A member of each group, with a client of its own."""
+        return Work(f"comer-{number}", [_member(f"{group}-comer-{number}", group, MAIN, comes=True) for group in ("exact", "blind")])
+
+    def logs(self) -> dict[str, list[str]]:
+        return {topic: [f"{topic}/{number}" for number in range(count)] for topic, count in self._partitions.items()}
+
+    def homes(self) -> dict[str, int]:
+        return {f"{SINGLE}/{number}": number for number in range(3)}
+
+    def answers(self) -> bool:
+        if not all(server._ready() for server in self.broker.servers):
+            return False
+        found = self._admin.list_topics(timeout=5.0)
+        return len(found.brokers) == 3 and all(part.leader > 0 for topic in found.topics.values() for part in topic.partitions.values())
+
+    def own_faults(self) -> dict[str, Callable[[Round], AbstractContextManager[Sick]]]:
+        return {"move": self._move, "grow": self._grow}
+
+    @contextmanager
+    def _move(self, round_: Round) -> Iterator[Sick]:
+        """The first replica of every partition of the main topic becomes another one, and is elected."""
+        order = [(round_.node + step) % 3 + 1 for step in range(3)]
+        with wireproto.connect(self.broker.url) as client:
+            parts = tuple(
+                ReassignablePartition(partition_index=n, replicas=tuple(order[(n + step) % 3] for step in range(3))) for n in range(6)
+            )
+            moved = ReassignableTopic(name=MAIN, partitions=parts)
+            client.request(AlterPartitionReassignmentsRequest(timeout_ms=20_000, topics=(moved,)))
+            time.sleep(0.5)
+            chosen = ElectLeadersTopicPartitions(topic=MAIN, partitions=tuple(range(6)))
+            client.request(ElectLeadersRequest(election_type=0, topic_partitions=(chosen,), timeout_ms=20_000))
+        yield None
+
+    @contextmanager
+    def _grow(self, _: Round) -> Iterator[Sick]:
+        """Two more partitions for the topic that grows, twelve at most."""
+        count = min(self._partitions[GROWING] + 2, 12)
+        with wireproto.connect(self.broker.url) as client, suppress(WireprotoError):
+            more = (CreatePartitionsTopic(name=GROWING, count=count),)
+            client.request(CreatePartitionsRequest(topics=more, timeout_ms=20_000, validate_only=False))
+        self._partitions[GROWING] = len(self._admin.list_topics(topic=GROWING, timeout=10.0).topics[GROWING].partitions)
+        yield frozenset()
+
+    def truth(self) -> Truth:
+        consumer = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": ",".join(self.broker.addresses),
+                "group.id": "the-truth",
+                "enable.auto.commit": False,
+                "check.crcs": True,
+                "isolation.level": "read_uncommitted",
+                "enable.partition.eof": False,
+            }
+        )
+        found: dict[str, list[tuple[Place, str]]] = {log: [] for logs in self.logs().values() for log in logs}
+        try:
+            left = {}
+            for topic, count in self._partitions.items():
+                for number in range(count):
+                    _, end = consumer.get_watermark_offsets(confluent_kafka.TopicPartition(topic, number), timeout=20.0)
+                    if end:
+                        left[topic, number] = end
+            consumer.assign([confluent_kafka.TopicPartition(topic, number, 0) for topic, number in left])
+            deadline = time.monotonic() + READ
+            while left:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"the judge's own reading does not end: {left}")
+                for message in consumer.consume(5000, 1.0):
+                    assert message.error() is None, message.error()
+                    row: Any = message
+                    key, offset = (row.topic(), row.partition()), row.offset()
+                    found[f"{key[0]}/{key[1]}"].append(((offset,), row.value().decode().rstrip()))
+                    if offset + 1 >= left.get(key, 0):
+                        left.pop(key, None)
+        finally:
+            consumer.close()
+        return {log: sorted(rows) for log, rows in found.items()}
+
+
+def _producer(name: str, topic: str, promise: Promise, facts: dict[str, Any], **options: Any) -> tuple[Role, dict[str, Any]]:
+    role = Role(name, "producer", topic, promise=promise, steady=options.get("acks") != "0")  # whose receipts name no log
+    chosen = {"delivery_timeout": PATIENCE} | options
+    return role, {"name": name, "kind": "producer", "topic": topic, "options": chosen, "patience": PATIENCE} | facts
+
+
+def _senders() -> list[tuple[Role, dict[str, Any]]]:
+    exact = Promise(patience=EARLY)
+    return [
+        _producer("keyed", MAIN, exact, {"keys": 50, "rate": 200}),
+        _producer("keyless", MAIN, exact, {"rate": 100}, batch_size=1000),
+        _producer("packed", MAIN, exact, {"keys": 50, "rate": 100}, compression="zstd", linger=0.02),
+        _producer(
+            "plain", WEAK, Promise(once=False, ordered=False, kept=False, patience=EARLY), {"keys": 20}, idempotence=False, max_in_flight=1
+        ),
+        _producer("one", WEAK, Promise(kept=False, once=False, ordered=False), {"keys": 20}, acks="1"),
+        _producer("zero", WEAK, Promise(kept=False, once=False, ordered=False), {"keys": 20, "unplaced": True}, acks="0"),
+        _producer("grower", GROWING, exact, {"keys": 50, "rate": 100}),
+    ]
+
+
+def _lonely() -> list[tuple[Role, dict[str, Any]]]:
+    """A client of its own: a broker reads nothing more from a connection while a Produce of it waits for a sick follower."""
+    return [_producer("lonely", SINGLE, Promise(patience=EARLY), {"spread": 3, "rate": 60})]
+
+
+def _member(name: str, group: str, topic: str, *, comes: bool = False) -> tuple[Role, dict[str, Any]]:
+    role = Role(name, "member", topic, group=group, steady=not comes)
+    options = {"session_timeout": 6.0, "heartbeat_interval": 1.0}
+    facts = {"name": name, "kind": "member", "topic": topic, "group": group, "options": options}
+    return role, facts | {"blind": group == "blind", "comes_and_goes": comes}
+
+
+def _readers() -> list[tuple[Role, dict[str, Any]]]:
+    def reader(name: str, topic: str, steady: bool = True, **facts: Any) -> tuple[Role, dict[str, Any]]:
+        return Role(name, "reader", topic, steady=steady), {"name": name, "kind": "reader", "topic": topic} | facts
+
+    return [
+        reader("follower", MAIN),
+        reader("bounded", MAIN, steady=False, stop=True, from_end=True),
+        reader("by-node", SINGLE),
+        _member("exact-1", "exact", MAIN),
+        _member("blind-1", "blind", MAIN),
+        _member("growing-1", "growing", GROWING),
+    ]

@@ -1,0 +1,112 @@
+"""A producer at work: sends at a steady pace, tells what it sent, and what became of each record.
+
+What it writes is ``role:number`` and padding. A number is never sent again by us: what stands in a log twice was repeated by the client.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import threading
+import time
+from typing import Any
+
+from wireproto.errors import UsageError, WireprotoError
+
+from .journal import Journal, log_of, place_of, said
+
+PACE = 0.05  # seconds between two bursts
+TAKE = 5.0  # timeout of a send
+OPEN = 15.0
+MOST = 4000  # records without an outcome; a burst waits beyond
+CHUNK = 200  # acknowledgements a line
+
+
+class Producing:
+    """Args: a role of the plan: name, topic, options, rate (records a second), keys, spread (partitions named in turn), size, unplaced."""
+
+    def __init__(self, client: Any, journal: Journal, role: dict[str, Any], finish: threading.Event) -> None:
+        self._client, self._journal, self._role, self._finish = client, journal, role, finish
+        self._name: str = role["name"]
+        self._number = 0
+        self._open: collections.deque[tuple[int, float, Any]] = collections.deque()
+
+    def run(self) -> None:
+        producer = None
+        while producer is None and not self._finish.is_set():
+            with contextlib.suppress(WireprotoError):
+                make = lambda: self._client.producer(self._role["topic"], **self._role.get("options", {}))  # noqa: E731
+                producer = self._journal.timed(self._name, "producer", OPEN, make)
+        if producer is None:
+            return
+        try:
+            while not self._finish.is_set():
+                due = time.monotonic() + PACE
+                self._burst(producer)
+                self._gather()
+                self._finish.wait(max(0.0, due - time.monotonic()))
+            self._end(producer)
+        finally:
+            producer.close(5.0)
+
+    def _burst(self, producer: Any) -> None:
+        if len(self._open) > MOST:
+            return
+        count = max(1, int(self._role.get("rate", 100) * PACE))
+        first, self._number = self._number, self._number + count
+        self._journal.note("sent", self._name, first, count)
+        for number in range(first, first + count):
+            self._send(producer, number)
+
+    def _send(self, producer: Any, number: int) -> None:
+        role = self._role
+        options: dict[str, Any] = {"timeout": TAKE}
+        if role.get("keys"):
+            options["key"] = b"key-%d" % (number * 7919 % role["keys"])
+        if role.get("spread"):
+            options["partition"] = number % role["spread"]
+        value = f"{self._name}:{number}".encode().ljust(role.get("size", 100), b" ")
+        began = time.monotonic()
+        try:
+            receipt = self._journal.timed(self._name, "send", TAKE, lambda: producer.send(value, **options))
+        except WireprotoError as why:
+            self._journal.note("refused", self._name, number, said(why))
+            return
+        self._open.append((number, began, receipt))
+
+    def _gather(self) -> None:
+        """Tell of those that have an outcome; any may be done before an earlier one of another partition."""
+        now = time.monotonic()
+        rows, left = [], collections.deque[tuple[int, float, Any]]()
+        for entry in self._open:
+            if not entry[2].done:
+                left.append(entry)
+                continue
+            row = self._outcome(entry, now)
+            if row is not None:
+                rows.append(row)
+        self._open = left
+        for start in range(0, len(rows), CHUNK):
+            self._journal.note("acked", self._name, rows[start : start + CHUNK], at=now)
+
+    def _outcome(self, entry: tuple[int, float, Any], now: float) -> list[Any] | None:
+        number, began, receipt = entry
+        try:
+            position = receipt.position(1.0)
+        except WireprotoError as why:
+            if isinstance(why, UsageError) and self._role.get("unplaced"):  # acks=0: done, and nobody tells where
+                return [number, self._role["topic"], [], round(now - began, 4)]
+            self._journal.note("failed", self._name, number, said(why), round(now - began, 2))
+            return None
+        return [number, log_of(position), place_of(position), round(now - began, 4)]
+
+    def _end(self, producer: Any) -> None:
+        """All that was taken has an outcome within the producer's own patience."""
+        deadline = time.monotonic() + self._role.get("patience", 60.0) + 5.0
+        with contextlib.suppress(WireprotoError):
+            self._journal.timed(self._name, "flush", 20.0, lambda: producer.flush(20.0))
+        while self._open and time.monotonic() < deadline:
+            self._gather()
+            time.sleep(PACE)
+
+

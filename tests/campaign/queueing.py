@@ -1,0 +1,75 @@
+"""A queue worker at work: receives, acks most, gives some back, tells all of it."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import Any
+
+from wireproto.errors import WireprotoError
+
+from .journal import Journal, log_of, place_of, said
+
+POLL = 1.0
+OPEN = 15.0
+END = 10.0
+BACK = 17  # every so many-th message is given back at its first time
+
+
+class Queueing:
+    """Args: a role of the plan: name, topic, group, options, quiet (seconds without a message behind which it ends when told to)."""
+
+    def __init__(self, client: Any, journal: Journal, role: dict[str, Any], finish: threading.Event) -> None:
+        self._client, self._journal, self._role, self._finish = client, journal, role, finish
+        self._name: str = role["name"]
+        self._life = 0
+        self._seen = 0
+
+    def run(self) -> None:
+        while self._live() and not self._finish.wait(0.5):
+            self._life += 1
+
+    def _live(self) -> str:
+        journal, name = self._journal, self._name
+        journal.note("life", name, self._life, {})
+        queue = None
+        try:
+            make = lambda: self._client.queue(self._role["topic"], self._role["group"], **self._role.get("options", {}))  # noqa: E731
+            queue = journal.timed(name, "queue", OPEN, make)
+            self._work(queue)
+            why = ""
+        except WireprotoError as error:
+            why = said(error)
+        journal.note("ended", name, self._life, why)
+        if queue is not None:
+            with contextlib.suppress(WireprotoError):
+                journal.timed(name, "close", 10.0, lambda: queue.close(10.0))
+        return why
+
+    def _work(self, queue: Any) -> None:
+        quiet = time.monotonic()
+        while True:
+            delivery = self._journal.timed(self._name, "receive", POLL, lambda: queue.receive(POLL))
+            now = time.monotonic()
+            if delivery is not None:
+                quiet = now
+                self._end(delivery)
+            elif self._finish.is_set() and (now - quiet > self._role.get("quiet", 15.0) or self._role.get("comes_and_goes")):
+                return
+
+    def _end(self, delivery: Any) -> None:
+        log, place = log_of(delivery.position), place_of(delivery.position)
+        name = delivery.value.decode().rstrip()
+        self._journal.note("taken", self._name, self._life, log, place, name, delivery.attempt)
+        self._seen += 1
+        began = time.monotonic()
+        try:
+            if self._seen % BACK == 0 and delivery.attempt == 0 and not self._finish.is_set():
+                self._journal.timed(self._name, "release", END, lambda: delivery.release(END))
+                self._journal.note("count", self._name, "gave back", 1)
+                return
+            self._journal.timed(self._name, "ack", END, lambda: delivery.ack(END))
+        except WireprotoError:  # told as a call; the message comes again
+            return
+        self._journal.note("done", self._name, self._life, log, place, round(began, 4))

@@ -1,0 +1,236 @@
+"""One campaign: brokers and workload up, rounds of faults until the time is over, everything drained, the logs read, the judges asked.
+
+A round: the fault is put in, held, healed; the brokers answer; then everything must flow again within the site's seconds, which ends the
+round as soon as it does. What chance decides, a seed decides (plan.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from . import judge_calls, judge_flow, judge_groups, judge_queues, judge_reads, judge_sends
+from .crew import Crew
+from .faults import FAULTS, Sick
+from .journal import Follower, Journal
+from .ledger import Finding, Ledger, Role, Truth, Window
+from .plan import Round, rounds
+from .site import Site, Work
+
+AT_ONCE = frozenset({"roll", "cut", "half-close", "grow", "move", "unload"})  # over when they are in: nothing to hold
+WARM = 60.0  # seconds for the first flow
+PATIENCE = 45.0  # seconds that a round waits for flow, so that one finding is not a dozen
+DRAIN = 120.0
+STUCK = 0.3  # seconds late from which on the campaign's own tick is told
+
+
+@dataclass
+class Outcome:
+    """What a campaign came to."""
+
+    protocol: str
+    version: str
+    seed: int
+    seconds: float = 0.0
+    findings: list[Finding] = field(default_factory=list)
+    ledger: Ledger | None = None
+    rounds: list[Round] = field(default_factory=list)
+    flows: list[float] = field(default_factory=list)  # seconds from healing until all flowed
+    records: int = 0
+    began: float = 0.0
+
+    @property
+    def faults(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.fault]
+
+
+class Campaign:
+    """Args: a site that is not started; a folder for journals; what is told on the way."""
+
+    def __init__(
+        self,
+        site: Site,
+        folder: Path,
+        seed: int,
+        minutes: float,
+        say: Callable[[str], None],
+        *,
+        short: bool = False,
+        only: Sequence[str] = (),
+    ) -> None:
+        self._site, self._folder, self._minutes, self._say = site, folder, minutes, say
+        self._short, self._faults = short, list(only or site.faults)
+        self._follower = Follower()
+        self._journal = Journal(folder / "campaign.journal")
+        self._comers = itertools.count(2)
+        self._comer = ""
+        self._over = threading.Event()
+        self._last: list[str] = []  # who flowed last
+        self.outcome = Outcome(site.protocol, site.version, seed)
+
+    def run(self) -> Outcome:
+        site, outcome = self._site, self.outcome
+        try:
+            site.start()
+            site.prepare()
+            site.await_answers()
+            roles: dict[str, Role] = {}
+            works = site.works()
+            for work in works:
+                roles |= {role.name: role for role, _ in work.roles}
+            self._ledger = outcome.ledger = Ledger(roles)
+            self._crew = Crew(self._folder, site.url, site.options())
+            outcome.began = time.monotonic()
+            threading.Thread(target=self._tick, daemon=True).start()
+            control = threading.Thread(target=site.control, args=(self._compare, self._over), daemon=True)
+            control.start()
+            try:
+                for work in works:
+                    self._crew.start(work)
+                self._warm()
+                self._weather()
+                self._drain(works)
+            finally:
+                self._crew.close()
+                self._over.set()
+            outcome.seconds = time.monotonic() - outcome.began
+            control.join(15.0)
+            self._look()
+            site.await_answers()
+            self._judge(site.truth())
+        finally:
+            site.close()
+        return outcome
+
+    def _tick(self) -> None:
+        """The proxies run in this process: when it gets no processor, they are late."""
+        while True:
+            due = time.monotonic() + 0.1
+            time.sleep(0.1)
+            late = time.monotonic() - due
+            if late > STUCK:
+                self._journal.note("stall", "campaign", round(late, 3))
+
+    def _compare(self, log: str, seconds: float) -> None:
+        self._journal.note("control", log, round(seconds, 3))
+
+    def _look(self) -> None:
+        for event in self._follower.events(self._folder):
+            self._ledger.take(event)
+
+    def _missing(self, since: float) -> list[str]:
+        self._look()
+        return judge_flow.missing(self._ledger, since, self._site.logs())
+
+    def _flowing(self, since: float, timeout: float) -> tuple[float, list[str]]:
+        """Wait until all flows that was sent behind `since`; how long it took, and who did not."""
+        while True:
+            names = self._missing(since)
+            waited = time.monotonic() - since
+            if not names or waited > timeout:
+                return waited, names
+            self._last = names
+            time.sleep(0.2)
+
+    def _warm(self) -> None:
+        waited, names = self._flowing(time.monotonic(), WARM)
+        if names:
+            raise RuntimeError(f"nothing was hurt yet, and {', '.join(names[:8])} did not flow within {WARM:.0f} s {self._crew.deaths}")
+        self._say(f"all flows after {waited:.1f} s")
+
+    def _weather(self) -> None:
+        end = time.monotonic() + self._minutes * 60
+        for round_ in rounds(self._site.protocol, self.outcome.seed, self._faults, self._site.nodes, short=self._short):
+            if time.monotonic() > end:
+                return
+            self._round(round_)
+            self.outcome.rounds.append(round_)
+
+    def _round(self, round_: Round) -> None:
+        site = self._site
+        window = Window(round_.fault, time.monotonic(), None)
+        self._ledger.windows.append(window)
+        killed = self._members(round_.member)
+        with self._fault(round_) as sick:
+            window.sick = sick
+            if round_.fault not in AT_ONCE:
+                time.sleep(round_.seconds)
+        site.await_answers()
+        window.healed = time.monotonic()
+        if killed:
+            window.spread = max(0.0, killed + site.session - window.healed)
+        since = window.healed + window.spread
+        waited, names = self._flowing_from(since)
+        node = "" if window.sick is None or not window.sick else f" on node {round_.node}"
+        member = f", a member: {round_.member}" if round_.member else ""
+        late = f" NOT: {', '.join(names[:4])}" if names else f", last {self._last[0]}" if waited > 5.0 else ""
+        what = f"{round_.number:3}  {round_.fault}{node}, {window.healed - window.began:.1f} s{member}"
+        self._say(f"{window.began - self.outcome.began:6.1f} s  {what}: all flows after {waited:.1f} s{late}")
+        time.sleep(round_.rest)
+
+    def _flowing_from(self, since: float) -> tuple[float, list[str]]:
+        while time.monotonic() < since:
+            time.sleep(0.1)
+        waited, names = self._flowing(since, PATIENCE)
+        self.outcome.flows.append(waited)
+        allowed = self._site.flowing + self._ledger.stalled(since, since + waited)
+        if names or waited > allowed:
+            self.outcome.findings.append(judge_flow.late(self._ledger.windows[-1], waited, names or self._last))
+        return waited, names
+
+    @contextlib.contextmanager
+    def _fault(self, round_: Round) -> Iterator[Sick]:
+        own = self._site.own_faults()
+        entered = own[round_.fault](round_) if round_.fault in own else FAULTS[round_.fault](self._site, round_)
+        with entered as sick:
+            yield sick
+
+    def _members(self, what: str) -> float | None:
+        """Somebody comes, goes, or is killed; the moment of a killing."""
+        if what == "join" and not self._comer:
+            work = self._site.comer(next(self._comers))
+            if work is not None:
+                self._ledger.roles |= {role.name: role for role, _ in work.roles}
+                self._crew.start(work)
+                self._comer = work.name
+        elif what == "leave" and self._comer:
+            self._crew.tell(self._comer)
+            name, self._comer = self._comer, ""
+            threading.Thread(target=self._crew.wait, args=(name, DRAIN), daemon=True).start()
+        elif what == "kill" and self._comer:
+            self._crew.kill(self._comer)
+            self._comer = ""
+            return time.monotonic()
+        return None
+
+    def _drain(self, works: list[Work]) -> None:
+        """Senders end first; then all that reads has what they sent, and ends."""
+        self._say("draining")
+        for sends in (True, False):
+            names = [work.name for work in works if work.sends is sends]
+            if not sends and self._comer:
+                names.insert(0, self._comer)
+            for name in names:
+                self._crew.tell(name)
+            for name in names:
+                self._end(name)
+
+    def _end(self, name: str) -> None:
+        self._crew.wait(name, DRAIN)
+
+    def _judge(self, truth: Truth) -> None:
+        ledger, found = self._ledger, self.outcome.findings
+        found += [Finding("processes end in order", text) for text in self._crew.deaths]
+        found += judge_sends.judge(ledger, truth)
+        found += judge_reads.judge(ledger, truth)
+        found += judge_groups.judge(ledger, truth)
+        found += judge_queues.judge(ledger)
+        found += judge_calls.judge(ledger)
+        found += judge_calls.memory(ledger)
+        found += judge_flow.healthy(ledger, self._site.homes())
+        self.outcome.records = sum(len(numbers) for numbers in ledger.sent.values())

@@ -1,0 +1,127 @@
+"""A protocol's cluster as the campaign knows it: nodes that can be hurt, a proxy before each, topics, roles, and what the logs hold.
+
+What it is: the base that *_site.py fill in. May assume: tests/brokers. Must not: know what the faults are for.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from brokers import Broker
+from brokers.proxy import FaultProxy
+
+from .ledger import Role, Truth
+from .plan import Round
+
+READY = 60.0  # seconds for a cluster to answer again
+
+
+@dataclass
+class Work:
+    """A process of the workload: its name, its roles, as the ledger has them and as the process wants them; `sends`: ends first."""
+
+    name: str
+    roles: list[tuple[Role, dict[str, Any]]] = field(default_factory=list)
+    sends: bool = False
+
+
+class Site:
+    """See the module. Attributes: `broker`; `proxies`, one a node; `servers`, the broker's number of each node."""
+
+    protocol: ClassVar[str]
+    version: ClassVar[str]
+    faults: ClassVar[Sequence[str]] = ()  # those of faults.py that can be had here
+    flowing: float = 10.0  # seconds from healing until all flows
+    session: float = 6.0  # seconds for which a killed member holds what it had
+
+    def __init__(self) -> None:
+        self.broker: Broker = self.make()
+        self.servers: list[int] = []
+        self.proxies: list[FaultProxy] = []
+
+    def make(self) -> Broker:
+        raise NotImplementedError
+
+    def node_addresses(self) -> list[str]:
+        """``host:port`` of each node, as it is advertised."""
+        raise NotImplementedError
+
+    def start(self) -> None:
+        self.broker.start()
+        self.servers = self.servers or list(range(len(self.broker.servers)))
+        self.proxies = [FaultProxy() for _ in self.servers]
+
+    @property
+    def nodes(self) -> int:
+        return len(self.servers)
+
+    @property
+    def url(self) -> str:
+        """What clients of the workload connect to: every address behind its proxy."""
+        found = self.broker.url
+        for old, new in self.address_map().items():
+            found = found.replace(old, new)
+        return found
+
+    def address_map(self) -> dict[str, str]:
+        return {address: proxy.through(address) for address, proxy in zip(self.node_addresses(), self.proxies, strict=True)}
+
+    def options(self) -> dict[str, Any]:
+        """Of `connect`, in the processes of the workload."""
+        return {"address_map": self.address_map()}
+
+    def prepare(self) -> None:
+        """Make the topics."""
+
+    def works(self) -> list[Work]:
+        raise NotImplementedError
+
+    def comer(self, number: int) -> Work | None:
+        """A process with members that come and go."""
+        return None
+
+    def control(self, told: Callable[[str, float], None], ended: threading.Event) -> None:
+        """Write to `homes` by a client that is not ours, until `ended`; `told(log, seconds)` is called for each acknowledgement."""
+
+    def logs(self) -> dict[str, list[str]]:
+        """Topic to the names of its logs, as they are now."""
+        raise NotImplementedError
+
+    def homes(self) -> dict[str, int]:
+        """Logs that live on one node alone."""
+        return {}
+
+    def own_faults(self) -> dict[str, Callable[[Round], AbstractContextManager[frozenset[int] | None]]]:
+        """Faults of this protocol alone, as `faults.py` has them."""
+        return {}
+
+    def answers(self) -> bool:
+        """Whether every node serves, and every log has a leader; raising is no."""
+        raise NotImplementedError
+
+    def await_answers(self, timeout: float = READY) -> None:
+        deadline = time.monotonic() + timeout
+        why: object = "no"
+        while True:
+            try:
+                if self.answers():
+                    return
+            except Exception as error:  # of whatever client asks
+                why = error
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self.broker.name} does not answer after {timeout:.0f} s: {why}\n{self.broker.tail(10)}")
+            time.sleep(0.1)
+
+    def truth(self) -> Truth:
+        """What the logs hold, as a client reads them that we did not write."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        for proxy in self.proxies:
+            proxy.close()
+        self.broker.close()

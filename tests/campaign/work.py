@@ -1,0 +1,78 @@
+"""A process of the workload: ``python -m campaign.work PLAN.json JOURNAL``: its roles in a thread each, until a line comes on its input.
+
+The line ``finish`` ends producers at once, what reads behind a quiet moment; the end of the input (the campaign is gone) ends the process.
+Beside them run a sampler of memory, and one that tells when this process got no processor: delays are judged less by so much.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import wireproto
+
+from .grouping import Grouping
+from .journal import Journal, said
+from .producing import Producing
+from .queueing import Queueing
+from .reading import Reading
+
+KINDS: dict[str, Any] = {"producer": Producing, "reader": Reading, "member": Grouping, "worker": Queueing}
+TICK = 0.05
+STALL = 0.1  # seconds late from which on a tick is told
+
+
+def watch(journal: Journal, name: str) -> None:
+    """Memory each second, and ticks that came late."""
+    page = os.sysconf("SC_PAGE_SIZE") // 1024
+    due, sampled = time.monotonic() + TICK, 0.0
+    while True:
+        time.sleep(max(0.0, due - time.monotonic()))
+        now = time.monotonic()
+        if now - due > STALL:
+            journal.note("stall", name, round(now - due, 3), at=now)
+        if now - sampled > 1.0:
+            sampled = now
+            journal.note("memory", name, int(Path("/proc/self/statm").read_text().split()[1]) * page)
+        due = now + TICK
+
+
+def work(kind: Any, client: Any, journal: Journal, role: dict[str, Any], finish: threading.Event) -> None:
+    try:
+        kind(client, journal, role, finish).run()
+    except BaseException as why:  # a role that dies of what is no WireprotoError is a finding, not the end of its process
+        journal.note("call", role["name"], "role", 0.0, 0.0, "died: " + said(why))
+        raise
+
+
+def main() -> int:
+    plan = json.loads(Path(sys.argv[1]).read_text())
+    journal = Journal(Path(sys.argv[2]))
+    finish = threading.Event()
+    threading.Thread(target=watch, args=(journal, plan["name"]), daemon=True).start()
+    with wireproto.connect(plan["url"], **plan["options"]) as client:
+        each = [(KINDS[role["kind"]], client, journal, role, finish) for role in plan["roles"]]
+        threads = [threading.Thread(target=work, args=one, name=one[3]["name"]) for one in each]
+        for thread in threads:
+            thread.start()
+
+        def listen() -> None:
+            for line in sys.stdin:
+                if line.strip() == "finish":
+                    finish.set()
+            os._exit(3)
+
+        threading.Thread(target=listen, daemon=True).start()
+        for thread in threads:
+            thread.join()
+    journal.note("count", plan["name"], "ended in order", 1)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,274 @@
+"""The campaign's judges on histories made by hand: what must be caught is caught, what is allowed is let pass.
+
+Each history is a good one (`good`) with one fault in it, as a client with that fault would have left it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from campaign import judge_calls, judge_flow, judge_groups, judge_queues, judge_reads, judge_sends
+from campaign.ledger import Finding, Ledger, Promise, Role, Truth, Window
+
+LOG = "main/0"
+ROLES = {
+    "sure": Role("sure", "producer", "main", promise=Promise(patience=60.0)),
+    "loose": Role("loose", "producer", "weak", promise=Promise(kept=False, once=False, ordered=False)),
+    "reader": Role("reader", "reader", "main"),
+    "first": Role("first", "member", "main", group="g"),
+    "second": Role("second", "member", "main", group="g"),
+    "worker": Role("worker", "worker", "main", group="q"),
+    "helper": Role("helper", "worker", "main", group="q"),
+}
+COUNT = 10
+
+
+def faults(found: Iterable[Finding]) -> set[str]:
+    return {finding.check for finding in found if finding.fault}
+
+
+def ledger(events: Iterable[list[Any]]) -> Ledger:
+    found = Ledger(ROLES)
+    for event in events:
+        found.take(event)
+    return found
+
+
+def rows(*numbers: int, source: str = "sure") -> list[tuple[tuple[int, ...], str]]:
+    return [((place,), f"{source}:{number}") for place, number in enumerate(numbers)]
+
+
+def delivered(*places: int) -> list[Any]:
+    return [[[place], f"sure:{place}"] for place in places]
+
+
+TRUTH: Truth = {LOG: rows(*range(COUNT))}
+SENT: list[list[Any]] = [
+    [1.0, "sent", "sure", 0, COUNT],
+    [2.0, "acked", "sure", [[number, LOG, [number], 0.5] for number in range(COUNT)]],
+]
+
+
+# Sends.
+
+
+def test_a_log_that_holds_what_was_acknowledged_has_no_fault() -> None:
+    assert faults(judge_sends.judge(ledger(SENT), TRUTH)) == set()
+
+
+@pytest.mark.parametrize(
+    ("log", "check"),
+    [
+        (rows(0, 1, 2, 3, 4, 5, 6, 7, 8), "acknowledged is kept"),
+        (rows(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 4), "no repeat on sending"),
+        (rows(0, 1, 3, 2, 4, 5, 6, 7, 8, 9), "order"),
+        (rows(0, 1, 3, 2, 4, 5, 6, 7, 8, 9), "place as told"),
+        (rows(*range(11)), "only what was sent"),
+    ],
+    ids=["a batch dropped", "sent again without its sequence", "overtaken", "another place", "never sent"],
+)
+def test_a_log_with_a_fault_is_told(log: list[tuple[tuple[int, ...], str]], check: str) -> None:
+    assert check in faults(judge_sends.judge(ledger(SENT), {LOG: log}))
+
+
+def test_a_repeat_behind_later_records_is_a_repeat_and_no_disorder() -> None:
+    assert faults(judge_sends.judge(ledger(SENT), {LOG: rows(*range(COUNT), 3, 4)})) == {"no repeat on sending"}
+
+
+def test_a_send_without_an_outcome_is_told() -> None:
+    assert faults(judge_sends.judge(ledger(SENT[:1]), TRUTH)) == {"each send has an outcome"}
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(3.0, {"sends go on trying"}), (60.5, set())])
+def test_a_record_given_up_too_early_is_told(seconds: float, told: set[str]) -> None:
+    events = [[1.0, "sent", "sure", 0, 1], [1.0 + seconds, "failed", "sure", 0, "Disconnected", seconds]]
+    assert faults(judge_sends.judge(ledger(events), {LOG: []})) == told
+
+
+def test_a_record_that_send_refused_and_the_log_holds_is_told() -> None:
+    events = [[1.0, "sent", "sure", 0, 1], [1.1, "refused", "sure", 0, "BufferFull"]]
+    assert faults(judge_sends.judge(ledger(events), {LOG: rows(0)})) == {"only what was taken"}
+
+
+@pytest.mark.parametrize(("windows", "told"), [([Window("kill", 1.5, frozenset({0}), 3.0)], set()), ([], {"acknowledged is kept"})])
+def test_what_was_not_promised_may_go_only_where_a_fault_explains_it(windows: list[Window], told: set[str]) -> None:
+    events = [[1.0, "sent", "loose", 0, 2], [2.0, "acked", "loose", [[0, "weak/0", [], 0.1], [1, "weak/0", [], 0.1]]]]
+    found = ledger(events)
+    found.windows = windows
+    assert faults(judge_sends.judge(found, {"weak/0": rows(1, source="loose")})) == told
+
+
+# Readers.
+
+
+def reading(*groups: list[Any], start: Any = "earliest", stop: bool = False, why: str = "") -> list[list[Any]]:
+    got = [[4.0 + step, "got", "reader", 0, LOG, group] for step, group in enumerate(groups)]
+    return [*SENT, [3.0, "life", "reader", 0, {"start": start, "stop": stop}], *got, [9.0, "ended", "reader", 0, why]]
+
+
+@pytest.mark.parametrize("stop", [False, True])
+def test_a_reader_that_sees_each_record_once_has_no_fault(stop: bool) -> None:
+    events = reading(delivered(0, 1, 2), delivered(*range(3, COUNT)), stop=stop)
+    assert faults(judge_reads.judge(ledger(events), TRUTH)) == set()
+
+
+def test_a_reader_that_goes_on_behind_a_place_has_no_fault() -> None:
+    assert faults(judge_reads.judge(ledger(reading(delivered(*range(4, COUNT)), start={LOG: [3]})), TRUTH)) == set()
+
+
+@pytest.mark.parametrize(
+    ("groups", "check"),
+    [
+        ([delivered(0, 1, 2), delivered(4, 5, 6, 7, 8, 9)], "no gap"),
+        ([delivered(0, 1, 2), delivered(2, 3, 4, 5, 6, 7, 8, 9)], "no repeat on reading"),
+        ([delivered(1, 2, 3, 4, 5, 6, 7, 8, 9)], "no gap"),
+        ([[[[0], "sure:7"]]], "reads what is there"),
+        ([[[[12], "sure:7"]]], "reads what is there"),
+        ([delivered(0, 1, 2)], "reads to the end"),
+    ],
+    ids=["a batch dropped", "a record twice", "begins late", "another record", "a place that is not", "stuck"],
+)
+def test_a_reader_with_a_fault_is_told(groups: list[list[Any]], check: str) -> None:
+    assert check in faults(judge_reads.judge(ledger(reading(*groups)), TRUTH))
+
+
+def test_a_bounded_read_that_ends_before_what_was_acknowledged_is_told() -> None:
+    assert faults(judge_reads.judge(ledger(reading(delivered(0, 1, 2), stop=True)), TRUTH)) == {"reads to its stop"}
+
+
+def test_a_life_that_ended_by_an_error_owes_nothing_behind_it() -> None:
+    assert faults(judge_reads.judge(ledger(reading(delivered(0, 1, 2), why="Disconnected")), TRUTH)) == set()
+
+
+# Groups.
+
+
+def got(at: float, member: str, *places: int) -> list[Any]:
+    return [at, "got", member, 0, LOG, delivered(*places)]
+
+
+def commit(at: float, member: str, place: int, done: bool = True) -> list[Any]:
+    return [at, "commit", member, 0, at - 0.1, {LOG: [place]}, done, "" if done else "TimedOut"]
+
+
+def group(*events: list[Any]) -> list[list[Any]]:
+    return [*SENT, [3.0, "life", "first", 0, {}], [3.0, "life", "second", 0, {}], *events]
+
+
+def test_the_next_owner_that_begins_at_the_commit_has_no_fault() -> None:
+    events = group(got(4, "first", 0, 1, 2, 3), commit(5, "first", 3), got(6, "second", *range(4, COUNT)))
+    assert faults(judge_groups.judge(ledger(events), TRUTH)) == set()
+
+
+def test_what_was_not_committed_may_come_again() -> None:
+    events = group(got(4, "first", 0, 1, 2, 3), commit(5, "first", 1), got(6, "second", *range(2, COUNT)))
+    found = list(judge_groups.judge(ledger(events), TRUTH))
+    assert faults(found) == set()
+    assert [finding.text for finding in found] == [f"g in {LOG}: 2, in 2 stints"]
+
+
+def test_a_commit_in_doubt_lets_the_next_owner_begin_on_either_side_of_it() -> None:
+    for first in (2, 3, 4):
+        events = group(got(4, "first", 0, 1, 2, 3), commit(4.5, "first", 1), commit(5, "first", 3, done=False))
+        events.append(got(6, "second", *range(first, COUNT)))
+        assert faults(judge_groups.judge(ledger(events), TRUTH)) == set()
+
+
+def test_a_commit_of_records_that_were_not_handed_out_is_told() -> None:
+    """The client commits what it has fetched: the next owner begins behind records that nobody saw."""
+    events = group(got(4, "first", 0, 1, 2), commit(5, "first", 2), got(6, "second", 5, 6, 7, 8, 9))
+    assert faults(judge_groups.judge(ledger(events), TRUTH)) == {"no gap", "a group sees every record"}
+
+
+def test_a_dropped_batch_is_told_though_another_member_saw_it() -> None:
+    events = group(got(4, "first", 0, 1, 2, 3, 4), commit(5, "first", 2), got(6, "second", *range(5, COUNT)))
+    assert faults(judge_groups.judge(ledger(events), TRUTH)) == {"no gap"}
+
+
+def test_records_behind_the_commit_that_come_again_are_told() -> None:
+    events = group(got(4, "first", 0, 1, 2, 3), commit(5, "first", 3), got(6, "second", *range(1, COUNT)))
+    assert faults(judge_groups.judge(ledger(events), TRUTH)) == {"resumes at the commit"}
+
+
+@pytest.mark.parametrize(("first", "told"), [(1, set()), (5, {"no gap"})])
+def test_a_reset_from_outside_is_where_the_next_one_begins(first: int, told: set[str]) -> None:
+    events = group(got(4, "first", *range(COUNT)), commit(5, "first", COUNT - 1))
+    events += [[5.5, "reset", "g", {LOG: [0]}], got(6, "second", *range(first, COUNT))]
+    assert faults(judge_groups.judge(ledger(events), TRUTH)) == told
+
+
+# Queues.
+
+
+def taken(at: float, worker: str, number: int, attempt: int = 0) -> list[Any]:
+    return [at, "taken", worker, 0, LOG, [number], f"sure:{number}", attempt]
+
+
+def done(at: float, worker: str, number: int) -> list[Any]:
+    return [at, "done", worker, 0, LOG, [number], at - 0.1]
+
+
+def queue(*events: list[Any], but: int | None = None) -> list[list[Any]]:
+    whole = [*SENT]
+    for number in range(COUNT):
+        if number != but:
+            whole += [taken(3 + number, "worker", number), done(3.5 + number, "worker", number)]
+    return sorted([*whole, *events], key=lambda event: event[0])
+
+
+@pytest.mark.parametrize(
+    ("events", "check"),
+    [
+        (queue(), None),
+        (queue(taken(20, "worker", 4), taken(30, "helper", 4, 1), done(31, "helper", 4), but=4), None),
+        (queue(but=4), "a queue hands out every message"),
+        (queue(taken(20, "worker", 4), but=4), "what is not acked comes again"),
+        (queue(taken(40, "helper", 4, 1)), "acked is done"),
+    ],
+    ids=["all acked", "came again", "never handed out", "never came again", "came again behind its ack"],
+)
+def test_queues_are_judged(events: list[list[Any]], check: str | None) -> None:
+    assert faults(judge_queues.judge(ledger(events))) == ({check} if check else set())
+
+
+# Calls, flow, neighbours, memory.
+
+
+@pytest.mark.parametrize(("seconds", "stall", "told"), [(5.9, 0.0, False), (6.2, 0.0, True), (6.2, 0.5, False)])
+def test_a_call_that_outlasts_its_timeout_is_told_unless_the_machine_stood_still(seconds: float, stall: float, told: bool) -> None:
+    events: list[list[Any]] = [[9.0, "stall", "senders", stall], [10.0, "call", "sure", "send", 5.0, seconds, "TimedOut: x"]]
+    assert faults(judge_calls.judge(ledger(events))) == ({"calls end in time"} if told else set())
+
+
+def test_flow_is_of_what_was_sent_behind_the_healing_in_every_log() -> None:
+    events = [*SENT, [3.0, "life", "reader", 0, {}], [3.0, "life", "first", 0, {}], [5.0, "sent", "sure", COUNT, 1]]
+    found = ledger([*events, [5.1, "acked", "sure", [[COUNT, LOG, [COUNT], 0.1]]], [5.2, "got", "reader", 0, LOG, [[[COUNT], "sure:10"]]]])
+    assert judge_flow.missing(found, 4.0, {"main": [LOG]}) == [f"g in {LOG}", f"q in {LOG}"]
+    assert judge_flow.missing(found, 4.0, {"main": [LOG, "main/1"]}) != judge_flow.missing(found, 4.0, {"main": [LOG]})
+    assert "sure in main/0" in judge_flow.missing(found, 5.0, {"main": [LOG]}), "sent at the moment, not behind it"
+
+
+@pytest.mark.parametrize(
+    ("home", "seconds", "told"), [(1, 0.9, False), (1, 1.2, True), (0, 9.0, False)], ids=["in time", "late", "its own node is sick"]
+)
+def test_a_healthy_partition_that_waits_for_a_sick_node_is_told(home: int, seconds: float, told: bool) -> None:
+    found = ledger([[2.0, "sent", "sure", 0, 1], [2.0 + seconds, "acked", "sure", [[0, LOG, [0], seconds]]]])
+    found.windows = [Window("freeze", 1.5, frozenset({0}), 12.0)]
+    assert faults(judge_flow.healthy(found, {LOG: home})) == ({"a healthy partition is not delayed"} if told else set())
+
+
+@pytest.mark.parametrize(("size", "told"), [(lambda second: 90_000, False), (lambda second: 90_000 + 200 * second, True)])
+def test_memory_that_grows_is_told(size: Callable[[int], int], told: bool) -> None:
+    events = [[float(second), "memory", "senders", size(second)] for second in range(400)]
+    assert faults(judge_calls.memory(ledger(events))) == ({"memory is flat"} if told else set())
+
+
+@pytest.mark.parametrize(("control", "told"), [(0.1, True), (8.0, False)])
+def test_a_wait_that_another_client_has_too_is_the_brokers_own(control: float, told: bool) -> None:
+    events = [[2.0, "sent", "sure", 0, 1], [10.5, "acked", "sure", [[0, LOG, [0], 8.5]]], [10.6, "control", LOG, control]]
+    found = ledger(events)
+    found.windows = [Window("freeze", 1.5, frozenset({0}), 12.0)]
+    assert faults(judge_flow.healthy(found, {LOG: 1})) == ({"a healthy partition is not delayed"} if told else set())
