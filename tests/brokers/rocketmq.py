@@ -201,6 +201,7 @@ class RocketMQ(Broker):
             "diskMaxUsedSpaceRatio": "98",
             "fileReservedTime": "480000",  # records of tests carry old times; nothing is ever old enough to go
             "brokerFastFailureEnable": "false",
+            "registerNameServerPeriod": "10000",  # the least: a name server forgets a broker with its connection, until it registers again
             "transactionTimeOut": "3000",
             "transactionCheckInterval": "3000",
             "flushDiskType": "ASYNC_FLUSH",

@@ -15,7 +15,12 @@ from wireproto._codec import RocketBatchBuilder
 from wireproto.errors import TimedOut, TransportError, ValueUnsupported, WireprotoError
 from wireproto.position import QueueOffset
 from wireproto.rocketmq.client import RocketClient
-from wireproto.rocketmq.messages import InvokeBrokerToResetOffsetRequest, SendBatchMessageRequest, UpdateBrokerConfigRequest
+from wireproto.rocketmq.messages import (
+    InvokeBrokerToResetOffsetRequest,
+    SendBatchMessageRequest,
+    UnregisterBrokerRequest,
+    UpdateBrokerConfigRequest,
+)
 
 pytestmark = pytest.mark.parametrize("broker", ["rocketmq-5.5.0-cluster"], indirect=True)
 _numbers = itertools.count()
@@ -129,6 +134,39 @@ def test_a_member_goes_on_without_the_name_server_and_without_the_first_broker(b
                 broker.servers[silent].resume()
         producer.send(b"back", partition=0).position(60.0)
         assert taken(consumer, 1) == [b"back"]
+        consumer.commit()
+
+
+def test_a_broker_that_the_name_server_has_forgotten_is_read_on(broker: RocketMQ, client: RocketClient, topic: str) -> None:
+    """So it is for some seconds whenever the two have lost their connection. Nobody else can be given its queues meanwhile."""
+    names = client.cluster
+
+    def listed() -> set[str]:
+        return {*names.info(client.deadline(10.0)).brokers}
+
+    gone = UnregisterBrokerRequest(
+        broker_name="broker-a", broker_addr=f"127.0.0.1:{broker.broker_ports[0]}", cluster_name="DefaultCluster", broker_id=0
+    )
+    with (
+        wireproto.connect(broker.url, route_age=0.1) as member,
+        member.consumer(topic, f"g-{topic}", rebalance_interval=0.2) as consumer,
+        wireproto.connect(broker.url) as writer,
+        writer.producer(topic) as producer,
+    ):
+        values = [b"%d" % n for n in range(8)]
+        for n, value in enumerate(values):
+            producer.send(value, partition=n % 4).position(30.0)
+        assert sorted(taken(consumer, 8)) == values
+        names.ask_names(gone, deadline=client.deadline(10.0))
+        until(lambda: listed() == {"broker-b"})
+        more = []
+        while listed() == {"broker-b"}:  # the broker tells the name server of itself each ten seconds
+            producer.send(b"more", partition=0).position(30.0)
+            more += taken(consumer, 1)
+            assert (topic, 0) in consumer.assignment
+        assert set(more) == {b"more"}, "what was handed out does not come again, nor is the queue left unread"
+        producer.send(b"end", partition=1).position(60.0)
+        assert taken(consumer, 1) == [b"end"]
         consumer.commit()
 
 

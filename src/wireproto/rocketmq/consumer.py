@@ -76,6 +76,7 @@ class Sharing:
         self.gone: set[TopicPartition] = set()
         self.missing_since: float | None = None
         self.seen: dict[TopicPartition, float] = {}  # queues that are to be ours, and since when we know
+        self.forgotten: dict[TopicPartition, float] = {}  # queues whose broker the name server has forgotten, and since when
         self.unfounded: dict[tuple[str, str, int], int] = {}  # queues whose broker was away when we began the group, and when that was (ms)
         self.uncommitted: dict[TopicPartition, int] = {}  # where an administrator has set queues that we read from there
         deadline = cluster.deadline(options.timeout)
@@ -135,7 +136,8 @@ class Sharing:
                 self._drop(key)
         held = set(self.queues)
         share, unknown = self.member.share(deadline)
-        lost = frozenset(key for key in self.queues.keys() - share.keys() if key[0] not in unknown)
+        missing = frozenset(key for key in self.queues.keys() - share.keys() if key[0] not in unknown)
+        lost = missing - self._forgotten(missing)
         for key in lost:
             with contextlib.suppress(WireprotoError):  # then it comes again, from the last commit on
                 self.giving_up(key, self.queues[key], self.member.patience(self.queues[key].address, deadline))
@@ -168,6 +170,21 @@ class Sharing:
         if lost or self.queues.keys() - held:
             self.cluster.told.rebalanced(self.member.group, self.queues.keys() - held, lost)
         return lost
+
+    def _forgotten(self, missing: Iterable[TopicPartition]) -> set[TopicPartition]:
+        """Of queues that are ours no more, those whose broker the name server does not know just now, so that nobody can be given them.
+
+        It forgets a broker with their connection, until the broker registers again (each 30 s): meanwhile they are read on where they were.
+        """
+        now, before = time.monotonic(), self.forgotten
+        self.forgotten = {}
+        for key in missing:
+            route = self.cluster.routes.known(key[0])
+            queue = None if route is None else route.find(*self.queues[key].home)
+            since = before.get(key, now)
+            if queue is not None and queue.address is None and now - since <= self.options.recovery_timeout:
+                self.forgotten[key] = since
+        return {*self.forgotten}
 
     def _handed_over(self, share: dict[TopicPartition, Queue]) -> dict[TopicPartition, Queue]:
         """The share without what its former owner may still be committing."""
