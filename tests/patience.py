@@ -10,6 +10,16 @@ import time
 from collections.abc import Callable
 
 LATE = 1.5
+LONG = 60.0
+"""Seconds that nothing takes which happens at all."""
+
+
+def until(condition: Callable[[], object], what: str = "", limit: float = LONG) -> None:
+    """Wait for what no call waits for: it is asked each few milliseconds whether it is so."""
+    deadline = time.monotonic() + limit
+    while not condition():
+        assert time.monotonic() < deadline, what or f"not so after {limit} s"
+        time.sleep(0.002)
 
 
 def quickest(run: Callable[[], object], times: int = 5) -> float:

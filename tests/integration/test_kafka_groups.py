@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import confluent_kafka
@@ -12,6 +11,7 @@ import pytest
 
 import wireproto
 from brokers import Broker
+from patience import until
 from wireproto.errors import ConcurrentUse, OptionError, Revoked, RoleUnsupported
 from wireproto.kafka.codes import FencedInstanceId, GroupIdNotFound
 
@@ -33,12 +33,6 @@ def topic(client: Any) -> str:
         for number in range(40):
             producer.send(b"%d" % number, partition=number % 4)
     return name
-
-
-def until(condition: Callable[[], bool], what: str, limit: float = 60.0) -> None:
-    deadline = time.monotonic() + limit
-    while not condition():
-        assert time.monotonic() < deadline, what
 
 
 def drain(consumer: Any, count: int) -> list[bytes]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 import wireproto
 from brokers import RocketMQ
+from patience import until
 from wireproto.errors import OptionError
 from wireproto.position import EARLIEST, LATEST, LogOffset, format_positions, parse_positions, positions_from_json, positions_to_json
 from wireproto.rocketmq.client import RocketClient
@@ -23,13 +23,6 @@ JOINS = 1  # in `servers`: the name server is 0, broker-a 1
 def broker(request: pytest.FixtureRequest) -> Iterator[RocketMQ]:
     with RocketMQ(request.param, nodes=3) as running:
         yield running
-
-
-def until(condition: Callable[[], bool], patience: float = 90.0) -> None:
-    deadline = time.monotonic() + patience
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def homes(client: RocketClient, topic: str) -> list[str]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import wireproto
 from brokers import RocketMQ
+from patience import until
 from wireproto._codec import RocketBatchBuilder
 from wireproto.errors import TimedOut, TransportError, ValueUnsupported, WireprotoError
 from wireproto.position import QueueOffset
@@ -48,12 +49,6 @@ def second(broker: RocketMQ) -> Iterator[Any]:
     broker.servers[2].resume()
 
 
-def until(condition: Callable[[], bool], patience: float = 60.0) -> None:
-    deadline = time.monotonic() + patience
-    while not condition():
-        assert time.monotonic() < deadline
-
-
 def taken(consumer: Any, count: int, patience: float = 60.0) -> list[bytes]:
     found: list[bytes] = []
 
@@ -62,7 +57,7 @@ def taken(consumer: Any, count: int, patience: float = 60.0) -> list[bytes]:
         found.extend(batch.values() if batch is not None else [])
         return len(found) >= count
 
-    until(more, patience)
+    until(more, limit=patience)
     return found
 
 

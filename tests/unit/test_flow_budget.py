@@ -7,11 +7,11 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
-from patience import LATE
+from patience import LATE, until
 from wireproto._net import Loop
 from wireproto.errors import BufferFull, Closed
 from wireproto.flow.budget import Account, Budget
@@ -63,13 +63,6 @@ class Waiter(threading.Thread):
         self.join(SOON)
         assert not self.is_alive()
         return self.problem
-
-
-def until(what: Callable[[], bool]) -> None:
-    latest = time.monotonic() + SOON
-    while not what():
-        assert time.monotonic() < latest
-        time.sleep(0.0005)
 
 
 def test_all_producers_of_a_client_have_one_bound(loop: Loop) -> None:

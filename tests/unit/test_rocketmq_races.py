@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import wireproto
+from patience import until
 from wireproto.devbroker import DevBroker
 from wireproto.errors import TimedOut
 from wireproto.position import LATEST, LogOffset
@@ -48,12 +49,6 @@ def put(client: RocketClient, topic: str, count: int, start: int = 0) -> list[Lo
     with client.producer(topic) as out:
         receipts = [out.send(b"%d" % n, partition=n % 2) for n in range(start, start + count)]
         return [receipt.position(30.0) for receipt in receipts]
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
 
 
 @pytest.mark.parametrize("moved", ["error", "earliest", "latest"])

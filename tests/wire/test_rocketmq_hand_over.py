@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 
 import wireproto
+from patience import until
 from wireproto.devbroker import DevBroker
 
 
@@ -27,14 +27,6 @@ class Working(threading.Thread):
                 batch = self._consumer.poll(0.05)
                 self.found += batch.values() if batch is not None else []
                 self.owned = len(self._consumer.assignment)
-
-
-def until(condition: object) -> None:
-    assert callable(condition)
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_nothing_that_was_handed_out_is_repeated_when_members_come_and_go() -> None:

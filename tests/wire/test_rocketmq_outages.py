@@ -13,6 +13,7 @@ import pytest
 
 import wireproto
 from brokers.proxy import FaultProxy
+from patience import until
 from wireproto._codec import Columns
 from wireproto.devbroker import DevBroker
 from wireproto.errors import BufferFull, TimedOut, TransportError, WireprotoError
@@ -234,13 +235,6 @@ def keys_of(client: RocketClient, topic: str, broker: str) -> Iterator[bytes]:
     """Keys whose queue is that broker's."""
     route = client.cluster.route(topic, client.cluster.deadline(10.0))
     return (key for n in itertools.count() if route.queues[route.by_key(key := b"key-%d" % n)].broker == broker)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("fate", ["comes back", "is gone"])

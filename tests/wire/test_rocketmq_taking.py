@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from patience import until
 from wireproto._codec import Columns
 from wireproto.devbroker import DevBroker
 from wireproto.devbroker.recording import Recording, Seen
@@ -46,12 +47,6 @@ def put(client: RocketClient, topic: str, count: int, start: int = 0, **options:
     with client.producer(topic, **options) as out:
         for number in range(start, start + count):
             out.send(b"%d" % number)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
 
 
 def drained(consumer: Any, count: int) -> list[bytes]:

@@ -6,13 +6,13 @@ import itertools
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import wireproto
-from patience import LATE
+from patience import LATE, until
 from wireproto._codec import Columns
 from wireproto.devbroker import DevBroker
 from wireproto.errors import BufferFull, Closed, OptionError, TimedOut
@@ -72,13 +72,6 @@ def fill(producer: Any, value: bytes, timeout: float = 0.0) -> int:
         except BufferFull:
             return taken
     raise AssertionError("there is no bound")
-
-
-def until(what: Callable[[], bool]) -> None:
-    latest = time.monotonic() + SECONDS
-    while not what():
-        assert time.monotonic() < latest
-        time.sleep(0.001)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
