@@ -260,5 +260,9 @@ class Revoked(UsageError):
         self.partitions = partitions
 
 
+class UnflushedWarning(RuntimeWarning):
+    """Records were sent whose outcome nobody waited for, and their producer or the program is gone. A warning, not raised by any call."""
+
+
 class DataLoss(WireprotoError):
     """Records that were to be read are not there any more: aged out, cut off, or deleted with their topic."""

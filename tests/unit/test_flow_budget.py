@@ -30,6 +30,9 @@ class Producer:
     def relieve(self) -> None:
         self.relieved.release()
 
+    def unsettled(self) -> int:
+        return 0
+
 
 @pytest.fixture
 def loop() -> Iterator[Loop]:

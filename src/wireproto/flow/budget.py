@@ -24,6 +24,8 @@ from typing import Protocol
 from wireproto._net import Event, Loop
 from wireproto.errors import BufferFull, Closed, TimedOut, WireprotoError
 
+from . import unflushed
+
 
 class Holder(Protocol):
     """A producer, as the budget sees it."""
@@ -33,6 +35,10 @@ class Holder(Protocol):
 
     def relieve(self) -> None:
         """Somebody waits for room: send what is open, take in what was answered, and go on so while `Budget.waiting`. Must not wait."""
+        ...
+
+    def unsettled(self) -> int:
+        """Records taken whose outcome is not known."""
         ...
 
 
@@ -62,6 +68,7 @@ class Budget:
         self._lock = threading.RLock()  # held for a few lines; a signal handler may send, too
         self._line: deque[_Claim] = deque()
         self._accounts: set[Account] = set()
+        unflushed.watch(self)
 
     def account(self, holder: Holder) -> Account:
         """An account for a producer. It ends with `Account.close`, or with the producer itself."""
@@ -92,11 +99,17 @@ class Budget:
             line.popleft()
 
     def _relieve(self) -> None:
+        for holder in self._there():
+            holder.relieve()
+
+    def _there(self) -> list[Holder]:
         with self._lock:
-            holders = [account.holder() for account in self._accounts]
-        for holder in holders:
-            if holder is not None:
-                holder.relieve()
+            found = [account.holder() for account in self._accounts]
+        return [holder for holder in found if holder is not None]
+
+    def holders(self) -> list[Holder]:
+        """The producers that are open; none of a client that is closed, or another process's."""
+        return [] if self._loop.closed or self._loop.forked else self._there()
 
 
 class Account:

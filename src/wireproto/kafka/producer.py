@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._codec import Appender, Columns, KafkaRows, KeyRouter, OutBatch, Receipt, kafka_shares
 from ..errors import Closed, OptionError, TimedOut, UsageError, ValueUnsupported, WireprotoError
-from ..net.closing import Closing
+from ..flow.unflushed import Sends
 from ..position import LogOffset
 from . import outgoing
 from .codes import DuplicateSequenceNumber, UnknownTopicOrPartition
@@ -32,7 +32,7 @@ _STEP = 1 << 16
 """Most bytes of the send budget that a producer takes ahead."""
 
 
-class KafkaProducer(Closing):
+class KafkaProducer(Sends):
     """Appends records to one topic; may be shared by threads. Made by `KafkaClient.producer`.
 
     `send` is the core's (`Appender`): it puts the record into the open batch, and calls `_send_slowly` where there is more to do.
@@ -276,6 +276,10 @@ class KafkaProducer(Closing):
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
+
+    def unsettled(self) -> int:
+        """Records whose outcome is not known."""
+        return sum(batch.count for batch in self._sender.unsettled(self._mine))
 
     def _mine(self, batch: OutBatch) -> bool:
         return batch.owner is self

@@ -482,6 +482,12 @@ class PartitionProducer:
             self._finish()
             return list(self._pending)
 
+    def unsettled(self) -> int:
+        """Records whose outcome is not known."""
+        with self._lock:
+            opened = len(self._builder) if self._builder is not None and self._open is not None else 0
+            return opened + sum(entry.last - entry.sequence_id + 1 for entry in self._pending)
+
     def failure(self) -> WireprotoError | None:
         """The first failure that flush has not told yet."""
         with self._lock:

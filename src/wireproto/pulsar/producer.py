@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from wireproto._codec import Columns, Receipt, split_columns, timestamp_ms
 from wireproto.errors import Closed, OptionError, ValueUnsupported
-from wireproto.net.closing import Closing
+from wireproto.flow.unflushed import Sends
 from wireproto.records import Headers
 
 from .keys import as_bytes
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .options import PulsarOptions
 
 
-class PulsarProducer(Closing):
+class PulsarProducer(Sends):
     """Appends records to one topic; made by `client.producer`."""
 
     def __init__(self, cluster: PulsarCluster, topic: str, options: PulsarOptions, deadline: float) -> None:
@@ -203,6 +203,10 @@ class PulsarProducer(Closing):
             error = partition.failure()
             if error is not None:
                 raise error
+
+    def unsettled(self) -> int:
+        """Records whose outcome is not known."""
+        return sum(partition.unsettled() for partition in self._partitions)
 
     # -- ends ---------------------------------------------------------------------------------------------------
 

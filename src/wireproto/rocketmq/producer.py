@@ -39,7 +39,7 @@ from wireproto._codec import (
 from wireproto._net import Event, Mailbox
 from wireproto.compression import compress
 from wireproto.errors import BufferFull, Closed, OptionError, TimedOut, TransportError, ValueUnsupported, WireprotoError
-from wireproto.net.closing import Closing
+from wireproto.flow.unflushed import Sends
 from wireproto.net.retry import Policy, Verdict, verdict
 
 from . import codes, record
@@ -70,7 +70,7 @@ UNSENT = 4 << 20
 """Bytes that a connection may hold unsent when it is given another command: beyond twice that the engine waits, and we hold a lock."""
 
 
-class RocketProducer(Closing):
+class RocketProducer(Sends):
     """Appends records to one topic. Made by `RocketClient.producer`."""
 
     def __init__(self, cluster: RocketCluster, topic: str, options: RocketOptions) -> None:
@@ -589,6 +589,13 @@ class RocketProducer(Closing):
             failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
+
+    def unsettled(self) -> int:
+        """Records whose outcome is not known."""
+        with self._lock:
+            for lane in self._lanes.all:
+                self._sweep(lane)
+            return sum(pending.count for pending in self._lanes.unsettled())
 
     def close(self, timeout: float = 30.0) -> None:
         """Take no more, and flush."""

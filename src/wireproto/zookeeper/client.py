@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NoReturn, TypeVar
 
 from .._codec import Message
-from ..errors import OptionError, RoleUnsupported, UsageError
+from ..errors import OptionError, RoleUnsupported, UsageError, WireprotoError
 from ..net.runtime import ClientBase
 from ..position import EARLIEST, Where
 from ..url import Address, Url
@@ -61,7 +61,7 @@ class ZooKeeperClient(ClientBase[ZooKeeperCluster]):
 
     def producer(self, topic: str, **options: Any) -> QueueProducer:
         """Puts messages into the queue `topic`; see `QueueProducer` for the options."""
-        return _made(QueueProducer, self._tree.any_session(), self.cluster.link, self.cluster.budget, topic, **options)
+        return self.keep(_made(QueueProducer, self._tree.any_session(), self.cluster.link, self.cluster.budget, topic, **options))
 
     def reader(self, topic: str, *, start: Where = EARLIEST, stop: Where | None = None, **options: Any) -> QueueReader:
         """Reads the messages of the queue `topic` in order, without taking them. Raises NoNode when there is no such queue."""
@@ -91,11 +91,16 @@ class ZooKeeperClient(ClientBase[ZooKeeperCluster]):
         return request(self.cluster.link, message, operation, time.monotonic() + timeout)
 
     def close(self, timeout: float = 30.0) -> None:
-        """End the session (its ephemeral nodes go at once) and close everything."""
+        """Flush the producers, end the session (its ephemeral nodes go at once) and close everything."""
         deadline = time.monotonic() + timeout
+        problem: WireprotoError | None = None
         if not self.closed and not self.loop.forked:
+            problem = self.cluster.roles.close(deadline)
             self.cluster.link.close(deadline)
         super().close(max(0.0, deadline - time.monotonic()))
+        if problem is not None:
+            raise problem
+
 
 def _made(role: Callable[..., Role], *arguments: Any, **options: Any) -> Role:
     """Make a role; an option that it does not have is an OptionError, not a TypeError."""

@@ -19,7 +19,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BufferFull, Closed, Disconnected, TimedOut, ValueUnsupported, WireprotoError
-from ..net.closing import Closing
+from ..flow.unflushed import Sends
 from ..net.pool import pause
 from ..position import LogOffset
 from ..records import Headers
@@ -70,7 +70,7 @@ class QueueReceipt:
         return self.where
 
 
-class QueueProducer(Closing):
+class QueueProducer(Sends):
     """Puts messages into one queue. Thread-safe.
 
     Args:
@@ -214,6 +214,12 @@ class QueueProducer(Closing):
             self._collect()
             if self._unanswered and self._budget.waiting:
                 self._look_later()
+
+    def unsettled(self) -> int:
+        """Messages whose outcome is not known."""
+        with self._lock:
+            self._collect()
+            return len(self._unanswered)
 
     def _give_up(self, why: WireprotoError) -> None:
         """What is not answered will not be."""
