@@ -14,6 +14,11 @@ LONG = 60.0
 """Seconds that nothing takes which happens at all."""
 
 
+def soon(seconds: float = 20.0) -> float:
+    """A deadline."""
+    return time.monotonic() + seconds
+
+
 def until(condition: Callable[[], object], what: str = "", limit: float = LONG) -> None:
     """Wait for what no call waits for: it is asked each few milliseconds whether it is so."""
     deadline = time.monotonic() + limit

@@ -1,12 +1,12 @@
-"""Steps for tests of tasks, and what they ask: connections to `net_server`."""
+"""Connections to `net_server` for tests of the engine, what is asked on them, and steps for tests of tasks."""
 
 from __future__ import annotations
 
 import socket
 import struct
-import time
 from typing import Any
 
+from patience import soon
 from wireproto._net import Call, Connection, Loop
 from wireproto.net.task import Steps
 
@@ -15,10 +15,6 @@ CAP = 64 << 20
 
 def connect(loop: Loop, port: int) -> Connection:
     return loop.open(socket.create_connection(("127.0.0.1", port)), f"127.0.0.1:{port}", "kafka", CAP)
-
-
-def soon(seconds: float = 20.0) -> float:
-    return time.monotonic() + seconds
 
 
 def ask(conn: Connection, verb: bytes, payload: bytes = b"") -> bytes:

@@ -1,7 +1,8 @@
-"""A seat on the embedded broker, for the tests of one protocol: a module says `PROTOCOL = "zookeeper"` and takes what it needs of this.
+"""Seats: one on the embedded broker, for the tests of one protocol, and one at the engine, with a scripted peer.
 
-What it is: fixtures. A module may say more: `BROKER`, options of its DevBroker; `CLIENT`, options of its clients. A module's own fixture
-of a name goes before the one here. Must not: know a protocol.
+What it is: fixtures. For the embedded broker a module says `PROTOCOL = "zookeeper"` and takes what it needs of this; it may say more:
+`BROKER`, options of its DevBroker; `CLIENT`, options of its clients. A module's own fixture of a name goes before the one here.
+Must not: know a protocol.
 """
 
 from __future__ import annotations
@@ -13,8 +14,12 @@ import pytest
 
 import wireproto
 from brokers.proxy import FaultProxy
+from net_server import running
+from task_steps import connect
+from wireproto._net import Connection, Loop
 from wireproto.devbroker import DevBroker, Faults
 from wireproto.devbroker.recording import Recording
+from wireproto.net.task import Tasks
 
 PATIENCE = 5.0  # seconds for a client to close
 
@@ -71,3 +76,30 @@ def dial(request: pytest.FixtureRequest, broker: DevBroker, faults: Faults, prot
 @pytest.fixture
 def client(dial: Callable[..., Any]) -> Any:
     return dial()
+
+
+# ---- the engine -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    """A process of `net_server`."""
+    with running() as port:
+        yield port
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    loop = Loop("test")
+    yield loop
+    loop.close()
+
+
+@pytest.fixture
+def tasks(loop: Loop) -> Tasks:
+    return Tasks(loop)
+
+
+@pytest.fixture
+def conn(loop: Loop, port: int) -> Connection:
+    return connect(loop, port)

@@ -2,47 +2,17 @@
 
 from __future__ import annotations
 
-import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from net_server import running
-from patience import LATE, quickest
+from patience import LATE, quickest, soon
+from task_steps import CAP, connect
 from wireproto._net import Connection, Event, Loop, Mailbox
 from wireproto.errors import Closed, Disconnected, FrameTooLarge, TimedOut
-
-CAP = 64 << 20
-
-
-@pytest.fixture(scope="module")
-def port() -> Iterator[int]:
-    with running() as port:
-        yield port
-
-
-@pytest.fixture
-def loop() -> Iterator[Loop]:
-    loop = Loop("test")
-    yield loop
-    loop.close()
-
-
-@pytest.fixture
-def conn(loop: Loop, port: int) -> Connection:
-    return connect(loop, port)
-
-
-def connect(loop: Loop, port: int) -> Connection:
-    return loop.open(socket.create_connection(("127.0.0.1", port)), f"127.0.0.1:{port}", "kafka", CAP)
-
-
-def soon(seconds: float = 20.0) -> float:
-    return time.monotonic() + seconds
 
 
 def ask(conn: Connection, verb: bytes, payload: bytes = b"", timeout: float = 20.0) -> bytes:

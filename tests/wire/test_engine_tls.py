@@ -13,7 +13,7 @@ import pytest
 import certificates
 from certificates import Certificates
 from net_server import running
-from patience import LATE
+from patience import LATE, soon
 from wireproto._net import Connection, Loop
 from wireproto.errors import OptionError, TimedOut, TlsError
 from wireproto.net.dial import dial
@@ -29,17 +29,6 @@ def certs(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 def port(certs: Certificates) -> Iterator[int]:
     with running(certs.server, certs.server_key) as port:
         yield port
-
-
-@pytest.fixture
-def loop() -> Iterator[Loop]:
-    loop = Loop("tls")
-    yield loop
-    loop.close()
-
-
-def soon(seconds: float = 20.0) -> float:
-    return time.monotonic() + seconds
 
 
 def connect(loop: Loop, port: int, options: TlsOptions) -> Connection:

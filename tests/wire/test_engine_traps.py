@@ -13,41 +13,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import certificates
 from net_server import running
-from patience import LATE
+from patience import LATE, soon
+from task_steps import CAP, connect
 from wireproto._net import Connection, Loop, Mailbox
 from wireproto.errors import BufferFull, Closed, Disconnected, Forked, TimedOut
 from wireproto.net.dial import dial
 from wireproto.net.tls import TlsOptions
-
-CAP = 64 << 20
-
-
-@pytest.fixture(scope="module")
-def port() -> Iterator[int]:
-    with running() as port:
-        yield port
-
-
-@pytest.fixture
-def loop() -> Iterator[Loop]:
-    loop = Loop("traps")
-    yield loop
-    loop.close()
-
-
-def connect(loop: Loop, port: int) -> Connection:
-    return loop.open(socket.create_connection(("127.0.0.1", port)), f"127.0.0.1:{port}", "kafka", CAP)
-
-
-def soon(seconds: float = 20.0) -> float:
-    return time.monotonic() + seconds
 
 
 def ask(conn: Connection, verb: bytes, payload: bytes = b"", timeout: float = 20.0) -> bytes:

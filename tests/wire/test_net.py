@@ -12,8 +12,7 @@ from contextlib import closing
 
 import pytest
 
-from net_server import running
-from patience import LATE
+from patience import LATE, soon
 from wireproto import _net
 from wireproto._net import Connection, Event, Loop, Mailbox
 from wireproto.errors import AuthError, Closed, ConnectError, Disconnected, TimedOut
@@ -29,27 +28,10 @@ from wireproto.net.task import Steps, Tasks, reply
 from wireproto.url import Address
 
 
-@pytest.fixture(scope="module")
-def port() -> Iterator[int]:
-    with running() as port:
-        yield port
-
-
-@pytest.fixture
-def loop() -> Iterator[Loop]:
-    loop = Loop("net")
-    yield loop
-    loop.close()
-
-
 @pytest.fixture
 def listener() -> Iterator[socket.socket]:
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server
-
-
-def soon(seconds: float = 20.0) -> float:
-    return time.monotonic() + seconds
 
 
 def unused_port() -> int:
@@ -340,7 +322,7 @@ def test_dialling_takes_no_thread_but_the_keeper(loop: Loop, port: int) -> None:
     dials = [pool.dial(("a", number)) for number in range(1, 21)]
     conns = [one.wait(soon()) for one in dials]
     assert len({id(conn) for conn in conns}) == 20
-    assert threads - before == {"wireproto-keeper net"}
+    assert threads - before == {"wireproto-keeper test"}
 
 
 def test_a_client_that_is_closed_while_it_dials_leaves_no_socket_and_tells_who_waits(port: int, listener: socket.socket) -> None:

@@ -15,36 +15,12 @@ from typing import Any
 
 import pytest
 
-from net_server import running
-from patience import LATE
-from task_steps import ask, asking, begin, connect, soon, waiting
+from patience import LATE, soon
+from task_steps import ask, asking, begin, connect, waiting
 from wireproto._net import Call, Connection, Descriptors, Event, Loop, Mailbox, Timer
 from wireproto.errors import AuthError, Closed, Disconnected, Forked
 from wireproto.net import task as task_module
 from wireproto.net.task import Steps, Task, Tasks, after, ready
-
-
-@pytest.fixture(scope="module")
-def port() -> Iterator[int]:
-    with running() as port:
-        yield port
-
-
-@pytest.fixture
-def loop() -> Iterator[Loop]:
-    loop = Loop("tasks")
-    yield loop
-    loop.close()
-
-
-@pytest.fixture
-def tasks(loop: Loop) -> Tasks:
-    return Tasks(loop)
-
-
-@pytest.fixture
-def conn(loop: Loop, port: int) -> Connection:
-    return connect(loop, port)
 
 
 def test_an_answer_that_comes_before_the_yield_resumes_all_the_same(tasks: Tasks, conn: Connection) -> None:
@@ -295,7 +271,7 @@ def test_a_cancelled_task_is_told_where_it_waits(tasks: Tasks, loop: Loop) -> No
     task.cancel(Disconnected("the link is gone"))
     with pytest.raises(Disconnected, match="the link is gone"):
         task.wait(soon())
-    assert ended == ["wireproto-keeper tasks"]
+    assert ended == ["wireproto-keeper test"]
     never.set()  # nothing hangs on it any more
     task.cancel(Disconnected("again"))
     done = tasks.spawn(waiting(never), "after it")

@@ -7,42 +7,16 @@ import signal
 import struct
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from net_server import running
-from patience import LATE
-from task_steps import ask, asking, begin, connect, soon, waiting
+from patience import LATE, soon
+from task_steps import ask, asking, begin, connect, waiting
 from wireproto._net import Connection, Event, Loop, Mailbox
 from wireproto.errors import Disconnected, TimedOut
 from wireproto.net import offload as offload_module
 from wireproto.net.task import Steps, Tasks, after
-
-
-@pytest.fixture(scope="module")
-def port() -> Iterator[int]:
-    with running() as port:
-        yield port
-
-
-@pytest.fixture
-def loop() -> Iterator[Loop]:
-    loop = Loop("tasks")
-    yield loop
-    loop.close()
-
-
-@pytest.fixture
-def tasks(loop: Loop) -> Tasks:
-    return Tasks(loop)
-
-
-@pytest.fixture
-def conn(loop: Loop, port: int) -> Connection:
-    return connect(loop, port)
-
 
 # ---- what they do ---------------------------------------------------------------------------------------------------------------
 
@@ -60,7 +34,7 @@ def test_a_task_runs_in_the_keeper_and_brings_its_result(tasks: Tasks, conn: Con
     assert task.wait(soon()) == "3 of 3"
     assert task.result() == "3 of 3"
     assert task.done
-    assert set(threads) == {"wireproto-keeper tasks"}
+    assert set(threads) == {"wireproto-keeper test"}
     assert repr(task) == "<Task three round trips: done>"
 
 
