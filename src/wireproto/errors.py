@@ -67,6 +67,8 @@ class WireprotoError(Exception):
     """What was sent does not follow what the broker has: the sender's numbers start over."""
     elsewhere = False
     """Another node may take what this one refuses."""
+    lasting = False
+    """Waiting alone is unlikely to mend it: who was never connected is told at once, who was is kept trying."""
     moved = False
     """The answer told which node it is now: nothing is to be looked up."""
 

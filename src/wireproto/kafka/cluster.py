@@ -2,11 +2,12 @@
 
 What it is: nodes found and kept, requests sent to the node they belong to. Roles ask for a connection (`connecting`), for leaders
 (`metadata`, `refreshing`), or have it do a whole request with retries (`asking`): steps all of them, for operations and tasks; `ask` and
-the like run them in the caller's thread. Thread-safe.
+the like run them in the caller's thread. Metadata and coordinators are looked up by tasks that the client owns: what several want is asked
+once, and where a node does not answer at once, another one is asked beside it. Thread-safe.
 May assume: the engine's pool and retry policy. Must not: know a role, or keep records.
 
     route         node
-    any           one that is connected, else bootstrap addresses and known nodes in random order
+    any           one that is connected and not silent, else the first of bootstrap addresses and known nodes, in random order
     controller    Metadata's controller; in KRaft clusters any broker, which passes it on
     leader        of a topic's partition
     coordinator   FindCoordinator's answer for a group or transaction, kept until it refuses
@@ -17,7 +18,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,7 +26,6 @@ from .._codec import KafkaRoom
 from ..errors import (
     AuthError,
     BrokerError,
-    ConnectError,
     Disconnected,
     OptionError,
     TimedOut,
@@ -33,9 +33,10 @@ from ..errors import (
     WireprotoError,
 )
 from ..flow.budget import Budget
+from ..net.dial import peer_name
 from ..net.retry import Verdict, verdict
 from ..net.runtime import Runtime
-from ..net.task import Steps, retrying
+from ..net.task import Steps, Task
 from . import wire
 from .codes import LeaderNotAvailable, UnknownTopicOrPartition, error
 from .handshake import handshake
@@ -51,8 +52,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _REFRESH_TIME = 5.0
+_BESIDE = 0.5
+"""Seconds that a node has to answer before another one is asked beside it."""
 
-Route = Callable[[float], Steps["Connection"]]
+Route = Callable[[float], "Steps[Connection]"]
 
 
 class KafkaCluster(Runtime[KafkaOptions]):
@@ -123,100 +126,106 @@ class KafkaCluster(Runtime[KafkaOptions]):
             return self.to_node(to.number)
         return self.to_controller if to.kind == "controller" else self.to_any
 
-    # --- nodes ---
+    # --- routes: steps to a connection ---
 
-    def to_any(self, deadline: float) -> Steps[Connection]:
-        """A connection to any node: an open one if there is any that is not silent; raises the last failure when none can be reached."""
-        known = {node.address for node in self.metadata.nodes.values()}
-        every = [*known, *(address for address in self.addresses if address not in known)]
-        silent: Connection | None = None
-        for address in every[:]:
+    def reach(self, route: Route, deadline: float) -> Connection:
+        """The connection at the end of a route, with retries."""
+        return self.drive(self.retrying(lambda: route(deadline), deadline), deadline)
+
+    def to_any(self, until: float) -> Steps[Connection]:
+        """A connection to any node: an open one that is not silent, if there is any. The next address is dialled beside the one before
+        when that takes long. Raises the failure that may pass soonest when none can be reached."""
+        for address in self._addresses():
             conn = self.pool.peek(address)
-            if conn is not None:
-                if not wire.silent(conn):
-                    return conn
-                silent = conn
-                every.remove(address)
-        random.shuffle(every)
-        problem: WireprotoError | None = None
-        for left, address in enumerate(every):
-            share = (deadline - time.monotonic()) / (len(every) - left)
-            try:
-                return (yield from self.pool.getting(address, "main", time.monotonic() + max(share, 0.0)))
-            except TransportError as why:
-                problem = why
-        if silent is not None and not silent.closed:
-            return silent
-        raise problem if problem is not None else ConnectError("no address to connect to")
+            if conn is not None and not wire.silent(conn):
+                return conn
+        return (yield from self._anywhere("reaching", _itself, until))
 
     def to_node(self, node: int, purpose: str = "main") -> Route:
-        return lambda deadline: self.connecting(node, purpose, deadline)
+        return lambda until: self.connecting(node, purpose, until)
 
-    def to_controller(self, deadline: float) -> Steps[Connection]:
+    def to_controller(self, until: float) -> Steps[Connection]:
         if self.metadata.controller not in self.metadata.nodes:
-            yield from self.refreshing((), deadline)
+            yield from self.refreshing((), until)
         if self.metadata.controller not in self.metadata.nodes:
-            return (yield from self.to_any(deadline))
-        return (yield from self.connecting(self.metadata.controller, "main", deadline))
+            return (yield from self.to_any(until))
+        return (yield from self.connecting(self.metadata.controller, "main", until))
 
     def to_leader(self, topic: str, partition: int, purpose: str = "main") -> Route:
-        def connect(deadline: float) -> Steps[Connection]:
+        def connect(until: float) -> Steps[Connection]:
             if self.metadata.leader(topic, partition) is None:
-                yield from self.looking_up(topic, deadline)
+                yield from self.looking_up(topic, until)
             node = self.metadata.leader(topic, partition)
             if node is None:
                 entry = self.metadata.topics.get(topic)
                 exists = entry is not None and partition in entry.partitions
                 raise (LeaderNotAvailable if exists else UnknownTopicOrPartition)(topic=topic, partition=partition)
-            return (yield from self.connecting(node.id, purpose, deadline))
+            return (yield from self.connecting(node.id, purpose, until))
 
         return connect
 
     def to_coordinator(self, name: str, kind: int = GROUP, purpose: str = "main") -> Route:
-        def connect(deadline: float) -> Steps[Connection]:
-            node = yield from self.coordinating(name, kind, deadline)
-            return (yield from self.connecting(node, purpose, deadline))
+        def connect(until: float) -> Steps[Connection]:
+            found = yield from self.coordinating(name, kind, until)
+            return (yield from self.connecting(found, purpose, until))
 
         return connect
 
-    def reach(self, route: Route, deadline: float) -> Connection:
-        """The connection that a route leads to, with retries, in the caller's thread."""
-        return self.drive(self.retrying(lambda: route(deadline), deadline), deadline)
-
-    def connecting(self, node: int, purpose: str, deadline: float) -> Steps[Connection]:
+    def connecting(self, number: int, purpose: str, until: float) -> Steps[Connection]:
         """The connection to a node for a purpose (`Pool.get`); looks its address up first when it is not known."""
-        known = self.metadata.nodes.get(node)
+        if number not in self.metadata.nodes:
+            yield from self.refreshing((), until)
+        known = self.metadata.nodes.get(number)
         if known is None:
-            yield from self.refreshing((), deadline)
-            known = self.metadata.nodes.get(node)
-        if known is None:
-            raise Disconnected(f"node {node} is not in the cluster now")
-        return (yield from self.pool.getting(known.address, purpose, deadline))
+            raise Disconnected(f"node {number} is not in the cluster now")
+        return (yield from self.pool.getting(known.address, purpose, until))
 
-    def node_connection(self, node: int, purpose: str, deadline: float) -> Connection:
-        """`connecting`, in the caller's thread."""
-        return self.drive(self.connecting(node, purpose, deadline), deadline)
-
-    def coordinating(self, name: str, kind: int, deadline: float) -> Steps[int]:
-        """Number of the node that coordinates a group or transaction."""
+    def coordinating(self, name: str, kind: int, until: float) -> Steps[int]:
+        """Number of the node that coordinates a group or transaction; looked up by a task that is shared."""
         node = self._coordinators.get((kind, name))
         if node is not None and node in self.metadata.nodes:
             return node
-        conn = yield from self.to_any(deadline)
-        version = wire.version_for(conn, FindCoordinatorRequest)
-        if version >= 4:
-            request = FindCoordinatorRequest(key_type=kind, coordinator_keys=(name,))
-        else:
-            request = FindCoordinatorRequest(key_type=kind, key=name)
-        reply: FindCoordinatorResponse = yield from wire.asking(conn, request, deadline, version=version)
-        found = reply.coordinators[0] if version >= 4 else reply
-        if found.error_code:
-            raise error(found.error_code, f"looking for the coordinator of {name!r}", message=reply.NAME, peer=conn.peer)
+        what = f"looking for the coordinator of {name!r}"
+        task = self.tasks.shared(("coordinator", kind, name), lambda: self._looking(name, kind, what), what)
+        return (yield from self._shared(task, until))
+
+    def watching(self, name: str, kind: int = GROUP) -> Callable[[Connection], Steps[None]]:
+        """For `asking` and `wire.asking`: leaves a coordinator that keeps silent when others say that it is another node now."""
+
+        def look(conn: Connection) -> Steps[None]:
+            what = f"looking for the coordinator of {name!r}"
+            task = self.tasks.shared(("coordinator", kind, name), lambda: self._looking(name, kind, what), what)
+            try:
+                node = yield from self._shared(task, self._later())
+            except (TransportError, BrokerError):
+                return
+            known = self.metadata.nodes.get(node)
+            if known is not None and peer_name(known.address) != conn.peer:
+                conn.close("it keeps silent, and another node is the coordinator")
+                raise Disconnected(f"node {node} is the coordinator of {name!r} now", peer=conn.peer)
+
+        return look
+
+    def _looking(self, name: str, kind: int, what: str) -> Steps[int]:
+        def ask(conn: Connection) -> Steps[int]:
+            version = wire.version_for(conn, FindCoordinatorRequest)
+            if version >= 4:
+                request = FindCoordinatorRequest(key_type=kind, coordinator_keys=(name,))
+            else:
+                request = FindCoordinatorRequest(key_type=kind, key=name)
+            reply: FindCoordinatorResponse = yield from wire.asking(conn, request, until, version=version)
+            found = reply.coordinators[0] if version >= 4 else reply
+            if found.error_code:
+                raise error(found.error_code, what, message=reply.NAME, peer=conn.peer)
+            return int(found.node_id)
+
+        until = self._later()
+        node: int = yield from self._anywhere(what, ask, until)
+        if node not in self.metadata.nodes:
+            yield from self.refreshing((), until)
         with self._lock:
-            self._coordinators[kind, name] = found.node_id
-        if found.node_id not in self.metadata.nodes:
-            yield from self.refreshing((), deadline)
-        return found.node_id
+            self._coordinators[kind, name] = node
+        return node
 
     def known_coordinator(self, name: str, kind: int = GROUP) -> Node | None:
         """The coordinator as last told; asks nobody."""
@@ -230,40 +239,51 @@ class KafkaCluster(Runtime[KafkaOptions]):
 
     # --- metadata ---
 
-    def refreshing(self, topics: Iterable[str] | None, deadline: float, *, create: bool = False) -> Steps[None]:
-        """Ask for metadata now.
+    def look(self, topics: Iterable[str] | None, *, create: bool = False) -> Task[None]:
+        """The task that asks for metadata, begun when there is none for the same topics.
 
         Args:
             topics: names; an empty list asks for nodes only, None for every topic.
             create: let the broker create unknown topics, if it is set so.
         """
-        named = None if topics is None else tuple(topics)
-        conn = yield from self.to_any(deadline)
-        version = wire.version_for(conn, MetadataRequest)
-        asked = None if named is None else tuple(MetadataRequestTopic(name=name) for name in named)
-        if version == 0 and named == ():
-            asked = (MetadataRequestTopic(name="?"),)  # v0 cannot ask for nodes only: an empty list means all topics
-        request = MetadataRequest(topics=asked if version > 0 or asked is not None else (), allow_auto_topic_creation=create or version < 4)
-        reply = yield from wire.asking(conn, request, deadline, version=version)
-        with self._lock:
-            before = self.metadata.topics
-            self.metadata.apply(reply, all_topics=named is None)
-        self._tell_moves(before)
+        named = None if topics is None else tuple(sorted(topics))
+        what = "asking for metadata" + (f" of {', '.join(named[:3])}{' …' if len(named) > 3 else ''}" if named else "")
+        return self.tasks.shared(("metadata", create, named), lambda: self._telling(named, create, what), what)
+
+    def refreshing(self, topics: Iterable[str] | None, until: float, *, create: bool = False) -> Steps[None]:
+        """Ask for metadata now (`look`)."""
+        yield from self._shared(self.look(topics, create=create), until)
 
     def refresh(self, topics: Iterable[str] | None, deadline: float, *, create: bool = False) -> None:
-        """`refreshing`, in the caller's thread."""
-        self.drive(self.refreshing(topics, deadline, create=create), deadline)
+        """`refreshing`, with retries, waited for."""
+        self.drive(self.retrying(lambda: self.refreshing(topics, deadline, create=create), deadline), deadline)
 
-    def looking_up(self, topic: str, deadline: float, *, create: bool = False) -> Steps[Topic]:
+    def _telling(self, named: tuple[str, ...] | None, create: bool, what: str) -> Steps[None]:
+        def ask(conn: Connection) -> Steps[None]:
+            version = wire.version_for(conn, MetadataRequest)
+            asked = None if named is None else tuple(MetadataRequestTopic(name=name) for name in named)
+            if version == 0:  # cannot ask for nodes only: an empty list means all topics
+                asked = (MetadataRequestTopic(name="?"),) if named == () else asked or ()
+            request = MetadataRequest(topics=asked, allow_auto_topic_creation=create or version < 4)
+            reply = yield from wire.asking(conn, request, until, version=version)
+            with self._lock:
+                before = self.metadata.topics
+                self.metadata.apply(reply, all_topics=named is None)
+            self._tell_moves(before)
+
+        until = self._later()
+        yield from self._anywhere(what, ask, until)
+
+    def looking_up(self, topic: str, until: float, *, create: bool = False) -> Steps[Topic]:
         """A topic with its partitions, all of them led; waits a little for a topic that has just been made.
 
         Raises:
             the broker's error for it: UnknownTopicOrPartition after `options.topic_patience` seconds.
         """
-        patience = min(deadline, time.monotonic() + self.options.topic_patience)
+        enough = min(until, time.monotonic() + self.options.topic_patience)
 
         def look() -> Steps[Topic]:
-            yield from self.refreshing((topic,), deadline, create=create)
+            yield from self.refreshing((topic,), until, create=create)
             problem = self.metadata.problem(topic)
             entry = self.metadata.topics.get(topic)
             if problem is None and (entry is None or not entry.partitions):
@@ -276,13 +296,13 @@ class KafkaCluster(Runtime[KafkaOptions]):
             return entry
 
         def judge(why: WireprotoError) -> Verdict:
-            missing = time.monotonic() >= patience and not create
+            missing = time.monotonic() >= enough and not create
             return verdict(why, final=(UnknownTopicOrPartition,) if missing else ())
 
-        return (yield from self.retrying(look, deadline, judge=judge))
+        return (yield from self.retrying(look, until, judge=judge))
 
     def topic_entry(self, topic: str, deadline: float, *, create: bool = False) -> Topic:
-        """`looking_up`, in the caller's thread."""
+        """`looking_up`, waited for."""
         return self.drive(self.looking_up(topic, deadline, create=create), deadline)
 
     def drop_purpose(self, purpose: str) -> None:
@@ -309,33 +329,22 @@ class KafkaCluster(Runtime[KafkaOptions]):
         if reply.throttle_time_ms:
             self.told.info(("throttled", conn.peer), "%s: throttled by a quota for %d ms", conn.peer, reply.throttle_time_ms)
 
-    # --- doing ---
-
-    def retrying(
-        self,
-        attempt: Callable[[], Steps[T]],
-        deadline: float,
-        refresh: Callable[[WireprotoError], Steps[object] | None] | None = None,
-        *,
-        judge: Callable[[WireprotoError], Verdict] = verdict,
-    ) -> Steps[T]:
-        """`attempt` under the one retry policy."""
-        self.loop.check()
-        return retrying(attempt, deadline, refresh=refresh, judge=self.told.judging(judge))
+    # --- asking ---
 
     def asking(
         self,
         make: Any,
-        deadline: float,
+        until: float,
         to: Route | None = None,
         *,
         kind: type[Any] | None = None,
         check: Callable[[Any], BrokerError | None] | None = None,
         refresh: Callable[[WireprotoError], Steps[object] | None] | None = None,
-        cap: int | None = None,
+        cap: Callable[[], int | None] | None = None,
         final: tuple[type[BrokerError], ...] = (),
+        meanwhile: Callable[[Connection], Steps[None]] | None = None,
     ) -> Steps[Any]:
-        """A request with retries.
+        """The reply to a request, with retries.
 
         Args:
             make: the message; or with `kind` its class, a function from the agreed version to it.
@@ -344,14 +353,15 @@ class KafkaCluster(Runtime[KafkaOptions]):
             refresh: looks up anew before a retry; by default forgets nothing and asks for the nodes.
             cap: the newest version to use.
             final: errors that do not pass for this request, whatever they are for others.
+            meanwhile: see `wire.asking`.
         """
         route = to or self.to_any
 
         def attempt() -> Steps[Any]:
-            conn = yield from route(deadline)
-            version = wire.version_for(conn, kind or make, cap)
+            conn = yield from route(until)
+            version = wire.version_for(conn, kind or make, cap() if cap is not None else None)
             message = make(version) if kind is not None else make
-            reply = yield from wire.asking(conn, message, deadline, version=version)
+            reply = yield from wire.asking(conn, message, until, version=version, meanwhile=meanwhile)
             if hasattr(reply, "throttle_time_ms"):
                 self.throttled(reply, conn)
             problem = check(reply) if check is not None else None
@@ -359,13 +369,56 @@ class KafkaCluster(Runtime[KafkaOptions]):
                 raise problem.with_context(peer=conn.peer, message=reply.NAME, version=version)
             return reply
 
-        again = refresh or (lambda why: self._looking_again(deadline))
-        return self.retrying(attempt, deadline, again, judge=lambda why: verdict(why, final=final))
+        again = refresh or (lambda why: self._looking_again(until))
+        return self.retrying(attempt, until, again, judge=lambda why: verdict(why, final=final))
+
+    def _looking_again(self, until: float) -> Steps[None]:
+        with suppress(TransportError):  # the next attempt finds out for itself
+            yield from self.refreshing((), min(until, time.monotonic() + _REFRESH_TIME))
 
     def ask(self, make: Any, deadline: float, to: Route | None = None, **how: Any) -> Any:
-        """`asking`, in the caller's thread."""
+        """`asking`, waited for."""
         return self.drive(self.asking(make, deadline, to, **how), deadline)
 
-    def _looking_again(self, deadline: float) -> Steps[None]:
-        with suppress(TransportError, TimedOut):  # the next attempt finds out for itself
-            yield from self.refreshing((), min(deadline, time.monotonic() + _REFRESH_TIME))
+    # --- whom to ask ---
+
+    def _later(self) -> float:
+        """Until when a look-up goes on that belongs to no caller."""
+        return time.monotonic() + self.options.request_timeout
+
+    def _addresses(self) -> list[Address]:
+        known = {node.address for node in self.metadata.nodes.values()}
+        return [*known, *(address for address in self.addresses if address not in known)]
+
+    def _anywhere(self, what: str, ask: Callable[[Connection], Steps[T]], until: float) -> Steps[T]:
+        """What the first node answers: those that are connected first, those that are silent last."""
+
+        def rank(address: Address) -> int:
+            conn = self.pool.peek(address)
+            return 1 if conn is None else 2 if wire.silent(conn) else 0
+
+        def at(address: Address) -> Steps[T]:
+            conn = yield from self.pool.getting(address, "main", until)
+            return (yield from ask(conn))
+
+        def entries() -> Iterator[tuple[str, Steps[T]]]:
+            every = self._addresses()
+            random.shuffle(every)
+            for address in sorted(every, key=rank):
+                yield f"{what} at {peer_name(address)}", at(address)
+
+        return (yield from self.tasks.race(entries(), until, _BESIDE))
+
+    def _shared(self, task: Task[T], until: float) -> Steps[T]:
+        """What a task of ours returns; who has no time for that is told how far it is."""
+        if not (yield task, until):
+            for address in self._addresses():
+                if self.pool.dialling(address):
+                    raise self.pool.late(address)
+            raise TimedOut(f"{task.name}: no answer in time")
+        return task.result()
+
+
+def _itself(conn: Connection) -> Steps[Connection]:
+    yield from ()
+    return conn

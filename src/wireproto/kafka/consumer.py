@@ -16,12 +16,10 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ..errors import BrokerError, OptionError, Revoked, TimedOut, TransportError
+from ..errors import BrokerError, Closed, OptionError, Revoked, TransportError
 from ..flow.resolve import named
 from ..flow.role import Role
-from ..net.errand import Errand
-from ..net.retry import Verdict, verdict
-from ..net.task import Steps
+from ..net.task import Steps, Task
 from ..position import LogOffset, Position, TopicPartition, Where
 from ..records import Batch
 from . import offsets, positions
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
     from .options import KafkaOptions
 
 _NOT_OURS = (IllegalGeneration.code, UnknownMemberId.code, RebalanceInProgress.code)
-_SOON = 0.2
+Resumed = tuple[dict[TopicPartition, int], dict[TopicPartition, int], dict[TopicPartition, int]]
 
 
 class KafkaConsumer(Role):
@@ -61,9 +59,11 @@ class KafkaConsumer(Role):
             cluster.topic_entry(topic, deadline)
         self._fetcher = Fetcher(cluster, options, f"bulk {id(self):x}")
         self._coordinator = Coordinator(cluster, group, topics, options, self._fetcher.wake)
-        self._errand = Errand(cluster.loop, options.request_timeout)
         self._settled = -1
-        self._unanswered_since = 0.0
+        self._resuming: tuple[int, Task[Resumed]] | None = None  # the generation, and where its partitions go on
+        self._saving: tuple[dict[TopicPartition, int], Task[offsets.Codes]] | None = None
+        self._last = False  # the automatic commit before a join has begun
+        self._looking: Task[None] | None = None
         self._counts: dict[str, int] = {}
         self._looked_at = time.monotonic()
         self._saved: dict[TopicPartition, int] = {}
@@ -87,7 +87,7 @@ class KafkaConsumer(Role):
                     if time.monotonic() >= deadline:
                         return None
                     continue
-                self._commit_sometimes(deadline)
+                self._commit_sometimes()
                 # A poll that waits for longer than max_poll_interval is no poll that stays away.
                 batch = self._fetcher.poll(min(deadline, time.monotonic() + self._options.max_poll_interval / 3))
                 if batch is not None or time.monotonic() >= deadline:
@@ -97,75 +97,75 @@ class KafkaConsumer(Role):
     def _settle(self, deadline: float) -> bool:
         """Whether we are a settled member that fetches what is its own."""
         member = self._coordinator.membership
-        self._watch_partitions(deadline)
+        self._watch_partitions()
         if member.state == STABLE and self._settled == member.generation:
             return True
-        if self._settled >= 0:
-            self._give_up_partitions(deadline)
+        if self._settled >= 0 and not self._give_up_partitions(deadline):
+            return False
         if not self._coordinator.step(deadline):
             return False
         generation, mine = member.generation, member.assignment
         if generation < 0:  # the keeper has just been told that we are no member any more
             return False
-        try:
-            self._take_partitions(generation, mine, max(deadline, time.monotonic() + _SOON))
-        except (TimedOut, TransportError):
-            return False
-        except BrokerError as why:
-            now = time.monotonic()
-            self._unanswered_since = self._unanswered_since or now
-            # a transaction that commits offsets of the group ends some time
-            patience = float("inf") if isinstance(why, UnstableOffsetCommit) else self._options.request_timeout
-            if verdict(why) is Verdict.NEVER or now - self._unanswered_since > patience:
-                self._unanswered_since = 0.0
-                raise
-            return False
-        self._unanswered_since = 0.0
-        return True
+        return self._take_partitions(generation, mine, deadline)
 
-    def _give_up_partitions(self, deadline: float) -> None:
-        """Before we join again: what we held goes back."""
+    def _give_up_partitions(self, deadline: float) -> bool:
+        """Before we join again: what we held goes back, once what was handed out of it is committed."""
         held = frozenset(self._fetcher.plan.cursors)
         lost = self._coordinator.membership.lost
+        if self._options.auto_commit and not lost and not self._save_last(deadline):
+            return False
         self._settled = -1
-        if self._options.auto_commit and not lost:
-            self._try_commit(max(deadline, time.monotonic() + _SOON))
+        self._cluster.told.rebalanced(self._coordinator.group, (), held)
         told = self._options.on_lost if lost and self._options.on_lost is not None else self._options.on_revoked
         if held and told is not None:
             self._call_back(told, held)
         for key in held:
             self._fetcher.plan.remove(key)
         self._saved.clear()
-        self._cluster.told.rebalanced(self._coordinator.group, (), held)
+        return True
 
-    def _take_partitions(self, generation: int, mine: frozenset[TopicPartition], deadline: float) -> None:
-        """Begin to fetch what is ours, from where the group resumes."""
-        resume, begin, epochs = self._errand.ask((generation, mine), lambda until: self._resume(mine, until), deadline)
+    def _take_partitions(self, generation: int, mine: frozenset[TopicPartition], deadline: float) -> bool:
+        """Begin to fetch what is ours, from where the group resumes; whether that is known by the deadline."""
+        resuming = self._resuming
+        if resuming is None or resuming[0] != generation:
+            if resuming is not None:
+                resuming[1].cancel(Closed("the group has moved on"))
+            until = time.monotonic() + self._options.request_timeout
+            task = self._cluster.tasks.spawn(self._resume(mine, until), f"resuming group {self._coordinator.group!r}")
+            resuming = self._resuming = generation, task
+        if not resuming[1].ready_by(deadline):
+            return False
+        try:
+            resume, begin, epochs = resuming[1].result()
+        except (TransportError, UnstableOffsetCommit):  # a transaction that commits offsets of the group ends some time
+            self._resuming = None
+            return False
+        except BaseException:
+            self._resuming = None
+            raise
         self._saved = dict(resume)
         for key in sorted(mine):
             self._fetcher.asking.add(*key, resume.get(key, begin.get(key, 0)), epoch=epochs.get(key, -1))
             self._saved.setdefault(key, begin.get(key, -1))
         self._counts = self._partition_counts()
         self._settled = generation
+        self._resuming = None
         self._cluster.told.rebalanced(self._coordinator.group, mine, ())
         if self._options.on_assigned is not None:
             self._call_back(self._options.on_assigned, mine)
+        return True
 
-    def _resume(
-        self, mine: frozenset[TopicPartition], deadline: float
-    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], dict[TopicPartition, int]]:
+    def _resume(self, mine: frozenset[TopicPartition], until: float) -> Steps[Resumed]:
         """Where the group goes on in our partitions, where we begin in those for which it has no position, and the leader epochs of the
         former."""
-        return self._cluster.drive(self._resuming(mine, deadline), deadline)
-
-    def _resuming(
-        self, mine: frozenset[TopicPartition], deadline: float
-    ) -> Steps[tuple[dict[TopicPartition, int], dict[TopicPartition, int], dict[TopicPartition, int]]]:
         cluster, group, to = self._cluster, self._coordinator.group, self._coordinator.route
         epochs: dict[TopicPartition, int] = {}
-        resume = (yield from offsets.fetching(cluster, group, mine, deadline, to=to, epochs=epochs)) if mine else {}
+        resume: dict[TopicPartition, int] = {}
+        if mine:
+            resume = yield from offsets.fetching(cluster, group, mine, until, to=to, epochs=epochs)
         begin = positions.PLACES.requests(self._start, [key for key in sorted(mine) if key not in resume])
-        return resume, (yield from positions.finding(cluster, begin, deadline, committed=self._committed_only)), epochs
+        return resume, (yield from positions.finding(cluster, begin, until, committed=self._committed_only)), epochs
 
     def _call_back(self, function: object, partitions: frozenset[TopicPartition]) -> None:
         """User code may commit, seek or pause from within."""
@@ -176,18 +176,17 @@ class KafkaConsumer(Role):
         known = self._cluster.metadata.topics
         return {topic: len(known[topic].partitions) for topic in self._topics if topic in known}
 
-    def _watch_partitions(self, deadline: float) -> None:
+    def _watch_partitions(self) -> None:
         """Join again when a topic has got more partitions."""
         now = time.monotonic()
-        if now - self._looked_at < self._options.metadata_max_age or self._settled < 0:
-            return
-        self._looked_at = now
-        try:
-            self._cluster.refresh(self._topics, max(deadline, now + _SOON))
-        except (TimedOut, TransportError):
-            return
-        if self._partition_counts() != self._counts:
-            self._coordinator.membership.rejoin()
+        if self._looking is not None:
+            if self._looking.done:
+                self._looking = None
+                if self._settled >= 0 and self._partition_counts() != self._counts:
+                    self._coordinator.rejoin()
+        elif now - self._looked_at >= self._options.metadata_max_age and self._settled >= 0:
+            self._looked_at = now
+            self._looking = self._cluster.look(self._topics)
 
     # --- committing ---
 
@@ -197,9 +196,10 @@ class KafkaConsumer(Role):
             self._commit(positions, time.monotonic() + timeout)
 
     def _commit(self, given: Mapping[TopicPartition, Position] | None, deadline: float) -> None:
+        self._saved_by(deadline)
         cursors = self._fetcher.plan.cursors
         if given is None:
-            wanted = {key: cursor.position for key, cursor in cursors.items() if cursor.position != self._saved.get(key)}
+            wanted = self._unsaved()
         else:
             wanted = {key: positions.offset_in(key, position, "commit") for key, position in given.items()}
         strange = tuple(sorted(key for key in wanted if key not in cursors))
@@ -210,38 +210,77 @@ class KafkaConsumer(Role):
             if member.lost or member.generation < 0:
                 gone = tuple(sorted(ours))
             else:
-                codes = offsets.commit(
-                    self._cluster,
-                    self._coordinator.group,
-                    ours,
-                    deadline,
-                    to=self._coordinator.route,
-                    member=member.member,
-                    generation=member.generation,
-                    static_name=self._options.group_instance_id,
-                    ours=_NOT_OURS,
-                    epochs={key: cursors[key].position_epoch for key, offset in ours.items() if offset == cursors[key].position},
-                )
-                gone = tuple(sorted(key for key, code in codes.items() if code))
-                if gone:
-                    member.refused_commit(codes[gone[0]])
-                self._saved.update({key: offset for key, offset in ours.items() if key not in gone})
+                gone = self._committed(ours, self._cluster.drive(self._committing(ours, deadline), deadline))
         self._saved_at = time.monotonic()
         if strange or gone:
             lost = tuple(sorted(strange + gone))
             shown = ", ".join(f"{topic}[{partition}]" for topic, partition in lost)
             raise Revoked(f"not ours any more, and not committed: {shown}", partitions=lost)
 
-    def _commit_sometimes(self, deadline: float) -> None:
-        if self._options.auto_commit and time.monotonic() - self._saved_at >= self._options.auto_commit_interval:
-            self._try_commit(max(deadline, time.monotonic() + _SOON))
+    def _unsaved(self) -> dict[TopicPartition, int]:
+        return {key: cursor.position for key, cursor in self._fetcher.plan.cursors.items() if cursor.position != self._saved.get(key)}
 
-    def _try_commit(self, deadline: float) -> None:
-        """An automatic commit: what fails is read again by whoever goes on."""
-        try:
-            self._commit(None, deadline)
-        except (Revoked, TimedOut, TransportError):
-            self._saved_at = time.monotonic()
+    def _committing(self, ours: dict[TopicPartition, int], until: float) -> Steps[offsets.Codes]:
+        cursors, member = self._fetcher.plan.cursors, self._coordinator.membership
+        return offsets.committing(
+            self._cluster,
+            self._coordinator.group,
+            ours,
+            until,
+            to=self._coordinator.route,
+            member=member.member,
+            generation=member.generation,
+            static_name=self._options.group_instance_id,
+            ours=_NOT_OURS,
+            epochs={key: cursors[key].position_epoch for key, offset in ours.items() if offset == cursors[key].position},
+        )
+
+    def _committed(self, ours: dict[TopicPartition, int], codes: offsets.Codes) -> tuple[TopicPartition, ...]:
+        """Take in what a commit was answered with; the partitions that are not ours any more."""
+        gone = tuple(sorted(key for key, code in codes.items() if code))
+        if gone:
+            self._coordinator.refused_commit(codes[gone[0]])
+        self._saved.update({key: offset for key, offset in ours.items() if key not in gone})
+        return gone
+
+    # An automatic commit is a task: what fails is read again by whoever goes on.
+
+    def _commit_sometimes(self) -> None:
+        due = time.monotonic() - self._saved_at >= self._options.auto_commit_interval
+        if self._options.auto_commit and self._saved_by(0.0) and due:
+            self._save()
+
+    def _save(self) -> None:
+        """Begin to commit what was handed out."""
+        self._saved_at = time.monotonic()
+        ours, member = self._unsaved(), self._coordinator.membership
+        if ours and not member.lost and member.generation >= 0:
+            steps = self._committing(ours, self._saved_at + self._options.request_timeout)
+            self._saving = ours, self._cluster.tasks.spawn(steps, f"committing for group {self._coordinator.group!r}")
+
+    def _saved_by(self, deadline: float) -> bool:
+        """Whether no automatic commit is under way (any more)."""
+        saving = self._saving
+        if saving is None:
+            return True
+        if not saving[1].done and (deadline <= 0.0 or not saving[1].ready_by(deadline)):
+            return False
+        self._saving = None
+        with suppress(BrokerError, TransportError):
+            self._committed(saving[0], saving[1].result())
+        return True
+
+    def _save_last(self, deadline: float) -> bool:
+        """Commit all that was handed out; False: that is still under way. It is tried once."""
+        if not self._saved_by(deadline):
+            return False
+        if not self._last:
+            self._last = True
+            self._save()
+        if not self._saved_by(deadline):
+            return False
+        self._last = False
+        return True
 
     def committed(self, *, timeout: float = 30.0) -> Mapping[TopicPartition, Position]:
         """Where the group resumes, in the partitions assigned to us (of all its topics while none are); without those never committed."""
@@ -310,7 +349,10 @@ class KafkaConsumer(Role):
     def _let_go(self, deadline: float) -> None:
         """Commit if that is automatic, leave the group, close our connections."""
         if self._options.auto_commit and self._settled >= 0:
-            self._try_commit(deadline)
+            self._save_last(deadline)
+        for under_way in (self._saving, self._resuming):
+            if under_way is not None:
+                under_way[1].cancel(Closed("the consumer was closed"))
         self._fetcher.close()
         self._cluster.drop_purpose(f"bulk {id(self):x}")
         with suppress(TransportError):  # the coordinator will notice by itself, at the session time-out

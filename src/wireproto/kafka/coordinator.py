@@ -1,11 +1,11 @@
 """A member's conversation with its group coordinator: the hands of `group.Membership`.
 
-What it is: join and sync as calls that stay under way over several polls, beats by a timer in the keeper, leaving. The coordinator has a
-connection of its own, because a JoinGroup holds its connection until the whole group has joined.
+What it is: one task of the client, from the first poll on: it joins when a poll asks for that, beats in between, finds the coordinator
+again when that is lost, and leaves when polls stay away for max_poll_interval. The coordinator has a connection of its own, because a
+JoinGroup holds its connection until the whole group has joined.
 
-    step()     caller's thread, in poll: one move forward; returns whether the membership is settled
-    _beat()    keeper's timer: a heartbeat, or leaving when polls stay away for max_poll_interval
-    _beaten()  keeper: a heartbeat's answer
+    step()     caller's thread, in poll: asks for a settled membership, and waits for it
+    _life()    the task: joins and beats
 
 May assume: `step` in one thread at a time. Must not: know offsets or fetches.
 """
@@ -15,25 +15,24 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from copy import copy
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from .._net import Mailbox
-from ..errors import BrokerError, Disconnected, TimedOut, TransportError, WireprotoError
-from ..net.errand import Errand
+from .._net import Event
+from ..errors import BrokerError, Closed, Disconnected, TimedOut, TransportError, WireprotoError
 from ..net.retry import Policy, Verdict, Waits, verdict
-from ..net.task import Steps
+from ..net.task import Steps, Task, fresh
 from . import wire
 from .codes import error
 from .group import LEFT, STABLE, SYNCING, GroupSettings, Membership
-from .messages import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
+from .messages import LeaveGroupRequest
 
 if TYPE_CHECKING:
-    from .._net import Call, Connection, Timer
     from .cluster import KafkaCluster
     from .options import KafkaOptions
 
 _LOST = Policy(first=0.1, factor=2.0, ceiling=1.0, jitter=0.2)
+_NEVER = float("inf")
 
 
 class Coordinator:
@@ -44,7 +43,8 @@ class Coordinator:
 
     Attributes:
         membership: state, generation, assignment.
-        problem: an error that ended the membership in the background; the next poll raises it.
+        problem: an error that ended the membership, or the attempts at one; the next poll raises it.
+        route: the way to the coordinator, by this member's connection.
     """
 
     def __init__(self, cluster: KafkaCluster, group: str, topics: tuple[str, ...], options: KafkaOptions, wake: Callable[[], None]) -> None:
@@ -52,17 +52,15 @@ class Coordinator:
         self._options = options
         self._wake = wake
         self._purpose = f"group {id(self):x}"
-        self._lock = threading.RLock()
-        self._call: Call | None = None
-        self._beats = Mailbox(cluster.loop, self._beaten)
-        self._timer: Timer | None = None
-        self._beating: Call | None = None
-        self._errand = Errand(cluster.loop, options.request_timeout)
-        self._failing_since = 0.0
+        self.route = cluster.to_coordinator(group, purpose=self._purpose)
+        self._lock = threading.Lock()
+        self._task: Task[None] | None = None
+        self._signal = Event(cluster.loop)  # there is something to do before the next beat
+        self._wanted: Event | None = None  # a poll asks for a settled membership, and waits for this
+        self._beat_at = _NEVER
         self._waits = Waits(_LOST)
-        self._connecting = False
         self.polled_at = time.monotonic()
-        self.problem: WireprotoError | None = None
+        self.problem: Exception | None = None
         self.membership = Membership(
             GroupSettings(
                 group=group,
@@ -77,209 +75,191 @@ class Coordinator:
     def group(self) -> str:
         return self.membership.settings.group
 
-    def route(self, deadline: float) -> Steps[Connection]:
-        """To the coordinator, by this member's own connection."""
-        return self._cluster.to_coordinator(self.group, purpose=self._purpose)(deadline)
-
-    def connection(self, deadline: float) -> Connection:
-        """`route`, in the caller's thread."""
-        return self._cluster.drive(self.route(deadline), deadline)
-
-    # --- joining: in the caller's thread ---
+    # --- in the caller's thread ---
 
     def step(self, deadline: float) -> bool:
-        """One move towards a settled membership; False when the deadline came first. Raises what a membership cannot go on after."""
-        if self.problem is not None:
-            problem = copy(self.problem)
-            if not problem.fenced:
-                self.problem = None
-            raise problem
+        """Whether the membership is settled; False when the deadline came first. Raises what a membership cannot go on after."""
+        self._raise_problem()
         member = self.membership
-        try:
-            while member.state not in (STABLE, LEFT):
-                if self._call is None:
-                    self._call = self._syncing(deadline) if member.state == SYNCING else self._joining(deadline)
-                if not self._call.wait(deadline):
-                    return False
-                call, self._call = self._call, None
-                reply = _answer(call)
-                with self._lock:
-                    if member.state == SYNCING:
-                        member.on_sync(reply)
-                    else:
-                        member.on_join(reply)
-            self._failing_since = 0.0
-            self._waits.over()
-            if member.state == STABLE and self._timer is None:
-                self._arm()
-        except TimedOut:
+        if member.state in (STABLE, LEFT):
+            return True
+        wanted = self._wanted
+        if wanted is None:
+            wanted = self._wanted = Event(self._cluster.loop)
+            if self._task is None or self._task.done:
+                self._task = self._cluster.tasks.spawn(self._life(), f"membership of group {self.group!r}")
+            self._signal.set()
+        if not wanted.ready_by(deadline):
             return False
-        except (TransportError, BrokerError) as why:
-            self._call = None
-            if why.fenced:
-                self._fenced(why)
-            if verdict(why) is Verdict.NEVER:
-                raise
-            self._lost(why, deadline)
-            return False
-        return True
+        self._raise_problem()
+        return member.state in (STABLE, LEFT)
 
-    def _fenced(self, why: WireprotoError) -> None:
-        """Every later poll says so, too."""
+    def _raise_problem(self) -> None:
+        problem = self.problem
+        if problem is not None:
+            if not getattr(problem, "fenced", False):
+                self.problem = None
+            raise fresh(problem)
+
+    def rejoin(self) -> None:
+        """The topics have other partitions now."""
         with self._lock:
-            self.problem = copy(why)
-            self.membership.fenced()
+            self.membership.rejoin()
 
-    def _joining(self, deadline: float) -> Call:
-        conn = self._errand.ask("coordinator", self.connection, deadline)
-        version = wire.version_for(conn, JoinGroupRequest)
-        timeout_at = time.monotonic() + self._options.max_poll_interval + self._options.request_timeout
-        return wire.submit(conn, self.membership.join_request(), timeout_at=timeout_at, version=version)
+    def refused_commit(self, code: int) -> None:
+        """What a commit was answered with."""
+        with self._lock:
+            self.membership.refused_commit(code)
 
-    def _syncing(self, deadline: float) -> Call:
+    # --- the task ---
+
+    def _life(self) -> Steps[None]:
+        """Until the membership is over. What a poll asks for is done at once; in between it beats."""
+        member = self.membership
+        while member.state != LEFT:
+            signal = self._signal = Event(self._cluster.loop)
+            if self._wanted is not None:
+                yield from self._join()
+            elif not (yield signal, self._beat_at if member.beating else _NEVER):
+                yield from self._beat()
+
+    def _join(self) -> Steps[None]:
+        """Join and sync, until the membership is settled, or has not been for `request_timeout` seconds, or cannot be."""
+        member = self.membership
+        failing_since = 0.0
+        while member.state not in (STABLE, LEFT):
+            try:
+                reply = yield from self._asked()
+                with self._lock:
+                    (member.on_sync if member.state == SYNCING else member.on_join)(reply)
+            except Closed:
+                if self._wanted is not None:
+                    self._wanted.set()
+                raise
+            except Exception as why:
+                now = time.monotonic()
+                failing_since = failing_since or now
+                if not isinstance(why, WireprotoError) or self._ends(why) or now - failing_since > self._options.request_timeout:
+                    self.problem = self.problem or why
+                    break
+                self._lost()
+                yield now + self._waits.next()
+            else:
+                failing_since = 0.0
+        else:
+            self._waits.over()
+            self._beat_at = time.monotonic() + self._options.heartbeat_interval
+        wanted, self._wanted = self._wanted, None
+        if wanted is not None:
+            wanted.set()
+
+    def _ends(self, why: WireprotoError) -> bool:
+        """Whether a membership cannot go on after that."""
+        if why.fenced:
+            self._fenced(why)
+        return verdict(why) is Verdict.NEVER
+
+    def _asked(self) -> Steps[Any]:
+        """The reply to a join or a sync. A coordinator that has let their time pass is one that is gone, though its connection stands."""
+        options, member = self._options, self.membership
+        soon = time.monotonic() + options.request_timeout
         counts: dict[str, int] = {}
-        if self.membership.leading:
-            topics = self.membership.wanted_topics()
-            self._errand.ask("topics", lambda until: self._cluster.refresh(topics, until), deadline)
+        if member.state == SYNCING and member.leading:
+            topics = member.wanted_topics()
+            yield from self._cluster.refreshing(topics, soon)
             known = self._cluster.metadata.topics
             counts = {name: len(known[name].partitions) for name in topics if name in known}
-        conn = self._errand.ask("coordinator", self.connection, deadline)
-        timeout_at = time.monotonic() + self._options.max_poll_interval + self._options.request_timeout
-        return wire.submit(
-            conn, self.membership.sync_request(counts), timeout_at=timeout_at, version=wire.version_for(conn, SyncGroupRequest)
-        )
+        conn = yield from self.route(soon)
+        request = member.sync_request(counts) if member.state == SYNCING else member.join_request()
+        until = time.monotonic() + options.max_poll_interval + options.request_timeout
+        try:
+            return (yield from wire.asking(conn, request, until, meanwhile=self._cluster.watching(self.group)))
+        except Closed:
+            conn.close("the consumer was closed while it joined")
+            raise
+        except TimedOut as why:
+            conn.close("the coordinator does not answer")
+            raise Disconnected("the coordinator has not answered in time", peer=conn.peer) from why
 
-    def _lost(self, why: WireprotoError, deadline: float) -> None:
-        """The coordinator could not be reached or is another one now: go on trying for `request_timeout`."""
-        now = time.monotonic()
-        self._failing_since = self._failing_since or now
+    def _fenced(self, why: Exception) -> None:
+        """Every later poll says so, too."""
+        with self._lock:
+            self.problem = why
+            self.membership.fenced()
+
+    def _lost(self) -> None:
+        """The coordinator could not be reached or is another one now."""
         self._cluster.lost_coordinator(self.group)
         with self._lock:
             self.membership.rejoin()
-        if now - self._failing_since > self._options.request_timeout:
-            self._failing_since = 0.0
-            raise why
-        self._cluster.pause(min(self._waits.next(), max(0.0, deadline - now)))
 
-    # --- beating: in the keeper ---
-
-    def _arm(self) -> None:
-        with self._lock:
-            if self.membership.state == LEFT:
-                return
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = self._cluster.loop.call_at(time.monotonic() + self._options.heartbeat_interval, self._beat)
-
-    def _beat(self) -> None:
-        with self._lock:
-            self._timer = None
-            member = self.membership
-            if member.state == LEFT:
-                return
-            if member.beating and self._call is None:
-                if time.monotonic() - self.polled_at > self._options.max_poll_interval:
-                    self._give_up()
-                    return
-                if self._beating is None or self._beating.done:
-                    self._send_beat()
-            self._arm()
-
-    def _send_beat(self) -> None:
-        conn = self._peek()
-        if conn is None:
-            self._reconnect()
+    def _beat(self) -> Steps[None]:
+        """A heartbeat and its answer; or leaving, when polls stay away."""
+        options, member = self._options, self.membership
+        now = time.monotonic()
+        if now - self.polled_at > options.max_poll_interval:
+            yield from self._give_up()
             return
-        timeout_at = time.monotonic() + self._options.session_timeout / 2
         try:
-            version = wire.version_for(conn, HeartbeatRequest)
-            self._beating = wire.submit(
-                conn,
-                self.membership.heartbeat_request(),
-                mailbox=self._beats,
-                timeout_at=timeout_at,
-                version=version,
-                matter=self.membership.generation,
-            )
-        except WireprotoError:
-            self._reconnect()
-
-    def _peek(self) -> Connection | None:
-        node = self._cluster.known_coordinator(self.group)
-        return None if node is None else self._cluster.pool.peek(node.address, self._purpose)
-
-    def _reconnect(self) -> None:
-        if not self._connecting:
-            self._connecting = True
-            self._cluster.loop.background(self._connect)
-
-    def _connect(self) -> None:
-        """In the worker thread: find the coordinator again."""
-        try:
-            self.connection(time.monotonic() + self._options.session_timeout / 3)
-        except WireprotoError:
-            self._cluster.lost_coordinator(self.group)
-        else:
-            self._cluster.loop.call_soon(self._beat_now)
-        finally:
-            self._connecting = False
-
-    def _beat_now(self) -> None:
-        with self._lock:
-            if self.membership.beating and self._call is None and (self._beating is None or self._beating.done):
-                self._send_beat()
-
-    def _beaten(self, call: Call) -> None:
-        try:
-            reply: Any = wire.result(call)
-        except WireprotoError as why:
-            if isinstance(why, TimedOut):
-                call.conn.close("a heartbeat was not answered in time")
-            self._cluster.lost_coordinator(self.group)
-            self._reconnect()
-            return
-        if reply.error_code and verdict(error(reply.error_code)) is not Verdict.NEVER:
-            self._cluster.lost_coordinator(self.group)
-            self._reconnect()
-            return
-        with self._lock:
+            conn = yield from self.route(now + options.session_timeout / 3)
+            until = time.monotonic() + options.session_timeout / 2
+            generation, request = member.generation, member.heartbeat_request()
             try:
-                news = self.membership.on_heartbeat(reply, call.context.matter)
-            except BrokerError as why:
-                if why.fenced:
-                    self._fenced(why)
-                else:
+                reply = yield from wire.asking(conn, request, until, meanwhile=self._cluster.watching(self.group))
+            except TimedOut:
+                conn.close("a heartbeat was not answered in time")
+                raise
+            if reply.error_code and verdict(error(reply.error_code)) is not Verdict.NEVER:
+                raise error(reply.error_code)
+        except Closed:
+            raise
+        except WireprotoError:
+            self._cluster.lost_coordinator(self.group)
+            self._beat_at = time.monotonic() + min(self._waits.next(), options.heartbeat_interval)
+            return
+        self._waits.over()
+        self._beat_at = now + options.heartbeat_interval
+        self._beaten(reply, generation)
+
+    def _beaten(self, reply: Any, generation: int) -> None:
+        try:
+            with self._lock:
+                news = self.membership.on_heartbeat(reply, generation)
+        except BrokerError as why:
+            if why.fenced:
+                self._fenced(why)
+            else:
+                with self._lock:
                     self.problem = why
                     self.membership.forget()
-                news = True
+            news = True
         if news:
             self._wake()
 
-    def _give_up(self) -> None:
+    def _give_up(self) -> Steps[None]:
         """Polls stay away: leave, so that others get our partitions; the next poll joins again."""
-        conn = self._peek()
-        if conn is not None and self._options.group_instance_id is None:
-            try:
-                version = wire.version_for(conn, LeaveGroupRequest)
-                wire.submit(conn, self.membership.leave_request(version), timeout_at=time.monotonic() + 5.0, version=version)
-            except WireprotoError:
-                pass  # the session time-out will do
-        self.membership.forget()
+        member, until = self.membership, time.monotonic() + 5.0
+        request: LeaveGroupRequest | None = None
+        with suppress(TransportError, BrokerError):  # else the session time-out will do
+            conn = yield from self.route(until)
+            version = wire.version_for(conn, LeaveGroupRequest)
+            request = member.leave_request(version)
+        with self._lock:
+            member.forget()
+        if request is not None and self._options.group_instance_id is None:
+            with suppress(TransportError):
+                yield from wire.asking(conn, request, until, version=version)
 
     # --- leaving ---
 
     def close(self, deadline: float) -> None:
         """Stop beating; leave the group unless the membership is static."""
         with self._lock:
-            if self._timer is not None:
-                self._timer.cancel()
             leaving = bool(self.membership.member) and self._options.group_instance_id is None
             self.membership.leave()
-            call, self._call = self._call, None
-        if call is not None:
-            call.cancel()
-            call.conn.close("the consumer was closed while it joined")
-        self._beats.close()
+        if self._task is not None:
+            self._task.cancel(Closed("the consumer was closed"))
+            self._task.ready_by(deadline)
         try:
             if leaving:
                 self._cluster.ask(
@@ -291,12 +271,3 @@ class Coordinator:
                 )
         finally:
             self._cluster.drop_purpose(self._purpose)
-
-
-def _answer(call: Call) -> Any:
-    """The reply to a join or sync; a coordinator that has let their time pass is one that is gone, though its connection stands."""
-    try:
-        return wire.result(call)
-    except TimedOut as why:
-        call.conn.close("the coordinator does not answer")
-        raise Disconnected("the coordinator has not answered in time", peer=call.conn.peer) from why

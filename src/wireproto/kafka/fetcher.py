@@ -2,7 +2,8 @@
 
 What it is: connections of its own to each leader (bulk never shares one with calls that must answer), one Fetch under way on each, sent
 ahead; answers wait in the kernel's buffer until the owner's thread comes for the next batch. Decoding happens in that thread, one chunk
-at a time, when it is handed out.
+at a time, when it is handed out. Connections and leaders are found by tasks of the client; what they come to is put into the box, too,
+so that a poll waits for nothing else.
 May assume: one thread at a time. Must not: know groups, or what to start and stop at.
 """
 
@@ -17,8 +18,8 @@ from .._codec import decode_kafka
 from .._net import Mailbox
 from ..errors import AuthError, BrokerError, ProtocolError, TimedOut, TlsError, TransportError, WireprotoError
 from ..flow.ahead import Ask, Ticket
-from ..net.errand import Errand
-from ..net.retry import Policy, Verdict, verdict
+from ..net.retry import Policy, Verdict, Waits, verdict
+from ..net.task import Task, after
 from ..position import LogOffset
 from ..records import Batch
 from . import positions, wire
@@ -27,24 +28,24 @@ from .messages import FetchRequest
 from .metadata import NO_ID
 
 if TYPE_CHECKING:
-    from .._net import Call
+    from .._net import Call, Connection
     from ..url import Address
     from .cluster import KafkaCluster
     from .metadata import Metadata
     from .options import KafkaOptions
 
 _BY_ID, _CHECKED = 13, 12
-_LOOK = 5.0
-_LOOK_AGAIN = 0.1
 _LOOK_EVERY = 1.0
 """Seconds between two looks at who leads what is asked of a node that keeps silent, or cannot be reached yet."""
 _SILENT = 2.0
 """Seconds beyond `max_wait` after which a node that owes an answer counts as silent."""
-_GLANCE = 0.02
-"""Seconds that a poll waits for a connection while Fetches to other nodes are under way; dialling goes on behind."""
+_DOWN = 0.2
+"""Seconds for which a node that could not be reached is left alone."""
 _AGAIN = Policy(first=0.1, factor=2.0, ceiling=1.0, jitter=0.2)
 WAKE = "wake"
 """Put into the box by `wake`: the poll returns though nothing came."""
+NEWS = "news"
+"""Put into the box when a task has ended: the poll looks at it."""
 
 
 class Fetcher:
@@ -59,12 +60,14 @@ class Fetcher:
         self._options = options
         self._purpose = purpose
         self._box = Mailbox(cluster.loop)
-        self._errand = Errand(cluster.loop, options.request_timeout)
-        self._doubt = Errand(cluster.loop, options.request_timeout)
         self._calls: dict[int, Call] = {}
         self._down: dict[int, float] = {}
-        self._dialling: dict[Address, float] = {}
-        self._overdue: dict[int, float] = {}  # when to doubt that a node will answer
+        self._dialling: dict[Address, tuple[Task[Connection], Ask[Cursor]]] = {}
+        self._overdue: dict[int | Address, float] = {}  # when to doubt that a node will answer, or that it can be reached
+        self._looking: tuple[Task[None], set[str]] | None = None
+        self._settling: tuple[Task[int], Cursor, int] | None = None
+        self._look_at = 0.0
+        self._waits = Waits(_AGAIN)
         self._failing_since = 0.0
         self._problem: WireprotoError | None = None
         self._topics = cluster.metadata.topics  # replaced when anything of them is news
@@ -101,29 +104,32 @@ class Fetcher:
                 chunk = taken[0]
                 if chunk.error is not None:
                     raise chunk.error.with_context(position=chunk.cursor.position)
-                self._send_ahead(deadline, patient=False)
+                try:
+                    self._send_ahead(patient=False)
+                except BaseException:
+                    self.plan.put_back(chunk)
+                    raise
                 batch = self._decode(chunk)
                 if len(batch):
                     return batch
                 continue
             if self.plan.done:
                 return None
-            self._send_ahead(deadline, patient=True)
+            self._send_ahead(patient=True)
             item: Any = self._box.get(min(deadline, self._due()))
             if item is WAKE:
                 return None
-            if item is not None:
+            if item is not None and item is not NEWS:
                 self._take(item)
-            elif time.monotonic() >= deadline:
+            elif item is None and time.monotonic() >= deadline:
                 return None
 
     def _due(self) -> float:
-        """When there may be something to send though no answer came: after a pause, and while leaders have to be looked up."""
+        """When there may be something to do though nothing came: after a pause, and where somebody is in doubt."""
         now = time.monotonic()
         pauses = (until for until in self._down.values() if until > now)
-        self._dialling = {to: since for to, since in self._dialling.items() if self._cluster.pool.dialling(to, self._purpose)}
-        again = now + _LOOK_AGAIN if self.asking.stale or self._dialling else float("inf")
-        return min(self.plan.wakeup(now), again, *self._overdue.values(), *pauses)
+        look = self._look_at if self.asking.stale and self._looking is None else float("inf")
+        return min(self.plan.wakeup(now), look, *self._overdue.values(), *pauses)
 
     def wake(self) -> None:
         """Make a poll in another thread return now (from the keeper)."""
@@ -152,8 +158,6 @@ class Fetcher:
             self.plan.seek((cursor.topic, cursor.partition), cursor.position)  # the next poll meets it again, unless the caller seeks on
             why.with_context(topic=cursor.topic, partition=cursor.partition, position=cursor.position)
             raise
-        for problem in columns.skipped:
-            self._cluster.told.skipped(cursor.topic, cursor.partition, problem.position, problem)
         position = following if chunk.records is not None else chunk.next
         end = chunk.next if cursor.stop is None else min(chunk.next, cursor.stop)
         if start < position < end:
@@ -161,125 +165,157 @@ class Fetcher:
         else:
             position = end
         self.plan.moved(chunk, position)
+        for problem in columns.skipped:
+            self._cluster.told.skipped(cursor.topic, cursor.partition, problem.position, problem)
         return Batch(cursor.topic, cursor.partition, columns, LogOffset(cursor.topic, cursor.partition, position))
 
     # --- sending ---
 
-    def _send_ahead(self, deadline: float, *, patient: bool) -> None:
-        """Send what is due; look leaders up and connect only when there is nothing to hand out meanwhile (`patient`)."""
+    def _send_ahead(self, *, patient: bool) -> None:
+        """Send what is due, and have found what that lacks; look at doubts only when there is nothing to hand out (`patient`)."""
         asking = self.asking
+        now = time.monotonic()
+        self._collect()
         if patient:
-            self._doubt_silent(time.monotonic())
-            if asking.stale:
-                self._look_up(deadline)
+            self._doubt_silent(now)
         if self._cluster.metadata.topics is not self._topics:
             self._topics = self._cluster.metadata.topics
             self.plan.relink(asking)
         if patient:
             if not self._calls:
                 self.plan.nothing_out()  # a signal handler may have come between the asking and the sending
-            doubted = asking.doubted(time.monotonic())
+            doubted = asking.doubted(now) if self._settling is None else None
             if doubted is not None:
-                self._settle(doubted, deadline)
-        now = time.monotonic()
-        self._send_all(asking.due(now, lambda node: node in self._calls or self._closed(node)), deadline)
-        if patient:
-            self._send_all(asking.due(now, lambda node: node in self._calls or self._down.get(node, 0.0) > now), deadline)
-
-    def _doubt_silent(self, now: float) -> None:
-        """Of what a silent node was asked, another may be the leader by now."""
-        for node, when in self._overdue.items():
-            if when <= now:
-                self._overdue[node] = now + _LOOK_EVERY
-                if node in self._calls:
-                    self._look_for(self._calls[node].context.matter[1].tickets)
-
-    def _send_all(self, asks: list[Ask[Cursor]], deadline: float) -> None:
-        """Send these; what could not be sent may be asked for again."""
+                self._settle(doubted)
+        asks = asking.due(now, self._busy(now))
         unsent = asks[:]
         try:
             for ask in asks:
-                if self._send(ask, deadline):
+                if self._send(ask):
                     unsent.remove(ask)
         finally:
             for ask in unsent:
-                self.asking.dropped(ask)
+                asking.dropped(ask)
+        if asking.stale:
+            self._look_up(now)
 
-    def _closed(self, node: int) -> bool:
-        """Whether there is no connection to this node."""
-        known = self._cluster.metadata.nodes.get(node)
-        return known is None or self._cluster.pool.peek(known.address, self._purpose) is None
+    def _busy(self, now: float) -> Callable[[int], bool]:
+        """Nodes that cannot be asked now."""
+        nodes = self._cluster.metadata.nodes
 
-    def _look_up(self, deadline: float) -> None:
-        topics = set(self.asking.stale)
+        def busy(node: int) -> bool:
+            if node in self._calls or self._down.get(node, 0.0) > now:
+                return True
+            return bool(self._dialling) and node in nodes and nodes[node].address in self._dialling
+
+        return busy
+
+    def _doubt_silent(self, now: float) -> None:
+        """Of what a node was asked that is silent, or cannot be reached, another may be the leader by now."""
+        for owing, when in self._overdue.items():
+            if when <= now:
+                self._overdue[owing] = now + _LOOK_EVERY
+                if isinstance(owing, tuple):
+                    self._look_for(self._dialling[owing][1].tickets)
+                elif owing in self._calls:
+                    self._look_for(self._calls[owing].context.matter[1].tickets)
+
+    def _wake_after(self, task: Task[Any]) -> None:
+        after(task, self._box.put, NEWS)
+
+    def _collect(self) -> None:
+        """What tasks have come to. The box only says that there is something: a signal may break in anywhere, and nothing is missed."""
+        for address, (dialling, ask) in [*self._dialling.items()] if self._dialling else ():
+            if dialling.done:
+                self._dialled(dialling, address, ask)
+        if self._looking is not None and self._looking[0].done:
+            self._looked(*self._looking)
+        if self._settling is not None and self._settling[0].done:
+            self._settled(*self._settling)
+
+    def _look_up(self, now: float) -> None:
+        if self._looking is None and now >= self._look_at:
+            topics = set(self.asking.stale)
+            task = self._cluster.look(topics)
+            self._looking = task, topics
+            self._wake_after(task)
+
+    def _looked(self, task: Task[None], topics: set[str]) -> None:
+        self._looking = None
+        self._look_at = time.monotonic() + self._waits.next()  # the next time: the nodes may not know it yet
         try:
-            until = min(deadline, time.monotonic() + _LOOK)
-            self.asking.stale -= self._errand.ask("look", lambda late: self._refreshed(topics, late), until)
-        except (TransportError, TimedOut) as why:
+            task.result()
+        except TransportError as why:
             self._failed(why)
+        else:
+            self.asking.stale -= topics
 
-    def _settle(self, cursor: Cursor, deadline: float) -> None:
+    def _settle(self, cursor: Cursor) -> None:
         """Nothing comes of it: find out whether its records are gone, or only slow to come."""
-        key, generation = cursor.key, cursor.generation
+        until = time.monotonic() + self._options.request_timeout
+        task = self._cluster.tasks.spawn(positions.earliest_local(self._cluster, cursor.key, until), f"settling {cursor.topic}")
+        self._settling = task, cursor, cursor.generation
+        self._wake_after(task)
 
-        def look(late: float) -> tuple[int, int]:
-            local = self._cluster.drive(positions.earliest_local(self._cluster, key, late), late)
-            return local, self._cluster.metadata.epoch(*key)
-
+    def _settled(self, task: Task[int], cursor: Cursor, generation: int) -> None:
+        self._settling = None
         try:
-            local, epoch = self._doubt.ask((key, generation), look, min(deadline, time.monotonic() + _LOOK))
-        except (TransportError, TimedOut) as why:
+            local = task.result()
+        except TransportError as why:
             self._failed(why)
         except BrokerError as why:
             if verdict(why) is Verdict.NEVER:
                 raise
             self.asking.stale.add(cursor.topic)
         else:
-            self.asking.settle(cursor, generation, local, epoch)
+            self.asking.settle(cursor, generation, local, self._cluster.metadata.epoch(*cursor.key))
 
-    def _refreshed(self, topics: set[str], deadline: float) -> set[str]:
-        self._cluster.refresh(topics, deadline)
-        return topics
-
-    def _send(self, ask: Ask[Cursor], deadline: float) -> bool:
+    def _send(self, ask: Ask[Cursor]) -> bool:
         """Send a Fetch; whether it was."""
         cluster, node = self._cluster, ask.link
         known = cluster.metadata.nodes.get(node)
         if known is None:  # somebody else's metadata came meanwhile
             self._look_for(ask.tickets)
             return False
+        conn = cluster.pool.peek(known.address, self._purpose)
+        if conn is None:
+            self._dial(known.address, ask)
+            return False
         try:
-            conn = cluster.pool.peek(known.address, self._purpose)
-            if conn is None:
-                until = min(deadline, time.monotonic() + (_GLANCE if self._calls else _LOOK))
-                conn = cluster.node_connection(node, self._purpose, until)
             topics = cluster.metadata.topics
             by_id = all(name in topics and topics[name].id != NO_ID for name in {ticket.cursor.topic for ticket in ask.tickets})
             version = wire.version_for(conn, FetchRequest, None if by_id else _BY_ID - 1)
             request, asked = self.asking.request(
                 ask, lambda name: topics[name].id if name in topics else NO_ID, cluster.metadata.epoch, checked=version >= _CHECKED
             )
-            self._dialling.pop(known.address, None)
             soon = time.monotonic() + self._options.max_wait
             self._overdue[node] = soon + _SILENT
             late = soon + self._options.request_timeout
             self._calls[node] = wire.submit(conn, request, mailbox=self._box, timeout_at=late, version=version, matter=(node, asked))
-        except (TransportError, TimedOut) as why:
-            if isinstance(why, TimedOut) and cluster.pool.dialling(known.address, self._purpose):
-                self._wait_for(known.address, ask)
-                return False  # it goes on: a later poll finds the connection open
-            self._down[node] = time.monotonic() + 0.2
-            self._look_for(ask.tickets)
-            self._failed(why)
+        except TransportError as why:
+            self._unreached(ask, why)
             return False
         return True
 
-    def _wait_for(self, address: Address, ask: Ask[Cursor]) -> None:
-        """A connection is long in coming; its failure may pass unseen. Somebody else may lead by now."""
-        now = time.monotonic()
-        if now - self._dialling.setdefault(address, now) > _LOOK_EVERY:
-            self._dialling[address] = now
-            self._look_for(ask.tickets)
+    def _dial(self, address: Address, ask: Ask[Cursor]) -> None:
+        task = self._cluster.pool.dial(address, self._purpose)
+        self._dialling[address] = task, ask
+        self._overdue[address] = time.monotonic() + _LOOK_EVERY
+        self._wake_after(task)
+
+    def _dialled(self, task: Task[Connection], address: Address, ask: Ask[Cursor]) -> None:
+        self._overdue.pop(address, None)
+        del self._dialling[address]
+        try:
+            task.result()
+        except TransportError as why:
+            self._unreached(ask, why)
+
+    def _unreached(self, ask: Ask[Cursor], why: TransportError) -> None:
+        """Somebody else may lead by now."""
+        self._down[ask.link] = time.monotonic() + _DOWN
+        self._look_for(ask.tickets)
+        self._failed(why)
 
     def _look_for(self, tickets: Iterable[Ticket[Cursor]]) -> None:
         """Look up who leads these by now."""
@@ -293,7 +329,6 @@ class Fetcher:
         if isinstance(why, AuthError | TlsError) or now - self._failing_since > self._options.request_timeout:
             self._failing_since = 0.0
             raise why
-        self._cluster.pause(0.02)
 
     # --- answers ---
 
@@ -317,8 +352,9 @@ class Fetcher:
                 self.plan.failed(ticket, now)
             raise
         self._failing_since = 0.0
-        self._down.pop(node, None)
         self._cluster.throttled(reply, call.conn)
+        self._waits.over()
+        self._down.pop(node, None)
         self.asking.answer(asked_for, reply, call.context.version, now)
 
     def close(self) -> None:

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..errors import BrokerError
-from ..net.task import Steps
+from ..errors import BrokerError, WireprotoError
 from ..position import TopicPartition
 from .codes import error
 from .messages import (
@@ -28,6 +27,7 @@ from .messages import (
 from .metadata import NO_ID
 
 if TYPE_CHECKING:
+    from ..net.task import Steps
     from .cluster import KafkaCluster, Route
 
 _COMMIT_BY_ID = 10
@@ -52,7 +52,7 @@ def committing(
     cluster: KafkaCluster,
     group: str,
     offsets: Mapping[TopicPartition, int],
-    deadline: float,
+    until: float,
     *,
     to: Route,
     member: str = "",
@@ -70,9 +70,12 @@ def committing(
         the broker's error for any other code, after retries where it is retriable.
     """
     known = frozenset(ours)
-    ids = _ids(cluster, {topic for topic, _ in offsets})
-    cap = None if all(found != NO_ID for found in ids.values()) else _COMMIT_BY_ID - 1
+    ids: dict[str, bytes] = {}  # of each attempt: a topic may have been made again
     codes: Codes = {}
+
+    def cap() -> int | None:
+        ids.update(_ids(cluster, {topic for topic, _ in offsets}))
+        return None if all(found != NO_ID for found in ids.values()) else _COMMIT_BY_ID - 1
 
     def topics() -> tuple[OffsetCommitRequestTopic, ...]:
         return tuple(
@@ -113,13 +116,16 @@ def committing(
                     problem = error(part.error_code, f"committing for group {group!r}", topic=name, partition=part.partition_index)
         return problem
 
-    again = lambda why: cluster.lost_coordinator(group)  # noqa: E731
-    yield from cluster.asking(make, deadline, to, kind=OffsetCommitRequest, check=check, refresh=again, cap=cap)
+    def again(why: WireprotoError) -> None:
+        cluster.lost_coordinator(group)
+
+    watch = cluster.watching(group)
+    yield from cluster.asking(make, until, to, kind=OffsetCommitRequest, check=check, refresh=again, cap=cap, meanwhile=watch)
     return codes
 
 
 def commit(cluster: KafkaCluster, group: str, offsets: Mapping[TopicPartition, int], deadline: float, **how: Any) -> Codes:
-    """`committing`, in the caller's thread."""
+    """`committing`, waited for."""
     return cluster.drive(committing(cluster, group, offsets, deadline, **how), deadline)
 
 
@@ -171,7 +177,7 @@ def fetching(
     cluster: KafkaCluster,
     group: str,
     keys: Iterable[TopicPartition] | None,
-    deadline: float,
+    until: float,
     *,
     to: Route,
     epochs: dict[TopicPartition, int] | None = None,
@@ -180,11 +186,12 @@ def fetching(
     wanted = None if keys is None else tuple(keys)
     reply = yield from cluster.asking(
         lambda version: fetch_request(cluster, group, wanted, version),
-        deadline,
+        until,
         to,
         kind=OffsetFetchRequest,
         check=lambda answer: read_offsets(cluster, group, answer)[1],
         refresh=lambda why: cluster.lost_coordinator(group),
-        cap=fetch_cap(cluster, wanted),
+        cap=lambda: fetch_cap(cluster, wanted),
+        meanwhile=cluster.watching(group),
     )
     return read_offsets(cluster, group, reply, epochs)[0]

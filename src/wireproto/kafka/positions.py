@@ -1,6 +1,7 @@
 """EARLIEST, LATEST, a time or positions, as offsets of partitions.
 
-What it is: ListOffsets for many partitions at once, each sent to its leader, with retries. `flow.resolve` tells what is asked of which.
+What it is: ListOffsets for many partitions at once, each sent to its leader, with retries; steps, and the same waited for.
+`flow.resolve` tells what is asked of which.
 
     request                  ListOffsets timestamp
     EARLIEST                 -2
@@ -12,18 +13,18 @@ What it is: ListOffsets for many partitions at once, each sent to its leader, wi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import WireprotoError
 from ..flow.resolve import Request, Resolver
-from ..net.task import Steps
 from ..position import AtTime, Earliest, LogOffset, Position, TopicPartition
 from . import wire
 from .codes import LeaderNotAvailable, UnknownTopicOrPartition, error
 from .messages import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 
 if TYPE_CHECKING:
+    from ..net.task import Steps
     from .cluster import KafkaCluster
 
 LATEST_TIME, EARLIEST_TIME, _LOCAL_TIME = -1, -2, -4
@@ -40,7 +41,7 @@ def offset_in(key: TopicPartition, place: object, what: str) -> int:
 
 
 def finding(
-    cluster: KafkaCluster, requests: Mapping[TopicPartition, Request], deadline: float, *, committed: bool
+    cluster: KafkaCluster, requests: Mapping[TopicPartition, Request], until: float, *, committed: bool
 ) -> Steps[dict[TopicPartition, int]]:
     """Offsets that these requests mean now. Raises the broker's error, TimedOut."""
     found: dict[TopicPartition, int] = {}
@@ -51,10 +52,10 @@ def finding(
         else:
             by_time.setdefault(_timestamp(request), []).append(key)
     for timestamp, keys in by_time.items():
-        found |= yield from listing(cluster, keys, timestamp, deadline, committed=committed)
+        found |= yield from listing(cluster, keys, timestamp, until, committed=committed)
     later = [key for key, offset in found.items() if offset < 0 and isinstance(requests[key], AtTime)]
     if later:
-        found |= yield from listing(cluster, later, LATEST_TIME, deadline, committed=committed)
+        found |= yield from listing(cluster, later, LATEST_TIME, until, committed=committed)
     return found
 
 
@@ -65,55 +66,58 @@ def _timestamp(request: Request) -> int:
 
 
 def listing(
-    cluster: KafkaCluster, keys: Sequence[TopicPartition], timestamp: int, deadline: float, *, committed: bool
+    cluster: KafkaCluster, keys: Iterable[TopicPartition], timestamp: int, until: float, *, committed: bool
 ) -> Steps[dict[TopicPartition, int]]:
-    """Ask the leaders; partitions that are refused with a retriable code are asked for again."""
+    """Ask the leaders, all at once; partitions that are refused with a retriable code are asked for again."""
     found: dict[TopicPartition, int] = {}
+    wanted = tuple(keys)
 
-    def attempt() -> Steps[None]:
+    def ask(node: int, part: list[TopicPartition]) -> Steps[None]:
+        conn = yield from cluster.connecting(node, "main", until)
+        version = wire.version_for(conn, ListOffsetsRequest)
+        request = _request(cluster, part, timestamp, committed)
+        reply: ListOffsetsResponse = yield from wire.asking(conn, request, until, version=version)
         problem: WireprotoError | None = None
-        led = yield from by_leader(cluster, [key for key in keys if key not in found], deadline)
-        for node, part in led.items():
-            try:
-                conn = yield from cluster.connecting(node, "main", deadline)
-                version = wire.version_for(conn, ListOffsetsRequest)
-                question = _request(cluster, part, timestamp, committed)
-                reply: ListOffsetsResponse = yield from wire.asking(conn, question, deadline, version=version)
-            except WireprotoError as why:
-                problem = problem or why
-                continue
-            for topic in reply.topics:
-                for entry in topic.partitions:
-                    key = topic.name, entry.partition_index
-                    if entry.error_code:
-                        problem = error(entry.error_code, message=reply.NAME, version=version, topic=key[0], partition=key[1])
-                    elif version == 0:
-                        found[key] = entry.old_style_offsets[0] if entry.old_style_offsets else -1
-                    else:
-                        found[key] = entry.offset
+        for topic in reply.topics:
+            for entry in topic.partitions:
+                key = topic.name, entry.partition_index
+                if entry.error_code:
+                    problem = error(entry.error_code, message=reply.NAME, version=version, topic=key[0], partition=key[1])
+                elif version == 0:
+                    found[key] = entry.old_style_offsets[0] if entry.old_style_offsets else -1
+                else:
+                    found[key] = entry.offset
         if problem is not None:
             raise problem
 
-    yield from cluster.retrying(attempt, deadline, lambda why: cluster.refreshing({topic for topic, _ in keys}, deadline))
+    def attempt() -> Steps[None]:
+        nodes = yield from by_leader(cluster, [key for key in wanted if key not in found], until)
+        yield from cluster.tasks.every([(f"asking node {node} for offsets", ask(node, part)) for node, part in nodes.items()], until)
+
+    def refresh(why: WireprotoError) -> Steps[None]:
+        return cluster.refreshing({topic for topic, _ in wanted}, until)
+
+    yield from cluster.retrying(attempt, until, refresh=refresh)
     return found
 
 
 def list_offsets(
-    cluster: KafkaCluster, keys: Sequence[TopicPartition], timestamp: int, deadline: float, *, committed: bool
+    cluster: KafkaCluster, keys: Iterable[TopicPartition], timestamp: int, deadline: float, *, committed: bool
 ) -> dict[TopicPartition, int]:
-    """`listing`, in the caller's thread."""
+    """`listing`, waited for."""
     return cluster.drive(listing(cluster, keys, timestamp, deadline, committed=committed), deadline)
 
 
-def earliest_local(cluster: KafkaCluster, key: TopicPartition, deadline: float) -> Steps[int]:
+def earliest_local(cluster: KafkaCluster, key: TopicPartition, until: float) -> Steps[int]:
     """The first offset on the leader's own disk: what lies before is in remote storage. -1 where the leader knows of no such thing."""
-    conn = yield from cluster.to_leader(*key)(deadline)
+    conn = yield from cluster.to_leader(*key)(until)
     if wire.version_for(conn, ListOffsetsRequest) < _LOCAL_SINCE:
         return -1
-    return (yield from listing(cluster, [key], _LOCAL_TIME, deadline, committed=False))[key]
+    found = yield from listing(cluster, [key], _LOCAL_TIME, until, committed=False)
+    return found[key]
 
 
-def by_leader(cluster: KafkaCluster, keys: Iterable[TopicPartition], deadline: float) -> Steps[dict[int, list[TopicPartition]]]:
+def by_leader(cluster: KafkaCluster, keys: Iterable[TopicPartition], until: float) -> Steps[dict[int, list[TopicPartition]]]:
     """Partitions by the node that leads them; asks for metadata once where a leader is not known."""
     nodes: dict[int, list[TopicPartition]] = {}
     asked: set[str] = set()
@@ -121,7 +125,7 @@ def by_leader(cluster: KafkaCluster, keys: Iterable[TopicPartition], deadline: f
         node = cluster.metadata.leader(topic, partition)
         if node is None and topic not in asked:
             asked.add(topic)
-            yield from cluster.looking_up(topic, deadline)
+            yield from cluster.looking_up(topic, until)
             node = cluster.metadata.leader(topic, partition)
         if node is None:
             known = cluster.metadata.topics.get(topic)

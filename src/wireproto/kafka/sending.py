@@ -12,7 +12,7 @@ another producer to the brokers, so `KafkaSenders` gives it another one. Connect
     any other code                                      Refused
 
 Whoever fills a batch sends it; the keeper sends when a linger is over or an answer made room, and reads the answers that nobody waits for;
-the client's worker thread looks for what is missing.
+tasks of the client look for what is missing.
 Must not: block in the keeper, or keep an order of its own: that is the queues'.
 """
 
@@ -21,7 +21,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -31,6 +31,7 @@ from ..errors import BrokerError, Closed, OptionError, TimedOut, WireprotoError
 from ..flow.queue import FreeStamp, PartitionQueue, Stamp
 from ..flow.sender import Again, Pace, Refused, Sender, StartOver, Stored, Verdict
 from ..net import retry
+from ..net.task import Steps, Task, after
 from . import outgoing, wire
 from .codes import DuplicateSequenceNumber, NetworkError, error
 from .identity import NOBODY, Identity, ProducerState
@@ -47,10 +48,7 @@ ACKS = {"all": -1, "1": 1, "0": 0}
 UNKNOWN_PLACE = -2
 """Where a record is that an earlier sending wrote, when the broker does not say."""
 _UNSENT_LIMIT = 2 << 20
-_PREPARE_TIME = 10.0
-_PREPARE_PAUSE = 0.1
-_DIAL_SHARE = 0.25
-"""Seconds that one node's connection may keep the others waiting; dialling it goes on behind that."""
+_AGAIN = retry.Policy(first=0.1, factor=2.0, ceiling=1.0, jitter=0.2)
 _PROFILE = (
     "acks",
     "idempotence",
@@ -119,9 +117,12 @@ class KafkaSender:
         self._lock = threading.Lock()
         self._timer: Timer | None = None
         self._links: dict[int, Connection] = {}
-        self._wanted: set[Key] = set()
         self._stale: set[str] = set()
-        self._preparing = False
+        self._looking = False
+        self._blind: set[Key] = set()  # whose leader is looked up
+        self._dialling: dict[int, set[Key]] = {}  # by node: who waits for its connection
+        self._unnumbered: set[Key] = set()  # who waits for a producer id
+        self._waits = retry.Waits(_AGAIN)
         self._looked_at = time.monotonic()
         self._producers: weakref.WeakValueDictionary[str, Face] = weakref.WeakValueDictionary()
         self._make_builder = outgoing.builder_factory(options)
@@ -163,14 +164,14 @@ class KafkaSender:
             if wanted:
                 raise OptionError("the broker has no idempotent producers (InitProducerId)", peer=conn.peer)
             return None
-        return ProducerState(self._new_identity(deadline), self._options.max_in_flight)
+        return ProducerState(self._cluster.drive(self._identifying(deadline), deadline), self._options.max_in_flight)
 
-    def _new_identity(self, deadline: float) -> Identity:
+    def _identifying(self, until: float) -> Steps[Identity]:
         def check(reply: InitProducerIdResponse) -> BrokerError | None:
             return error(reply.error_code, "asking for a producer id") if reply.error_code else None
 
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-        reply = self._cluster.ask(request, deadline, check=check)
+        reply = yield from self._cluster.asking(request, until, check=check)
         return Identity(reply.producer_id, reply.producer_epoch)
 
     # --- requests: see flow.sender.Wire ---
@@ -286,83 +287,109 @@ class KafkaSender:
             problem.text += "".join(f"; record {bad.batch_index}: {bad.batch_index_error_message}" for bad in answer.record_errors)
         return Refused(problem)
 
-    # --- leaders, connections and identities: in the worker thread ---
+    # --- leaders, connections and identities: tasks look for them, and the keeper alone keeps what follows ---
 
     def want(self, keys: set[Key]) -> None:
-        with self._lock:
-            self._wanted |= keys
-        self._prepare_soon()
+        self._soon(self._find, keys)
 
     def _refresh(self, topics: Iterable[str]) -> None:
         """Look up these topics' leaders again."""
-        with self._lock:
-            self._stale.update(topics)
-        self._prepare_soon()
+        self._soon(self._look, tuple(topics))
 
-    def _prepare_soon(self) -> None:
-        with self._lock:
-            if self._preparing:
-                return
-            self._preparing = True
-        self._loop.background(self._prepare)
+    def _soon(self, fn: Callable[..., None], *args: Any, pause: float = 0.0) -> None:
+        with suppress(Closed):
+            self._loop.call_at(time.monotonic() + pause, fn, *args)
 
-    def _prepare(self) -> None:
-        """One round of finding what is wanted. What is still missing then is asked for again, after a pause."""
-        problem: Exception | None = None
-        with self._lock:
-            wanted, self._wanted = self._wanted, set()
-            stale, self._stale = self._stale, set()
+    def _find(self, keys: Iterable[Key]) -> None:
+        """What each of these lacks; `core.ready` is told when it is there, or when it is to be asked for again."""
+        for key in keys:
+            node = self._metadata.leader(*key)
+            if node is None:
+                self._blind.add(key)
+            else:
+                self._reach(node, key)
+        self._look(topic for topic, _ in self._blind)
+
+    def _look(self, topics: Iterable[str]) -> None:
+        """One look-up at a time: what is wanted meanwhile is asked for together."""
+        self._stale.update(topics)
+        if self._stale and not self._looking:
+            asked, self._stale, self._looking = self._stale, set(), True
+            task = self._cluster.look(asked)
+            after(task, self._looked, task, asked)
+
+    def _looked(self, task: Task[None], asked: set[str]) -> None:
+        self._looking = False
+        keys = {key for key in self._blind if key[0] in asked}
+        self._blind -= keys
         try:
-            stale |= {topic for topic, partition in wanted if self._metadata.leader(topic, partition) is None}
-            self._look_up(stale, wanted)
-            problem = self._connect(wanted)
+            task.result()
+        except Exception as why:
+            self._trouble(why, keys)
+        else:
+            lacking = {key for key in keys if self._metadata.leader(*key) is None}
+            if lacking:
+                self._soon(self.core.ready, lacking, pause=self._waits.next())
+            self._find(keys - lacking)
+        self._look(())
+
+    def _reach(self, node: Node, key: Key) -> None:
+        """The node's connection: those who want it meanwhile share its dialling, and it keeps no other node's waiting."""
+        if node.id in self._dialling:
+            self._dialling[node.id].add(key)
+            return
+        conn = self._links.get(node.id)
+        if conn is not None and not conn.closed:
+            self._found({key})
+            return
+        self._dialling[node.id] = {key}
+        task = self._cluster.pool.dial(node.address, "produce")
+        after(task, self._dialled, task, node.id, conn)
+
+    def _dialled(self, task: Task[Connection], node: int, old: Connection | None) -> None:
+        keys = self._dialling.pop(node)
+        try:
+            self._links[node] = task.result()
         except Exception as why:  # credentials are the user's code
-            problem = why
-        if isinstance(problem, WireprotoError):
-            self.core.trouble = problem
-            if retry.verdict(problem, passing=(TimedOut,)) is retry.Verdict.NEVER:
-                self.core.abandon(lambda batch: batch.key in wanted, problem)
-        numbered = self._state is None or self._state.identity is not None
-        found = {key for key in wanted if numbered and self.target(key) is not None}
-        with self._lock:
-            self._preparing = False
-            more = bool(self._wanted or self._stale)
-            if problem is not None:  # a leader that cannot be reached may be none any more
-                self._stale |= (stale | {topic for topic, _ in wanted - found}) & set(self._producers.keys())
-        with suppress(Closed):  # the client is closed meanwhile
-            if problem is not None or found != wanted:
-                self._loop.call_at(time.monotonic() + _PREPARE_PAUSE, self._after_pause, wanted - found)
-            if more:
-                self._prepare_soon()
-            self.core.ready(found)
+            self._trouble(why, keys)
+        else:
+            self._found(keys)
+        if old is not None:
+            self.core.link_lost(old)
 
-    def _after_pause(self, wanted: set[Key]) -> None:
-        if self._stale:
-            self._prepare_soon()
-        self.core.ready(wanted)
+    def _found(self, keys: set[Key]) -> None:
+        """They have a leader's connection, and may need a producer id, too."""
+        self._waits.over()
+        if self._state is None or self._state.identity is not None:
+            self.core.ready(keys)
+            return
+        first = not self._unnumbered
+        self._unnumbered |= keys
+        if first:
+            until = time.monotonic() + self._options.request_timeout
+            task = self._cluster.tasks.spawn(self._identifying(until), "asking for a producer id")
+            after(task, self._numbered, self._state, task)
 
-    def _look_up(self, topics: set[str], wanted: Iterable[Key]) -> None:
-        deadline = time.monotonic() + min(_PREPARE_TIME, self._options.request_timeout)
-        if topics:
-            self._cluster.refresh(topics, deadline)
-        if wanted and self._state is not None and self._state.identity is None:
-            self._state.identity = self._new_identity(deadline)
+    def _numbered(self, state: ProducerState, task: Task[Identity]) -> None:
+        keys, self._unnumbered = self._unnumbered, set()
+        try:
+            state.identity = task.result()
+        except Exception as why:
+            self._trouble(why, keys)
+        else:
+            self.core.ready(keys)
 
-    def _connect(self, wanted: Iterable[Key]) -> WireprotoError | None:
-        """Connections to the leaders of these; the last failure. A node that is slow or does not answer keeps no other one waiting long."""
-        problem: WireprotoError | None = None
-        for node in {leader.id for key in wanted if (leader := self._metadata.leader(*key)) is not None}:
-            old = self._links.get(node)
-            if old is not None and not old.closed:
-                continue
-            try:
-                deadline = time.monotonic() + _DIAL_SHARE
-                self._links[node] = self._cluster.node_connection(node, "produce", deadline)
-            except WireprotoError as why:
-                problem = why
-            if old is not None:
-                self.core.link_lost(old)
-        return problem
+    def _trouble(self, why: Exception, keys: set[Key]) -> None:
+        """They wait a little, and where the leader cannot be reached another one may be by then."""
+        if isinstance(why, WireprotoError):
+            self.core.trouble = why
+            if retry.verdict(why, passing=(TimedOut,)) is retry.Verdict.NEVER:
+                self.core.abandon(lambda batch: batch.key in keys, why)
+        self._soon(self._again, keys, pause=self._waits.next())
+
+    def _again(self, keys: set[Key]) -> None:
+        self._look({topic for topic, _ in keys} & set(self._producers.keys()))
+        self.core.ready(keys)
 
     # --- time ---
 

@@ -15,16 +15,22 @@ import struct
 import time
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from ..errors import ProtocolError, TimedOut
+from ..errors import ProtocolError, TimedOut, WireprotoError
 from ..net.task import Steps, reply
 from .codes import SECRET_APIS
 from .messages import ResponseHeader
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .._net import Call, Connection, Mailbox
     from .versions import Request, Versions
 
 _HEAD = struct.Struct(">hhih")
+
+
+SILENT = 2.0
+"""Seconds without an answer, after which a node's right to what it was asked is doubted."""
 
 
 class Reply(Protocol):
@@ -44,7 +50,7 @@ class Agreed:
     Attributes:
         versions: what the node offers.
         client_id: goes into every header.
-        timed_out_at: when a request was last given up for want of an answer; 0.0: never.
+        timed_out_at: when a request was last given up without an answer; 0.0: never.
     """
 
     __slots__ = ("client_id", "timed_out_at", "versions")
@@ -115,13 +121,24 @@ def exchange(conn: Connection, message: Request, deadline: float, *, version: in
 
 
 def silent(conn: Connection) -> bool:
-    """Whether a request timed out, and nothing has come by this connection since."""
+    """Whether a request was given up, and nothing has come by this connection since."""
     agreed: Agreed = conn.context
     return agreed.timed_out_at > conn.last_read
 
 
-def asking(conn: Connection, message: Request, until: float, *, version: int | None = None) -> Steps[Any]:
-    """`exchange`, as steps."""
+def asking(
+    conn: Connection,
+    message: Request,
+    until: float,
+    *,
+    version: int | None = None,
+    meanwhile: Callable[[Connection], Steps[None]] | None = None,
+) -> Steps[Any]:
+    """`exchange`, as steps.
+
+    Args:
+        meanwhile: steps to be done again and again while no answer comes; what they raise ends the waiting.
+    """
     agreed: Agreed = conn.context
     if version is None:
         version = version_for(conn, message)
@@ -129,8 +146,11 @@ def asking(conn: Connection, message: Request, until: float, *, version: int | N
     secret = message.API_KEY in SECRET_APIS
     call = conn.submit(token, frame(message, version, token, agreed.client_id), timeout_at=until, secret=secret)
     try:
+        while meanwhile is not None and not (yield call, min(until, time.monotonic() + SILENT)) and time.monotonic() < until:
+            yield from meanwhile(conn)
         data = yield from reply(call, until)
-    except TimedOut:
+    except WireprotoError:
+        call.cancel()
         agreed.timed_out_at = time.monotonic()
         raise
     return decode(message.RESPONSE, version, data, conn)

@@ -59,7 +59,8 @@ class Pool:
             ConnectError, TlsError, TimedOut, AuthError, whatever the opening raises, or raised last if the time is over in a back-off;
             Closed, Forked.
         """
-        return self._tasks.drive(self.getting(address, purpose, deadline), deadline)
+        conn = self.peek(address, purpose)
+        return conn if conn is not None else self._tasks.drive(self.getting(address, purpose, deadline), deadline)
 
     def getting(self, address: Address, purpose: str = "main", deadline: float = 0.0) -> Steps[Connection]:
         """`get`, as steps."""
@@ -68,11 +69,15 @@ class Pool:
             return conn
         task = self.dial(address, purpose, deadline)
         if not (yield task, deadline):
-            how_far = self._progress.get((address, purpose))
-            if how_far is not None and how_far.failed is not None:
-                raise fresh(how_far.failed)  # it is in a back-off: why, and not only that time ran out
-            raise TimedOut(how_far.late if how_far is not None else "no connection yet", peer=peer_name(address))
+            raise self.late(address, purpose)
         return task.result()
+
+    def late(self, address: Address, purpose: str = "main") -> WireprotoError:
+        """What is told of a dialling for which there is no time left: why it is in a back-off, or else how far it is."""
+        how_far = self._progress.get((address, purpose))
+        if how_far is not None and how_far.failed is not None:
+            return fresh(how_far.failed)
+        return TimedOut(how_far.late if how_far is not None else "no connection yet", peer=peer_name(address))
 
     def dial(self, address: Address, purpose: str = "main", until: float | None = None) -> Task[Connection]:
         """The task that dials it, for those who have no time to wait; begun when there is none.

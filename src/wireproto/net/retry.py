@@ -1,7 +1,8 @@
 """The one retry policy.
 
-What it is: `verdict` judges an error by its facts, and nobody else does; `Policy` says how long to wait, `Waits` counts the failures; `run`
-calls an attempt until it succeeds, fails for good, or the deadline comes. Clock, pause and randomness are passed in.
+What it is: `verdict` judges an error by its facts, and nobody else does; `Policy` says how long to wait, `Waits` counts the failures;
+`Trial` says what becomes of each failed attempt until one succeeds, fails for good, or the deadline comes, and `run` calls one by it (as
+steps: `net.task.retrying`). Clock, pause and randomness are passed in.
 
     fact                                verdict
     fenced                              NEVER
@@ -10,6 +11,7 @@ calls an attempt until it succeeds, fails for good, or the deadline comes. Clock
     retriable                           LATER
     refresh alone                       NEVER; REFRESH where a few tries are worth it (`brief`): a look-up may mend it
     none                                NEVER
+    lasting                             NEVER for who was never connected (`at_first`), else as the others say
 
 Must not: know a protocol, or sleep in any way of its own.
 """
@@ -23,7 +25,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
-from wireproto.errors import WireprotoError
+from wireproto.errors import TimedOut, WireprotoError
 
 T = TypeVar("T")
 Kinds = tuple[type[BaseException], ...]
@@ -53,6 +55,11 @@ def verdict(error: BaseException, *, brief: bool = False, passing: Kinds = (), f
     if error.retriable or isinstance(error, passing) or (brief and error.refresh):
         return Verdict.REFRESH if error.refresh else Verdict.LATER
     return Verdict.NEVER
+
+
+def at_first(judge: Callable[[WireprotoError], Verdict]) -> Callable[[WireprotoError], Verdict]:
+    """The verdict for who was never connected: what waiting is unlikely to mend is told at once."""
+    return lambda error: Verdict.NEVER if error.lasting else judge(error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +112,54 @@ class Waits:
         self.failures = 0
 
 
+class Trial:
+    """One attempt after the other, until one succeeds: what becomes of each failure.
+
+    Args:
+        deadline: value of `clock` after which no retry begins.
+        judge: the verdict on an error; one that knows more than its facts calls `verdict` with what it knows.
+    """
+
+    __slots__ = ("_before", "_clock", "_deadline", "_failures", "_judge", "_policy", "_randomness")
+
+    def __init__(
+        self,
+        deadline: float,
+        policy: Policy = DEFAULT,
+        *,
+        judge: Callable[[WireprotoError], Verdict] = verdict,
+        clock: Callable[[], float] = time.monotonic,
+        randomness: Callable[[], float] = random.random,
+    ) -> None:
+        self._deadline, self._policy, self._judge, self._clock, self._randomness = deadline, policy, judge, clock, randomness
+        self._failures = 0
+        self._before: WireprotoError | None = None
+
+    def failed(self, error: WireprotoError) -> tuple[float, bool]:
+        """An attempt failed: the seconds to wait before the next one, and whether something is to be looked up then.
+
+        Raises:
+            the error itself when there is no next one; a TimedOut with what failed before it, since time alone explains nothing.
+        """
+        self._failures += 1
+        found = self._judge(error)
+        wait = 0.0 if found is Verdict.NOW and self._failures == 1 else self._policy.delay(self._failures, self._randomness)
+        attempts = self._policy.attempts
+        over = attempts is not None and self._failures >= attempts
+        if found is Verdict.NEVER or over or self._clock() + wait >= self._deadline:
+            tell_before(error, self._before)
+            raise error
+        if not isinstance(error, TimedOut):
+            self._before = error
+        return wait, found is Verdict.REFRESH
+
+
+def tell_before(late: WireprotoError, before: WireprotoError | None) -> None:
+    """Have a TimedOut say what failed last: time alone explains nothing."""
+    if isinstance(late, TimedOut) and before is not None and "last trouble" not in late.text:
+        late.text += f"; last trouble: {type(before).__name__}: {before}"
+
+
 def run(
     attempt: Callable[[], T],
     deadline: float,
@@ -122,27 +177,21 @@ def run(
         attempt: does the work once; keeps the same deadline itself.
         deadline: value of `clock` after which no retry begins.
         refresh: called with an error whose verdict is REFRESH, before the next attempt.
-        judge: the verdict on an error; one that knows more than its facts calls `verdict` with what it knows.
+        judge: as for `Trial`.
         pause: sleeps that many seconds (a client passes one that reads its sockets meanwhile).
     Returns:
         what `attempt` returned.
     Raises:
         the last error of `attempt` itself, so that the caller learns the cause and not only that time ran out.
     """
-    failures = 0
+    trial = Trial(deadline, policy, judge=judge, clock=clock, randomness=randomness)
     while True:
         try:
             return attempt()
         except WireprotoError as error:
-            failures += 1
-            found = judge(error)
-            if found is Verdict.NEVER or (policy.attempts is not None and failures >= policy.attempts):
-                raise
-            wait = 0.0 if found is Verdict.NOW and failures == 1 else policy.delay(failures, randomness)
-            if clock() + wait >= deadline:
-                raise
+            wait, look = trial.failed(error)
             problem = error
         if wait:
             pause(wait)
-        if found is Verdict.REFRESH and refresh is not None:
+        if look and refresh is not None:
             refresh(problem)

@@ -22,7 +22,7 @@ from .address import SocketAddress, resolving, translate
 from .closing import Closing
 from .options import CommonOptions
 from .pool import Pool, pause
-from .task import Steps, Tasks
+from .task import Steps, Tasks, retrying
 from .tls import Contexts, TlsStream
 from .told import Told
 
@@ -85,6 +85,7 @@ class Runtime(Generic[Options]):
         loop, tasks, pool, options: for the adapter's roles.
         roles: those that are open; the client registers them, a role that was closed may `forget` itself.
         told: what the log is told by.
+        reached: whether a server has served this client. What stands in the way of a life under way may pass; before, it is told at once.
     """
 
     protocol: ClassVar[str] = ""
@@ -100,6 +101,7 @@ class Runtime(Generic[Options]):
         debug.attach(self.loop)
         self._tls = options.tls_options()
         self._tls_worked = False
+        self.reached = False
         self._contexts = Contexts(self._tls) if self._tls is not None else None
         self.tasks = Tasks(self.loop)
         self.pool = Pool(self.tasks, self.opening)
@@ -218,6 +220,22 @@ class Runtime(Generic[Options]):
         """Sleep, reading the sockets meanwhile; raises Closed when the client is closed."""
         pause(self.loop, time.monotonic() + seconds)
 
+    def retrying(
+        self,
+        attempt: Callable[[], Steps[T]],
+        deadline: float,
+        refresh: Callable[[WireprotoError], Steps[object] | None] | None = None,
+        *,
+        judge: Callable[[WireprotoError], retry.Verdict] = retry.verdict,
+        policy: retry.Policy = retry.DEFAULT,
+    ) -> Steps[T]:
+        """`retry`, as steps."""
+        self.loop.check()
+        return retrying(attempt, deadline, policy, refresh=refresh, judge=self._judging(judge))
+
+    def _judging(self, judge: Callable[[WireprotoError], retry.Verdict]) -> Callable[[WireprotoError], retry.Verdict]:
+        return self.told.judging(lambda error: (judge if self.reached else retry.at_first(judge))(error))
+
     def retry(
         self,
         attempt: Callable[[], T],
@@ -227,8 +245,8 @@ class Runtime(Generic[Options]):
         judge: Callable[[WireprotoError], retry.Verdict] = retry.verdict,
         policy: retry.Policy = retry.DEFAULT,
     ) -> T:
-        """`net.retry.run` with this client's pause; the log is told of what is tried again."""
-        return retry.run(attempt, deadline, policy, refresh=refresh, judge=self.told.judging(judge), pause=self.pause)
+        """`net.retry.run` with this client's pause and past; the log is told of what is tried again."""
+        return retry.run(attempt, deadline, policy, refresh=refresh, judge=self._judging(judge), pause=self.pause)
 
     @property
     def closed(self) -> bool:

@@ -24,10 +24,10 @@ from functools import partial, wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from wireproto._net import Call, Descriptors, Event, Loop, Runnable, Timer, Waitable
-from wireproto.errors import Closed, TimedOut, WireprotoError
+from wireproto.errors import Closed, ConnectError, TimedOut, TransportError, WireprotoError
 
 from .offload import offload
-from .retry import DEFAULT, Policy, Verdict, verdict
+from .retry import DEFAULT, Policy, Trial, Verdict, verdict
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -39,7 +39,10 @@ GRACE = 1.0
 _NEVER = float("inf")
 
 
-def fresh(error: BaseException) -> BaseException:
+E = TypeVar("E", bound=BaseException)
+
+
+def fresh(error: E) -> E:
     """A copy of an error, to be raised by one of several who are told of it: they must not share a traceback."""
     try:
         twin = copy.copy(error)
@@ -229,6 +232,14 @@ def reply(call: Call, until: float) -> Steps[bytes]:
         call.cancel()
 
 
+def first(loop: Loop, whats: Iterable[Waitable], until: float) -> Steps[bool]:
+    """Wait for one of several, none of them a mailbox; whether one was ready by then."""
+    event = Event(loop)
+    for what in whats:
+        after(what, event.set)
+    return (yield event, until)
+
+
 def retrying(
     attempt: Callable[[], Steps[T]],
     until: float,
@@ -238,22 +249,16 @@ def retrying(
     judge: Callable[[WireprotoError], Verdict] = verdict,
 ) -> Steps[T]:
     """`retry.run`, as steps: `attempt` makes those of one attempt, `refresh` does what takes no time, or makes steps."""
-    failures = 0
+    trial = Trial(until, policy, judge=judge)
     while True:
         try:
             return (yield from attempt())
         except WireprotoError as error:
-            failures += 1
-            found = judge(error)
-            if found is Verdict.NEVER or (policy.attempts is not None and failures >= policy.attempts):
-                raise
-            wait = 0.0 if found is Verdict.NOW and failures == 1 else policy.delay(failures)
-            if time.monotonic() + wait >= until:
-                raise
+            wait, look = trial.failed(error)
             problem = error
         if wait:
             yield time.monotonic() + wait
-        if found is Verdict.REFRESH and refresh is not None:
+        if look and refresh is not None:
             yield from refresh(problem) or ()
 
 
@@ -315,6 +320,69 @@ class Tasks:
                     self._shared.pop(key, None)
                     raise
         return task
+
+    def race(self, entries: Iterable[tuple[str, Steps[T]]], until: float, stagger: float) -> Steps[T]:
+        """What the first of several tasks to succeed returns. Steps.
+
+        Each is begun when the one before has failed, or has had `stagger` seconds; those that are late are cancelled.
+
+        Args:
+            entries: name and steps, best first; taken when they are begun.
+        Raises:
+            at once what is no TransportError. When all have failed, what may pass sooner than the rest. TimedOut.
+        """
+        left = iter(entries)
+        running: list[Task[T]] = []
+        problem: TransportError | None = None
+        next_at = 0.0
+        try:
+            while True:
+                now = time.monotonic()
+                if now >= next_at or not running:
+                    entry = next(left, None)
+                    next_at = _NEVER if entry is None else now + stagger
+                    if entry is not None:
+                        running.append(self.spawn(entry[1], entry[0]))
+                if not running:
+                    raise problem or ConnectError("there is nobody to ask")
+                if now >= until:
+                    raise TimedOut(f"{running[-1].name}: not done in time")
+                yield from first(self._loop, running, min(until, next_at))
+                for task in [task for task in running if task.done]:
+                    running.remove(task)
+                    try:
+                        return task.result()
+                    except TransportError as why:
+                        problem = why if problem is None or problem.lasting else problem
+                        next_at = 0.0
+        finally:
+            for task in running:
+                task.cancel(Closed("another was first"))
+
+    def every(self, entries: Iterable[tuple[str, Steps[Any]]], until: float) -> Steps[None]:
+        """Have all of them done, beside each other; raises the first failure when all have ended, or TimedOut. Steps.
+
+        One alone is done here: that costs no task.
+        """
+        listed = list(entries)
+        if len(listed) == 1:
+            yield from listed[0][1]
+            return
+        running = [self.spawn(steps, name) for name, steps in listed]
+        problem: WireprotoError | None = None
+        try:
+            for task in running:
+                if not task.done and not (yield task, until):
+                    raise TimedOut(f"{task.name}: not done in time")
+                try:
+                    task.result()
+                except WireprotoError as why:
+                    problem = problem or why
+        finally:
+            for task in running:
+                task.cancel(Closed("not waited for any more"))
+        if problem is not None:
+            raise problem
 
     def running(self, key: Hashable) -> bool:
         """Whether there is such a task, and it has not ended."""

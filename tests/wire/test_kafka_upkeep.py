@@ -1,0 +1,157 @@
+"""What a Kafka client finds out behind its callers' backs: tasks of the client, whose answers callers wait for in their own time."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import wireproto
+from wireproto import LATEST
+from wireproto.devbroker import DevBroker
+from wireproto.devbroker.faults import Faults
+from wireproto.errors import TimedOut
+from wireproto.kafka.codes import NotCoordinator, RebalanceInProgress
+from wireproto.position import LogOffset
+
+_numbers = itertools.count()
+LATE = 30.0
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[DevBroker]:
+    with DevBroker(["kafka"]) as made:
+        yield made
+
+
+@pytest.fixture
+def faults(broker: DevBroker) -> Iterator[Faults]:
+    yield broker.faults("kafka")
+    broker.faults("kafka").clear()
+
+
+@pytest.fixture
+def client(broker: DevBroker) -> Iterator[Any]:
+    with wireproto.connect(broker.url("kafka"), timeout=LATE) as made:
+        yield made
+
+
+@pytest.fixture
+def topic(client: Any) -> str:
+    name = f"upkeep-{next(_numbers)}"
+    client.admin().create_topic(name, partitions=2)
+    with client.producer(name) as producer:
+        for number in range(20):
+            producer.send(b"%d" % number, partition=number % 2)
+    return name
+
+
+@pytest.fixture
+def silent() -> Iterator[int]:
+    """A port that takes connections and never answers."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(16)
+        yield listener.getsockname()[1]
+
+
+def test_a_silent_address_is_not_waited_for_when_there_is_another(
+    broker: DevBroker, silent: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has as long as a connection may take, which is longer than the caller's time; the next one is asked beside it."""
+    port = broker.url("kafka").rpartition(":")[2]
+    monkeypatch.setattr(random, "shuffle", lambda addresses: None)
+    with wireproto.connect(f"kafka://127.0.0.1:{silent},localhost:{port}", connect_timeout=120.0, request_timeout=120.0) as client:
+        began = time.monotonic()
+        client.admin().list_topics(timeout=LATE)
+        assert time.monotonic() - began < LATE / 3, "half of the time would be the silent one's, if they shared it"
+
+
+def test_a_silent_connection_is_not_waited_for_when_there_is_another_node(client: Any, topic: str, faults: Faults, silent: int) -> None:
+    """It stands, and has answered before."""
+    cluster, before = client.cluster, len(client.loop.connections)
+    faults.stall("Metadata")
+    cluster.addresses = (*cluster.addresses, ("127.0.0.1", silent))  # neither answers: nobody is left
+    with pytest.raises(TimedOut):
+        client.admin().list_topics(timeout=1.5)
+    assert len(client.loop.connections) > before, "another one was tried beside it"
+
+
+def test_many_who_ask_for_one_thing_ask_once(broker: DevBroker, client: Any, topic: str, faults: Faults) -> None:
+    seen = broker.record("kafka")
+    faults.delay("Metadata", 0.3)
+    threads = [threading.Thread(target=client.admin().describe_topic, args=(topic,)) for _ in range(8)]
+    before = len(seen.requests("Metadata"))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LATE)
+    assert len(seen.requests("Metadata")) - before < 8
+
+
+def test_a_look_up_goes_on_when_its_caller_gives_up(broker: DevBroker, client: Any, topic: str, faults: Faults) -> None:
+    """Else a poll of 10 ms would begin anew each time, and never know."""
+    with client.consumer(topic, f"slow-{topic}") as consumer:
+        for name in ("FindCoordinator", "OffsetFetch", "ListOffsets"):
+            faults.delay(name, 0.5)
+        found, deadline = 0, time.monotonic() + LATE
+        while found < 20:
+            assert time.monotonic() < deadline
+            batch = consumer.poll(0.01)
+            found += len(batch) if batch is not None else 0
+
+
+@pytest.mark.parametrize("code", [None, NotCoordinator.code])
+def test_what_was_handed_out_is_committed_before_a_join_however_short_the_polls(
+    client: Any, topic: str, faults: Faults, code: int | None
+) -> None:
+    """The answer takes longer than any poll; or it is a refusal that passes."""
+    with client.consumer(topic, f"last-{topic}", auto_commit=True, auto_commit_interval=3600.0, heartbeat_interval=0.05) as consumer:
+        found, deadline = 0, time.monotonic() + LATE
+        while found < 20:
+            assert time.monotonic() < deadline
+            batch = consumer.poll(0.01)
+            found += len(batch) if batch is not None else 0
+        told: list[Any] = []
+
+        def revoked(partitions: Any) -> None:
+            told.append(client.admin().group_positions(f"last-{topic}", topic))
+
+        consumer._options = consumer._options.replace(on_revoked=revoked)
+        if code is None:
+            faults.delay("OffsetCommit", 1.0)
+        else:
+            faults.error("OffsetCommit", code)
+        faults.error("Heartbeat", RebalanceInProgress.code)
+        while not told:
+            assert time.monotonic() < deadline
+            consumer.poll(0.01)
+        assert told[0] == {(topic, number): LogOffset(topic, number, 10) for number in (0, 1)}
+
+
+def test_a_member_and_a_producer_take_no_thread_but_the_keeper(broker: DevBroker, topic: str, faults: Faults) -> None:
+    """Names are numbers here, and nothing computes a key."""
+    before = {thread.ident for thread in threading.enumerate()}
+    port = broker.url("kafka").rpartition(":")[2]
+    mapped = {f"localhost:{port}": f"127.0.0.1:{port}"}
+    with wireproto.connect(f"kafka://127.0.0.1:{port}", timeout=LATE, address_map=mapped) as client:
+        with client.consumer(topic, f"few-{topic}", heartbeat_interval=0.05) as consumer, client.producer(topic) as producer:
+            faults.disconnect("Heartbeat")
+            faults.disconnect("Produce")
+            faults.disconnect("Fetch")
+            producer.send(b"x", partition=0).position(LATE)
+            found, deadline = 0, time.monotonic() + LATE
+            while found < 21:
+                assert time.monotonic() < deadline
+                batch = consumer.poll(0.05)
+                found += len(batch) if batch is not None else 0
+        with client.reader(topic, stop=LATEST) as reader:
+            assert sum(len(batch) for batch in reader) == 21
+        mine = [thread.name for thread in threading.enumerate() if thread.ident not in before]
+    assert [name for name in mine if name.startswith("wireproto") and "keeper" not in name] == []
