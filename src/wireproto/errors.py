@@ -4,7 +4,8 @@ What it is: every exception this package raises on purpose. The tree, top down::
 
     WireprotoError
       TransportError            the bytes did not get through
-        ConnectError              no connection could be made (address, port, wrong protocol on that port)
+        ConnectError              no connection could be made
+          Unreachable               … and waiting will not help: no such name, nothing listens there, another protocol on that port
         TlsError                  the TLS handshake or certificate check failed
         TimedOut                  the caller's timeout ran out (also a TimeoutError)
         Disconnected              an open connection was lost
@@ -137,6 +138,13 @@ class TransportError(WireprotoError):
 
 class ConnectError(TransportError):
     """No connection could be made, or what answers there does not speak this protocol."""
+
+
+class Unreachable(ConnectError):
+    """No connection can be made as things are: the name does not exist, nothing listens on the port, or what answers there speaks something
+    else. A client that was never connected raises it at once; one that was goes on trying, for its server may come back."""
+
+    lasting = True
 
 
 class TlsError(TransportError):

@@ -70,7 +70,7 @@ def test_a_silent_address_is_not_waited_for_when_there_is_another(
     with wireproto.connect(f"kafka://127.0.0.1:{silent},localhost:{port}", connect_timeout=120.0, request_timeout=120.0) as client:
         began = time.monotonic()
         client.admin().list_topics(timeout=LATE)
-        assert time.monotonic() - began < LATE / 3, "half of the time would be the silent one's, if they shared it"
+        assert time.monotonic() - began < LATE / 3, "if they shared the time, half of it would be the silent one's"
 
 
 def test_a_silent_connection_is_not_waited_for_when_there_is_another_node(client: Any, topic: str, faults: Faults, silent: int) -> None:

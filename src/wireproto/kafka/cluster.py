@@ -30,6 +30,7 @@ from ..errors import (
     OptionError,
     TimedOut,
     TransportError,
+    Unreachable,
     WireprotoError,
 )
 from ..flow.budget import Budget
@@ -68,6 +69,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
 
     protocol = "kafka"
     framing = "kafka"
+    served_by_handshake = False  # versions are told to everybody
 
     def __init__(self, options: KafkaOptions, addresses: Sequence[Address]) -> None:
         super().__init__(options)
@@ -265,7 +267,15 @@ class KafkaCluster(Runtime[KafkaOptions]):
             if version == 0:  # cannot ask for nodes only: an empty list means all topics
                 asked = (MetadataRequestTopic(name="?"),) if named == () else asked or ()
             request = MetadataRequest(topics=asked, allow_auto_topic_creation=create or version < 4)
-            reply = yield from wire.asking(conn, request, until, version=version)
+            heard = conn.frames_read
+            try:
+                reply = yield from wire.asking(conn, request, until, version=version)
+            except Disconnected as why:
+                if self.reached or conn.frames_read > heard or self.options.mechanism is not None:
+                    raise
+                text = "the node hung up at the first request after the handshake: does it want SASL (user=…, password=…, sasl=…)?"
+                raise Unreachable(text, peer=why.peer) from why
+            self.reached = True
             with self._lock:
                 before = self.metadata.topics
                 self.metadata.apply(reply, all_topics=named is None)

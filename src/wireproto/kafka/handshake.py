@@ -13,7 +13,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 from .._version import __version__
-from ..errors import ConnectError, Disconnected, OptionError, ProtocolError
+from ..errors import ConnectError, Disconnected, OptionError, ProtocolError, Unreachable
 from ..net.task import Steps, offloaded, reply
 from . import wire
 from .codes import error
@@ -34,7 +34,7 @@ def handshake(conn: Connection, until: float, options: KafkaOptions) -> Steps[No
     """Make a fresh connection ready for requests; `conn.context` is then an `Agreed`.
 
     Raises:
-        ConnectError: what answers does not speak Kafka. AuthError: credentials refused, or missing. TimedOut, Disconnected: also where the
+        Unreachable: what answers does not speak Kafka. AuthError: credentials refused, or missing. TimedOut, Disconnected: also where the
         broker hangs up instead of answering to credentials, which old ones do to refuse them, and all when they go down.
     """
     agreed = wire.Agreed(_NOTHING_KNOWN, options.client_id.encode())
@@ -58,7 +58,7 @@ def ask_versions(conn: Connection, until: float) -> Steps[Versions]:
         try:
             found = read_versions(data, version)
         except ProtocolError as why:
-            raise ConnectError(f"what answers there does not speak Kafka: {why.text}", peer=conn.peer) from why
+            raise Unreachable(f"what answers there does not speak Kafka: {why.text}", peer=conn.peer) from why
         if found is not None:
             return found
     raise ConnectError("the node refuses to tell which versions it speaks", peer=conn.peer)

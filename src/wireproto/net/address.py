@@ -15,12 +15,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from wireproto._net import Event, Loop
-from wireproto.errors import ConnectError, OptionError, TimedOut
+from wireproto.errors import ConnectError, OptionError, TimedOut, Unreachable
 from wireproto.url import Address, parse_address
 
 from .offload import offload
 from .task import Steps
 
+_NO_NAME = {getattr(socket, name) for name in ("EAI_NONAME", "EAI_NODATA") if hasattr(socket, name)}
 SocketAddress = tuple[socket.AddressFamily, Any]
 AddressMap = Mapping[str, str] | Callable[[Address], Address]
 
@@ -32,6 +33,7 @@ class _Lookup:
         self.waiting: list[Event] = []
         self.found: list[SocketAddress] = []
         self.error: str | None = None
+        self.unknown = False  # there is no such name, as far as anybody knows
         self.host, self.port = host, port
 
     def run(self) -> None:
@@ -39,6 +41,7 @@ class _Lookup:
             entries = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
             self.found = interleave([(entry[0], entry[4]) for entry in entries])
         except (OSError, UnicodeError) as error:
+            self.unknown = isinstance(error, UnicodeError) or error.errno in _NO_NAME
             self.error = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         finally:
             with _lock:  # first, so that whoever asks again when this one has failed is not told so once more
@@ -120,7 +123,7 @@ def resolving(loop: Loop, address: Address, until: float) -> Steps[list[SocketAd
         address: host name or IP address, and port.
         until: `time.monotonic()` value.
     Raises:
-        ConnectError: there is no such name. TimedOut: the name server did not answer in time.
+        Unreachable: there is no such name. ConnectError: nobody could say. TimedOut: the name server did not answer in time.
     """
     host, port = address
     known = literal(host, port)
@@ -130,7 +133,8 @@ def resolving(loop: Loop, address: Address, until: float) -> Steps[list[SocketAd
     if not (yield found, until):
         raise TimedOut(unresolved(host), peer=f"{host}:{port}")
     if lookup.error is not None or not lookup.found:
-        raise ConnectError(f"the name {host} does not resolve: {lookup.error or 'no address'}", peer=f"{host}:{port}")
+        kind = Unreachable if lookup.unknown else ConnectError
+        raise kind(f"the name {host} does not resolve: {lookup.error or 'no address'}", peer=f"{host}:{port}")
     return list(lookup.found)
 
 

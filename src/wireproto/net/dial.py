@@ -16,7 +16,7 @@ import sys
 import time
 
 from wireproto._net import Loop
-from wireproto.errors import ConnectError, TimedOut, WireprotoError
+from wireproto.errors import ConnectError, TimedOut, Unreachable, WireprotoError
 from wireproto.url import Address
 
 from .address import AddressMap, SocketAddress, resolving, translate, unresolved
@@ -117,6 +117,7 @@ def connecting(loop: Loop, places: list[SocketAddress], until: float) -> Steps[s
     """
     begun: dict[int, tuple[socket.socket, SocketAddress]] = {}
     problem: OSError | None = None
+    refused = True  # by all that were tried
     next_at = 0.0
     try:
         while True:
@@ -131,10 +132,11 @@ def connecting(loop: Loop, places: list[SocketAddress], until: float) -> Steps[s
                 if code != errno.EINPROGRESS:
                     sock.close()
                     problem = OSError(code, os.strerror(code))
+                    refused = refused and code == errno.ECONNREFUSED
                     continue
                 begun[sock.fileno()] = sock, entry
             if not begun:
-                raise ConnectError(_say(problem)) from None
+                raise (Unreachable if refused else ConnectError)(_say(problem)) from None
             if now >= until:
                 raise TimedOut(_UNANSWERED)
             found = yield from ready(loop, begun, min(until, next_at) if places else until, writing=True)
@@ -147,6 +149,7 @@ def connecting(loop: Loop, places: list[SocketAddress], until: float) -> Steps[s
                 return sock
             sock.close()
             problem = OSError(code, os.strerror(code))
+            refused = refused and code == errno.ECONNREFUSED
             next_at = 0.0
     except WireprotoError:
         raise

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 from weakref import WeakSet
 
 from wireproto._net import Connection, Loop
-from wireproto.errors import ConnectError, Disconnected, FrameTooLarge, TimedOut, TlsError, UsageError, WireprotoError
+from wireproto.errors import Disconnected, FrameTooLarge, TimedOut, TlsError, Unreachable, UsageError, WireprotoError
 from wireproto.url import Address
 
 from . import debug, dial, retry
@@ -92,6 +92,8 @@ class Runtime(Generic[Options]):
     framing: ClassVar[Framing]
     frame_cap: int = 100 << 20
     """Largest frame accepted, in bytes."""
+    served_by_handshake: ClassVar[bool] = True
+    """Whether a handshake that went well shows that the server serves us."""
 
     def __init__(self, options: Options, *, name: str = "") -> None:
         self.options = options
@@ -144,6 +146,7 @@ class Runtime(Generic[Options]):
             peer = dial.peer_name(address)
             self.told.warning(("connect", peer, type(why)), "%s: no connection: %s", peer, why)
             raise
+        self.reached = self.reached or self.served_by_handshake
         self.told.info(("connected", conn.peer), "%s: connected", conn.peer)
         conn.on_lost(partial(self._ended, conn.peer))
         return conn
@@ -195,13 +198,13 @@ class Runtime(Generic[Options]):
         except Disconnected as error:
             if conn.frames_read == 0:
                 hint = " or does it want TLS" if self._tls is None else ""
-                raise ConnectError(
+                raise Unreachable(
                     f"the peer dropped the connection at the first request: is this a {self.protocol} port{hint}?", peer=conn.peer
                 ) from error
             raise
         except FrameTooLarge as error:
             if conn.frames_read == 0:
-                raise ConnectError(f"this is not a {self.protocol} port: {error.text}", peer=conn.peer) from error
+                raise Unreachable(f"this is not a {self.protocol} port: {error.text}", peer=conn.peer) from error
             raise
         except TimedOut as error:
             if conn.frames_read == 0 and not conn.first_bytes:

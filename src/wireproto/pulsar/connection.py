@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol
 from google.protobuf.message import Message
 
 from wireproto._net import SERVICE, Call, Connection, Mailbox, Push
-from wireproto.errors import ConnectError, Disconnected, TimedOut, WireprotoError
+from wireproto.errors import ConnectError, TimedOut, WireprotoError
 from wireproto.net.offload import offload
 from wireproto.net.task import Steps, offloaded, reply
 from wireproto.url import Address
@@ -98,7 +98,7 @@ def handshake(conn: Connection, until: float, name: str, credentials: Credential
 
     Raises:
         AuthError: the broker refused the credentials, or wants some.
-        ConnectError: what answers is no Pulsar broker.
+        ConnectError: what answers is no Pulsar broker. Disconnected: it hangs up.
         TimedOut: it does not answer.
     """
     box = Mailbox(conn.loop)
@@ -139,8 +139,6 @@ def _refusal(conn: Connection, call: Call) -> WireprotoError:
             return refused
         return ConnectError(f"the broker answered CONNECT with {reply.DESCRIPTOR.name}", peer=conn.peer)
     error = call.error
-    if isinstance(error, Disconnected):
-        return ConnectError(f"no Pulsar broker answers there: {error.text}", peer=conn.peer)
     return error if isinstance(error, WireprotoError) else ConnectError(str(error), peer=conn.peer)
 
 

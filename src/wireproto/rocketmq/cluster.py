@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from wireproto.errors import AuthError, ConnectError, Malformed, TransportError, WireprotoError
+from wireproto.errors import AuthError, ConnectError, Malformed, TransportError, Unreachable, WireprotoError
 from wireproto.flow.budget import Budget
 from wireproto.net.dial import peer_name
 from wireproto.net.retry import DEFAULT, Policy
@@ -125,7 +125,7 @@ class RocketCluster(Runtime[RocketOptions]):
         try:
             answer = remoting.decode(frame)
         except WireprotoError as error:
-            raise ConnectError(f"this is not a RocketMQ port: {error.text}", peer=conn.peer) from error
+            raise Unreachable(f"this is not a RocketMQ port: {error.text}", peer=conn.peer) from error
         conn.context = answer.version
         problem = remoting.error_of(answer, peer=conn.peer) if answer.code else None
         if isinstance(problem, AuthError):
@@ -266,7 +266,7 @@ class RocketCluster(Runtime[RocketOptions]):
                 try:
                     reply = self.invoke(address, message, body, deadline=until, accept=accept)
                 except TransportError as error:
-                    problem = error
+                    problem = error if problem is None or problem.lasting else problem
                 except TopicNotExist as error:
                     unknown = error
                 else:

@@ -1,0 +1,156 @@
+"""What waiting does not mend is told when it is known, to a client that was never connected; one that was goes on trying.
+
+Each client has minutes for what it is asked, and is to say within seconds why it cannot be: `SOON` holds on a busy machine, too.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from typing import Any
+
+import pytest
+
+import certificates
+import wireproto
+from brokers import ports
+from wireproto.devbroker import DevBroker
+from wireproto.errors import Disconnected, TimedOut, TlsError, TransportError, Unreachable, WireprotoError
+from wireproto.net.retry import Policy, run
+
+PROTOCOLS = ("kafka", "pulsar", "rocketmq", "zookeeper")
+LONG, SOON = 120.0, 30.0
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[DevBroker]:
+    with DevBroker() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevBroker]:
+    made = certificates.make(tmp_path_factory.mktemp("certificates"))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(made.server, made.server_key)
+    with DevBroker(tls=context) as broker:
+        yield broker
+
+
+@pytest.fixture(params=PROTOCOLS)
+def protocol(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def use(url: str, **options: Any) -> None:
+    """Connect, and ask for one thing."""
+    with wireproto.connect(url, timeout=LONG, **options) as client:
+        client.admin().list_topics(timeout=LONG)
+
+
+def told(url: str, **options: Any) -> WireprotoError:
+    """What becomes of it, which is to be known soon."""
+    began = time.monotonic()
+    with pytest.raises(WireprotoError) as caught:
+        use(url, **options)
+    assert time.monotonic() - began < SOON, caught.value
+    return caught.value
+
+
+def test_a_name_that_nobody_knows(protocol: str) -> None:
+    why = told(f"{protocol}://nowhere.invalid:1")
+    assert isinstance(why, TransportError)
+    assert "nowhere.invalid does not resolve" in str(why)
+
+
+def test_nobody_listens_at_any_address(protocol: str) -> None:
+    taken = [ports.take() for _ in range(2)]
+    try:
+        why = told(f"{protocol}://" + ",".join(f"127.0.0.1:{port}" for port in taken))
+    finally:
+        for port in taken:
+            ports.release(port)
+    assert isinstance(why, TransportError)
+    assert "refused" in str(why)
+
+
+def test_one_address_that_answers_is_enough(protocol: str, broker: DevBroker) -> None:
+    port = ports.take()
+    try:
+        use(f"{protocol}://127.0.0.1:{port},{broker.address(protocol)}")
+    finally:
+        ports.release(port)
+
+
+def test_a_port_that_wants_tls(protocol: str, secured: DevBroker) -> None:
+    why = told(f"{protocol}://{secured.address(protocol)}")
+    assert isinstance(why, TransportError)
+    assert "TLS" in str(why)
+
+
+def test_a_port_that_has_no_tls(protocol: str, broker: DevBroker) -> None:
+    why = told(f"{protocol}+tls://{broker.address(protocol)}", tls_verify=False)
+    assert isinstance(why, TlsError), why
+
+
+def test_who_was_connected_goes_on_trying(protocol: str) -> None:
+    """Nobody listens for a while, as during a restart."""
+    with DevBroker([protocol]) as broker, wireproto.connect(broker.url(protocol), timeout=LONG) as client:
+        client.admin().list_topics()
+        broker.pause(protocol)
+        again = threading.Timer(1.0, broker.resume, (protocol,))
+        again.start()
+        try:
+            client.admin().list_topics(timeout=LONG)
+        finally:
+            again.join()
+
+
+class Hanging:
+    """A Kafka node that tells its versions to everybody, and hangs up at the next request, as one does that wants SASL."""
+
+    def __init__(self, broker: DevBroker, stack: ExitStack) -> None:
+        self._to = broker.address("kafka").rpartition(":")
+        self._listener = stack.enter_context(closing(socket.create_server(("127.0.0.1", 0))))
+        self.port = self._listener.getsockname()[1]
+        self.met = 0
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            self.met += 1
+            threading.Thread(target=self._pass_one, args=(sock,), daemon=True).start()
+
+    def _pass_one(self, sock: socket.socket) -> None:
+        with sock, socket.create_connection((self._to[0], int(self._to[2]))) as there:
+            while (asked := sock.recv(65536))[4:6] == b"\0\x12":  # ApiVersions
+                there.sendall(asked)
+                sock.sendall(there.recv(65536))
+
+
+def test_a_kafka_node_that_wants_credentials(broker: DevBroker) -> None:
+    with ExitStack() as stack:
+        node = Hanging(broker, stack)
+        why = told(f"kafka://127.0.0.1:{node.port}")
+        assert isinstance(why, Unreachable)
+        assert "SASL" in str(why)
+        assert node.met == 1
+
+
+def test_time_that_runs_out_says_what_failed_before() -> None:
+    """Time alone explains nothing."""
+    attempts = iter([Disconnected("the node went away"), TimedOut("no answer in time")])
+
+    def attempt() -> None:
+        raise next(attempts)
+
+    with pytest.raises(TimedOut, match=r"^no answer in time; last trouble: Disconnected: the node went away$"):
+        run(attempt, time.monotonic() + LONG, Policy(first=0.001))
