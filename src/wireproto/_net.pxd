@@ -24,6 +24,8 @@ cdef struct input_t:        # one connection as the nogil reader sees it
     size_t received         # in this turn
     double heard            # when bytes came last
     size_t mark             # SO_RCVLOWAT: bytes that are worth a wake-up
+    bint unmarked           # … which stays one: who waits has no clock of ours
+    int watched             # poll events that the poller of an adopted loop watches
     void *owner             # borrowed Connection
 
 
@@ -234,6 +236,11 @@ cdef class Loop:
     cdef double clock       # of the last turn
     cdef PyThread_type_lock park
     cdef bint park_freed
+    # adopted by another event loop
+    cdef int poller             # the descriptor that it waits for, or -1
+    cdef object schedule        # what has `run_ready` called soon
+    cdef bint scheduled         # … was called
+    cdef bint look              # the next run is to read, whatever the poller says
     cdef object worker      # queue of the background thread, or None
     cdef object __weakref__
     cdef int start_keeper(self) except -1
@@ -246,6 +253,7 @@ cdef class Loop:
     cdef void leave(self, bint comes_back=*) noexcept
     cdef void nudge(self) noexcept
     cdef void poke(self) noexcept
+    cdef void write_wake(self) noexcept
     cdef void kick(self) noexcept
     cdef void reap(self)
     cdef int flush_corked(self) except -1

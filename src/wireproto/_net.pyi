@@ -59,6 +59,8 @@ class Runnable(Waitable):
         """To be overridden: the loop is closed. In the keeper, after the last `run`, if it has started and not finished."""
     def start(self) -> None:
         """Make it runnable, and have the loop keep it until it has finished. Raises Closed, Forked."""
+    def attend(self) -> None:
+        """Have the loop `stop` it when it is closed, until it has finished, without running it. Raises Closed, Forked."""
     def make_runnable(self) -> None:
         """Any thread: have it run soon, once however often this is called meanwhile."""
     def finish(self) -> None:
@@ -273,6 +275,25 @@ class Loop:
     def call_soon(self, fn: Callable[..., object], *args: Any) -> None: ...
     def background(self, fn: Callable[..., object], *args: Any) -> None:
         """fn(*args) in the client's worker thread, one after the other; it may block and call the client."""
+    def adopt(self, schedule: Callable[[], object]) -> int:
+        """Give the loop to another event loop, whose thread this is: it starts no thread, and lets nobody wait.
+
+        Args:
+            schedule: has `run_ready(False)` called in this thread, soon. Called in this thread, once for each run.
+        Returns:
+            a descriptor to watch for reading: call `run_ready()` when it is ready. Closed by `close`: stop watching it before.
+        Raises:
+            UsageError: the loop is in use already, or this system has no such descriptor. Closed, Forked.
+        """
+    @property
+    def adopted(self) -> bool: ...
+    def run_ready(self, look: bool = True) -> float:
+        """Do what is to be done now, without waiting. To be called again when the descriptor says so, when `schedule` was called, and at
+        the `time.monotonic()` value returned (infinity: at none).
+
+        Args:
+            look: whether to read the sockets; not needed where only `schedule` or the time asked for it.
+        """
     def close(self) -> None:
         """Close all connections and end the tasks, within a second; everything that waits raises Closed within milliseconds."""
 

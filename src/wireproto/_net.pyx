@@ -18,4 +18,5 @@ include "_net_parts/mailbox.pyx"      # queues of frames, and back-pressure
 include "_net_parts/connection.pyx"   # one connection: submit, cork and send, receive, deliver, fail
 include "_net_parts/secured.pyx"      # TLS over a connection's buffers
 include "_net_parts/numbered.pyx"     # requests whose frame begins with their token
+include "_net_parts/adopted.pyx"      # a loop that another event loop drives
 include "_net_parts/loop.pyx"         # the role of reading; the keeper: timers, handlers, who reads when nobody waits

@@ -510,6 +510,7 @@ cdef class Connection:
             self.loop.task((self._tell_lost, (callback,)))
         if self.registered:
             self.registered = False
+            unwatch(self.loop, self.input)
             self.loop.conns.remove(self)
             self.loop.dying.append(self)
             if self.held > 0 and self in self.loop.starved:

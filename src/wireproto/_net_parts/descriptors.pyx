@@ -15,6 +15,7 @@ cdef class Descriptors(Waitable):
         self.fds = tuple([int(fd) for fd in fds])
         loop.watched = (*loop.watched, self)
         loop.watching = len(loop.watched)
+        watch_descriptors(loop, self, True)
         if loop.polling:
             loop.poke()
 
@@ -24,6 +25,9 @@ cdef class Descriptors(Waitable):
 
     def stop(self):
         cdef Loop loop = self.loop
+        if self.stopped:
+            return
+        watch_descriptors(loop, self, False)
         loop.watched = tuple([other for other in loop.watched if other is not self])
         loop.watching = len(loop.watched)
         self.stopped = True                      # the turn under way tells it nothing any more

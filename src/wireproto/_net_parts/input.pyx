@@ -66,7 +66,7 @@ cdef bint set_mark(input_t *c) noexcept nogil:
     """Tell the socket how many bytes are worth a wake-up; whether that is more than one."""
     cdef size_t wanted = 1
     cdef int value
-    if c.big != NULL and not c.opaque and c.big_have < c.big_size:
+    if c.big != NULL and not c.opaque and not c.unmarked and c.big_have < c.big_size:
         wanted = c.big_size - c.big_have
         if wanted > MARK:
             wanted = MARK

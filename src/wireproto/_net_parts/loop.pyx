@@ -17,6 +17,7 @@ cdef enum:
     KEEPER_PARKED = 3         # for at most KEEPER_X
     KEEPER_DEEP = 4           # until a timer or a kick: somebody else reads, or there is nothing to read
     KEEPER_GONE = 5
+    KEEPER_ADOPTED = 6        # another event loop's thread is the keeper
 
 cdef double KEEPER_X = 0.005
 
@@ -41,7 +42,7 @@ cdef class Loop:
     """See _net.pyi."""
 
     def __cinit__(self):
-        self.wake_r = self.wake_w = -1
+        self.wake_r = self.wake_w = self.poller = -1
         self.park = PyThread_allocate_lock()
         if self.park == NULL:
             raise MemoryError
@@ -69,6 +70,8 @@ cdef class Loop:
         if self.wake_r >= 0:
             close(self.wake_r)
             close(self.wake_w)
+        if self.poller >= 0:
+            close(self.poller)
         if self.park != NULL:
             PyThread_free_lock(self.park)
         free(self.pollfds)
@@ -88,6 +91,9 @@ cdef class Loop:
             close(self.wake_r)
             close(self.wake_w)
             self.wake_r = self.wake_w = -1
+        if self.poller >= 0:
+            close(self.poller)                   # never changed here: the parent's set is the same one
+            self.poller = -1
 
     @property
     def unread(self):
@@ -127,7 +133,9 @@ cdef class Loop:
         conn.input.heard = now()
         conn.take_stream(stream)
         conn.cap = cap
+        conn.input.unmarked = self.keeper == KEEPER_ADOPTED
         conn.registered = True
+        self.look = True
         self.conns.append(conn)
         if self.polling:
             self.poke()
@@ -151,6 +159,8 @@ cdef class Loop:
             self.poke()
         self.kick()
         self.reap()
+        if self.keeper == KEEPER_ADOPTED:
+            close_adopted(self)
         if self.worker is not None:
             self.worker.put(None)
         if self.keeper_thread is not None and self.keeper_id != PyThread_get_thread_ident():
@@ -161,9 +171,12 @@ cdef class Loop:
     cdef int wait(self, Waitable w, double deadline) except -1:
         """1: ready. 0: `deadline` is past. Raises Closed, Forked, or what a signal handler raises."""
         cdef int rc
-        if not w.ready and PyThread_get_thread_ident() == self.keeper_id:
-            if deadline == 0.0:
+        if not w.ready and (PyThread_get_thread_ident() == self.keeper_id or self.keeper == KEEPER_ADOPTED):
+            if deadline == 0.0 or (self.keeper == KEEPER_ADOPTED and deadline <= now()):
                 return 0
+            if self.keeper == KEEPER_ADOPTED:
+                self.usable()
+                raise errors.UsageError(f"this call waits, and client {self.name!r} belongs to an event loop: await it by wireproto.aio")
             raise RuntimeError("a handler or timer of the keeper thread must not wait")
         while not w.ready:
             self.usable()
@@ -389,7 +402,13 @@ cdef class Loop:
 
     cdef void poke(self) noexcept:
         """Wake the thread that polls: the set of connections, or what it waits for, has changed."""
-        if not self.poked and self.wake_w >= 0:
+        if self.keeper == KEEPER_ADOPTED and self.keeper_id == PyThread_get_thread_ident():
+            ask_for_run(self)
+        elif not self.poked:
+            self.write_wake()
+
+    cdef void write_wake(self) noexcept:
+        if self.wake_w >= 0:
             self.poked = True
             write(self.wake_w, b"!", 1)
 
@@ -478,7 +497,7 @@ cdef class Loop:
             if not self.park_freed:
                 self.park_freed = True
                 PyThread_release_lock(self.park)
-        elif self.keeper == KEEPER_READS and self.polling:
+        elif self.polling and (self.keeper == KEEPER_READS or self.keeper == KEEPER_ADOPTED):
             self.poke()
 
     cdef int run_timers(self) except -1:
@@ -581,6 +600,17 @@ cdef class Loop:
             self.keeper_until = 0
             self.leave()
         return not self.served
+
+    def adopt(self, schedule):
+        adopt(self, schedule)
+        return self.poller
+
+    @property
+    def adopted(self):
+        return self.keeper == KEEPER_ADOPTED
+
+    def run_ready(self, bint look=True):
+        return run_adopted(self, look)
 
     def background(self, fn, *args):
         self.usable()

@@ -32,6 +32,10 @@ cdef class Runnable(Waitable):
         self.loop.start_keeper()
         enqueue(self.loop, self)
 
+    def attend(self):
+        self.loop.usable()
+        self.loop.living.add(self)
+
     def make_runnable(self):
         enqueue(self.loop, self)
 

@@ -1,0 +1,142 @@
+# A loop that another event loop drives: one descriptor says that there is something to do, `run_ready` does it, without waiting.
+#
+#     descriptor   of a poller over all connections, sockets under way, and the wake pipe; itself pollable, so that any event loop takes it
+#     run_ready    reads, runs timers, mailboxes' handlers and runnables, sends what is corked: what the keeper does elsewhere, in the thread
+#                  that adopted, which is the keeper's from then on
+#     schedule     given by the adopter: have `run_ready(False)` called soon. Asked for in its thread; others write to the wake pipe
+#
+# Between two runs `polling` is set, as while a thread is in poll: what changes then what is to be waited for, or leaves something to run,
+# pokes. The poller's set is brought up to date at the end of each run, for the same reason.
+# May assume: level-triggered readiness. Must not: wait, or let anybody else wait: where a synchronous call is left over, it raises.
+
+cdef extern from * nogil:
+    """
+    #include <errno.h>
+    #include <poll.h>
+    #ifdef __linux__
+    #include <sys/epoll.h>
+    static int poller_make(void) { return epoll_create1(EPOLL_CLOEXEC); }
+    static int poller_change(int poller, int fd, int had, int want) {
+        struct epoll_event event = {0};
+        event.events = (want & POLLIN ? EPOLLIN : 0) | (want & POLLOUT ? EPOLLOUT : 0);
+        event.data.fd = fd;
+        return epoll_ctl(poller, !want ? EPOLL_CTL_DEL : had ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event);
+    }
+    #else
+    static int poller_make(void) { errno = ENOSYS; return -1; }
+    static int poller_change(int poller, int fd, int had, int want) { errno = ENOSYS; return -1; }
+    #endif
+    """
+    int poller_make()
+    int poller_change(int poller, int fd, int had, int want)
+
+from libc.math cimport INFINITY
+
+cdef enum:
+    ROUNDS = 4                # of timers, mailboxes and runnables in one run; what is left then comes in the next
+
+
+cdef int adopt(Loop loop, object schedule) except -1:
+    cdef int poller
+    loop.usable()
+    if loop.keeper != KEEPER_NONE:
+        raise errors.UsageError("a loop is adopted before it is used")
+    poller = poller_make()
+    if poller < 0:
+        raise errors.UsageError(f"no other event loop can wait for this system's sockets: {strerror(errno)}")
+    loop.poller = poller
+    loop.schedule = schedule
+    loop.keeper = KEEPER_ADOPTED
+    loop.keeper_id = PyThread_get_thread_ident()
+    loop.keeper_until = FOREVER
+    loop.polling = True
+    return poller_change(poller, loop.wake_r, 0, POLLIN)
+
+
+cdef void ask_for_run(Loop loop) noexcept:
+    """In the adopter's thread. What a signal handler raises in `schedule` is raised by the next run."""
+    if loop.scheduled:
+        return
+    loop.scheduled = True
+    try:
+        loop.schedule()
+    except BaseException as why:
+        loop.scheduled = False
+        loop.interrupted = why
+        loop.write_wake()
+
+
+cdef double run_adopted(Loop loop, bint look) except? -1:
+    """One run; when the next timer is due."""
+    cdef int rounds = 0
+    cdef bint more = False
+    if PyThread_get_thread_ident() != loop.keeper_id or loop.poller < 0:
+        raise RuntimeError("run_ready belongs to the thread that adopted the loop")
+    loop.scheduled = False
+    loop.polling = False
+    try:
+        if loop.interrupted is not None:
+            error, loop.interrupted = loop.interrupted, None
+            raise error
+        loop.flush_corked()
+        if look or loop.look:
+            loop.look = False
+            loop.turn(0.0)
+        while not loop.closed:
+            loop.run_timers()
+            loop.run_tasks()
+            if loop.first is not None:
+                run_runnable(loop)
+            loop.flush_corked()
+            more = loop.tasks or loop.first is not None
+            rounds += 1
+            if not more or rounds == ROUNDS:
+                break
+    finally:
+        if not (loop.closed or loop.forked):
+            loop.keeper_until = loop.next_timer()
+            loop.polling = True
+            watch_connections(loop)
+            if more or loop.look:
+                ask_for_run(loop)
+    return INFINITY if loop.closed or loop.keeper_until >= FOREVER else loop.keeper_until
+
+
+cdef int watch_connections(Loop loop) except -1:
+    """Have the poller watch what is to be waited for now."""
+    cdef Connection conn
+    cdef int want
+    for conn in loop.conns:
+        want = (POLLIN if conn.want_read() else 0) | (POLLOUT if conn.blocked else 0)
+        if want != conn.input.watched:
+            if poller_change(loop.poller, conn.input.fd, conn.input.watched, want) != 0:
+                raise OSError(f"a socket cannot be watched: {strerror(errno)}")
+            conn.input.watched = want
+    return 0
+
+
+cdef void unwatch(Loop loop, input_t *c) noexcept:
+    """Before its descriptor is closed: a forked child may hold another one of the same socket, so that closing alone ends nothing."""
+    if loop.poller >= 0 and c.watched:
+        poller_change(loop.poller, c.fd, c.watched, 0)
+        c.watched = 0
+
+
+cdef void watch_descriptors(Loop loop, Descriptors one, bint on) noexcept:
+    cdef int fd
+    if loop.poller >= 0:
+        for fd in one.fds:
+            poller_change(loop.poller, fd, 0 if on else one.events, one.events if on else 0)
+
+
+cdef int close_adopted(Loop loop) except -1:
+    """The rest of `Loop.close`: what the keeper does at its end."""
+    if loop.keeper_id == PyThread_get_thread_ident():
+        stop_living(loop)
+        loop.run_tasks()
+    loop.keeper = KEEPER_GONE
+    loop.schedule = None
+    loop.keeper_id = 0
+    close(loop.poller)
+    loop.poller = -1
+    return 0
