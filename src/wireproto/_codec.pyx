@@ -39,6 +39,7 @@ include "_codec_parts/kafka_room.pyx"    # KafkaRoom: what a client's readers ma
 include "_codec_parts/kafka_rows.pyx"    # rows by partition, into Kafka batches
 include "_codec_parts/receipt.pyx"       # Receipt: a record's share in a batch on its way
 include "_codec_parts/out_batch.pyx"     # OutBatch: a batch on its way
+include "_codec_parts/send_future.pyx"   # SendFuture: a receipt that asyncio takes for a future
 include "_codec_parts/appender.pyx"      # Appender, KeyRouter: a producer's way in
 include "_codec_parts/arrow_import.pyx"  # Arrow to Columns
 include "_codec_parts/pulsar_batch.pyx"  # decode_pulsar

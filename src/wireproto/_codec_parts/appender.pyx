@@ -133,6 +133,8 @@ cdef class Appender:
     cdef int64_t largest, step
     cdef readonly int64_t credit
     cdef bint direct
+    cdef object intake           # of the asyncio face, or None
+    cdef bint held               # records wait for room there, so that none may overtake them
 
     def __init__(self, KeyRouter router not None, account, slow, usable, Changes changes not None, learn, *, int64_t largest, int64_t step, bint direct):
         self.router = router
@@ -146,6 +148,26 @@ cdef class Appender:
         self.open = []
         self.largest = largest
         self.direct = direct
+
+    def await_by(self, intake):
+        """Hand out SendFutures, and leave what is left over to `intake.slow`; gives what it was left to so far."""
+        slow = self.slow
+        self.intake = intake
+        self.slow = intake.slow
+        return slow
+
+    def hold(self, bint on):
+        """Leave every record to the slow way, until that ends."""
+        self.held = on
+
+    def lend(self, int64_t size):
+        """Room that was taken for a record."""
+        with cython.critical_section(self):
+            self.credit += size
+
+    def receipt(self, OutBatch batch not None, Py_ssize_t index):
+        """What `send` hands out for a record of a batch."""
+        return new_receipt(batch, index) if self.intake is None else new_future(self.intake, batch, index)
 
     def close(self):
         """Leave every record to the slow way from now on; what it refuses is refused."""
@@ -207,7 +229,7 @@ cdef class Appender:
             size = RECORD_ROUND + (v.size if v.size > 0 else 0) + (k.size if k.size > 0 else 0)
             if pairs is not None:
                 size += PyBytes_GET_SIZE(pairs)
-            if self.direct and size <= self.largest and time >= 0:
+            if self.direct and not self.held and size <= self.largest and time >= 0:
                 if self.changes.count != self.seen:
                     seen = self.changes.count
                     self.learn()
@@ -220,7 +242,7 @@ cdef class Appender:
             return receipt
         return self.slow(value, key, pairs, time, timestamp is not None, partition, size, timeout)
 
-    cdef Receipt put(self, object partition, const Blob *key, const Blob *value, bytes headers, int64_t time, int64_t size):
+    cdef object put(self, object partition, const Blob *key, const Blob *value, bytes headers, int64_t time, int64_t size):
         """A receipt, or None when there is more to do than to put the record in."""
         cdef Py_ssize_t number
         cdef OutBatch batch
@@ -250,4 +272,4 @@ cdef class Appender:
             return None                  # the slow way meets the error, or opens the next batch
         if partition is None and key.size < 0:
             self.router.stuck_room -= size
-        return new_receipt(batch, index)
+        return new_receipt(batch, index) if self.intake is None else new_future(self.intake, batch, index)

@@ -25,6 +25,7 @@ cdef class OutBatch:
     cdef readonly KafkaBatchBuilder builder
     cdef public object outcome
     cdef public object owner
+    cdef public list waiters         # SendFutures that somebody waits for
     cdef public object identity
     cdef public int64_t sequence
     cdef readonly Py_ssize_t count
