@@ -120,6 +120,7 @@ class Suite:
             tool("lint-imports", "--no-cache"),
             tool("mypy"),
             tool("mypy", "--strict", "-p", "brokers", "-p", "campaign"),
+            tool("basedpyright", "-p", "tests/typing"),
             tool("stubtest", *STUBTEST.split(), "wireproto._codec", "wireproto._net"),
         ]
 

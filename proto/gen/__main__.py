@@ -10,6 +10,7 @@ from . import pulsar
 from .check import check
 from .emit_codes import emit_codes
 from .emit_messages import emit_messages
+from .emit_options import emit_option_types
 from .emit_package import emit_package
 from .emit_plans import emit_plans
 from .emit_reference import emit_pulsar, emit_reference
@@ -38,6 +39,8 @@ def generate(root: Path = ROOT, names: list[str] | None = None) -> dict[Path, st
     if not names or "pulsar" in names:
         files |= pulsar.generate()
         files[root / "docs" / "reference" / "pulsar.md"] = emit_pulsar((pulsar.SOURCE / "PulsarApi.proto").read_text(encoding="utf-8"))
+    if not names and root == ROOT:
+        files |= emit_option_types(root)
     return files
 
 

@@ -13,6 +13,9 @@ from .errors import WireprotoError
 from .position import EARLIEST, LATEST, AtTime, LogOffset, MessageId, Position, QueueOffset
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
+    from .option_types import ClientOptions
     from .records import Batch, Delivery, Receipt, Record
     from .roles import Admin, Client, Consumer, Producer, QueueConsumer, Reader, Tree
 
@@ -58,7 +61,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-def connect(url: str, **options: Any) -> Client:
+def connect(url: str, **options: Unpack[ClientOptions]) -> Client:
     """Open a client for the cluster that `url` names.
 
     Args:
@@ -71,4 +74,4 @@ def connect(url: str, **options: Any) -> Client:
     """
     from ._connect import open_client
 
-    return open_client(url, options)
+    return open_client(url, {**options})

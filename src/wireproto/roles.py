@@ -20,10 +20,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, Unpack
 
 from .position import EARLIEST, LATEST, Position, TopicPartition, Where
 from .records import Batch, Delivery, GroupInfo, Headers, Receipt, TopicInfo
+
+if TYPE_CHECKING:
+    from .option_types import ConsumerOptions, ProducerOptions, QueueOptions, ReaderOptions
 
 
 class Closing(Protocol):
@@ -189,13 +192,25 @@ class Tree(Closing, Protocol):
 
 
 class Client(Closing, Protocol):
-    """One program's connection to one cluster: roles are made here and share its connections and memory bounds."""
+    """One program's connection to one cluster: roles are made here and share its connections and memory bounds.
+
+    The keywords here are those of all protocols together; an adapter's own client takes those that it has, so that checkers know more where
+    they see its type.
+    """
 
     @property
     def protocol(self) -> str: ...
 
-    def producer(self, topic: str, **options: Any) -> Producer: ...
-    def reader(self, topic: str, *, start: Where = EARLIEST, stop: Where | None = None, **options: Any) -> Reader:
+    def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> Producer:
+        """A producer for one topic.
+
+        Args:
+            options: for this role alone, in place of what `connect` was given; so with all roles. One that this protocol's role does not
+                have raises OptionError.
+        """
+        ...
+
+    def reader(self, topic: str, *, start: Where = EARLIEST, stop: Where | None = None, **options: Unpack[ReaderOptions]) -> Reader:
         """Read without a group.
 
         Args:
@@ -205,11 +220,13 @@ class Client(Closing, Protocol):
         """
         ...
 
-    def consumer(self, topics: str | Sequence[str], group: str, *, start: Where = EARLIEST, **options: Any) -> Consumer:
+    def consumer(
+        self, topics: str | Sequence[str], group: str, *, start: Where = EARLIEST, **options: Unpack[ConsumerOptions]
+    ) -> Consumer:
         """Join a group. `start` holds only where the group has no committed position."""
         ...
 
-    def queue(self, topic: str, group: str, **options: Any) -> QueueConsumer: ...
+    def queue(self, topic: str, group: str, **options: Unpack[QueueOptions]) -> QueueConsumer: ...
     def admin(self) -> Admin: ...
     def tree(self) -> Tree: ...
 

@@ -19,7 +19,7 @@ from .walk import head
 HOLDERS = {"options", "_options"}
 ROLES = re.compile(r"(Client|Producer|Reader|Consumer|Queue|QueueConsumer|Admin|Tree)$")
 OPENING = {"producer", "reader", "consumer", "queue", "admin", "tree", "request", "broker_info", "close"}  # what of a client is for users
-READERS = {"__post_init__", "replace", "from_mapping", "from_url", "with_overrides", "for_role"}  # methods of options that make options
+READERS = {"__post_init__", "from_mapping", "from_url", "for_role"}  # methods of options that make options
 COMMON = "src/wireproto/net/options.py"
 
 
@@ -48,6 +48,7 @@ def fields(source: Source) -> list[Field]:
         for node in classes
         for one in node.body
         if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and one.value is not None
+        if not source.text(one.annotation).startswith("ClassVar")
     ]
 
 

@@ -5,8 +5,11 @@ A line with `type: ignore` is one that must be an error: mypy says so when it is
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, Protocol
+
 import wireproto
-from wireproto import Admin, Batch, Client, Consumer, Delivery, Producer, QueueConsumer, Reader, Receipt, Record, Tree
+from wireproto import EARLIEST, LATEST, Admin, Batch, Client, Consumer, Delivery, Producer, QueueConsumer, Reader, Receipt, Record, Tree
 from wireproto.kafka.admin import KafkaAdmin
 from wireproto.kafka.client import KafkaClient
 from wireproto.kafka.consumer import KafkaConsumer
@@ -24,6 +27,7 @@ from wireproto.rocketmq.consumer import RocketConsumer
 from wireproto.rocketmq.producer import RocketProducer
 from wireproto.rocketmq.queue import RocketQueueConsumer
 from wireproto.rocketmq.reader import RocketReader
+from wireproto.roles import Closing
 from wireproto.zookeeper.admin import QueueAdmin
 from wireproto.zookeeper.client import ZooKeeperClient
 from wireproto.zookeeper.producer import QueueProducer
@@ -32,8 +36,44 @@ from wireproto.zookeeper.reader import QueueReader
 from wireproto.zookeeper.tree import Tree as ZooKeeperTree
 
 
-def clients(a: KafkaClient, b: PulsarClient, c: RocketClient, d: ZooKeeperClient) -> list[Client]:
-    return [a, b, c, d]
+class Made(Closing, Protocol):
+    """A Client, but for the keywords of the makers: each adapter takes its own, and `Client` those of all."""
+
+    @property
+    def protocol(self) -> str: ...
+    @property
+    def producer(self) -> Callable[..., Producer]: ...
+    @property
+    def reader(self) -> Callable[..., Reader]: ...
+    @property
+    def consumer(self) -> Callable[..., Consumer]: ...
+    @property
+    def queue(self) -> Callable[..., QueueConsumer]: ...
+    def admin(self) -> Admin: ...
+    def tree(self) -> Tree: ...
+    def request(self, message: Any, *, timeout: float = 30.0, **route: Any) -> Any: ...
+
+
+def clients(a: KafkaClient, b: PulsarClient, c: RocketClient, d: ZooKeeperClient, e: Client) -> list[Made]:
+    return [a, b, c, d, e]
+
+
+def made(a: KafkaClient, b: PulsarClient, c: RocketClient, d: ZooKeeperClient) -> list[object]:
+    """What `Client` says of the makers but for the options: each of these calls is one of its own."""
+    made_producers: list[Producer] = [a.producer("t"), b.producer("t"), c.producer("t"), d.producer("t")]
+    made_readers: list[Reader] = [
+        a.reader("t", start=EARLIEST, stop=LATEST),
+        b.reader("t", start=EARLIEST, stop=LATEST),
+        c.reader("t", start=EARLIEST, stop=LATEST),
+        d.reader("t", start=EARLIEST, stop=LATEST),
+    ]
+    made_consumers: list[Consumer] = [
+        a.consumer(["t"], "g", start=LATEST),
+        b.consumer(["t"], "g", start=LATEST),
+        c.consumer(["t"], "g", start=LATEST),
+    ]
+    made_queues: list[QueueConsumer] = [b.queue("t", "g"), c.queue("t", "g"), d.queue("t", "g")]
+    return [made_producers, made_readers, made_consumers, made_queues]
 
 
 def producers(a: KafkaProducer, b: PulsarProducer, c: RocketProducer, d: QueueProducer) -> list[Producer]:

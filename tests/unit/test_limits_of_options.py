@@ -43,15 +43,19 @@ LIMITS: list[tuple[Any, dict[str, Any], dict[str, Any], str]] = [
         (PulsarOptions, {name: 1}, {name: 0}, f"{name} must be above 0")
         for name in ("batch_size", "batch_records", "operation_timeout", "delivery_timeout", "receive_memory")
     ),
-    (PulsarOptions, {"linger": 0.0}, {"linger": -0.001}, "linger must not be negative"),
+    (PulsarOptions, {"linger": 0.0}, {"linger": -0.001}, "linger cannot be negative"),
     (PulsarOptions, {"admin": "http://h:8080"}, {"admin": "h:8080"}, "admin is the URL"),
     (PulsarOptions, {"admin": "https://h"}, {"admin": "pulsar://h"}, "admin is the URL"),
     *(
         (RocketOptions, {name: 1}, {name: 0}, f"{name} must be at least 1")
-        for name in ("pull_ahead", "batch_bytes", "min_bytes", "batch_size", "max_unacked", "max_message_size", "in_flight")
+        for name in ("pull_ahead", "batch_bytes", "min_bytes", "batch_size", "max_unacked", "max_message_size", "max_in_flight")
     ),
     (RocketOptions, {"linger": 0.0}, {"linger": -0.1}, "linger cannot be negative"),
-    (RocketOptions, {"auto_commit": 0.0}, {"auto_commit": -0.1}, "auto_commit cannot be negative"),
+    *(
+        (kind, {"auto_commit_interval": 0.0}, {"auto_commit_interval": -0.1}, "auto_commit_interval cannot be negative")
+        for kind in (KafkaOptions, PulsarOptions, RocketOptions)
+    ),
+    (ZooKeeperOptions, {"delivery_timeout": 0.001}, {"delivery_timeout": 0.0}, "delivery_timeout must be above 0"),
     (RocketOptions, {"pull_suspend": 1.0}, {"pull_suspend": 0.9}, "pull_suspend is between 1 and 60"),
     (RocketOptions, {"pull_suspend": 60.0}, {"pull_suspend": 60.1}, "pull_suspend is between 1 and 60"),
     (ZooKeeperOptions, {"session_timeout": 0.001}, {"session_timeout": 0.0}, "session_timeout must be above 0"),
@@ -103,24 +107,7 @@ def test_kafka_chooses_its_mechanism_by_what_is_given() -> None:
 
 @pytest.mark.parametrize(("given", "kept"), [(-1, "all"), (1, "1"), (0, "0"), ("all", "all")])
 def test_kafka_acks_may_be_written_as_numbers(given: Any, kept: str) -> None:
-    assert KafkaOptions().replace(acks=given).acks == kept
-
-
-def test_a_role_of_rocketmq_takes_its_own_options_only() -> None:
-    options = RocketOptions()
-    assert options.for_role("producer", {"linger": "5ms"}).linger == 0.005
-    with pytest.raises(OptionError, match="a producer has no option 'lingr'; did you mean linger"):
-        options.for_role("producer", {"lingr": 1})
-    with pytest.raises(OptionError, match="a reader has no option 'max_unacked'"):
-        options.for_role("reader", {"max_unacked": 1})
-
-
-def test_a_role_of_pulsar_takes_options_as_text_and_refuses_others() -> None:
-    options = PulsarOptions()
-    assert options.with_overrides({}) is options
-    assert options.with_overrides({"linger": "5ms", "batching": "no"}).linger == 0.005
-    with pytest.raises(OptionError, match="no option 'lingr'; did you mean linger"):
-        options.with_overrides({"lingr": 1})
+    assert KafkaOptions().for_role("producer", {"acks": given}).acks == KafkaOptions.from_mapping({"acks": given}).acks == kept
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,7 @@ def test_an_automatic_commit_does_not_stumble_over_a_partition_that_is_gone(serv
     server.answers["partitionMetadata"] = lambda link, ask: api.CommandPartitionedTopicMetadataResponse(
         request_id=ask.request_id, partitions=2, response="Success"
     )
-    with wireproto.connect(server.url) as client, client.consumer("t", "group", auto_commit=True) as consumer:
+    with wireproto.connect(server.url) as client, client.consumer("t", "group", auto_commit=True, auto_commit_interval=0.0) as consumer:
         first, second = (one.consumer_id for one in server.commands("subscribe"))
         for ident in (second, first):  # what the first handed out is not committed when it goes
             feed(server.links[-1], ident)

@@ -241,7 +241,8 @@ def test_the_compacted_form_is_asked_for(server: PulsarServer, role: str) -> Non
 @pytest.mark.parametrize("role", ["reader", "consumer", "queue"])
 def test_a_consumer_tells_its_name_and_priority(server: PulsarServer, role: str) -> None:
     with wireproto.connect(server.url) as client:
-        opened(client, role, consumer_name="mine", priority=3).close()
+        more = {} if role == "reader" else {"priority": 3}
+        opened(client, role, consumer_name="mine", **more).close()
         opened(client, role).close()
     given, plain = server.commands("subscribe")
     assert given.consumer_name == "mine"
@@ -346,7 +347,7 @@ def test_a_poll_commits_what_the_one_before_handed_out_where_asked(server: Pulsa
             read(consumer, 3)
             assert consumer.poll(0.0) is None
         assert server.count("ack") == 0
-        with client.consumer("t", "group", mode="exclusive", auto_commit=True) as consumer:
+        with client.consumer("t", "group", mode="exclusive", auto_commit=True, auto_commit_interval=0.0) as consumer:
             read(consumer, 3)
             assert server.count("ack") == 0  # not before the user comes back
             assert consumer.poll(0.0) is None
@@ -360,7 +361,7 @@ def test_what_was_handed_out_is_committed_at_close_where_asked(server: PulsarSer
         with client.consumer("t", "group", mode="exclusive") as consumer:
             read(consumer, 3)
         assert server.count("ack") == 0
-        with client.consumer("t", "group", mode="exclusive", auto_commit=True) as consumer:
+        with client.consumer("t", "group", mode="exclusive", auto_commit=True, auto_commit_interval=0.0) as consumer:
             read(consumer, 3)
         assert [ack.message_id[0].entryId for ack in server.commands("ack")] == [2]
         assert server.seen[-1][0] == "close_consumer"  # behind it: a broker drops an ACK of a consumer that is closed

@@ -149,7 +149,7 @@ def test_options_of_url_and_roles() -> None:
     assert (options.header, options.linger, options.batch_size, options.access_key) == ("binary", 0.005, 65536, "me")
     assert "hidden" not in repr(options)
     assert options.for_role("producer", {"compression": "zstd"}).compression == "zstd"
-    for role, values in (("producer", {"pull_ahead": 2}), ("reader", {"linger": 1.0}), ("queue", {"auto_commit": 1.0})):
+    for role, values in (("producer", {"pull_ahead": 2}), ("reader", {"linger": 1.0}), ("queue", {"auto_commit": True})):
         with pytest.raises(OptionError):
             options.for_role(role, values)
     with pytest.raises(OptionError):

@@ -333,8 +333,8 @@ def check_crc(scene: Scene) -> None:
     assert other != b"spoilt" * 10
 
 
-def on_bad(scene: Scene) -> None:
-    assert damaged(scene, on_bad="skip") == [b"good" * 10]
+def on_corrupt(scene: Scene) -> None:
+    assert damaged(scene, on_corrupt="skip") == [b"good" * 10]
 
 
 def facts(scene: Scene) -> None:

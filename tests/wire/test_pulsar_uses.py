@@ -222,7 +222,7 @@ def test_a_mode_of_another_role_is_refused(client: Any, topic: str, role: str, o
 def test_closing_commits_only_where_that_is_automatic(client: Any, topic: str, seen: Recording) -> None:
     for automatic in (False, True):
         seen.clear()
-        with client.consumer(topic, f"g{automatic}", start=EARLIEST, auto_commit=automatic) as one:
+        with client.consumer(topic, f"g{automatic}", start=EARLIEST, auto_commit=automatic, auto_commit_interval=0.0) as one:
             values(one, 12)
             acked = len(seen.requests("ack"))
         assert (len(seen.requests("ack")) > acked) is automatic

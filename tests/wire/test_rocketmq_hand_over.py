@@ -19,7 +19,7 @@ class Working(threading.Thread):
         self.halt = threading.Event()
         self.owned = 0
         self._client = wireproto.connect(url)
-        self._consumer = self._client.consumer(topic, "shared", auto_commit=seconds, batch_bytes=1)
+        self._consumer = self._client.consumer(topic, "shared", auto_commit=True, auto_commit_interval=seconds, batch_bytes=1)
 
     def run(self) -> None:
         with self._client, self._consumer:

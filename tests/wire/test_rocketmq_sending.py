@@ -167,7 +167,7 @@ def test_so_many_commands_of_a_queue_are_on_the_wire(
 ) -> None:
     """None is answered: the next one that comes is an old one again."""
     broker.faults("rocketmq").drop("SendMessageV2", times=most)
-    with client.producer(topic, in_flight=most, request_timeout=0.5) as producer:
+    with client.producer(topic, max_in_flight=most, request_timeout=0.5) as producer:
         for number in range(6):
             producer.send(b"%d" % number, timestamp=number)
         bodies = [request.header.body for request in seen.wait("SendMessageV2", most + 1, timeout=30.0)[: most + 1]]

@@ -324,7 +324,7 @@ def test_no_more_are_in_hand_than_max_unacked(client: RocketClient, topic: str) 
 
 def test_what_was_handed_out_is_committed_at_the_interval(client: RocketClient, topic: str, seen: Recording) -> None:
     put(client, topic, 3)
-    with client.consumer(topic, f"g-{topic}", auto_commit=0.3) as consumer:
+    with client.consumer(topic, f"g-{topic}", auto_commit=True, auto_commit_interval=0.3) as consumer:
         assert drained(consumer, 3) == [b"0", b"1", b"2"]
         begun = time.monotonic()
         until(lambda: (consumer.poll(0.05), seen.requests("UpdateConsumerOffset"))[1] != [])
@@ -340,7 +340,7 @@ def test_a_batch_whose_work_failed_is_not_committed(client: RocketClient, topic:
     put(client, topic, 5)
 
     def work() -> None:
-        with client.consumer(topic, group, auto_commit=300.0) as consumer:
+        with client.consumer(topic, group, auto_commit=True, auto_commit_interval=300.0) as consumer:
             assert drained(consumer, 5)[-1:] == [b"4"]
             put(client, topic, 3, 5)
             drained(consumer, 1)
@@ -349,7 +349,7 @@ def test_a_batch_whose_work_failed_is_not_committed(client: RocketClient, topic:
     with pytest.raises(ZeroDivisionError):
         work()
     assert {key: place.offset for key, place in client.admin().group_positions(group, topic).items()} == {(topic, 0): 5}
-    with client.consumer(topic, group, auto_commit=300.0) as consumer:
+    with client.consumer(topic, group, auto_commit=True, auto_commit_interval=300.0) as consumer:
         assert drained(consumer, 3) == [b"5", b"6", b"7"]
     assert {place.offset for place in client.admin().group_positions(group, topic).values()} == {8}, "a block that ends well commits"
 
@@ -366,7 +366,7 @@ def test_who_was_out_of_the_group_does_not_undo_what_others_committed(
 ) -> None:
     group = f"g-{topic}"
     put(client, topic, 40)
-    options: dict[str, Any] = {"auto_commit": 0.05} if how in ("auto", "close") else {}
+    options: dict[str, Any] = {"auto_commit": True, "auto_commit_interval": 0.05} if how in ("auto", "close") else {}
     first = client.consumer(topic, group, max_poll_interval=0.4, batch_bytes=1, **options)
     batch = None
     while batch is None:

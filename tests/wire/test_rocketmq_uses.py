@@ -60,8 +60,12 @@ def test_a_mapping_restricts_a_reader_to_its_queues(client: Any, topic: str) -> 
         assert reader.poll(0.0) is None
     with client.reader(topic, start=LogOffset(topic, 0, 1), stop=LogOffset(topic, 0, 3)) as reader:
         assert values(reader) == of(0, 1, 3)
-    with pytest.raises(OptionError, match="partition 0 has a start and no stop"):
-        client.reader(topic, stop={(topic, 1): LogOffset(topic, 1, 2)})
+    with client.reader(topic, stop={(topic, 1): LogOffset(topic, 1, 2)}) as reader:
+        assert values(reader) == of(1, 0, 2), "the partitions that the stop names"
+    with client.reader(topic, start={(topic, 1): LATEST, (topic, 2): LogOffset(topic, 2, 3)}, stop=LATEST) as reader:
+        assert values(reader) == of(2, 3, 5), "places stand in mappings, too"
+    with pytest.raises(OptionError, match=r"\[0\] has no stop: start and stop name the same partitions"):
+        client.reader(topic, start=LogOffset(topic, 0, 1), stop={(topic, 1): LogOffset(topic, 1, 2)})
 
 
 def test_a_reader_follows_the_log_without_a_stop(client: Any, topic: str) -> None:
@@ -194,7 +198,7 @@ def test_a_group_begins_where_it_is_told_and_goes_on_where_it_was(client: Any, t
 
 
 def test_closing_commits_only_where_that_is_automatic(client: Any, topic: str, seen: Recording) -> None:
-    for group, options, commits in (("plain", {}, 0), ("auto", {"auto_commit": 60.0}, 3)):
+    for group, options, commits in (("plain", {}, 0), ("auto", {"auto_commit": True, "auto_commit_interval": 60.0}, 3)):
         seen.clear()
         with client.consumer(topic, group, start=EARLIEST, **options) as one:
             values(one, 15)

@@ -176,7 +176,7 @@ def test_batches_that_are_passed_over_are_told_with_their_place(broker: DevBroke
         for value in (b"good" * 10, b"spoilt" * 10):
             out.send(value).position(LONG)
     broker.faults("kafka").corrupt("Fetch", at=-12)
-    with client.reader(topic, stop=LATEST, on_bad="skip") as reader:
+    with client.reader(topic, stop=LATEST, on_corrupt="skip") as reader:
         assert [value for batch in reader for value in batch.values()] == [b"good" * 10]
     lines.wait(rf"WARNING {topic}\[0\]: passed over at 1: .*CRC")
 

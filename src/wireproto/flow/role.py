@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
+from types import TracebackType
 from typing import ClassVar
 
 from wireproto._net import Loop
@@ -98,6 +99,14 @@ class Role(Closing):
             self._let_go(deadline)
         finally:
             self._closing.release()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is not None:
+            self._work_failed()
+        super().__exit__(kind, error, trace)
+
+    def _work_failed(self) -> None:
+        """An error ended the `with` block: what was handed out last was not worked on, so that a close commits nothing of it."""
 
     def _let_go(self, deadline: float) -> None:
         """Give back what the role holds; called once. Keeps `deadline`, and lets everything go even when it raises."""

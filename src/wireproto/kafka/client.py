@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from ..errors import RoleUnsupported
 from ..net.runtime import ClientBase
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..url import Address
     from .admin import KafkaAdmin
     from .consumer import KafkaConsumer
+    from .option_types import ConsumerOptions, ProducerOptions, ReaderOptions
     from .producer import KafkaProducer
     from .reader import KafkaReader
     from .sending import KafkaSenders
@@ -44,10 +45,10 @@ class KafkaClient(ClientBase[KafkaCluster]):
         return self._shared.get("senders") or self._shared.setdefault("senders", KafkaSenders(self.cluster))
 
     @overload
-    def producer(self, topic: str, **options: Any) -> KafkaProducer: ...
+    def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> KafkaProducer: ...
     @overload
-    def producer(self, topic: None = None, **options: Any) -> KafkaTopicsProducer: ...
-    def producer(self, topic: str | None = None, **options: Any) -> KafkaProducer | KafkaTopicsProducer:
+    def producer(self, topic: None = None, **options: Unpack[ProducerOptions]) -> KafkaTopicsProducer: ...
+    def producer(self, topic: str | None = None, **options: Unpack[ProducerOptions]) -> KafkaProducer | KafkaTopicsProducer:
         """A producer for one topic, or, without one, for many: then each `send` names its `topic`.
 
         Args:
@@ -58,21 +59,23 @@ class KafkaClient(ClientBase[KafkaCluster]):
         from .topics_producer import KafkaTopicsProducer
 
         if topic is None:
-            return self.keep(KafkaTopicsProducer(self._senders, self._options.replace(**options)))
-        return self.keep(KafkaProducer(self._senders, topic, self._options.replace(**options)))
+            return self.keep(KafkaTopicsProducer(self._senders, self._options.for_role("producer", options)))
+        return self.keep(KafkaProducer(self._senders, topic, self._options.for_role("producer", options)))
 
-    def reader(self, topic: str, *, start: Where = EARLIEST, stop: Where | None = None, **options: Any) -> KafkaReader:
+    def reader(self, topic: str, *, start: Where = EARLIEST, stop: Where | None = None, **options: Unpack[ReaderOptions]) -> KafkaReader:
         """A reader without a group. A Position or mapping as `start` or `stop` restricts it to the partitions named."""
         from .reader import KafkaReader
 
-        return self.keep(KafkaReader(self.cluster, topic, start, stop, self._options.replace(**options)))
+        return self.keep(KafkaReader(self.cluster, topic, start, stop, self._options.for_role("reader", options)))
 
-    def consumer(self, topics: str | Sequence[str], group: str, *, start: Where = EARLIEST, **options: Any) -> KafkaConsumer:
+    def consumer(
+        self, topics: str | Sequence[str], group: str, *, start: Where = EARLIEST, **options: Unpack[ConsumerOptions]
+    ) -> KafkaConsumer:
         """A member of a classic group; offers the assignors range and roundrobin."""
         from .consumer import KafkaConsumer
 
         names = (topics,) if isinstance(topics, str) else tuple(topics)
-        return self.keep(KafkaConsumer(self.cluster, names, group, start, self._options.replace(**options)))
+        return self.keep(KafkaConsumer(self.cluster, names, group, start, self._options.for_role("consumer", options)))
 
     def admin(self) -> KafkaAdmin:
         from .admin import KafkaAdmin

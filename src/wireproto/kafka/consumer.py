@@ -48,13 +48,14 @@ class KafkaConsumer(Role):
             raise OptionError("a consumer needs the name of a group")
         if named(start) is not None:
             raise OptionError("a group starts at EARLIEST, LATEST or AtTime where it has no committed position; seek to go elsewhere")
+        positions.PLACES.requests(start, ())  # for its checks
         super().__init__("consumer", cluster.loop)
         self._cluster = cluster
         self._options = options
         self._start = start
         self._topics = topics
         self._committed_only = options.isolation == "committed"
-        deadline = cluster.deadline()
+        deadline = cluster.deadline(options.timeout)
         for topic in topics:
             cluster.topic_entry(topic, deadline)
         self._fetcher = Fetcher(cluster, options, f"bulk {id(self):x}")
@@ -68,6 +69,8 @@ class KafkaConsumer(Role):
         self._looked_at = time.monotonic()
         self._saved: dict[TopicPartition, int] = {}
         self._saved_at = time.monotonic()
+        self._handed: dict[TopicPartition, int] = {}  # where the newest batch of each partition ended, since it was given to us or set
+        self._in_work: tuple[TopicPartition, int | None] | None = None  # the newest batch's partition, and what `_handed` had of it before
 
     # --- polling ---
 
@@ -92,7 +95,17 @@ class KafkaConsumer(Role):
                 batch = self._fetcher.poll(min(deadline, time.monotonic() + self._options.max_poll_interval / 3))
                 if batch is not None or time.monotonic() >= deadline:
                     self._coordinator.polled_at = time.monotonic()
+                    self._note(batch)
                     return batch
+
+    def _note(self, batch: Batch | None) -> None:
+        """What is being worked on from now on."""
+        if batch is None:
+            self._in_work = None
+            return
+        for key in batch.next_positions:
+            self._in_work = key, self._handed.get(key)
+            self._handed[key] = self._fetcher.plan.cursors[key].position
 
     def _settle(self, deadline: float) -> bool:
         """Whether we are a settled member that fetches what is its own."""
@@ -145,6 +158,7 @@ class KafkaConsumer(Role):
             self._resuming = None
             raise
         self._saved = dict(resume)
+        self._handed.clear()
         for key in sorted(mine):
             self._fetcher.asking.add(*key, resume.get(key, begin.get(key, 0)), epoch=epochs.get(key, -1))
             self._saved.setdefault(key, begin.get(key, -1))
@@ -328,6 +342,7 @@ class KafkaConsumer(Role):
             finding = positions.finding(self._cluster, requests, deadline, committed=self._committed_only)
             for key, offset in self._cluster.drive(finding, deadline).items():
                 self._fetcher.plan.seek(key, offset)
+                self._handed.pop(key, None)
 
     def _cursor_key(self, key: TopicPartition) -> TopicPartition:
         if key not in self._fetcher.plan.cursors:
@@ -345,6 +360,16 @@ class KafkaConsumer(Role):
         return {key: LogOffset(*key, cursor.position) for key, cursor in self._fetcher.plan.cursors.items()}
 
     # --- ending ---
+
+    def _work_failed(self) -> None:
+        key, before = self._in_work or (("", -1), None)
+        cursor = self._fetcher.plan.cursors.get(key)
+        if cursor is None or self._saved.get(key) == cursor.position:
+            return
+        if before is None:
+            self._saved[key] = cursor.position  # nothing to commit
+        else:
+            cursor.position, cursor.position_epoch = before, -1
 
     def _let_go(self, deadline: float) -> None:
         """Commit if that is automatic, leave the group, close our connections."""

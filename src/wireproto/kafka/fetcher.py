@@ -150,7 +150,7 @@ class Fetcher:
                 isolation_committed=options.isolation == "committed",
                 check_crc=options.check_crc,
                 stop=cursor.stop,
-                on_corrupt=options.on_bad,
+                on_corrupt=options.on_corrupt,
                 facts=options.facts,
                 columns=options.columns,
             )

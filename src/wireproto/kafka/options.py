@@ -1,20 +1,34 @@
 """Options of the Kafka adapter.
 
 What it is: one frozen dataclass for the client and for its roles: what the URL or `connect` sets is the default of every role, and each
-role takes the same names. Times are seconds, sizes bytes.
+role takes those of `ROLES` for itself. Times are seconds, sizes bytes.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Final, Literal, Self
 
 from ..errors import OptionError
 from ..net.options import CommonOptions
+from ..position import TopicPartition
 
 Partitioner = Callable[[bytes | None, int], int]
+
+_SENDING: Final = (
+    *("acks", "idempotence", "linger", "batch_size", "compression", "max_in_flight", "delivery_timeout", "max_request_size", "partitioner"),
+    *("message_format", "auto_create", "request_timeout", "metadata_max_age", "timeout"),
+)
+_READING: Final = (
+    *("isolation", "max_wait", "min_bytes", "max_bytes", "partition_bytes", "check_crc", "on_corrupt", "facts", "columns", "rack"),
+    *("request_timeout", "topic_patience", "metadata_max_age", "timeout"),
+)
+_MEMBER: Final = (
+    *("session_timeout", "heartbeat_interval", "max_poll_interval", "group_instance_id", "on_assigned", "on_revoked", "on_lost"),
+    *("auto_commit", "auto_commit_interval"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +56,8 @@ class KafkaOptions(CommonOptions):
         isolation: committed leaves out records of open and aborted transactions.
         max_wait: how long the broker waits for records. min_bytes: how many bytes it waits for.
         max_bytes, partition_bytes: how much to ask for at a time, of a leader and of a partition.
-        check_crc: verify checksums. on_bad: raise, or skip batches that cannot be read.
+        check_crc: verify checksums.
+        on_corrupt: what a role does at a batch that cannot be read: ``raise``, or ``skip`` it (`batch.columns.skipped` tells).
         facts: keep what each batch's head says (`batch.columns.facts`): timestamp type, producer, codec …
         columns: names of the columns to decode; None: offset, timestamp, key, value, headers. There are also leader_epoch, producer_id,
             producer_epoch, sequence, transactional, timestamp_type.
@@ -54,8 +69,15 @@ class KafkaOptions(CommonOptions):
         group_instance_id: static name in the group, so that a restart within the session time-out needs no rebalance.
         on_assigned, on_revoked: called with a frozenset of (topic, partition) in the polling thread; on_revoked while commits still count.
         on_lost: called instead of on_revoked for partitions that others may have by now, so that no commit counts; else on_revoked is.
-        auto_commit: commit what earlier polls handed out, every `auto_commit_interval`, at rebalances and on close.
+        auto_commit: a Consumer commits what earlier polls handed out by itself: in a later poll, at rebalances and on close.
+        auto_commit_interval: seconds between such commits; 0: in every poll.
     """
+
+    ROLES: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "producer": _SENDING,
+        "reader": (*_READING, "partitions"),
+        "consumer": (*_READING, *_MEMBER),
+    }
 
     sasl: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] | None = None
     sasl_extensions: Any = None
@@ -64,7 +86,7 @@ class KafkaOptions(CommonOptions):
     auto_create: bool = False
     metadata_max_age: float = 300.0
 
-    acks: Literal["all", "1", "0"] = "all"
+    acks: Literal["all", "1", "0"] = dataclasses.field(default="all", metadata={"also": "Literal[-1, 0, 1]"})
     idempotence: bool | None = None
     linger: float = 0.005
     batch_size: int = 64 << 10
@@ -72,7 +94,7 @@ class KafkaOptions(CommonOptions):
     max_in_flight: int = 5
     delivery_timeout: float = 120.0
     max_request_size: int = 1 << 20
-    partitioner: Any = dataclasses.field(default=None, metadata={"text": False})
+    partitioner: Partitioner | None = None
     message_format: int = 2
 
     isolation: Literal["committed", "uncommitted"] = "committed"
@@ -81,7 +103,7 @@ class KafkaOptions(CommonOptions):
     max_bytes: int = 16 << 20
     partition_bytes: int = 2 << 20
     check_crc: bool = True
-    on_bad: Literal["raise", "skip"] = "raise"
+    on_corrupt: Literal["raise", "skip"] = "raise"
     facts: bool = False
     columns: tuple[str, ...] | None = None
     partitions: tuple[int, ...] | None = None
@@ -91,9 +113,9 @@ class KafkaOptions(CommonOptions):
     heartbeat_interval: float = 3.0
     max_poll_interval: float = 300.0
     group_instance_id: str | None = None
-    on_assigned: Any = dataclasses.field(default=None, metadata={"text": False})
-    on_revoked: Any = dataclasses.field(default=None, metadata={"text": False})
-    on_lost: Any = dataclasses.field(default=None, metadata={"text": False})
+    on_assigned: Callable[[frozenset[TopicPartition]], object] | None = None
+    on_revoked: Callable[[frozenset[TopicPartition]], object] | None = None
+    on_lost: Callable[[frozenset[TopicPartition]], object] | None = None
     auto_commit: bool = False
     auto_commit_interval: float = 5.0
 
@@ -114,8 +136,9 @@ class KafkaOptions(CommonOptions):
         for name in ("batch_size", "max_request_size", "max_bytes", "partition_bytes", "min_bytes"):
             if getattr(self, name) < 1:
                 raise OptionError(f"{name} must be above 0")
-        if self.linger < 0:
-            raise OptionError("linger cannot be negative")
+        for name in ("linger", "auto_commit_interval"):
+            if getattr(self, name) < 0:
+                raise OptionError(f"{name} cannot be negative")
 
     @property
     def mechanism(self) -> str | None:
@@ -126,11 +149,15 @@ class KafkaOptions(CommonOptions):
             return "OAUTHBEARER"
         return "PLAIN" if self.user is not None else None
 
-    def replace(self, **changes: Any) -> Self:
-        """These options with some changed, as keywords or text; unknown names raise OptionError."""
-        if not changes:
-            return self
-        if isinstance(changes.get("acks"), int):
-            changes["acks"] = "all" if changes["acks"] == -1 else str(changes["acks"])
-        current = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return type(self).from_mapping(current, changes)
+    @classmethod
+    def from_mapping(cls, *layers: Mapping[str, Any]) -> Self:
+        """As in `CommonOptions`; acks=-1 is another word for all."""
+        return super().from_mapping(*map(_words, layers))
+
+    def for_role(self, role: str, given: Mapping[str, Any]) -> Self:
+        """As in `CommonOptions`; acks=-1 is another word for all."""
+        return super().for_role(role, _words(given))
+
+
+def _words(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**given, "acks": "all"} if given.get("acks") in (-1, "-1") else given

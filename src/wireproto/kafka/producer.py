@@ -47,7 +47,7 @@ class KafkaProducer(Sends):
         self._closed = False
         self._failure: BaseException | None = None
         self._account = cluster.budget.account(self)
-        deadline = cluster.deadline()
+        deadline = cluster.deadline(options.timeout)
         cluster.topic_entry(topic, deadline, create=options.auto_create)
         self._sticky = Sticky(options.batch_size, random.choice)
         self._sending = senders.join(self, options, deadline)

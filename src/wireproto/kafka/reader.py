@@ -37,7 +37,7 @@ class KafkaReader(Role):
         self.topic = topic
         self._options = options
         self._committed = options.isolation == "committed"
-        deadline = cluster.deadline()
+        deadline = cluster.deadline(options.timeout)
         entry = cluster.topic_entry(topic, deadline)
         keys = [(topic, number) for number in _numbers(topic, sorted(entry.partitions), options)]
         first, last = positions.PLACES.ranges(start, stop, keys)
@@ -58,7 +58,7 @@ class KafkaReader(Role):
 
         Raises:
             OffsetOutOfRange: the log does not hold the position (any more); seek to go on. ChecksumMismatch, DecompressionError,
-            Malformed: with topic, partition and position (`on_bad="skip"` passes them over). Closed, ConcurrentUse.
+            Malformed: with topic, partition and position (`on_corrupt="skip"` passes them over). Closed, ConcurrentUse.
             DataLoss: the log was cut before the position, and goes on with other records; seek to go on (`diverges_at` tells where).
         """
         with self._only:
@@ -69,7 +69,7 @@ class KafkaReader(Role):
         with self._only:
             plan = self._fetcher.plan
             requests = positions.PLACES.requests(where, plan.cursors, "seek")
-            deadline = self._cluster.deadline()
+            deadline = self._cluster.deadline(self._options.timeout)
             finding = positions.finding(self._cluster, requests, deadline, committed=self._committed)
             for key, offset in self._cluster.drive(finding, deadline).items():
                 plan.seek(key, offset)

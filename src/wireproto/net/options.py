@@ -1,8 +1,8 @@
 """Options that every client has, and how text becomes typed values.
 
 What it is: `CommonOptions`, a frozen dataclass from which each adapter's options derive; `from_url` reads URL parameters and keywords into
-it by the fields' types. Unknown names raise OptionError naming near matches. Text forms: true/false/yes/no/1/0, numbers with k, M, G
-(1024) or ms, s, m, h, comma-separated lists, ``env:NAME`` and ``file:PATH`` for secrets.
+it by the fields' types; `for_role` puts a role's keywords over it. Unknown names raise OptionError naming near matches. Text forms:
+true/false/yes/no/1/0, numbers with k, M, G (1024) or ms, s, m, h, comma-separated lists, ``env:NAME`` and ``file:PATH`` for secrets.
 Must not: show a secret.
 """
 
@@ -12,9 +12,9 @@ import dataclasses
 import difflib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Self, Union, get_args, get_origin
+from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin
 
 from wireproto.auth.secrets import Secret
 from wireproto.errors import OptionError
@@ -48,6 +48,9 @@ class CommonOptions:
         buffer_memory: bytes of records taken and not yet acknowledged, for the whole client.
         user, password: credentials (also from the URL's userinfo); token: bearer or JSON web token.
     """
+
+    ROLES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Which options a role takes, by the name of what makes it; the others are the client's alone."""
 
     timeout: float = 30.0
     connect_timeout: float = 10.0
@@ -102,10 +105,30 @@ class CommonOptions:
             for name, value in layer.items():
                 name = name.replace("-", "_")
                 if name not in wanted:
-                    near = difflib.get_close_matches(name, wanted, 3, 0.6)
-                    raise OptionError(f"there is no option {name!r}" + (f"; did you mean {' or '.join(near)}?" if near else ""))
+                    raise OptionError(f"there is no option {name!r}{_near(name, wanted)}")
                 values[name] = convert(name, value, wanted[name])
         return cls(**values)
+
+    def for_role(self, role: str, given: Mapping[str, Any]) -> Self:
+        """These options with the keywords of one role over them.
+
+        Args:
+            role: what makes it: ``producer``, ``reader``, ``consumer`` or ``queue``.
+        Raises:
+            OptionError: a name that is no option of that role (of another role, another protocol, or of none), or a wrong value.
+        """
+        if not given:
+            return self
+        kinds, known = hints(type(self)), self.ROLES.get(role, ())
+        values: dict[str, Any] = {}
+        for written, value in given.items():
+            name = written.replace("-", "_")
+            if name not in known:
+                others = [other for other, names in self.ROLES.items() if name in names]
+                owner = f"; it is an option of a {' or '.join(others)}" if others else "; it is the client's" if name in kinds else ""
+                raise OptionError(f"a {role} has no option {written!r}{owner or _near(name, known)}")
+            values[name] = convert(name, value, kinds[name])
+        return dataclasses.replace(self, **values)
 
     def tls_options(self) -> TlsOptions | None:
         """None when TLS is off."""
@@ -124,6 +147,11 @@ class CommonOptions:
             server_name=self.tls_server_name,
             context=self.tls_context,
         )
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), 3, 0.6)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def hints(cls: type[Any]) -> Mapping[str, Any]:
@@ -161,9 +189,14 @@ def convert(name: str, value: Any, kind: Any) -> Any:
     if kind is Secret:
         return Secret(value)
     if get_origin(kind) is Literal:
+        value = str(value) if type(value) is int else value  # 1 for "1"
         if value in get_args(kind):
             return value
         raise OptionError(f"{name} is one of {', '.join(map(str, get_args(kind)))}, not {value!r}")
+    if get_origin(kind) is Callable:
+        if callable(value):
+            return value
+        raise OptionError(f"{name} is a function, not {value!r}")
     if get_origin(kind) in (tuple, list):
         items = [item.strip() for item in value.split(",") if item.strip()] if isinstance(value, str) else list(value)
         return tuple(convert(name, item, get_args(kind)[0]) for item in items)

@@ -5,8 +5,9 @@ May assume: `cluster` for all that roles share. Must not: do a role's work, or t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Unpack
 
 from google.protobuf.message import Message
 
@@ -22,6 +23,7 @@ from .options import PulsarOptions
 if TYPE_CHECKING:
     from .admin import PulsarAdmin
     from .consumer import PulsarConsumer
+    from .option_types import ConsumerOptions, ProducerOptions, QueueOptions, ReaderOptions
     from .producer import PulsarProducer
     from .queue import PulsarQueue
     from .reader import PulsarReader
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 class PulsarClient(ClientBase[PulsarCluster]):
     """A client of one Pulsar cluster; see `wireproto.roles.Client`."""
 
-    protocol: ClassVar[str] = "pulsar"
+    protocol = "pulsar"
 
     def __init__(self, options: PulsarOptions, addresses: Sequence[Address]) -> None:
         super().__init__(PulsarCluster(options, addresses))
@@ -47,35 +49,40 @@ class PulsarClient(ClientBase[PulsarCluster]):
             raise
         return client
 
-    def producer(self, topic: str, *, timeout: float | None = None, **options: Any) -> PulsarProducer:
+    def _role(self, role: str, given: Mapping[str, Any]) -> tuple[PulsarOptions, float]:
+        """A role's options, and until when it must be made; how long a lost partition may stay lost is the client's `timeout`."""
+        found = self._options.for_role(role, given)
+        return replace(found, timeout=self._options.timeout), self.deadline(found.timeout)
+
+    def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> PulsarProducer:
         """A producer on all partitions of `topic`; options as in `PulsarOptions`."""
         from .producer import PulsarProducer
 
-        producer = PulsarProducer(self.cluster, topic, self._options.with_overrides(options), self.deadline(timeout))
+        producer = PulsarProducer(self.cluster, topic, *self._role("producer", options))
         return self.keep(producer, held=True)  # so that a close sends what it still holds
 
     def reader(
-        self, topic: str, *, start: Where = EARLIEST, stop: Where | None = None, timeout: float | None = None, **options: Any
+        self, topic: str, *, start: Where = EARLIEST, stop: Where | None = None, **options: Unpack[ReaderOptions]
     ) -> PulsarReader:
         """Read `topic` without a subscription that stays; see `wireproto.roles.Client.reader`."""
         from .reader import PulsarReader
 
-        return self.keep(PulsarReader(self.cluster, topic, start, stop, self._options.with_overrides(options), self.deadline(timeout)))
+        return self.keep(PulsarReader(self.cluster, topic, start, stop, *self._role("reader", options)))
 
     def consumer(
-        self, topics: str | Sequence[str], group: str, *, start: Where = EARLIEST, timeout: float | None = None, **options: Any
+        self, topics: str | Sequence[str], group: str, *, start: Where = EARLIEST, **options: Unpack[ConsumerOptions]
     ) -> PulsarConsumer:
         """Join the subscription `group` as a member that reads a log (failover, or ``mode="exclusive"``)."""
         from .consumer import PulsarConsumer
 
         names = [topics] if isinstance(topics, str) else list(topics)
-        return self.keep(PulsarConsumer(self.cluster, names, group, start, self._options.with_overrides(options), self.deadline(timeout)))
+        return self.keep(PulsarConsumer(self.cluster, names, group, start, *self._role("consumer", options)))
 
-    def queue(self, topic: str, group: str, *, timeout: float | None = None, **options: Any) -> PulsarQueue:
+    def queue(self, topic: str, group: str, **options: Unpack[QueueOptions]) -> PulsarQueue:
         """Join the subscription `group` as a worker (shared, or ``mode="key-shared"``)."""
         from .queue import PulsarQueue
 
-        return self.keep(PulsarQueue(self.cluster, topic, group, self._options.with_overrides(options), self.deadline(timeout)))
+        return self.keep(PulsarQueue(self.cluster, topic, group, *self._role("queue", options)))
 
     def admin(self) -> PulsarAdmin:
         """Topics, subscriptions and positions."""

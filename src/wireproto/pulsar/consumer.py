@@ -63,6 +63,8 @@ class PulsarConsumer(Role):
         self._batch_sizes: dict[tuple[str, int, int, int], int] = {}
         self._committed: dict[TopicPartition, MessageId] = {}
         self._handed: dict[TopicPartition, MessageId] = {}
+        self._in_work: tuple[TopicPartition, MessageId | None] | None = None  # the newest batch's, and what `_handed` had before
+        self._saved_at = time.monotonic()
         self._dropped: set[TopicPartition] = set()  # handed out, not committed, another's now: what the next commit tells
         initial = self._initial(start, names, deadline)
         subscription = Subscription(
@@ -104,8 +106,9 @@ class PulsarConsumer(Role):
         """The next batch, or None when none came within `timeout`. Partitions come and go here."""
         with self._only:
             deadline = time.monotonic() + timeout
-            if self._options.auto_commit:
+            if self._options.auto_commit and time.monotonic() - self._saved_at >= self._options.auto_commit_interval:
                 self._commit_by_itself(max(deadline, time.monotonic() + SOON))
+            self._in_work = None
             while True:
                 got = self._feed.next(deadline)
                 if got is None:
@@ -144,6 +147,7 @@ class PulsarConsumer(Role):
         if not kept:
             return None
         columns = columns[:kept] if kept != len(columns) else columns
+        self._in_work = owner, self._handed.get(owner)
         self._handed[owner] = cursor.next
         return Batch(part.topic, part.partition, columns, cursor.next)
 
@@ -181,6 +185,7 @@ class PulsarConsumer(Role):
     def _commit(self, positions: dict[TopicPartition, Position] | None, deadline: float) -> None:
         parts = {(part.topic, part.partition): part for part in self._feed.parts}
         everything = positions is None
+        self._saved_at = time.monotonic()
         positions = dict(self._handed) if positions is None else positions
         for owner in positions:
             if owner not in parts:
@@ -328,8 +333,12 @@ class PulsarConsumer(Role):
 
     # -- ends ---------------------------------------------------------------------------------------------------
 
+    def _work_failed(self) -> None:
+        if self._in_work is not None and self._handed.pop(self._in_work[0], None) is not None and self._in_work[1] is not None:
+            self._handed[self._in_work[0]] = self._in_work[1]
+
     def _let_go(self, deadline: float) -> None:
-        """Leave the subscription; with `auto_commit` what was handed out is committed first."""
+        """Leave the subscription; with `auto_commit` what was handed out is committed first, but for what an error left half done."""
         try:
             if self._options.auto_commit and self._handed:
                 with suppress(Revoked):

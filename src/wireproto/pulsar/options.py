@@ -1,17 +1,19 @@
 """Pulsar's options: the client's, and those of roles, which default to the client's.
 
 What it is: one frozen dataclass. URL parameters and keywords of `connect` set it; keywords of `client.producer(…)`, `reader(…)` and so on
-override it for one role. Must not: hold state, or read secrets before they are needed.
+override what `ROLES` lists for one role. Must not: hold state, or read secrets before they are needed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from dataclasses import dataclass
+from typing import ClassVar, Final, Literal
 
 from wireproto.errors import OptionError
-from wireproto.net.options import CommonOptions, convert, hints
+from wireproto.net.options import CommonOptions
+
+_READING: Final = ("create_topic", "check_crc", "on_corrupt", "receive_memory", "consumer_name", "timeout")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,14 +40,25 @@ class PulsarOptions(CommonOptions):
         create_topic: reading may create the topic, where the broker allows that.
         read_compacted: read the compacted form of the topic.
         check_crc: verify the checksum of each entry.
-        on_corrupt: what a reader does at an entry that cannot be decoded: ``raise``, or ``skip`` it (the batch's columns tell what was).
+        on_corrupt: what a role does at an entry that cannot be read: ``raise``, or ``skip`` it (`batch.columns.skipped` tells).
         columns: names of the columns that a Reader or Consumer decodes; None: ledger, entry, index, timestamp, key, value, headers.
         receive_memory: bytes that one role reads ahead; permits are granted for that much.
         consumer_name: shown in statistics; decides who of a failover subscription's members is fed.
         mode: of a Consumer: ``failover`` or ``exclusive``; of a QueueConsumer: ``shared`` or ``key-shared``.
         priority: of a failover or shared consumer, 0 first.
-        auto_commit: a Consumer commits what the previous poll handed out.
+        auto_commit: a Consumer commits what earlier polls handed out by itself: in a later poll and on close.
+        auto_commit_interval: seconds between such commits; 0: in every poll.
     """
+
+    ROLES: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "producer": (
+            *("compression", "batching", "batch_size", "batch_records", "linger", "hashing", "keyless", "producer_name", "first_sequence"),
+            *("delivery_timeout", "operation_timeout", "timeout"),
+        ),
+        "reader": (*_READING, "read_compacted", "columns"),
+        "consumer": (*_READING, "read_compacted", "columns", "mode", "priority", "auto_commit", "auto_commit_interval"),
+        "queue": (*_READING, "mode", "priority"),
+    }
 
     admin: str | None = None
     listener: str | None = None
@@ -73,23 +86,15 @@ class PulsarOptions(CommonOptions):
     mode: Literal["exclusive", "failover", "shared", "key-shared"] | None = None
     priority: int | None = None
     auto_commit: bool = False
+    auto_commit_interval: float = 5.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("batch_size", "batch_records", "operation_timeout", "keep_alive", "delivery_timeout", "receive_memory"):
             if not getattr(self, name) > 0:
                 raise OptionError(f"{name} must be above 0")
-        if self.linger < 0:
-            raise OptionError("linger must not be negative")
+        for name in ("linger", "auto_commit_interval"):
+            if getattr(self, name) < 0:
+                raise OptionError(f"{name} cannot be negative")
         if self.admin is not None and not self.admin.startswith(("http://", "https://")):
             raise OptionError(f"admin is the URL of the admin HTTP interface, http://host:8080, not {self.admin!r}")
-
-    def with_overrides(self, given: Mapping[str, Any]) -> Self:
-        """These options with a role's keywords over them; raises OptionError for an unknown name or a wrong value."""
-        if not given:
-            return self
-        wanted = hints(type(self))
-        for name in given:
-            if name not in wanted:
-                self.from_mapping({name: None})  # raises, naming near matches
-        return replace(self, **{name: convert(name, value, wanted[name]) for name, value in given.items()})

@@ -193,8 +193,7 @@ class RocketAdmin(Closing):
     def positions(self, topic: str, at: Where = LATEST, *, timeout: float = 30.0) -> dict[TopicPartition, Position]:
         """Where EARLIEST, LATEST or AtTime lie now in each partition. LATEST is the place after the last record."""
         deadline = self._cluster.deadline(timeout)
-        route = self._cluster.route(topic, deadline)
-        found = Offsets(self._cluster, topic, READERS_GROUP).where(route, at, deadline)
+        found = Offsets(self._cluster, topic, READERS_GROUP).where(at, deadline, "at")
         route = self._cluster.route(topic, deadline)
         return {key: route.queues[key[1]].at(topic, offset) for key, offset in found.items()}
 

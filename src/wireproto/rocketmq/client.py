@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from wireproto.errors import OptionError, RoleUnsupported, UsageError
 from wireproto.net.runtime import ClientBase
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from .admin import RocketAdmin
     from .consumer import RocketConsumer
+    from .option_types import ConsumerOptions, ProducerOptions, QueueOptions, ReaderOptions
     from .producer import RocketProducer
     from .queue import RocketQueueConsumer
     from .reader import RocketReader
@@ -40,26 +41,28 @@ class RocketClient(ClientBase[RocketCluster]):
         super().__init__(RocketCluster(options, name_servers))
         self._options = options
 
-    def producer(self, topic: str, **options: Any) -> RocketProducer:
+    def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> RocketProducer:
         """A producer; see `options.RocketOptions` for what it takes."""
         from .producer import RocketProducer
 
         return self.keep(RocketProducer(self.cluster, topic, self._options.for_role("producer", options)))
 
-    def reader(self, topic: str, *, start: Where = EARLIEST, stop: Where | None = None, **options: Any) -> RocketReader:
+    def reader(self, topic: str, *, start: Where = EARLIEST, stop: Where | None = None, **options: Unpack[ReaderOptions]) -> RocketReader:
         """A reader of queues by offset."""
         from .reader import RocketReader
 
         return self.keep(RocketReader(self.cluster, topic, start, stop, self._options.for_role("reader", options)))
 
-    def consumer(self, topics: str | Sequence[str], group: str, *, start: Where = EARLIEST, **options: Any) -> RocketConsumer:
+    def consumer(
+        self, topics: str | Sequence[str], group: str, *, start: Where = EARLIEST, **options: Unpack[ConsumerOptions]
+    ) -> RocketConsumer:
         """A member of a group: queues shared out by the members themselves, offsets kept by the brokers."""
         from .consumer import RocketConsumer
 
         names = (topics,) if isinstance(topics, str) else tuple(topics)
         return self.keep(RocketConsumer(self.cluster, names, group, start, self._options.for_role("consumer", options)))
 
-    def queue(self, topic: str, group: str, **options: Any) -> RocketQueueConsumer:
+    def queue(self, topic: str, group: str, **options: Unpack[QueueOptions]) -> RocketQueueConsumer:
         """A worker of a group: each message is acked or given back."""
         from .queue import RocketQueueConsumer
 

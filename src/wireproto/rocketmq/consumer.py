@@ -16,10 +16,10 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from wireproto.errors import OptionError, Revoked, TransportError, WireprotoError
+from wireproto.flow.resolve import named
 from wireproto.flow.role import Role
 from wireproto.position import LATEST, AtTime, Earliest, Latest, LogOffset, Position, TopicPartition, Where
 
@@ -29,7 +29,7 @@ from .fetch import Fetched, Fetcher
 from .homes import own
 from .member import Member
 from .remoting import NoMaster
-from .times import Offsets
+from .times import PLACES, Offsets
 
 if TYPE_CHECKING:
     from wireproto.records import Batch
@@ -83,6 +83,8 @@ class Sharing:
         for topic in self.topics:
             if topic not in optional:
                 cluster.route(topic, deadline)
+        if named(start) is None:
+            PLACES.requests(start, ())  # for its checks
         self.given = self.own({(start.topic, start.partition): start} if isinstance(start, Position) else start, deadline)
         self.member = Member(cluster, options, group, self.topics, self._wake, self._standing, optional)
         self.fetcher = Fetcher(cluster, options, group=group, purpose=self.member.id, facts=facts, on_reset=self._reset)
@@ -375,7 +377,7 @@ class RocketConsumer(Role):
         Raises: as `RocketReader.poll`.
         """
         with self._only:
-            if self.options.auto_commit and time.monotonic() - self._last_commit >= self.options.auto_commit:
+            if self.options.auto_commit and time.monotonic() - self._last_commit >= self.options.auto_commit_interval:
                 self._commit_handed(time.monotonic() + max(timeout, 1.0))
             self._in_work = None
             found = self._sharing.fetch(time.monotonic() + timeout)
@@ -514,6 +516,7 @@ class RocketConsumer(Role):
                 if missing := found.keys() - sharing.queues.keys():
                     raise OptionError(f"not assigned to this consumer: {sorted(missing)}")
             else:
+                PLACES.requests(where, (), "seek")  # for its checks
                 found = sharing.where(where, deadline)
             for key, offset in found.items():
                 sharing.fetcher.seek(key, offset)
@@ -537,10 +540,9 @@ class RocketConsumer(Role):
         finally:
             self._sharing.close(deadline)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if kind is not None and self._in_work is not None:
+    def _work_failed(self) -> None:
+        if self._in_work is not None:
             key, before = self._in_work
             self._handed.pop(key, None)
             if before is not None:
                 self._handed[key] = before
-        super().__exit__(kind, error, trace)

@@ -9,10 +9,11 @@ queue only: where the topic lies on one broker, and has every partition that is 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from wireproto.errors import OptionError
-from wireproto.position import LogOffset, Position, QueueOffset, TopicPartition, queue_name
+from wireproto.flow.resolve import named
+from wireproto.position import AtTime, Earliest, Latest, LogOffset, QueueOffset, TopicPartition, Where, queue_name
 
 if TYPE_CHECKING:
     from .cluster import RocketCluster
@@ -22,7 +23,7 @@ Home = tuple[str, int]
 """Name of a broker and id of a queue there."""
 
 
-def own(cluster: RocketCluster, topic: str, given: Mapping[TopicPartition, Position], deadline: float) -> dict[TopicPartition, int]:
+def own(cluster: RocketCluster, topic: str, given: Mapping[TopicPartition, object], deadline: float) -> dict[TopicPartition, int]:
     """Offsets of a topic's queues, by our partitions.
 
     Raises:
@@ -43,6 +44,23 @@ def own(cluster: RocketCluster, topic: str, given: Mapping[TopicPartition, Posit
     return found
 
 
+def ours(cluster: RocketCluster, topic: str, where: Where, deadline: float) -> Where:
+    """What is asked for, by our own partitions: a position, or a mapping of positions and other places; all else as it is.
+
+    Raises:
+        OptionError: as `own`; a place in a partition that there is not, or that may be any of several.
+    """
+    given = named(where)
+    if given is None:
+        return where
+    places: dict[TopicPartition, Any] = {key: at for key, at in given.items() if isinstance(at, Earliest | Latest | AtTime)}
+    found = own(cluster, topic, {key: at for key, at in given.items() if key not in places}, deadline)
+    route = cluster.route(topic, deadline)
+    for key, at in places.items():
+        check_bare(route, key[0], [number for _, number in places], f"{at} of {key[0]}[{key[1]}]")
+    return {**places, **{key: LogOffset(*key, offset) for key, offset in found.items()}}
+
+
 def known(cluster: RocketCluster, topic: str, homes: list[Home], deadline: float) -> Route:
     """The topic's route, in which each of these queues has a number."""
     route = cluster.route(topic, deadline)
@@ -53,7 +71,7 @@ def known(cluster: RocketCluster, topic: str, homes: list[Home], deadline: float
     return route
 
 
-def _bare(route: Route, key: TopicPartition, position: LogOffset, given: Mapping[TopicPartition, Position]) -> int:
+def _bare(route: Route, key: TopicPartition, position: LogOffset, given: Mapping[TopicPartition, object]) -> int:
     check_bare(route, key[0], [partition for _, partition in given], f"the position {position.offset} of {key[0]}[{key[1]}]")
     return key[1]
 

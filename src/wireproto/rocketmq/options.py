@@ -6,15 +6,19 @@ for that role alone.
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Self
+from typing import ClassVar, Final, Literal
 
 from wireproto.auth.secrets import Secret
 from wireproto.errors import OptionError
-from wireproto.net.options import CommonOptions, convert, hints
+from wireproto.net.options import CommonOptions
+
+_READING: Final = (
+    *("pull_ahead", "pull_suspend", "batch_bytes", "min_bytes", "on_moved", "check_crc", "on_corrupt", "decompress_limit"),
+    *("recovery_timeout", "timeout"),
+)
+_MEMBER: Final = ("rebalance_interval", "heartbeat_interval", "max_poll_interval")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +37,7 @@ class RocketOptions(CommonOptions):
         delivery_timeout: seconds that a record may take to be acknowledged, all attempts together.
         linger: seconds that a record may wait for others to share a command with; 0 sends each at once.
         batch_size: bytes of records that share a command.
-        in_flight: commands of one queue on the wire at once; above 1 brokers may store its records out of order.
+        max_in_flight: commands of one queue on the wire at once; above 1 brokers may store its records out of order.
 
         pull_ahead: pulls of one queue that may be out or waiting; waiting ones count only beyond `min_bytes`.
         pull_suspend: seconds that a broker may hold a pull at the end of a queue.
@@ -41,12 +45,14 @@ class RocketOptions(CommonOptions):
         min_bytes: bytes of stored messages that a Batch waits for, while more is known to be stored and `poll` may wait.
         on_moved: what to do when the records that come next are gone (deleted, or lost by the broker): ``error``, ``earliest``, ``latest``.
         check_crc: check each body's CRC.
-        on_corrupt: what to do with a record that cannot be read: ``raise``, or ``skip`` (the batch's ``columns.skipped`` tells).
+        on_corrupt: what a role does at a record that cannot be read: ``raise``, or ``skip`` it (`batch.columns.skipped` tells).
         columns: names of the columns that a Reader or Consumer decodes; None: offset, timestamp, key, value, headers.
         decompress_limit: bytes one body may unpack to.
         recovery_timeout: seconds of failures without a success after which reading raises the last one.
 
-        auto_commit: seconds between commits of what `poll` handed out; 0: only `commit` does.
+        auto_commit: a Consumer commits what earlier polls handed out by itself: in a later poll, when a queue falls to another
+            member, and on close.
+        auto_commit_interval: seconds between such commits; 0: in every poll.
         rebalance_interval: seconds after which members and routes are looked at even if the broker did not call.
         heartbeat_interval: seconds; brokers forget a member after 120.
         max_poll_interval: seconds without `poll` or `receive` after which a member leaves its group.
@@ -55,6 +61,16 @@ class RocketOptions(CommonOptions):
         max_attempts: attempts after which a released message goes to the group's dead letters.
         max_unacked: messages in hand and not ended, above which `receive` waits.
     """
+
+    ROLES: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "producer": (
+            *("group", "compression", "compress_above", "max_message_size", "delivery_timeout", "linger", "batch_size", "max_in_flight"),
+            *("request_timeout", "timeout"),
+        ),
+        "reader": (*_READING, "columns", "group"),
+        "consumer": (*_READING, *_MEMBER, "columns", "auto_commit", "auto_commit_interval"),
+        "queue": (*_READING, *_MEMBER, "retry_level", "max_attempts", "max_unacked"),
+    }
 
     header: Literal["json", "binary"] = "json"
     access_key: str | None = None
@@ -71,7 +87,7 @@ class RocketOptions(CommonOptions):
     delivery_timeout: float = 60.0
     linger: float = 0.0
     batch_size: int = 256 << 10
-    in_flight: int = 1
+    max_in_flight: int = 1
 
     pull_ahead: int = 8
     pull_suspend: float = 15.0
@@ -84,7 +100,8 @@ class RocketOptions(CommonOptions):
     decompress_limit: int = 64 << 20
     recovery_timeout: float = 60.0
 
-    auto_commit: float = 0.0
+    auto_commit: bool = False
+    auto_commit_interval: float = 5.0
     rebalance_interval: float = 20.0
     heartbeat_interval: float = 30.0
     max_poll_interval: float = 300.0
@@ -100,38 +117,11 @@ class RocketOptions(CommonOptions):
             object.__setattr__(self, "secret_key", self.secret_key or self.password)
         if (self.access_key is None) != (self.secret_key is None):
             raise OptionError("access_key and secret_key belong together")
-        for name in ("pull_ahead", "batch_bytes", "min_bytes", "batch_size", "max_unacked", "max_message_size", "in_flight"):
+        for name in ("pull_ahead", "batch_bytes", "min_bytes", "batch_size", "max_unacked", "max_message_size", "max_in_flight"):
             if getattr(self, name) < 1:
                 raise OptionError(f"{name} must be at least 1")
-        for name in ("linger", "auto_commit"):
+        for name in ("linger", "auto_commit_interval"):
             if getattr(self, name) < 0:
                 raise OptionError(f"{name} cannot be negative")
         if not 1 <= self.pull_suspend <= 60:
             raise OptionError("pull_suspend is between 1 and 60 seconds")
-
-    def for_role(self, role: str, values: Mapping[str, Any]) -> Self:
-        """These options with a role's own values; raises OptionError for what is no option of that role."""
-        kinds = hints(type(self))
-        known = ROLES[role]
-        for name in values:
-            if name not in known:
-                near = difflib.get_close_matches(name, known, 3, 0.6)
-                raise OptionError(f"a {role} has no option {name!r}" + (f"; did you mean {' or '.join(near)}?" if near else ""))
-        return dataclasses.replace(self, **{name: convert(name, value, kinds[name]) for name, value in values.items()})
-
-
-_READING: Final = (
-    *("pull_ahead", "pull_suspend", "batch_bytes", "min_bytes", "on_moved", "check_crc", "on_corrupt", "decompress_limit"),
-    *("recovery_timeout", "timeout"),
-)
-_MEMBER: Final = ("rebalance_interval", "heartbeat_interval", "max_poll_interval")
-ROLES: Final[dict[str, tuple[str, ...]]] = {
-    "producer": (
-        *("group", "compression", "compress_above", "max_message_size", "delivery_timeout", "linger", "batch_size", "in_flight"),
-        *("request_timeout", "timeout"),
-    ),
-    "reader": (*_READING, "columns", "group"),
-    "consumer": (*_READING, *_MEMBER, "columns", "auto_commit"),
-    "queue": (*_READING, *_MEMBER, "retry_level", "max_attempts", "max_unacked"),
-}
-"""Which options a role takes."""

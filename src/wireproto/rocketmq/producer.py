@@ -322,7 +322,7 @@ class RocketProducer(Sends):
     def _pump(self, lane: Lane) -> None:
         """Send what may be sent of a lane."""
         now = time.monotonic()
-        while lane.waiting and len(lane.flying) < self.options.in_flight:
+        while lane.waiting and len(lane.flying) < self.options.max_in_flight:
             head = lane.waiting[0]
             if head.deadline <= now:
                 lane.waiting.popleft()

@@ -40,11 +40,8 @@ class RocketReader(Role):
         self._offsets = Offsets(cluster, topic, group)
         self._fetcher = Fetcher(cluster, options, group=group, purpose="pull")
         deadline = cluster.deadline(options.timeout)
-        route = cluster.route(topic, deadline)
-        starts = self._offsets.where(route, start, deadline)
-        stops = self._offsets.where(route, stop, deadline) if stop is not None else {}
-        if stop is not None and (missing := starts.keys() - stops.keys()):
-            raise OptionError(f"partition {min(missing)[1]} has a start and no stop", topic=topic)
+        cluster.route(topic, deadline)
+        starts, stops = self._offsets.ranges(start, stop, deadline)
         route = cluster.route(topic, deadline)
         for key, offset in starts.items():
             self._fetcher.add(topic, route.queues[key[1]], offset, stops.get(key), earliest=isinstance(start, Earliest))
@@ -71,9 +68,8 @@ class RocketReader(Role):
         """Go on from there; drops what was fetched ahead. Queues that `where` does not name stay where they are."""
         with self._only:
             deadline = self._cluster.deadline(self.options.timeout)
-            route = self._cluster.route(self.topic, deadline)
             held = self._fetcher.keys()
-            for key, offset in self._offsets.where(route, where, deadline).items():
+            for key, offset in self._offsets.where(where, deadline, "seek").items():
                 if key in held:
                     self._fetcher.seek(key, offset)
                 elif isinstance(where, Mapping | Position):

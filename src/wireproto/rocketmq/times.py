@@ -12,17 +12,18 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from wireproto.errors import AuthError, BrokerError, TimedOut, Truncated
+from wireproto.flow.resolve import Requests, Resolver, named
 from wireproto.net.retry import Policy, Waits
-from wireproto.position import AtTime, Earliest, Latest, Position, TopicPartition, Where
+from wireproto.position import AtTime, Earliest, Latest, LogOffset, Position, TopicPartition, Where
 
+from . import homes
 from .bodies import runtime_info
 from .codes import RequestCodeNotSupported
-from .homes import own
 from .messages import (
     GetBrokerRuntimeInfoRequest,
     GetMaxOffsetRequest,
@@ -34,8 +35,9 @@ from .remoting import PULL_ANSWERS, NoMaster
 
 if TYPE_CHECKING:
     from .cluster import Reply, RocketCluster
-    from .route import Queue, Route
+    from .route import Queue
 
+PLACES = Resolver(LogOffset)
 HEAD = 48
 """Bytes of a stored message before its born host: size, magic, CRC, queue, flag, two offsets, sysFlag at 36, born time."""
 STARTING = 5.0
@@ -55,6 +57,11 @@ def store_time(stored: bytes) -> int:
         raise Truncated("a stored message has at least 91 bytes", message="PullMessageResponse", offset=len(stored))
     (sys_flag,) = struct.unpack_from(">i", stored, 36)
     return int(struct.unpack_from(">q", stored, HEAD + (20 if sys_flag & 0x10 else 8))[0])
+
+
+def offset_of(place: Position) -> int:
+    assert isinstance(place, LogOffset)
+    return place.offset
 
 
 class Offsets:
@@ -161,23 +168,43 @@ class Offsets:
         return store_time(reply.body) if reply.code == 0 else -1
 
     def where(
-        self, route: Route, at: Where, deadline: float, partitions: Collection[int] | None = None
+        self, at: Where, deadline: float, what: str = "start", partitions: Collection[int] | None = None
     ) -> dict[TopicPartition, int]:
-        """The offset of each readable queue that `at` means; of a position or mapping, of the queues that it names (see `homes.own`).
+        """The offset of each readable queue that `at` means; of a position or mapping, of the queues that it names (see `homes.ours`).
 
         Args:
+            what: told in errors: start, stop, seek.
             partitions: those that are asked for; None: all.
         Raises:
-            OptionError: a position of another topic, of a queue that is not there, or that does not say which it is of.
+            OptionError: no place, a position of another topic, of a queue that is not there, or that does not say which it is of.
         """
-        if isinstance(at, Position):
-            at = {(at.topic, at.partition): at}
-        if isinstance(at, Mapping):
-            return own(self._cluster, self._topic, at, deadline)
-        queues = [queue for queue in route.readable() if partitions is None or queue.partition in partitions]
-        if not isinstance(at, Earliest):
-            self.all_shown(queues, deadline)
-        return {(self._topic, queue.partition): self.of(queue, at, deadline) for queue in queues}
+        given, keys = self._ours(at, deadline)
+        wanted = keys if partitions is None else [key for key in keys if key[1] in partitions]
+        return self.find(PLACES.requests(given, wanted, what), deadline)
+
+    def ranges(self, start: Where, stop: Where | None, deadline: float) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        """Where a reader of these begins and ends (`flow.resolve`)."""
+        first, keys = self._ours(start, deadline)
+        if stop is None:
+            return self.find(PLACES.requests(first, keys), deadline), {}
+        last, more = self._ours(stop, deadline)
+        starts, stops = PLACES.ranges(first, last, dict.fromkeys((*keys, *more)))
+        return self.find(starts, deadline), self.find(stops, deadline)
+
+    def _ours(self, at: Where, deadline: float) -> tuple[Where, list[TopicPartition]]:
+        """What is asked for, by our own partitions, and the partitions that may be meant: those that can be read, and those named."""
+        ours = homes.ours(self._cluster, self._topic, at, deadline)
+        readable = [(self._topic, queue.partition) for queue in self._cluster.route(self._topic, deadline).readable()]
+        return ours, list(dict.fromkeys((*readable, *(named(ours) or ()))))
+
+    def find(self, requests: Requests, deadline: float) -> dict[TopicPartition, int]:
+        """The offsets that requests mean, by our own partitions."""
+        queues = self._cluster.route(self._topic, deadline).queues
+        self.all_shown([queues[key[1]] for key, at in requests.items() if isinstance(at, Latest | AtTime)], deadline)
+        return {
+            key: self.of(queues[key[1]], at, deadline) if isinstance(at, Earliest | Latest | AtTime) else offset_of(at)
+            for key, at in requests.items()
+        }
 
     def of(self, queue: Queue, at: Earliest | Latest | AtTime, deadline: float) -> int:
         if isinstance(at, Earliest):

@@ -211,7 +211,7 @@ class KafkaLog(Log):
     def _fetched(self, client: Client, span: Span, columns: tuple[str, ...]) -> Iterator[Batch]:
         """Batches of the span from its leader."""
         found = cluster_of(client)
-        options = found.options.replace(columns=self.form.core(columns))
+        options = found.options.for_role("reader", {"columns": self.form.core(columns)})
         fetcher = Fetcher(found, options, _PURPOSE)
         cursor = fetcher.asking.add(*span.key, number(span.start), number(span.stop))
         patience = time.monotonic() + self.settings.poll_timeout

@@ -145,8 +145,8 @@ class RocketMQLog(Log):
     def located(self, client: Client, topic: str, where: Earliest | Latest | AtTime, partitions: set[int]) -> Positions:
         cluster = cast(RocketClient, client).cluster
         deadline = cluster.deadline()
+        found = Offsets(cluster, topic, READERS_GROUP).where(where, deadline, partitions=partitions)
         route = cluster.route(topic, deadline)
-        found = Offsets(cluster, topic, READERS_GROUP).where(route, where, deadline, partitions)
         return {key: route.queues[key[1]].at(topic, offset) for key, offset in found.items()}
 
     def cut(self, client: Client, spans: list[Span]) -> list[Span]:

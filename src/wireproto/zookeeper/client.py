@@ -6,11 +6,11 @@ What it is: the Client role. Thread-safe. May assume: `cluster` for engine and s
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NoReturn, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 from .._codec import Message
-from ..errors import OptionError, RoleUnsupported, UsageError, WireprotoError
+from ..errors import RoleUnsupported, UsageError, WireprotoError
 from ..net.runtime import ClientBase
 from ..position import EARLIEST, Where
 from ..url import Address, Url
@@ -25,16 +25,18 @@ from .reader import QueueReader
 from .request import request
 from .tree import Tree
 
-Role = TypeVar("Role")
+if TYPE_CHECKING:
+    from .option_types import ProducerOptions, QueueOptions, ReaderOptions
 
 
 class ZooKeeperClient(ClientBase[ZooKeeperCluster]):
     """One session. Made by ``wireproto.connect("zookeeper://host:2181,host2:2181/chroot?session_timeout=10")``."""
 
-    protocol: ClassVar[str] = "zookeeper"
+    protocol = "zookeeper"
 
     def __init__(self, options: ZooKeeperOptions, servers: Sequence[Address], root: Chroot) -> None:
         super().__init__(ZooKeeperCluster(options, servers, root))
+        self._options = options
         self._tree = Tree(self.cluster.link, self.loop)
 
     @classmethod
@@ -59,17 +61,30 @@ class ZooKeeperClient(ClientBase[ZooKeeperCluster]):
         """Queues as topics."""
         return QueueAdmin(self._tree.any_session())
 
-    def producer(self, topic: str, **options: Any) -> QueueProducer:
-        """Puts messages into the queue `topic`; see `QueueProducer` for the options."""
-        return self.keep(_made(QueueProducer, self._tree.any_session(), self.cluster.link, self.cluster.budget, topic, **options))
+    def producer(self, topic: str, **given: Unpack[ProducerOptions]) -> QueueProducer:
+        """Puts messages into the queue `topic`."""
+        options = self._options.for_role("producer", given)
+        made = QueueProducer(
+            self._tree.any_session(),
+            self.cluster.link,
+            self.cluster.budget,
+            topic,
+            priority=options.priority,
+            delivery_timeout=options.delivery_timeout,
+            repeat=options.repeat,
+            acl=options.access,
+            timeout=options.timeout,
+        )
+        return self.keep(made)
 
-    def reader(self, topic: str, *, start: Where = EARLIEST, stop: Where | None = None, **options: Any) -> QueueReader:
+    def reader(self, topic: str, *, start: Where = EARLIEST, stop: Where | None = None, **given: Unpack[ReaderOptions]) -> QueueReader:
         """Reads the messages of the queue `topic` in order, without taking them. Raises NoNode when there is no such queue."""
-        return _made(QueueReader, self._tree.any_session(), topic, start=start, stop=stop, **options)
+        options = self._options.for_role("reader", given)
+        return QueueReader(self._tree.any_session(), topic, start=start, stop=stop, timeout=options.timeout)
 
-    def queue(self, topic: str, group: str = "", **options: Any) -> QueueWorker:
+    def queue(self, topic: str, group: str = "", **given: Unpack[QueueOptions]) -> QueueWorker:
         """A worker on the queue `topic`. All workers of a queue share it, whatever their group is called."""
-        return _made(QueueWorker, self._tree, topic, group, **options)
+        return QueueWorker(self._tree, topic, group, acl=self._options.for_role("queue", given).access)
 
     def consumer(self, topics: str | Sequence[str], group: str, *, start: Where = EARLIEST, **options: Any) -> NoReturn:
         raise RoleUnsupported("ZooKeeper has no groups with positions", nearest="queue")
@@ -100,13 +115,3 @@ class ZooKeeperClient(ClientBase[ZooKeeperCluster]):
         super().close(max(0.0, deadline - time.monotonic()))
         if problem is not None:
             raise problem
-
-
-def _made(role: Callable[..., Role], *arguments: Any, **options: Any) -> Role:
-    """Make a role; an option that it does not have is an OptionError, not a TypeError."""
-    try:
-        return role(*arguments, **options)
-    except TypeError as why:
-        if "unexpected keyword argument" in str(why):
-            raise OptionError(f"{str(why).rpartition('unexpected keyword argument ')[2]} is no option of this role") from None
-        raise

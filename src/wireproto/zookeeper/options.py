@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from ..errors import OptionError
 from ..net.options import CommonOptions
@@ -24,7 +25,17 @@ class ZooKeeperOptions(CommonOptions):
         acl: access list of what is created without one of its own, queues' nodes included: ``open`` (anyone may do anything),
             ``creator`` (this client's identities alone), or a sequence of `ACL`.
         max_frame: bytes of the largest request that the servers take (their ``jute.maxbuffer``).
+
+        priority: of a producer's messages: 0 … 999, lower is taken first.
+        delivery_timeout: seconds that `Receipt.position` waits by default.
+        repeat: send again what a lost connection left unanswered, so that it may be in the queue twice.
     """
+
+    ROLES: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "producer": ("priority", "delivery_timeout", "repeat", "acl", "timeout"),
+        "reader": ("timeout",),
+        "queue": ("acl",),
+    }
 
     session_timeout: float = 10.0
     read_only: bool = False
@@ -32,6 +43,10 @@ class ZooKeeperOptions(CommonOptions):
     shuffle: bool = True
     acl: Any = "open"
     max_frame: int = 0xFFFFF
+
+    priority: int = 100
+    delivery_timeout: float = 120.0
+    repeat: bool = True
 
     @property
     def access(self) -> tuple[ACL, ...]:
@@ -42,6 +57,8 @@ class ZooKeeperOptions(CommonOptions):
         super().__post_init__()
         if not 0 < self.session_timeout < 2_000_000:
             raise OptionError("session_timeout must be above 0 seconds")
+        if not self.delivery_timeout > 0:
+            raise OptionError("delivery_timeout must be above 0")
         if self.max_frame < 1024:
             raise OptionError("max_frame must be at least 1024 bytes")
         if isinstance(self.acl, str) and self.acl not in NAMED:

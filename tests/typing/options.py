@@ -1,0 +1,72 @@
+"""Checked by mypy and pyright, run by nobody: options are typed, and one that is mistyped, of another role or another protocol is an error.
+
+A line with an ignore is one that must be an error, for both: each says so when it is none (warn_unused_ignores,
+reportUnnecessaryTypeIgnoreComment).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import wireproto
+from wireproto import Client
+from wireproto.kafka.client import KafkaClient
+from wireproto.pulsar.client import PulsarClient
+from wireproto.rocketmq.client import RocketClient
+from wireproto.zookeeper.client import ZooKeeperClient
+
+
+def connecting(more: dict[str, Any]) -> None:
+    wireproto.connect("kafka://h", timeout=5, linger=0.01, password=lambda: "secret", address_map={"a:1": "b:2"})
+    wireproto.connect("kafka://h", **more)
+    wireproto.connect("kafka://h", linge=0.01)  # type: ignore[call-arg]
+    wireproto.connect("kafka://h", linger="soon")  # type: ignore[arg-type]
+    wireproto.connect("kafka://h", user=b"x")  # type: ignore[arg-type]
+
+
+def any_client(client: Client, more: dict[str, Any]) -> None:
+    client.producer("t", acks=1, linger=0.1, compression="zstd")
+    client.reader("t", columns=("value",), on_corrupt="skip")
+    client.consumer("t", "g", auto_commit=True, auto_commit_interval=1.0)
+    client.queue("t", "g", max_unacked=5, **more)
+    client.producer("t", linge=1)  # type: ignore[call-arg]
+    client.producer("t", linger="1s")  # type: ignore[arg-type]
+    client.producer("t", compression="zst")  # type: ignore[arg-type]
+    client.reader("t", linger=9)  # type: ignore[call-arg]
+    client.consumer("t", "g", auto_comit=True)  # type: ignore[call-arg]
+    client.consumer("t", "g", auto_commit=0.5)  # type: ignore[arg-type]
+    client.queue("t", "g", start=wireproto.LATEST)  # type: ignore[call-arg]
+
+
+def kafka(client: KafkaClient) -> None:
+    client.producer("t", acks=-1, partitioner=lambda key, count: 0).send(b"v")
+    client.producer(linger=0.5).send(b"v", topic="t")
+    client.consumer("t", "g", on_assigned=print, session_timeout=6)
+    client.producer("t", hashing="java")  # type: ignore[call-overload]
+    client.producer("t", acks=2)  # type: ignore[call-overload]
+    client.producer("t", user="nobody")  # type: ignore[call-overload]
+    client.reader("t", on_bad="skip")  # type: ignore[call-arg]
+    client.reader("t", session_timeout=6)  # type: ignore[call-arg]
+    client.consumer("t", "g", on_assigned=5)  # type: ignore[arg-type]
+
+
+def pulsar(client: PulsarClient) -> None:
+    client.queue("t", "g", mode="key-shared", receive_memory=1 << 20)
+    client.producer("t", acks="all")  # type: ignore[call-arg]
+    client.queue("t", "g", auto_commit=True)  # type: ignore[call-arg]
+    client.consumer("t", "g", mode="exclusiv")  # type: ignore[arg-type]
+
+
+def rocketmq(client: RocketClient) -> None:
+    client.producer("t", max_in_flight=2, compression="zlib")
+    client.producer("t", in_flight=2)  # type: ignore[call-arg]
+    client.producer("t", compression="gzip")  # type: ignore[arg-type]
+    client.reader("t", max_unacked=2)  # type: ignore[call-arg]
+
+
+def zookeeper(client: ZooKeeperClient) -> None:
+    client.producer("t", priority=5, repeat=False)
+    client.queue("t", acl="creator")
+    client.producer("t", linger=1)  # type: ignore[call-arg]
+    client.reader("t", acl="creator")  # type: ignore[call-arg]
+    client.queue("t", priority="high")  # type: ignore[call-arg]
