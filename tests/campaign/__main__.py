@@ -21,7 +21,7 @@ from .faults import FAULTS
 from .run import Campaign
 from .site import Site
 
-SITES = {"kafka": "KafkaSite"}
+SITES = {"kafka": "KafkaSite", "rocketmq": "RocketSite", "zookeeper": "ZooKeeperSite", "pulsar": "PulsarSite"}
 SHORT = 1.0  # minutes
 FOLDER = Path(__file__).resolve().parents[2] / ".cache" / "campaign"
 

@@ -22,12 +22,14 @@ QUIET = 6.0  # seconds without a record behind which a member that was told to f
 
 
 class Grouping:
-    """Args: a role of the plan: name, topic, group, options, blind (commits without naming positions)."""
+    """Args: a role of the plan: name, topic, group, options, blind (commits without naming positions), hears (of assignments)."""
 
     def __init__(self, client: Any, journal: Journal, role: dict[str, Any], finish: threading.Event) -> None:
         self._client, self._journal, self._role, self._finish = client, journal, role, finish
         self._name: str = role["name"]
         self._life = 0
+        self._had: dict[str, list[int]] = {}  # last record of each log that was had and not committed
+        self._nexts: dict[Any, Any] = {}
 
     def run(self) -> None:
         while self._live() and not self._finish.wait(0.5):
@@ -37,8 +39,11 @@ class Grouping:
         journal, name = self._journal, self._name
         journal.note("life", name, self._life, {})
         consumer = None
+        options = dict(self._role.get("options", {}))
+        if self._role.get("blind") and self._role.get("hears"):  # what was handed out before comes again: a commit is not of that
+            options["on_assigned"] = lambda _: self._had.clear()
         try:
-            make = lambda: self._client.consumer(self._role["topic"], self._role["group"], **self._role.get("options", {}))  # noqa: E731
+            make = lambda: self._client.consumer(self._role["topic"], self._role["group"], **options)  # noqa: E731
             consumer = journal.timed(name, "consumer", OPEN, make)
             self._work(consumer)
             why = ""
@@ -51,8 +56,8 @@ class Grouping:
         return why
 
     def _work(self, consumer: Any) -> None:
-        had: dict[str, list[int]] = {}
-        nexts: dict[Any, Any] = {}
+        self._had.clear()
+        self._nexts = {}
         committed = quiet = time.monotonic()
         while True:
             batch = self._journal.timed(self._name, "poll", POLL, lambda: consumer.poll(POLL))
@@ -62,18 +67,19 @@ class Grouping:
                 rows = [[place_of(record.position), record.value.decode().rstrip()] for record in batch]
                 log = log_of(next(iter(batch)).position)
                 self._journal.note("got", self._name, self._life, log, rows)
-                had[log] = rows[-1][0]
-                nexts.update(batch.next_positions)
+                self._had[log] = rows[-1][0]
+                self._nexts.update(batch.next_positions)
             ending = self._finish.is_set() and (now - quiet > QUIET or self._role.get("comes_and_goes"))
-            if had and (now - committed > EVERY or ending):
-                self._commit(consumer, had, nexts)
-                had, nexts, committed = {}, {}, now
+            if self._had and (now - committed > EVERY or ending):
+                self._commit(consumer, dict(self._had))
+                self._nexts, committed = {}, now
+                self._had.clear()
             if ending:
                 return
 
-    def _commit(self, consumer: Any, had: dict[str, list[int]], nexts: dict[Any, Any]) -> None:
+    def _commit(self, consumer: Any, had: dict[str, list[int]]) -> None:
         began = time.monotonic()
-        given = None if self._role.get("blind") else nexts
+        given = None if self._role.get("blind") else dict(self._nexts)
         done, why = True, ""
         try:
             self._journal.timed(self._name, "commit", COMMIT, lambda: consumer.commit(given, timeout=COMMIT))

@@ -72,7 +72,7 @@ def log_of(position: Position) -> str:
     """The name of a partition that is the same for all clients."""
     topic = position.topic.strip("/")
     if isinstance(position, QueueOffset):
-        return f"{topic}/{position.broker}/{position.queue}"
+        return f"{topic}/{position.broker}-{position.queue}"
     return f"{topic}/{max(position.partition, 0)}"
 
 

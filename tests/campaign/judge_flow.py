@@ -5,11 +5,12 @@ Sans-IO, and asked while the campaign runs: `missing` says who does not flow yet
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from .ledger import Finding, Ledger, Window
 
 WITHIN = 10.0  # seconds from healing until all flows
+WRITES, READS = ("producer", "setter"), ("reader", "member", "worker", "watcher")
 DELAY = 1.0  # seconds that a sick node may cost a healthy partition
 
 
@@ -22,9 +23,9 @@ def missing(ledger: Ledger, since: float, logs: Mapping[str, Iterable[str]]) -> 
     found = []
     groups = set()
     for role in ledger.roles.values():
-        if not role.steady or role.kind not in ("producer", "reader", "member", "worker"):
+        if not role.steady or role.kind not in (*WRITES, *READS):
             continue
-        who, table = (role.name, ledger.last_ack) if role.kind == "producer" else (role.group or role.name, ledger.last_got)
+        who, table = (role.name, ledger.last_ack) if role.kind in WRITES else (role.group or role.name, ledger.last_got)
         if who in groups:
             continue
         groups.add(who)
@@ -32,16 +33,23 @@ def missing(ledger: Ledger, since: float, logs: Mapping[str, Iterable[str]]) -> 
     return found
 
 
-def late(window: Window, waited: float, names: list[str]) -> Finding:
-    text = f"{waited:.0f} s behind {window.name}: {len(names)} were last, or do not yet: {', '.join(names[:6])}"
-    return Finding("all flows again", text, window.healed or window.began)
+def late(window: Window, waited: float, allowed: float, names: list[str], last: list[str]) -> Finding:
+    """What a round was that took longer than it should; a fault where it is beyond what the machine's other work explains.
+
+    Args:
+        names: who does not flow yet, though the round waited no longer. last: who flowed last.
+    """
+    who = f"{len(names)} do not yet: {', '.join(names[:6])}" if names else f"last: {', '.join(last[:6])}"
+    text = f"{waited:.0f} s behind {window.name} ({allowed:.0f} s allowed beside this machine's other work): {who}"
+    return Finding("all flows again", text, window.healed or window.began, bool(names) or waited > allowed)
 
 
-def healthy(ledger: Ledger, homes: Mapping[str, int]) -> Iterator[Finding]:
+def healthy(ledger: Ledger, homes: Mapping[str, int], slower: Callable[[float, float], float]) -> Iterator[Finding]:
     """Records for logs that live on one node alone, while another node was sick: beside what the same took another client then.
 
     Args:
         homes: log to the number of the node that it lives on.
+        slower: by what factor all took longer between two moments, for other work on this machine.
     """
     worst: dict[tuple[int, str], tuple[float, float]] = {}
     for role in ledger.kind("producer"):
@@ -56,7 +64,8 @@ def healthy(ledger: Ledger, homes: Mapping[str, int]) -> Iterator[Finding]:
                     continue
                 if ack.seconds <= DELAY:
                     continue
-                over = ack.seconds - DELAY - max(ledger.stalled(began, ack.at), ledger.control(ack.log, began, ack.at))
+                excuse = max(ledger.stalled(began, ack.at), ledger.control(ack.log, began, ack.at))
+                over = ack.seconds - DELAY * slower(began, ack.at) - excuse
                 key = (index, ack.log)
                 if over > 0 and over > worst.get(key, (0.0, 0.0))[0]:
                     worst[key] = (over, ack.seconds)

@@ -11,7 +11,7 @@ import collections
 from collections.abc import Iterator, Sequence
 
 from .judge_reads import after
-from .ledger import Commit, Finding, Ledger, Place, Truth
+from .ledger import Commit, Finding, Ledger, Place, Truth, topic_of
 
 Rows = Sequence[tuple[Place, str]]
 
@@ -23,7 +23,7 @@ def judge(ledger: Ledger, truth: Truth) -> Iterator[Finding]:
     for group, members in groups.items():
         topic, exact = ledger.roles[members[0]].topic, ledger.roles[members[0]].exact
         for log, rows in truth.items():
-            if log.split("/")[0] == topic:
+            if topic_of(log) == topic:
                 yield from _one(ledger, group, set(members), log, rows, exact)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterator, Sequence
 
-from .ledger import Finding, Ledger, Life, Place, Truth
+from .ledger import Finding, Ledger, Life, Place, Truth, topic_of
 
 
 def judge(ledger: Ledger, truth: Truth) -> Iterator[Finding]:
@@ -17,7 +17,7 @@ def judge(ledger: Ledger, truth: Truth) -> Iterator[Finding]:
         role = ledger.roles[name]
         if role.kind != "reader":
             continue
-        logs = [log for log in truth if log.split("/")[0] == role.topic]
+        logs = [log for log in truth if topic_of(log) == role.topic]
         for log in sorted({*logs, *life.got}):
             yield from _one(life, log, truth.get(log, ()), _there(ledger, life, log))
         yield from _last(ledger, life, truth, logs)
@@ -59,7 +59,7 @@ def _there(ledger: Ledger, life: Life, log: str) -> Place | None:
     """The last place in a log that a producer had been told when this life began."""
     if not life.facts.get("stop"):
         return None
-    roles = [role for role in ledger.kind("producer") if role.topic == log.split("/")[0] and role.promise.kept]
+    roles = [role for role in ledger.kind("producer") if role.topic == topic_of(log) and role.promise.kept]
     told = (ack for role in roles for ack in ledger.acked[role.name].values() if ack.log == log and ack.at < life.began)
     return max((ack.place for ack in told), default=None)
 

@@ -30,7 +30,7 @@ from wireproto.kafka.messages import (
 )
 
 from .faults import Sick
-from .ledger import Place, Promise, Role, Truth
+from .ledger import Ledger, Place, Promise, Role, Truth
 from .plan import Round
 from .site import Site, Work
 
@@ -66,7 +66,7 @@ class KafkaSite(Site):
         return self.broker.addresses
 
     def options(self) -> dict[str, Any]:
-        return super().options() | {"request_timeout": 5.0, "connect_timeout": 5.0, "metadata_max_age": 5.0}
+        return super().options() | {"request_timeout": 5.0, "connect_timeout": 5.0, "metadata_max_age": 5.0, "fetch_memory": 8 << 20}
 
     def prepare(self) -> None:
         self._admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": ",".join(self.broker.addresses)})
@@ -146,7 +146,7 @@ class KafkaSite(Site):
         self._partitions[GROWING] = len(self._admin.list_topics(topic=GROWING, timeout=10.0).topics[GROWING].partitions)
         yield frozenset()
 
-    def truth(self) -> Truth:
+    def truth(self, ledger: Ledger) -> Truth:
         consumer = confluent_kafka.Consumer(
             {
                 "bootstrap.servers": ",".join(self.broker.addresses),
@@ -212,7 +212,7 @@ def _member(name: str, group: str, topic: str, *, comes: bool = False) -> tuple[
     role = Role(name, "member", topic, group=group, steady=not comes)
     options = {"session_timeout": 6.0, "heartbeat_interval": 1.0}
     facts = {"name": name, "kind": "member", "topic": topic, "group": group, "options": options}
-    return role, facts | {"blind": group == "blind", "comes_and_goes": comes}
+    return role, facts | {"blind": group == "blind", "hears": True, "comes_and_goes": comes}
 
 
 def _readers() -> list[tuple[Role, dict[str, Any]]]:

@@ -39,7 +39,7 @@ class Role:
     """One role of the workload.
 
     Attributes:
-        kind: producer, reader, member, worker, tree or admin.
+        kind: producer, reader, member, worker, setter, watcher or holder.
         topic: what it writes or reads. group: of members and workers.
         exact: a group's next owner begins at the commit, not before it; a worker never sees again what was acked.
         steady: is there from beginning to end, so that it must flow again within seconds of healing.
@@ -126,6 +126,11 @@ class Window:
     sick: frozenset[int] | None
     healed: float | None = None
     spread: float = 0.0  # seconds that its effects may outlast it: a killed member's session
+
+
+def topic_of(log: str) -> str:
+    """The topic of a log's name."""
+    return log.rpartition("/")[0]
 
 
 class Ledger:

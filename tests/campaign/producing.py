@@ -18,6 +18,7 @@ from .journal import Journal, log_of, place_of, said
 PACE = 0.05  # seconds between two bursts
 TAKE = 5.0  # timeout of a send
 OPEN = 15.0
+FLUSH = 20.0
 MOST = 4000  # records without an outcome; a burst waits beyond
 CHUNK = 200  # acknowledgements a line
 
@@ -30,6 +31,7 @@ class Producing:
         self._name: str = role["name"]
         self._number = 0
         self._open: collections.deque[tuple[int, float, Any]] = collections.deque()
+        self._ended = threading.Event()
 
     def run(self) -> None:
         producer = None
@@ -39,14 +41,18 @@ class Producing:
                 producer = self._journal.timed(self._name, "producer", OPEN, make)
         if producer is None:
             return
+        gatherer = threading.Thread(target=self._gathering, name=f"{self._name} gathers")
+        gatherer.start()
         try:
             while not self._finish.is_set():
                 due = time.monotonic() + PACE
                 self._burst(producer)
-                self._gather()
                 self._finish.wait(max(0.0, due - time.monotonic()))
-            self._end(producer)
+            with contextlib.suppress(WireprotoError):
+                self._journal.timed(self._name, "flush", FLUSH, lambda: producer.flush(FLUSH))
         finally:
+            self._ended.set()
+            gatherer.join()
             producer.close(5.0)
 
     def _burst(self, producer: Any) -> None:
@@ -74,18 +80,28 @@ class Producing:
             return
         self._open.append((number, began, receipt))
 
+    def _gathering(self) -> None:
+        """In a thread of its own, since a send may wait; goes on until all has an outcome, or the producer's own patience is over."""
+        until = None
+        while until is None or (self._open and time.monotonic() < until):
+            self._gather()
+            if until is None and self._ended.wait(PACE):
+                until = time.monotonic() + self._role.get("patience", 60.0) + 5.0
+            elif until is not None:
+                time.sleep(PACE)
+
     def _gather(self) -> None:
         """Tell of those that have an outcome; any may be done before an earlier one of another partition."""
         now = time.monotonic()
-        rows, left = [], collections.deque[tuple[int, float, Any]]()
-        for entry in self._open:
+        rows = []
+        for _ in range(len(self._open)):
+            entry = self._open.popleft()
             if not entry[2].done:
-                left.append(entry)
+                self._open.append(entry)
                 continue
             row = self._outcome(entry, now)
             if row is not None:
                 rows.append(row)
-        self._open = left
         for start in range(0, len(rows), CHUNK):
             self._journal.note("acked", self._name, rows[start : start + CHUNK], at=now)
 
@@ -99,14 +115,3 @@ class Producing:
             self._journal.note("failed", self._name, number, said(why), round(now - began, 2))
             return None
         return [number, log_of(position), place_of(position), round(now - began, 4)]
-
-    def _end(self, producer: Any) -> None:
-        """All that was taken has an outcome within the producer's own patience."""
-        deadline = time.monotonic() + self._role.get("patience", 60.0) + 5.0
-        with contextlib.suppress(WireprotoError):
-            self._journal.timed(self._name, "flush", 20.0, lambda: producer.flush(20.0))
-        while self._open and time.monotonic() < deadline:
-            self._gather()
-            time.sleep(PACE)
-
-

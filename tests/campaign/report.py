@@ -32,6 +32,11 @@ CHECKS = (
     "a queue hands out every message",
     "what is not acked comes again",
     "acked is done",
+    "a tree's own sessions see what they did",
+    "a watcher never goes back",
+    "a watcher sees what was set",
+    "no watch event is lost",
+    "ephemeral nodes go",
     "calls end in time",
     "all flows again",
     "a healthy partition is not delayed",
@@ -57,7 +62,8 @@ def lines(outcome: Outcome) -> list[str]:
         middle = sorted(outcome.flows)[len(outcome.flows) // 2]
         found.append(f"all flowed {middle:.1f} s behind healing (median), {max(outcome.flows):.1f} s at most")
     found += [f"  {check:<40} {'ok' if not failed[check] else f'{failed[check]} FINDINGS'}" for check in CHECKS]
-    found += [f"FINDING {f.check}: {f.text} (at {f.at - outcome.began:.1f} s)" for f in outcome.faults]
+    for finding in outcome.faults:
+        found.append(f"FINDING {finding.check}: {finding.text}" + (f" (at {finding.at - outcome.began:.1f} s)" if finding.at else ""))
     found += [f"counted: {f.check}: {f.text}" for f in outcome.findings if not f.fault]
     found += [f"counted: {what}: {times}" for what, times in sorted(ledger.counts.items()) if "in order" not in what]
     return found

@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import judge_calls, judge_flow, judge_groups, judge_queues, judge_reads, judge_sends
+from . import judge_calls, judge_flow, judge_groups, judge_queues, judge_reads, judge_sends, judge_trees
 from .crew import Crew
 from .faults import FAULTS, Sick
 from .journal import Follower, Journal
 from .ledger import Finding, Ledger, Role, Truth, Window
 from .plan import Round, rounds
+from .processor import Share
 from .site import Site, Work
 
 AT_ONCE = frozenset({"roll", "cut", "half-close", "grow", "move", "unload"})  # over when they are in: nothing to hold
@@ -70,6 +71,7 @@ class Campaign:
         self._comers = itertools.count(2)
         self._comer = ""
         self._over = threading.Event()
+        self._share = Share()
         self._last: list[str] = []  # who flowed last
         self.outcome = Outcome(site.protocol, site.version, seed)
 
@@ -94,17 +96,19 @@ class Campaign:
                     self._crew.start(work)
                 self._warm()
                 self._weather()
+                self._over.set()
+                control.join(15.0)
                 self._drain(works)
             finally:
-                self._crew.close()
                 self._over.set()
+                self._crew.close()
             outcome.seconds = time.monotonic() - outcome.began
-            control.join(15.0)
             self._look()
             site.await_answers()
-            self._judge(site.truth())
+            self._judge(site.truth(self._ledger))
         finally:
             site.close()
+            self._share.close()
         return outcome
 
     def _tick(self) -> None:
@@ -178,9 +182,9 @@ class Campaign:
             time.sleep(0.1)
         waited, names = self._flowing(since, PATIENCE)
         self.outcome.flows.append(waited)
-        allowed = self._site.flowing + self._ledger.stalled(since, since + waited)
-        if names or waited > allowed:
-            self.outcome.findings.append(judge_flow.late(self._ledger.windows[-1], waited, names or self._last))
+        if names or waited > self._site.flowing:
+            allowed = self._site.flowing * self._share.slower(since, since + waited)
+            self.outcome.findings.append(judge_flow.late(self._ledger.windows[-1], waited, allowed, names, self._last))
         return waited, names
 
     @contextlib.contextmanager
@@ -230,7 +234,9 @@ class Campaign:
         found += judge_reads.judge(ledger, truth)
         found += judge_groups.judge(ledger, truth)
         found += judge_queues.judge(ledger)
+        found += judge_trees.judge(ledger)
+        found += self._site.last_words()
         found += judge_calls.judge(ledger)
         found += judge_calls.memory(ledger)
-        found += judge_flow.healthy(ledger, self._site.homes())
+        found += judge_flow.healthy(ledger, self._site.homes(), self._share.slower)
         self.outcome.records = sum(len(numbers) for numbers in ledger.sent.values())

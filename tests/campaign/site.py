@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from brokers import Broker
 from brokers.proxy import FaultProxy
 
-from .ledger import Role, Truth
+from .ledger import Finding, Ledger, Role, Truth
 from .plan import Round
 
 READY = 60.0  # seconds for a cluster to answer again
@@ -117,9 +117,13 @@ class Site:
                 raise TimeoutError(f"{self.broker.name} does not answer after {timeout:.0f} s: {why}\n{self.broker.tail(10)}")
             time.sleep(0.1)
 
-    def truth(self) -> Truth:
+    def truth(self, ledger: Ledger) -> Truth:
         """What the logs hold, as a client reads them that we did not write."""
         raise NotImplementedError
+
+    def last_words(self) -> Iterable[Finding]:
+        """What else the brokers show when all clients have gone."""
+        return ()
 
     def close(self) -> None:
         for proxy in self.proxies:

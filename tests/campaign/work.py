@@ -15,15 +15,22 @@ from pathlib import Path
 from typing import Any
 
 import wireproto
+from wireproto.errors import TransportError
 
 from .grouping import Grouping
 from .journal import Journal, said
 from .producing import Producing
 from .queueing import Queueing
 from .reading import Reading
+from .treeing import Holding, Setting, Watching
 
-KINDS: dict[str, Any] = {"producer": Producing, "reader": Reading, "member": Grouping, "worker": Queueing}
+KINDS: dict[str, Any] = {"producer": Producing, "reader": Reading, "member": Grouping, "worker": Queueing} | {
+    "setter": Setting,
+    "watcher": Watching,
+    "holder": Holding,
+}
 TICK = 0.05
+OPEN = 30.0
 STALL = 0.1  # seconds late from which on a tick is told
 
 
@@ -50,12 +57,21 @@ def work(kind: Any, client: Any, journal: Journal, role: dict[str, Any], finish:
         raise
 
 
+def opened(journal: Journal, plan: dict[str, Any]) -> Any:
+    """The process's client, tried again while the cluster cannot be reached."""
+    while True:
+        try:
+            return journal.timed(plan["name"], "connect", OPEN, lambda: wireproto.connect(plan["url"], **plan["options"]))
+        except TransportError:
+            time.sleep(0.5)
+
+
 def main() -> int:
     plan = json.loads(Path(sys.argv[1]).read_text())
     journal = Journal(Path(sys.argv[2]))
     finish = threading.Event()
     threading.Thread(target=watch, args=(journal, plan["name"]), daemon=True).start()
-    with wireproto.connect(plan["url"], **plan["options"]) as client:
+    with opened(journal, plan) as client:
         each = [(KINDS[role["kind"]], client, journal, role, finish) for role in plan["roles"]]
         threads = [threading.Thread(target=work, args=one, name=one[3]["name"]) for one in each]
         for thread in threads:

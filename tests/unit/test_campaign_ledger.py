@@ -26,6 +26,11 @@ ROLES = {
 COUNT = 10
 
 
+def alone(_begin: float, _end: float) -> float:
+    """A machine without other work."""
+    return 1.0
+
+
 def faults(found: Iterable[Finding]) -> set[str]:
     return {finding.check for finding in found if finding.fault}
 
@@ -257,7 +262,7 @@ def test_flow_is_of_what_was_sent_behind_the_healing_in_every_log() -> None:
 def test_a_healthy_partition_that_waits_for_a_sick_node_is_told(home: int, seconds: float, told: bool) -> None:
     found = ledger([[2.0, "sent", "sure", 0, 1], [2.0 + seconds, "acked", "sure", [[0, LOG, [0], seconds]]]])
     found.windows = [Window("freeze", 1.5, frozenset({0}), 12.0)]
-    assert faults(judge_flow.healthy(found, {LOG: home})) == ({"a healthy partition is not delayed"} if told else set())
+    assert faults(judge_flow.healthy(found, {LOG: home}, alone)) == ({"a healthy partition is not delayed"} if told else set())
 
 
 @pytest.mark.parametrize(("size", "told"), [(lambda second: 90_000, False), (lambda second: 90_000 + 200 * second, True)])
@@ -271,4 +276,4 @@ def test_a_wait_that_another_client_has_too_is_the_brokers_own(control: float, t
     events = [[2.0, "sent", "sure", 0, 1], [10.5, "acked", "sure", [[0, LOG, [0], 8.5]]], [10.6, "control", LOG, control]]
     found = ledger(events)
     found.windows = [Window("freeze", 1.5, frozenset({0}), 12.0)]
-    assert faults(judge_flow.healthy(found, {LOG: 1})) == ({"a healthy partition is not delayed"} if told else set())
+    assert faults(judge_flow.healthy(found, {LOG: 1}, alone)) == ({"a healthy partition is not delayed"} if told else set())

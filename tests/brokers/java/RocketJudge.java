@@ -4,7 +4,7 @@
 //   pull    NAMESRV TOPIC [ACCESS SECRET]                 every message of every queue, from the first to the last there is
 //   create  NAMESRV TOPIC QUEUES BROKER-ADDRESS [ACCESS SECRET]
 //   push    NAMESRV TOPIC GROUP COUNT [ACCESS SECRET]     a push consumer; ends after COUNT messages
-// Every message printed: {"queue", "offset", "keys", "tag", "body", "born", "properties", "msgId", "reconsume"}
+// Every message printed: {"queue", "offset", "keys", "tag", "body", "born", "properties", "msgId", "reconsume", "store": its broker's port}
 import java.nio.charset.StandardCharsets;
 import java.util.*;
 import java.util.concurrent.*;
@@ -157,6 +157,7 @@ public class RocketJudge {
         o.put("properties", new TreeMap<>(m.getProperties()));
         o.put("msgId", m.getMsgId());
         o.put("reconsume", m.getReconsumeTimes());
+        o.put("store", ((java.net.InetSocketAddress) m.getStoreHost()).getPort());
         System.out.println(o.toJSONString());
     }
 }

@@ -1,0 +1,161 @@
+"""Pulsar 4.2.4 in one process: a namespace that de-duplicates and one that does not, a queue, a topic that grows; bundles are unloaded.
+
+Everything is kept for ever, since the judge reads it when every group is done with it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, ClassVar
+
+import pulsar  # type: ignore[import-untyped]
+import wireproto
+from brokers import Broker, Pulsar
+
+from .faults import Sick
+from .ledger import Ledger, Place, Promise, Role, Truth, topic_of
+from .plan import Round
+from .site import Site, Work
+
+PATIENCE = 90.0  # delivery_timeout; the whole broker may be away for a minute
+EARLY = PATIENCE - 2.0
+ONCE, MAIN, JOBS, GROWING = "public/once/main", "public/default/main", "public/default/jobs", "public/default/growing"
+SPACES = ("public/default", "public/once")
+
+
+class PulsarSite(Site):
+    protocol = "pulsar"
+    version = "4.2.4"
+    faults: ClassVar = (
+        "kill",
+        "freeze",
+        "restart",
+        "black-hole",
+        "swallow",
+        "cut",
+        "half-close",
+        "refuse",
+        "far",
+        "narrow",
+        "unload",
+        "grow",
+    )
+
+    broker: Pulsar
+
+    def make(self) -> Broker:
+        kept = {"defaultRetentionTimeInMinutes": "-1", "defaultRetentionSizeInMB": "-1"}
+        return Pulsar(self.version, heap="384m", settings=kept)
+
+    def node_addresses(self) -> list[str]:
+        return self.broker.addresses
+
+    def options(self) -> dict[str, Any]:
+        return super().options() | {"connect_timeout": 3.0, "operation_timeout": 5.0, "keep_alive": 5.0, "fetch_memory": 8 << 20}
+
+    def prepare(self) -> None:
+        self.broker.call("PUT", "/admin/v2/namespaces/public/once", {})
+        self._partitions = {ONCE: 3, MAIN: 3, JOBS: 2, GROWING: 2}
+        with wireproto.connect(self.broker.url) as client:
+            admin: Any = client.admin()
+            admin.set_deduplication("public/once", True)
+            for topic, count in self._partitions.items():
+                admin.create_topic(topic, partitions=count, timeout=60.0)
+
+    def works(self) -> list[Work]:
+        exact, once = Promise(patience=EARLY), Promise(once=False, patience=EARLY)
+        senders = [
+            _producer("keyed", ONCE, exact, {"keys": 50, "rate": 100}),
+            _producer("keyless", ONCE, exact, {"rate": 60}),
+            _producer("open", MAIN, once, {"keys": 50, "rate": 100}, compression="lz4"),
+            _producer("single", MAIN, once, {"keys": 20, "rate": 20}, batching=False),
+            _producer("grower", GROWING, once, {"keys": 50, "rate": 60}),
+            _producer("tasks", JOBS, once, {"keys": 20, "rate": 60}),
+        ]
+        readers = [
+            _reader("follower", ONCE),
+            _reader("bounded", MAIN, steady=False, stop=True, from_end=True),
+            _member("exact-1", "exact", MAIN),
+            _member("blind-1", "blind", MAIN),
+            _member("growing-1", "growing", GROWING),
+            _worker("worker-1", "shared"),
+            _worker("by-key-1", "key-shared"),
+        ]
+        return [Work("senders", senders, sends=True), Work("readers", readers)]
+
+    def comer(self, number: int) -> Work | None:
+        members = [_member(f"{group}-comer-{number}", group, MAIN, comes=True) for group in ("exact", "blind")]
+        workers = [_worker(f"{mode}-comer-{number}", mode, comes=True) for mode in ("shared", "key-shared")]
+        return Work(f"comer-{number}", [*members, *workers])
+
+    def logs(self) -> dict[str, list[str]]:
+        return {topic: [f"{topic}/{n}" for n in range(count)] for topic, count in self._partitions.items()}
+
+    def answers(self) -> bool:
+        return self.broker.servers[0]._ready()
+
+    def own_faults(self) -> dict[str, Callable[[Round], AbstractContextManager[Sick]]]:
+        return {"unload": self._unload, "grow": self._grow}
+
+    @contextmanager
+    def _unload(self, _: Round) -> Iterator[Sick]:
+        """Every topic is closed, as when the cluster moves them; whoever looks it up has it opened again."""
+        for space in SPACES:
+            self.broker.call("PUT", f"/admin/v2/namespaces/{space}/unload")
+        yield None
+
+    @contextmanager
+    def _grow(self, _: Round) -> Iterator[Sick]:
+        """One more partition for the topic that grows, six at most."""
+        count = min(self._partitions[GROWING] + 1, 6)
+        if count > self._partitions[GROWING]:
+            self.broker.call("POST", f"/admin/v2/persistent/{GROWING}/partitions", count)
+        self._partitions[GROWING] = count
+        yield frozenset()
+
+    def truth(self, ledger: Ledger) -> Truth:
+        """By Pulsar's own client."""
+        found: dict[str, list[tuple[Place, str]]] = {}
+        client = pulsar.Client(self.broker.service, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+        try:
+            for logs in self.logs().values():
+                for log in logs:
+                    topic = f"persistent://{topic_of(log)}-partition-{log.rpartition('/')[2]}"
+                    found[log] = sorted(_rows(client.create_reader(topic, pulsar.MessageId.earliest)))
+        finally:
+            client.close()
+        return found
+
+
+def _rows(reader: Any) -> Iterator[tuple[Place, str]]:
+    deadline = time.monotonic() + 60.0
+    while reader.has_message_available():
+        assert time.monotonic() < deadline, "the judge's own reading does not end"
+        message = reader.read_next(10_000)
+        place = message.message_id()
+        yield (place.ledger_id(), place.entry_id(), max(place.batch_index(), 0)), message.data().decode().rstrip()
+    reader.close()
+
+
+def _producer(name: str, topic: str, promise: Promise, facts: dict[str, Any], **options: Any) -> tuple[Role, dict[str, Any]]:
+    role = Role(name, "producer", topic, promise=promise)
+    chosen = {"delivery_timeout": PATIENCE} | options
+    return role, {"name": name, "kind": "producer", "topic": topic, "options": chosen, "patience": PATIENCE} | facts
+
+
+def _reader(name: str, topic: str, *, steady: bool = True, **facts: Any) -> tuple[Role, dict[str, Any]]:
+    return Role(name, "reader", topic, steady=steady), {"name": name, "kind": "reader", "topic": topic} | facts
+
+
+def _member(name: str, group: str, topic: str, *, comes: bool = False) -> tuple[Role, dict[str, Any]]:
+    """A broker writes positions down once a second: one that is killed goes back by so much, so repeats are counted."""
+    role = Role(name, "member", topic, group=group, steady=not comes, exact=False)
+    return role, {"name": name, "kind": "member", "topic": topic, "group": group, "blind": group == "blind", "comes_and_goes": comes}
+
+
+def _worker(name: str, mode: str, *, comes: bool = False) -> tuple[Role, dict[str, Any]]:
+    role = Role(name, "worker", JOBS, group=mode, steady=not comes, exact=False)
+    facts = {"name": name, "kind": "worker", "topic": JOBS, "group": mode, "options": {"mode": mode}, "comes_and_goes": comes}
+    return role, facts

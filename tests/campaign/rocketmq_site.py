@@ -1,0 +1,149 @@
+"""RocketMQ 5.5.0, a name server and two masters: each queue lives on one of them, so that all of the other's are healthy while it is sick.
+
+Node 0 is the name server. A record acknowledged by a killed master is kept: its file is the kernel's by then.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, ClassVar
+
+import wireproto
+from brokers import Broker, RocketMQ, java
+from wireproto.rocketmq.messages import UpdateAndCreateTopicRequest
+
+from .faults import Sick
+from .ledger import Ledger, Place, Promise, Role, Truth
+from .plan import Round
+from .site import Site, Work
+
+PATIENCE = 60.0  # delivery_timeout
+MAIN, JOBS, GROWING = "main", "jobs", "growing"
+NAMES = ("broker-a", "broker-b")
+READ = 180.0
+
+
+class RocketSite(Site):
+    protocol = "rocketmq"
+    version = "5.5.0"
+    faults: ClassVar = (
+        "kill",
+        "freeze",
+        "restart",
+        "black-hole",
+        "swallow",
+        "cut",
+        "half-close",
+        "refuse",
+        "far",
+        "narrow",
+        "grow",
+    )
+
+    broker: RocketMQ
+
+    def make(self) -> Broker:
+        return RocketMQ(self.version, nodes=2, heap="256m")
+
+    def node_addresses(self) -> list[str]:
+        return self.broker.addresses
+
+    def options(self) -> dict[str, Any]:
+        return super().options() | {
+            "request_timeout": 3.0,
+            "connect_timeout": 3.0,
+            "route_age": 5.0,
+            "delivery_timeout": PATIENCE,
+            "fetch_memory": 8 << 20,
+        }
+
+    def prepare(self) -> None:
+        with wireproto.connect(self.broker.url) as client:
+            for topic in (MAIN, JOBS, GROWING):
+                client.admin().create_topic(topic, partitions=4, timeout=60.0)
+        self._queues = {MAIN: 2, JOBS: 2, GROWING: 2}  # of each broker
+
+    def works(self) -> list[Work]:
+        sure = Promise(once=False, patience=PATIENCE - 2.0)
+        roaming = Promise(once=False, ordered=False, patience=PATIENCE - 2.0)  # what one broker does not take goes to another
+        senders = [
+            _producer("keyed", MAIN, sure, {"keys": 50, "rate": 100}),
+            _producer("keyless", MAIN, roaming, {"rate": 60}),
+            _producer("fast", MAIN, Promise(once=False, ordered=False), {"keys": 20, "rate": 40}, in_flight=4, linger=0.01),
+            _producer("grower", GROWING, sure, {"keys": 50, "rate": 60}),
+            _producer("tasks", JOBS, roaming, {"rate": 40}),
+        ]
+        readers = [
+            _reader("follower", MAIN),
+            _reader("bounded", MAIN, steady=False, stop=True, from_end=True),
+            _member("exact-1", "exact", MAIN),
+            _member("blind-1", "blind", MAIN),
+            _member("growing-1", "growing", GROWING),
+            _worker("worker-1"),
+        ]
+        return [Work("senders", senders, sends=True), Work("readers", readers)]
+
+    def comer(self, number: int) -> Work | None:
+        members = [_member(f"{group}-comer-{number}", group, MAIN, comes=True) for group in ("exact", "blind")]
+        return Work(f"comer-{number}", [*members, _worker(f"worker-comer-{number}", comes=True)])
+
+    def logs(self) -> dict[str, list[str]]:
+        return {topic: [f"{topic}/{name}-{n}" for name in NAMES for n in range(count)] for topic, count in self._queues.items()}
+
+    def homes(self) -> dict[str, int]:
+        return {log: 1 + NAMES.index(log.rpartition("/")[2][: len(NAMES[0])]) for logs in self.logs().values() for log in logs}
+
+    def answers(self) -> bool:
+        return all(server._ready() for server in self.broker.servers)
+
+    def own_faults(self) -> dict[str, Callable[[Round], AbstractContextManager[Sick]]]:
+        return {"grow": self._grow}
+
+    @contextmanager
+    def _grow(self, _: Round) -> Iterator[Sick]:
+        """One more queue on each broker for the topic that grows, six at most."""
+        queues = min(self._queues[GROWING] + 1, 6)
+        request = UpdateAndCreateTopicRequest(
+            topic=GROWING, default_topic="TBW102", read_queue_nums=queues, write_queue_nums=queues, perm=6, topic_filter_type="SINGLE_TAG",
+            topic_sys_flag=0, order=False,
+        )  # fmt: skip
+        with wireproto.connect(self.broker.url) as client:
+            for address in self.broker.addresses[1:]:
+                client.request(request, to=address)
+        self._queues[GROWING] = queues
+        yield frozenset()
+
+    def truth(self, ledger: Ledger) -> Truth:
+        """By RocketMQ's own client."""
+        brokers = dict(zip(self.broker.broker_ports, NAMES, strict=True))
+        found: dict[str, list[tuple[Place, str]]] = {log: [] for logs in self.logs().values() for log in logs}
+        for topic in self._queues:
+            for row in java.run(f"rocketmq-{self.version}", "RocketJudge", "pull", self.broker.name_server, topic, timeout=READ):
+                log = f"{topic}/{brokers[row['store']]}-{row['queue']}"
+                found[log].append(((row["offset"],), base64.b64decode(row["body"]).decode().rstrip()))
+        return {log: sorted(rows) for log, rows in found.items()}
+
+
+def _producer(name: str, topic: str, promise: Promise, facts: dict[str, Any], **options: Any) -> tuple[Role, dict[str, Any]]:
+    role = Role(name, "producer", topic, promise=promise)
+    return role, {"name": name, "kind": "producer", "topic": topic, "options": options, "patience": PATIENCE} | facts
+
+
+def _reader(name: str, topic: str, *, steady: bool = True, **facts: Any) -> tuple[Role, dict[str, Any]]:
+    return Role(name, "reader", topic, steady=steady), {"name": name, "kind": "reader", "topic": topic} | facts
+
+
+def _member(name: str, group: str, topic: str, *, comes: bool = False) -> tuple[Role, dict[str, Any]]:
+    """Two members may read a queue for a moment, and brokers write offsets down every few seconds only: repeats are counted."""
+    role = Role(name, "member", topic, group=group, steady=not comes, exact=False)
+    facts = {"name": name, "kind": "member", "topic": topic, "group": group, "options": {"rebalance_interval": 3.0}}
+    return role, facts | {"blind": group == "blind", "comes_and_goes": comes}
+
+
+def _worker(name: str, *, comes: bool = False) -> tuple[Role, dict[str, Any]]:
+    """Acked messages behind an open one may come again."""
+    role = Role(name, "worker", JOBS, group="workers", steady=not comes, exact=False)
+    options = {"rebalance_interval": 3.0}
+    return role, {"name": name, "kind": "worker", "topic": JOBS, "group": "workers", "options": options, "comes_and_goes": comes}
