@@ -79,6 +79,8 @@ def log_of(position: Position) -> str:
 def place_of(position: Position) -> list[int]:
     """Numbers that have the log's order."""
     if isinstance(position, MessageId):
+        if position.ledger < 0:  # a record that a broker knows already has no place in its answer
+            return []
         return [position.ledger, position.entry, max(position.index, 0)]
     assert isinstance(position, LogOffset)
     return [position.offset]

@@ -24,7 +24,8 @@ def judge(ledger: Ledger) -> Iterator[Finding]:
 
 def _complete(ledger: Ledger, topic: str, group: str, mine: list[Taken]) -> Iterator[Finding]:
     seen = {taken.name for taken in mine}
-    ended = {taken.name for taken in mine if (group, taken.log, taken.place) in ledger.done}
+    places = ledger.done.keys() | ledger.tried
+    ended = {taken.name for taken in mine if (group, taken.log, taken.place) in places}
     for role in ledger.kind("producer"):
         if role.topic != topic or not role.promise.kept:
             continue

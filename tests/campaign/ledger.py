@@ -149,6 +149,7 @@ class Ledger:
         self.counts: collections.Counter[str] = collections.Counter()
         self.taken: list[Taken] = []
         self.done: dict[tuple[str, str, Place], tuple[float, float, str]] = {}  # group, log, place: when its ack began and ended, by whom
+        self.tried: set[tuple[str, str, Place]] = set()  # acks in doubt
         self.memory: dict[str, list[tuple[float, int]]] = collections.defaultdict(list)
         self.stalls: list[tuple[float, float]] = []  # until when, and for how long, a process of the campaign got no processor
         self.controls: dict[str, list[tuple[float, float]]] = collections.defaultdict(list)  # what the same took another client
@@ -210,6 +211,9 @@ class Ledger:
     def _taken(self, at: float, role: str, life: int, log: str, place: Sequence[int], name: str, attempt: int) -> None:
         self.taken.append(Taken(at, life, role, log, tuple(place), name, attempt))
         self._seen(at, role, log, (name,))
+
+    def _tried(self, at: float, role: str, log: str, place: Sequence[int]) -> None:
+        self.tried.add((self.roles[role].group, log, tuple(place)))
 
     def _done(self, at: float, role: str, life: int, log: str, place: Sequence[int], began: float) -> None:
         self.done.setdefault((self.roles[role].group, log, tuple(place)), (began, at, role))

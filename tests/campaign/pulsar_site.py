@@ -5,6 +5,7 @@ Everything is kept for ever, since the judge reads it when every group is done w
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -15,7 +16,7 @@ import wireproto
 from brokers import Broker, Pulsar
 
 from .faults import Sick
-from .ledger import Ledger, Place, Promise, Role, Truth, topic_of
+from .ledger import Finding, Ledger, Place, Promise, Role, Truth, topic_of
 from .plan import Round
 from .site import Site, Work
 
@@ -27,6 +28,7 @@ SPACES = ("public/default", "public/once")
 
 class PulsarSite(Site):
     protocol = "pulsar"
+    learning = 75.0  # clients look once a minute
     version = "4.2.4"
     faults: ClassVar = (
         "kill",
@@ -68,7 +70,7 @@ class PulsarSite(Site):
         exact, once = Promise(patience=EARLY), Promise(once=False, patience=EARLY)
         senders = [
             _producer("keyed", ONCE, exact, {"keys": 50, "rate": 100}),
-            _producer("keyless", ONCE, exact, {"rate": 60}),
+            _producer("keyless", ONCE, exact, {"rate": 60}, batch_records=10),
             _producer("open", MAIN, once, {"keys": 50, "rate": 100}, compression="lz4"),
             _producer("single", MAIN, once, {"keys": 20, "rate": 20}, batching=False),
             _producer("grower", GROWING, once, {"keys": 50, "rate": 60}),
@@ -127,6 +129,15 @@ class PulsarSite(Site):
         finally:
             client.close()
         return found
+
+    def last_words(self) -> Iterator[Finding]:
+        """What workers acked is no backlog."""
+        for number in range(self._partitions[JOBS]):
+            facts = json.loads(self.broker.get(f"/admin/v2/persistent/{JOBS}-partition-{number}/stats?getPreciseBacklog=true"))
+            for group, stats in facts["subscriptions"].items():
+                if stats["msgBacklog"]:
+                    text = f"{group} in {JOBS}/{number}: {stats['msgBacklog']} are still to be acked, and no worker was given them"
+                    yield Finding("what is not acked comes again", text)
 
 
 def _rows(reader: Any) -> Iterator[tuple[Place, str]]:

@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Any
 
-from wireproto.errors import WireprotoError
+from wireproto.errors import Revoked, WireprotoError
 
 from .journal import Journal, log_of, place_of, said
 
@@ -70,6 +70,9 @@ class Queueing:
                 self._journal.note("count", self._name, "gave back", 1)
                 return
             self._journal.timed(self._name, "ack", END, lambda: delivery.ack(END))
-        except WireprotoError:  # told as a call; the message comes again
+        except Revoked:  # told as a call, and the message comes again
+            return
+        except WireprotoError:  # it may have held all the same
+            self._journal.note("tried", self._name, log, place)
             return
         self._journal.note("done", self._name, self._life, log, place, round(began, 4))

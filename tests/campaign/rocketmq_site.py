@@ -71,7 +71,7 @@ class RocketSite(Site):
         senders = [
             _producer("keyed", MAIN, sure, {"keys": 50, "rate": 100}),
             _producer("keyless", MAIN, roaming, {"rate": 60}),
-            _producer("fast", MAIN, Promise(once=False, ordered=False), {"keys": 20, "rate": 40}, in_flight=4, linger=0.01),
+            _producer("fast", MAIN, Promise(once=False, ordered=False), {"keys": 20, "rate": 40}, max_in_flight=4, linger=0.01),
             _producer("grower", GROWING, sure, {"keys": 50, "rate": 60}),
             _producer("tasks", JOBS, roaming, {"rate": 40}),
         ]

@@ -129,7 +129,7 @@ class Campaign:
 
     def _missing(self, since: float) -> list[str]:
         self._look()
-        return judge_flow.missing(self._ledger, since, self._site.logs())
+        return judge_flow.missing(self._ledger, since, self._site.known_logs())
 
     def _flowing(self, since: float, timeout: float) -> tuple[float, list[str]]:
         """Wait until all flows that was sent behind `since`; how long it took, and who did not."""

@@ -37,12 +37,14 @@ class Site:
     version: ClassVar[str]
     faults: ClassVar[Sequence[str]] = ()  # those of faults.py that can be had here
     flowing: float = 10.0  # seconds from healing until all flows
+    learning: float = 10.0  # seconds in which clients learn of a log that is new
     session: float = 6.0  # seconds for which a killed member holds what it had
 
     def __init__(self) -> None:
         self.broker: Broker = self.make()
         self.servers: list[int] = []
         self.proxies: list[FaultProxy] = []
+        self._first_seen: dict[str, float] = {}
 
     def make(self) -> Broker:
         raise NotImplementedError
@@ -91,6 +93,15 @@ class Site:
     def logs(self) -> dict[str, list[str]]:
         """Topic to the names of its logs, as they are now."""
         raise NotImplementedError
+
+    def known_logs(self) -> dict[str, list[str]]:
+        """Those that clients must have learned of by now."""
+        now = time.monotonic()
+        first = not self._first_seen
+        found = self.logs()
+        for log in (log for logs in found.values() for log in logs):
+            self._first_seen.setdefault(log, 0.0 if first else now)
+        return {topic: [log for log in logs if self._first_seen[log] + self.learning < now] for topic, logs in found.items()}
 
     def homes(self) -> dict[str, int]:
         """Logs that live on one node alone."""

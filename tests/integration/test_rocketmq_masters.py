@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from brokers import RocketMQ
 from patience import until
 from wireproto._codec import RocketBatchBuilder
 from wireproto.errors import TimedOut, TransportError, ValueUnsupported, WireprotoError
-from wireproto.position import QueueOffset
+from wireproto.position import LATEST, QueueOffset
 from wireproto.rocketmq.client import RocketClient
 from wireproto.rocketmq.messages import (
     InvokeBrokerToResetOffsetRequest,
@@ -22,6 +23,7 @@ from wireproto.rocketmq.messages import (
     UnregisterBrokerRequest,
     UpdateBrokerConfigRequest,
 )
+from wireproto.rocketmq.remoting import NoMaster
 
 pytestmark = pytest.mark.parametrize("broker", ["rocketmq-5.5.0-cluster"], indirect=True)
 _numbers = itertools.count()
@@ -84,6 +86,26 @@ def test_who_reads_goes_on_with_the_other_broker_when_one_is_killed(broker: Rock
             broker.start(2)
         producer.send(b"back", partition=3).position(60.0)
         assert taken(consumer, 1) == [b"back"]
+
+
+def test_a_bounded_read_from_positions_waits_for_the_broker_that_left(broker: RocketMQ, client: RocketClient, topic: str) -> None:
+    """Where a queue ends that no route names, nobody can say before its broker is back: a passing trouble, and no wrong option."""
+    with client.producer(topic) as producer:
+        for n in range(4):
+            producer.send(b"%d" % n, partition=n).position(30.0)
+    places = {(topic, n): QueueOffset(topic, n, 0, name, n % 2) for n, name in enumerate(owners(client, topic))}
+    broker.stop(2)
+    try:
+        until(lambda: {queue.broker for queue in client.cluster.route(topic, client.deadline(10.0), fresh=True).readable()} == {"broker-a"})
+        with pytest.raises((TransportError, NoMaster)):
+            client.reader(topic, start=places, stop=LATEST, timeout=2.0)
+        with ThreadPoolExecutor(1) as thread:
+            opening = thread.submit(client.reader, topic, start=places, stop=LATEST, timeout=120.0)
+            broker.start(2)
+            with opening.result(120.0) as reader:
+                assert sorted(value for batch in reader for value in batch.values() if value) == [b"0", b"1", b"2", b"3"]
+    finally:
+        broker.start(2)
 
 
 def test_a_silent_broker_holds_neither_its_own_records_nor_those_of_others_for_ever(
