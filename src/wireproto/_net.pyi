@@ -120,6 +120,15 @@ class Push:
     @property
     def frame(self) -> bytes: ...
 
+class Section:
+    """A lock for a few lines, which are not entered twice by one thread: a signal handler that comes into them gets UsageError.
+
+    Must not be held while its holder waits for anything. Not to be kept over a fork.
+    """
+
+    def __enter__(self) -> Section: ...
+    def __exit__(self, kind: object, error: object, trace: object, /) -> None: ...
+
 class Event(Waitable):
     """An outcome that comes once, of something no single reply decides: a receipt, a session."""
 

@@ -32,6 +32,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from wireproto._net import Section
 from wireproto.errors import BufferFull, TimedOut, WireprotoError
 from wireproto.net import retry
 from wireproto.net.told import Told
@@ -180,7 +181,7 @@ class Sender:
         self._make_batch = make_batch
         self._arm = arm
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = Section()
         self._serial = 0
         self._queues: dict[Hashable, PartitionQueue] = {}
         self._outlets: dict[int, _Outlet] = {}
@@ -195,7 +196,7 @@ class Sender:
     # --- records in ---
 
     @property
-    def lock(self) -> threading.Lock:
+    def lock(self) -> Section:
         """Held while records are put into an open batch by `current`."""
         return self._lock
 
@@ -297,9 +298,8 @@ class Sender:
                 raise TimedOut(told, topic=topic) from None
 
     def unsettled(self, mine: Callable[[Any], bool]) -> list[Any]:
-        """The batches that have no outcome yet, oldest first."""
-        with self._lock:
-            return [batch for batch in self._alive if mine(batch)]
+        """The batches that have no outcome yet, oldest first. Without the lock: a producer that is collected asks from wherever it was."""
+        return [batch for batch in list(self._alive) if mine(batch)]
 
     def abandon(self, mine: Callable[[Any], bool], why: WireprotoError) -> None:
         """All batches for which `mine` holds fail. What is in flight may be stored all the same, and its queue goes on after its answer."""

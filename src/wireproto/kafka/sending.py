@@ -18,7 +18,6 @@ Must not: block in the keeper, or keep an order of its own: that is the queues'.
 
 from __future__ import annotations
 
-import threading
 import time
 import weakref
 from collections.abc import Callable, Hashable, Iterable
@@ -26,7 +25,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .._codec import OutBatch
-from .._net import Event, Mailbox
+from .._net import Event, Mailbox, Section
 from ..errors import BrokerError, Closed, OptionError, TimedOut, WireprotoError
 from ..flow.queue import FreeStamp, PartitionQueue, Stamp
 from ..flow.sender import Again, Pace, Refused, Sender, StartOver, Stored, Verdict
@@ -84,7 +83,7 @@ class KafkaSenders:
 
     def __init__(self, cluster: KafkaCluster) -> None:
         self.cluster = cluster
-        self._lock = threading.Lock()
+        self._lock = Section()
         self._made: dict[tuple[Any, ...], list[KafkaSender]] = {}
 
     def join(self, producer: Face, options: KafkaOptions, deadline: float) -> KafkaSender:
@@ -114,7 +113,7 @@ class KafkaSender:
         self._metadata = cluster.metadata
         self._options = options
         self._acks = ACKS[options.acks]
-        self._lock = threading.Lock()
+        self._lock = Section()
         self._timer: Timer | None = None
         self._links: dict[int, Connection] = {}
         self._stale: set[str] = set()

@@ -11,13 +11,13 @@ acknowledged message is lost; one that was in flight at that moment may be in th
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
+from .._net import Section
 from ..errors import BufferFull, Closed, Disconnected, TimedOut, ValueUnsupported, WireprotoError
 from ..flow.unflushed import Sends
 from ..net.pool import pause
@@ -109,7 +109,7 @@ class QueueProducer(Sends):
         self._account = budget.account(self)
         self._repeat = repeat
         self._acl = link.acl if acl is None else acl
-        self._lock = threading.RLock()
+        self._lock = Section()
         self._unanswered: deque[QueueReceipt] = deque()
         self._unsent: deque[QueueReceipt] = deque()  # the last of them, which `_conn` had no room for yet
         self._again = False  # a timer will look for room, and for answers
@@ -186,7 +186,8 @@ class QueueProducer(Sends):
         try:
             self.flush(timeout)
         finally:
-            self._give_up(closed)
+            with self._lock:
+                self._give_up(closed)
             self._account.close()
 
     # -- inside -----------------------------------------------------------------------------------------------------------
@@ -204,7 +205,7 @@ class QueueProducer(Sends):
     def _take(self, receipt: QueueReceipt) -> None:
         self._unanswered.append(receipt)
         self._unsent.append(receipt)
-        self._pump()
+        self._submit()
         if self._budget.waiting:
             self._look_later()
 
@@ -222,35 +223,38 @@ class QueueProducer(Sends):
             return len(self._unanswered)
 
     def _give_up(self, why: WireprotoError) -> None:
-        """What is not answered will not be."""
-        with self._lock:
-            self._unsent.clear()
-            while self._unanswered:
-                receipt = self._unanswered.popleft()
-                receipt.error = copy(why)
-                self._account.give(receipt.size)
+        """What is not answered will not be. Under the lock."""
+        self._unsent.clear()
+        while self._unanswered:
+            receipt = self._unanswered.popleft()
+            receipt.error = copy(why)
+            self._account.give(receipt.size)
 
     def _pump(self) -> None:
-        """Send, in order, what was not sent yet and what an earlier connection left unanswered; also called after a reconnect."""
+        """Send what can be sent; also called after a reconnect."""
         with self._lock:
-            conn = self._link.current
-            if conn is None:
-                if self._link.failure is not None:
-                    self._account.refuse(self._link.failure)
-                    self._give_up(self._link.failure)
-                return
-            if conn is not self._conn:
-                self._conn = conn
-                self._unsent = deque(receipt for receipt in self._unanswered if self._to_send(receipt))
-            try:
-                while self._unsent:
-                    receipt = self._unsent[0]
-                    receipt._sent = self._link.submit_on(conn, receipt._request)
-                    self._unsent.popleft()
-            except Disconnected:
-                return
-            except BufferFull:  # the engine holds enough for this connection: the rest follows as it is sent
-                self._look_later()
+            self._submit()
+
+    def _submit(self) -> None:
+        """Send, in order, what was not sent yet and what an earlier connection left unanswered. Under the lock."""
+        conn = self._link.current
+        if conn is None:
+            if self._link.failure is not None:
+                self._account.refuse(self._link.failure)
+                self._give_up(self._link.failure)
+            return
+        if conn is not self._conn:
+            self._conn = conn
+            self._unsent = deque(receipt for receipt in self._unanswered if self._to_send(receipt))
+        try:
+            while self._unsent:
+                receipt = self._unsent[0]
+                receipt._sent = self._link.submit_on(conn, receipt._request)
+                self._unsent.popleft()
+        except Disconnected:
+            return
+        except BufferFull:  # the engine holds enough for this connection: the rest follows as it is sent
+            self._look_later()
 
     def _to_send(self, receipt: QueueReceipt) -> bool:
         sent = receipt._sent
