@@ -48,7 +48,7 @@ FUZZED = (  # a thousand changed inputs a message and more; the rest for a few s
     "lz4 kafka-encoding framer matchers --seconds 4",
 )
 PARTS = ("lint", "unit", "wire", "fuzz", "conformance", "real", "integration", "spark", "bench")
-MORE = ("soak",)  # by name only: what `make soak` runs beside its kills
+MORE = ("soak", "campaign")  # by name only: what `make soak` runs beside its kills, and a minute of faults a protocol
 
 
 def tool(name: str, *arguments: str) -> list[str]:
@@ -83,8 +83,16 @@ class Suite:
             yield self._pytest("wire", "tests/wire")
         if "unit" in self.parts:
             yield self._pytest("unit", "tests/unit")
+        if "campaign" in self.parts:
+            yield from self._campaigns()
         if "bench" in self.parts:
             yield from self._bench()
+
+    def _campaigns(self) -> Iterator[Job]:
+        """A core each: beside one another they would find what the machine does, not what clients do."""
+        for protocol in PROTOCOLS:
+            words = ["-m", "campaign", protocol, "--short", "--seed", str(self.seed), "--out", str(self.folder / f"campaign-{protocol}")]
+            yield Job(f"campaign {protocol}", [["env", f"PYTHONPATH={CLONE / 'src'}:{CLONE / 'tests'}", *tool("python", *words)]])
 
     def _bench(self) -> Iterator[Job]:
         """What is counted in one process is the same beside others; clients poll more often when their brokers are late."""

@@ -81,6 +81,7 @@ class Grouping:
         began = time.monotonic()
         given = None if self._role.get("blind") else dict(self._nexts)
         done, why = True, ""
+        self._journal.note("commit", self._name, self._life, began, had, False, "tried")  # it may hold though we are killed in it
         try:
             self._journal.timed(self._name, "commit", COMMIT, lambda: consumer.commit(given, timeout=COMMIT))
         except WireprotoError as error:  # Revoked names some; the others hold: told as a try

@@ -32,7 +32,7 @@ from wireproto.kafka.messages import (
 from .faults import Sick
 from .ledger import Ledger, Place, Promise, Role, Truth
 from .plan import Round
-from .site import Site, Work
+from .site import OPEN, Site, Work
 
 PATIENCE = 60.0  # delivery_timeout
 EARLY = PATIENCE - 2.0
@@ -66,7 +66,8 @@ class KafkaSite(Site):
         return self.broker.addresses
 
     def options(self) -> dict[str, Any]:
-        return super().options() | {"request_timeout": 5.0, "connect_timeout": 5.0, "metadata_max_age": 5.0, "fetch_memory": 8 << 20}
+        quick = {"request_timeout": 5.0, "connect_timeout": 5.0, "metadata_max_age": 5.0}
+        return super().options() | quick | {"timeout": OPEN, "fetch_memory": 8 << 20}
 
     def prepare(self) -> None:
         self._admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": ",".join(self.broker.addresses)})

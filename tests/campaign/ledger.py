@@ -212,8 +212,8 @@ class Ledger:
         self.taken.append(Taken(at, life, role, log, tuple(place), name, attempt))
         self._seen(at, role, log, (name,))
 
-    def _tried(self, at: float, role: str, log: str, place: Sequence[int]) -> None:
-        self.tried.add((self.roles[role].group, log, tuple(place)))
+    def _tried(self, _at: float, role: str, log: str, place: Sequence[int], maybe: bool) -> None:
+        (self.tried.add if maybe else self.tried.discard)((self.roles[role].group, log, tuple(place)))
 
     def _done(self, at: float, role: str, life: int, log: str, place: Sequence[int], began: float) -> None:
         self.done.setdefault((self.roles[role].group, log, tuple(place)), (began, at, role))

@@ -18,7 +18,7 @@ from brokers import Broker, Pulsar
 from .faults import Sick
 from .ledger import Finding, Ledger, Place, Promise, Role, Truth, topic_of
 from .plan import Round
-from .site import Site, Work
+from .site import OPEN, Site, Work
 
 PATIENCE = 90.0  # delivery_timeout; the whole broker may be away for a minute
 EARLY = PATIENCE - 2.0
@@ -55,7 +55,8 @@ class PulsarSite(Site):
         return self.broker.addresses
 
     def options(self) -> dict[str, Any]:
-        return super().options() | {"connect_timeout": 3.0, "operation_timeout": 5.0, "keep_alive": 5.0, "fetch_memory": 8 << 20}
+        quick = {"connect_timeout": 3.0, "operation_timeout": 5.0, "keep_alive": 5.0}
+        return super().options() | quick | {"timeout": OPEN, "fetch_memory": 8 << 20}
 
     def prepare(self) -> None:
         self.broker.call("PUT", "/admin/v2/namespaces/public/once", {})

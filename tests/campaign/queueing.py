@@ -69,10 +69,11 @@ class Queueing:
                 self._journal.timed(self._name, "release", END, lambda: delivery.release(END))
                 self._journal.note("count", self._name, "gave back", 1)
                 return
+            self._journal.note("tried", self._name, log, place, True)  # it may hold though it fails, or we are killed in it
             self._journal.timed(self._name, "ack", END, lambda: delivery.ack(END))
         except Revoked:  # told as a call, and the message comes again
+            self._journal.note("tried", self._name, log, place, False)
             return
-        except WireprotoError:  # it may have held all the same
-            self._journal.note("tried", self._name, log, place)
+        except WireprotoError:
             return
         self._journal.note("done", self._name, self._life, log, place, round(began, 4))

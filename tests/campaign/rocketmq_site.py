@@ -17,7 +17,7 @@ from wireproto.rocketmq.messages import UpdateAndCreateTopicRequest
 from .faults import Sick
 from .ledger import Ledger, Place, Promise, Role, Truth
 from .plan import Round
-from .site import Site, Work
+from .site import OPEN, Site, Work
 
 PATIENCE = 60.0  # delivery_timeout
 MAIN, JOBS, GROWING = "main", "jobs", "growing"
@@ -52,6 +52,7 @@ class RocketSite(Site):
 
     def options(self) -> dict[str, Any]:
         return super().options() | {
+            "timeout": OPEN,
             "request_timeout": 3.0,
             "connect_timeout": 3.0,
             "route_age": 5.0,

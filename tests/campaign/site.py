@@ -18,6 +18,7 @@ from brokers.proxy import FaultProxy
 from .ledger import Finding, Ledger, Role, Truth
 from .plan import Round
 
+OPEN = 15.0  # the clients' own timeout: for opening a role
 READY = 60.0  # seconds for a cluster to answer again
 
 

@@ -12,7 +12,7 @@ from kazoo.exceptions import NoNodeError
 from brokers import Broker, ZooKeeper
 
 from .ledger import Finding, Ledger, Promise, Role, Truth
-from .site import Site, Work
+from .site import OPEN, Site, Work
 
 JOBS, KEPT, COUNTER, HOLDERS = "jobs", "kept", "counter", "holders"
 SESSION = 6.0
@@ -45,7 +45,7 @@ class ZooKeeperSite(Site):
         return self.broker.addresses
 
     def options(self) -> dict[str, Any]:
-        return {"session_timeout": SESSION, "connect_timeout": 3.0}
+        return {"timeout": OPEN, "session_timeout": SESSION, "connect_timeout": 3.0}
 
     def prepare(self) -> None:
         self._kazoo = KazooClient(hosts=",".join(self.broker.addresses), timeout=SESSION)

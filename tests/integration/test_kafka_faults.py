@@ -109,6 +109,26 @@ def test_a_killed_broker_loses_and_repeats_nothing(broker: Broker, topic: str) -
 
 
 @pytest.mark.parametrize("broker", ["kafka-4.3.1-cluster"], indirect=True)
+def test_each_leader_is_asked_though_readers_fill_the_memory(broker: Any) -> None:
+    """One question at a time has room, and one leader always has news: the others, whom nobody has called yet, get their turn too."""
+    topic, partitions, room = f"room-{next(_numbers)}", 6, 2 << 20
+    with wireproto.connect(broker.url) as other, wireproto.connect(broker.url, fetch_memory=room, partition_bytes=room) as ours:
+        admin: Any = other.admin()
+        admin.create_topic(topic, partitions=partitions, replication=1, config={"min.insync.replicas": "1"}, timeout=60.0)
+        with other.producer(topic) as producer, ours.reader(topic) as one, ours.reader(topic) as two, ours.reader(topic) as three:
+            seen: dict[Any, set[int]] = {one: set(), two: set(), three: set()}
+            deadline = time.monotonic() + 60
+            while any(len(numbers) < partitions for numbers in seen.values()):
+                assert time.monotonic() < deadline, [sorted(numbers) for numbers in seen.values()]
+                for number in range(partitions):
+                    producer.send(b"news", partition=number, timeout=30.0)
+                for reader, numbers in seen.items():
+                    batch = reader.poll(0.2)
+                    if batch is not None:
+                        numbers.add(batch.partition)
+
+
+@pytest.mark.parametrize("broker", ["kafka-4.3.1-cluster"], indirect=True)
 def test_leaders_that_move_are_followed(broker: Any) -> None:
     """Three nodes; the one that leads is killed in mid-produce and mid-read, and comes back."""
     topic = f"moves-{next(_numbers)}"

@@ -182,6 +182,12 @@ def test_a_commit_in_doubt_lets_the_next_owner_begin_on_either_side_of_it() -> N
         assert faults(judge_groups.judge(ledger(events), TRUTH)) == set()
 
 
+def test_a_member_that_is_killed_in_a_commit_may_have_made_it() -> None:
+    events = group(got(4, "first", 0, 1, 2, 3), [5.0, "commit", "first", 0, 5.0, {LOG: [3]}, False, "tried"])
+    for first in (0, 4):
+        assert faults(judge_groups.judge(ledger([*events, got(6, "second", *range(first, COUNT))]), TRUTH)) == set()
+
+
 def test_a_commit_of_records_that_were_not_handed_out_is_told() -> None:
     """The client commits what it has fetched: the next owner begins behind records that nobody saw."""
     events = group(got(4, "first", 0, 1, 2), commit(5, "first", 2), got(6, "second", 5, 6, 7, 8, 9))
@@ -229,11 +235,24 @@ def queue(*events: list[Any], but: int | None = None) -> list[list[Any]]:
     [
         (queue(), None),
         (queue(taken(20, "worker", 4), taken(30, "helper", 4, 1), done(31, "helper", 4), but=4), None),
+        (queue(taken(20, "worker", 4), [20.1, "tried", "worker", LOG, [4], True], but=4), None),
+        (
+            queue(taken(20, "worker", 4), [20.1, "tried", "worker", LOG, [4], True], [20.2, "tried", "worker", LOG, [4], False], but=4),
+            "what is not acked comes again",
+        ),
         (queue(but=4), "a queue hands out every message"),
         (queue(taken(20, "worker", 4), but=4), "what is not acked comes again"),
         (queue(taken(40, "helper", 4, 1)), "acked is done"),
     ],
-    ids=["all acked", "came again", "never handed out", "never came again", "came again behind its ack"],
+    ids=[
+        "all acked",
+        "came again",
+        "killed in its ack",
+        "its ack was refused",
+        "never handed out",
+        "never came again",
+        "came again behind its ack",
+    ],
 )
 def test_queues_are_judged(events: list[list[Any]], check: str | None) -> None:
     assert faults(judge_queues.judge(ledger(events))) == ({check} if check else set())
