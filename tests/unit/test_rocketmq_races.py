@@ -12,8 +12,10 @@ import pytest
 
 import wireproto
 from patience import until
+from wireproto._net import Event
 from wireproto.devbroker import DevBroker
 from wireproto.errors import TimedOut
+from wireproto.net.task import Steps
 from wireproto.position import LATEST, LogOffset
 from wireproto.rocketmq.client import RocketClient
 from wireproto.rocketmq.codes import PullOffsetMoved, TopicNotExist
@@ -127,21 +129,20 @@ def test_queues_that_come_are_read_though_the_first_look_at_one_failed(broker: D
 
 def test_a_heartbeat_that_crosses_with_close_leaves_no_member(client: RocketClient, topic: str, monkeypatch: Any) -> None:
     consumer = client.consumer(topic, f"g-{topic}")
-    begun, go, connection = threading.Event(), threading.Event(), client.cluster.connection
+    begun, go, connecting = threading.Event(), Event(client.loop), client.cluster.connecting
 
-    def late(*asked: Any) -> Any:
-        if threading.current_thread() is beating:
+    def late(*asked: Any) -> Steps[Any]:
+        if not begun.is_set():
             begun.set()
-            assert go.wait(60)
-        return connection(*asked)
+            yield go
+        return (yield from connecting(*asked))
 
-    monkeypatch.setattr(client.cluster, "connection", late)
-    beating = threading.Thread(target=consumer._sharing.member._beat_in_worker)
-    beating.start()
+    monkeypatch.setattr(client.cluster, "connecting", late)
+    beating = client.cluster.tasks.spawn(consumer._sharing.member._beat_quietly(), "beating")
     assert begun.wait(60)
     consumer.close()
     go.set()
-    beating.join(60)
+    beating.wait(time.monotonic() + 60)
     until(lambda: client.admin().describe_group(f"g-{topic}").members == ())
 
 

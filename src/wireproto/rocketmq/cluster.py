@@ -83,7 +83,7 @@ class Watcher(Protocol):
     """A role that must know when a connection is lost."""
 
     def lost(self, conn: Connection) -> None:
-        """Called in the client's worker thread."""
+        """Called in the keeper; it must not block."""
         ...
 
 
@@ -135,7 +135,7 @@ class RocketCluster(Runtime[RocketOptions]):
     def _lost(self, conn: Connection) -> None:
         if not self.loop.closed:
             for watcher in list(self._watchers):
-                self.loop.background(watcher.lost, conn)
+                watcher.lost(conn)
 
     def watch(self, watcher: Watcher) -> None:
         """Tell this role of every connection that is lost, while it lives."""
@@ -146,9 +146,13 @@ class RocketCluster(Runtime[RocketOptions]):
 
     # commands ------------------------------------------------------------------------------------------------------------------
 
+    def connecting(self, address: str, until: float, purpose: str = "main") -> Steps[Connection]:
+        """The open connection to ``host:port``, dialled when there is none (`Pool.getting`)."""
+        return self.pool.getting(parse_address(address, 0), purpose, until)
+
     def connection(self, address: str, deadline: float, purpose: str = "main") -> Connection:
-        """The open connection to ``host:port``, dialled when there is none (`Pool.get`)."""
-        return self.pool.get(parse_address(address, 0), purpose, deadline)
+        """`connecting`, in the caller's thread."""
+        return self.peek(address, purpose) or self.drive(self.connecting(address, deadline, purpose), deadline)
 
     def peek(self, address: str, purpose: str = "main") -> Connection | None:
         """The open connection, or None; never dials."""
@@ -221,67 +225,80 @@ class RocketCluster(Runtime[RocketOptions]):
             raise remoting.error_of(reply, peer=conn.peer, **context)
         return reply
 
-    def invoke(
+    def invoke(self, address: str, message: ExtMessage, body: bytes = b"", *, deadline: float, **how: Any) -> Reply:
+        """`invoking`, in the caller's thread."""
+        return self.drive(self.invoking(address, message, body, until=deadline, **how), deadline)
+
+    def invoking(
         self,
         address: str,
         message: ExtMessage,
         body: bytes = b"",
         *,
-        deadline: float,
+        until: float,
         purpose: str = "main",
         accept: Collection[int] = (),
-    ) -> Reply:
+    ) -> Steps[Reply]:
         """Send a command to ``host:port`` and wait for the reply, once.
 
         Raises:
             TransportError: not there, lost or too late. BrokerError: its code, unless in `accept`.
         """
-        conn = self.connection(address, deadline, purpose)
-        call = self.submit(conn, message, body, timeout_at=deadline)
+        conn = yield from self.connecting(address, until, purpose)
+        call = self.submit(conn, message, body, timeout_at=until)
         name = type(message).NAME
         try:
-            command = self.read(conn, call.result(deadline), accept, message=name)
+            command = self.read(conn, (yield from reply(call, until)), accept, message=name)
         except TransportError as error:
             raise error.with_context(peer=address, message=name) from None
         return Reply(_fields(message, command), bytes(command.body), command.code, command.remark, conn.peer)
 
-    def ask_names(
+    def ask_names(self, message: ExtMessage, body: bytes = b"", *, deadline: float, accept: Collection[int] = ()) -> Reply:
+        """`asking_names`, in the caller's thread."""
+        return self.drive(self.asking_names(message, body, until=deadline, accept=accept), deadline)
+
+    def asking_names(
         self,
         message: ExtMessage,
         body: bytes = b"",
         *,
-        deadline: float,
+        until: float,
         accept: Collection[int] = (),
         policy: Policy = DEFAULT,
-    ) -> Reply:
+    ) -> Steps[Reply]:
         """Ask the name servers in turn, until one answers or the deadline comes. One that knows no topic says nothing of the others."""
 
-        def attempt() -> Reply:
+        def attempt() -> Steps[Reply]:
             problem: WireprotoError | None = None
             unknown: TopicNotExist | None = None
             order = self.names.order()
             for left, address in zip(range(len(order), 0, -1), order, strict=True):
                 now = time.monotonic()
-                until = now + (min(deadline - now, SECOND_OPINION) if unknown else deadline - now) / left
+                share = (min(until - now, SECOND_OPINION) if unknown else until - now) / left
                 try:
-                    reply = self.invoke(address, message, body, deadline=until, accept=accept)
+                    found = yield from self.invoking(address, message, body, until=now + share, accept=accept)
                 except TransportError as error:
                     problem = error if problem is None or problem.lasting else problem
                 except TopicNotExist as error:
                     unknown = error
                 else:
                     self.names.worked(address)
-                    return reply
+                    return found
             if unknown is not None:
                 raise unknown
             assert problem is not None
             raise problem
 
-        return self.retry(attempt, deadline, policy=policy)
+        return self.retrying(attempt, until, policy=policy)
 
     # routes --------------------------------------------------------------------------------------------------------------------
 
     def route(self, topic: str, deadline: float, *, fresh: bool = False) -> Route:
+        """`routing`, in the caller's thread."""
+        known = None if fresh else self.routes.fresh(topic, time.monotonic())
+        return known or self.drive(self.routing(topic, deadline, fresh=fresh), deadline)
+
+    def routing(self, topic: str, until: float, *, fresh: bool = False) -> Steps[Route]:
         """Where a topic lives: cached for half a minute, or until something refused.
 
         Name servers are asked, not depended on: where they are silent, or were just started and know nothing yet, the last route holds,
@@ -295,20 +312,20 @@ class RocketCluster(Runtime[RocketOptions]):
         now = time.monotonic()
         known = None if fresh else self.routes.known(topic)
         if known is None:
-            return self._look_up(topic, deadline, DEFAULT)
+            return (yield from self._looking_up(topic, until, DEFAULT))
         if self.routes.fresh(topic, now) is None:
             try:
-                return self._look_up(topic, min(deadline, now + GLANCE), ONCE)
+                return (yield from self._looking_up(topic, min(until, now + GLANCE), ONCE))
             except TopicNotExist:
                 self.routes.missed(topic, now, now + SOON)
             except TransportError:
                 self.routes.put_off(topic, time.monotonic() + LATER)
         return known
 
-    def _look_up(self, topic: str, deadline: float, policy: Policy) -> Route:
+    def _looking_up(self, topic: str, until: float, policy: Policy) -> Steps[Route]:
         message = GetRouteInfoByTopicRequest(topic=topic, accept_standard_json_only=True)
         try:
-            reply = self.ask_names(message, deadline=deadline, policy=policy)
+            reply = yield from self.asking_names(message, until=until, policy=policy)
         except TopicNotExist as error:
             raise error.with_context(topic=topic) from None
         data = TopicRouteData.decode(reply.body)

@@ -8,7 +8,7 @@ be read twice or not at all for a moment; nothing is lost by that, since only co
     due       a broker has called, `rebalance_interval` is over, a connection was lost: the owner computes its share anew at its next step
     leave     unregister (35): the others are called at once. So too when the owner has not polled for `max_poll_interval`
 
-Heartbeats run in the client's worker thread; pushes are read in the keeper, which only notes them. All else is the owner's thread.
+Heartbeats are tasks of the client; pushes are read in the keeper, which only notes them. All else is the owner's thread.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from wireproto._net import REQUESTS, Mailbox, Push
-from wireproto.errors import TransportError, WireprotoError
+from wireproto.errors import BrokerError, TransportError, WireprotoError
 from wireproto.net.retry import Policy, Waits
+from wireproto.net.task import Steps, after, reply
 
 from . import asked, remoting
 from .allocate import average, java_order
@@ -31,7 +32,7 @@ from .groups import GroupOffsets
 from .messages import HeartBeatRequest, UnregisterClientRequest
 
 if TYPE_CHECKING:
-    from wireproto._net import Call, Connection
+    from wireproto._net import Connection
 
     from .cluster import RocketCluster
     from .options import RocketOptions
@@ -99,12 +100,13 @@ class Member:
         """The owner is alive."""
         self._polled = time.monotonic()
 
-    def _masters(self, deadline: float) -> list[str]:
+    def _masters(self, until: float) -> Steps[list[str]]:
         found: dict[str, None] = {}
         problem: WireprotoError | None = None
         for topic in self._topics:
             try:
-                found.update(dict.fromkeys(self._cluster.route(topic, self._until(topic, deadline)).masters))
+                route = yield from self._cluster.routing(topic, self._until(topic, until))
+                found.update(dict.fromkeys(route.masters))
             except (TopicNotExist, TransportError) as error:
                 if topic not in self._optional:
                     problem = error
@@ -117,31 +119,35 @@ class Member:
         return min(deadline, time.monotonic() + AGAIN) if topic in self._optional else deadline
 
     def beat(self, deadline: float) -> None:
-        """One heartbeat to each broker, at once to those whose connection is open; raises when all of them failed."""
+        """`beating`, in the owner's thread."""
+        self._cluster.drive(self.beating(deadline), deadline)
+
+    def beating(self, until: float) -> Steps[None]:
+        """A heartbeat to each broker, beside each other; raises when all of them failed."""
+        cluster = self._cluster
         body = HeartbeatData(self.id, (), {self.group: self.subscriptions()}).encode()
         problem: WireprotoError | None = None
-        calls: list[tuple[str, Call]] = []
         known = False
+
+        def beat(address: str) -> Steps[None]:
+            nonlocal problem, known
+            late = self.patience(address, until)
+            try:
+                conn = yield from cluster.connecting(address, late, self.id)
+                conn.route(REQUESTS, self._box)
+                self._connections[address] = conn
+                call = cluster.submit(conn, HeartBeatRequest(), body, timeout_at=late)
+                cluster.read(conn, (yield from reply(call, late)), message=HeartBeatRequest.NAME)
+                known = True
+            except TransportError as error:
+                problem = error
+                self.ail(address)
+
         try:
-            for address in sorted(self._masters(deadline), key=lambda address: self._cluster.peek(address, self.id) is None):
-                until = self.patience(address, deadline)
-                try:
-                    conn = self._cluster.connection(address, until, self.id)
-                    conn.route(REQUESTS, self._box)
-                    self._connections[address] = conn
-                    calls.append((address, self._cluster.submit(conn, HeartBeatRequest(), body, timeout_at=until)))
-                except TransportError as error:
-                    problem = error
-                    self.ail(address)
-            for address, call in calls:
-                try:
-                    self._cluster.read(call.conn, call.result(self.patience(address, deadline)), message=HeartBeatRequest.NAME)
-                    known = True
-                except TransportError as error:
-                    problem = error
-                    self.ail(address)
+            masters = yield from self._masters(until)
+            yield from cluster.tasks.every([(f"heartbeat to {address}", beat(address)) for address in masters], until)
         finally:
-            if self.closed:  # meanwhile, by the owner: what the worker has dialled since must not keep us in the group
+            if self.closed:  # meanwhile, by the owner: what was dialled since must not keep us in the group
                 self._hang_up()
         if problem is not None and not known:
             raise problem
@@ -162,20 +168,19 @@ class Member:
 
     def _beat_later(self) -> None:
         if not self.closed and not self.left:
-            self._cluster.loop.background(self._beat_in_worker)
+            self._cluster.tasks.shared(("beat", self.id), self._beat_quietly, f"heartbeats of group {self.group}")
             self._cluster.loop.call_at(time.monotonic() + self._options.heartbeat_interval, self._beat_later)
 
-    def _beat_in_worker(self) -> None:
+    def _beat_quietly(self) -> Steps[None]:
         if not self.closed and not self.left:
-            with contextlib.suppress(WireprotoError):  # the next one comes; a broker that stays away is out of the route soon
-                self.beat(self._cluster.deadline(self._options.connect_timeout))
+            with contextlib.suppress(BrokerError, TransportError):  # the next one comes; a broker that stays away is out of the route soon
+                yield from self.beating(self._cluster.deadline(self._options.connect_timeout))
 
     def lost(self, conn: Connection) -> None:
-        """In the worker: a connection of the client was lost; if it was ours the broker has forgotten us."""
+        """In the keeper: a connection of the client was lost; if it was ours the broker has forgotten us."""
         if not self.closed and any(conn is mine for mine in list(self._connections.values())):
             self._note()
-            self._beat_in_worker()
-            self._note()
+            after(self._cluster.tasks.spawn(self._beat_quietly(), f"heartbeats of group {self.group}"), self._note)
 
     def _watch_owner(self) -> None:
         """In the keeper: an owner that does not poll holds queues that others could read."""
@@ -187,22 +192,23 @@ class Member:
             return
         self.left = True
         self._note()
-        self._cluster.loop.background(self.unregister, self._cluster.deadline(self._options.connect_timeout))
+        until = self._cluster.deadline(self._options.connect_timeout)
+        self._cluster.tasks.spawn(self._unregistering(until), f"leaving group {self.group}")
 
-    def unregister(self, deadline: float) -> None:
+    def _unregistering(self, until: float) -> Steps[None]:
         """Tell the brokers that we go."""
         message = UnregisterClientRequest(client_id=self.id, consumer_group=self.group)
         for address, conn in list(self._connections.items()):
             if not conn.closed:
                 with contextlib.suppress(WireprotoError):
-                    self._cluster.invoke(address, message, deadline=deadline, purpose=self.id)
+                    yield from self._cluster.invoking(address, message, until=until, purpose=self.id)
 
     def close(self, deadline: float) -> None:
         """Leave, and close our connections."""
         self.closed = True
         self._cluster.unwatch(self)
         if not self.left:
-            self.unregister(deadline)
+            self._cluster.drive(self._unregistering(deadline), deadline)
         self._hang_up()
         self._box.close()
 
@@ -311,7 +317,8 @@ class Member:
 
     def others(self, deadline: float) -> set[str]:
         """The group's other members, as the first broker that answers knows them."""
-        return {*self._members(self._masters(deadline), deadline)} - {self.id}
+        masters = self._cluster.drive(self._masters(deadline), deadline)
+        return {*self._members(masters, deadline)} - {self.id}
 
     def _members(self, masters: Sequence[str], deadline: float) -> tuple[str, ...]:
         """The group's members as the first broker that answers knows them; ourselves among them."""

@@ -1,0 +1,95 @@
+"""One of three Kafka nodes is stopped: its sockets stay, and nothing answers. What hangs on the others goes on as before."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import wireproto
+from brokers import Broker
+from wireproto.kafka.messages import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
+
+_numbers = itertools.count()
+HEALTHY = 5.0
+"""Seconds for what takes milliseconds on a quiet machine; a node that is silent would take the request's time-out, 30 s."""
+
+
+@pytest.fixture
+def topic(broker: Broker) -> str:
+    """Partition 0 on the first node alone, 1 on the second, 2 on the third."""
+    name = f"frozen-{next(_numbers)}"
+    with wireproto.connect(broker.url) as client:
+        nodes = sorted({part.details["leader"] for part in _any(client).partitions} | {1, 2, 3})
+        placed = tuple(CreatableReplicaAssignment(partition_index=at, broker_ids=(node,)) for at, node in enumerate(nodes))
+        wanted = CreatableTopic(name=name, num_partitions=-1, replication_factor=-1, assignments=placed)
+        reply = client.request(CreateTopicsRequest(topics=(wanted,), timeout_ms=30_000))
+        assert not reply.topics[0].error_code, reply
+        deadline = time.monotonic() + 30.0
+        while len(client.admin().describe_topic(name).partitions) < 3:
+            assert time.monotonic() < deadline
+    return name
+
+
+def _any(client: Any) -> Any:
+    name = f"any-{next(_numbers)}"
+    client.admin().create_topic(name, partitions=3, replication=1)
+    return client.admin().describe_topic(name)
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[Any]:
+    with wireproto.connect(broker.url) as made:
+        yield made
+
+
+def longest(client: Any, topic: str, partitions: tuple[int, ...], seconds: float) -> float:
+    """The longest that a record of these partitions takes from `send` to a reader's `poll`."""
+    worst = 0.0
+    with client.producer(topic, linger=0.0) as producer, client.reader(topic, start=wireproto.LATEST, partitions=partitions) as reader:
+        until = time.monotonic() + seconds
+        for number in itertools.count():
+            began = time.monotonic()
+            if began > until:
+                return worst
+            value = b"%d" % number
+            producer.send(value, partition=partitions[number % len(partitions)]).position(60.0)
+            seen: list[bytes | None] = []
+            while value not in seen:
+                assert time.monotonic() - began < 60.0
+                batch = reader.poll(1.0)
+                seen = batch.values() if batch is not None else []
+            worst = max(worst, time.monotonic() - began)
+    return worst
+
+
+@pytest.mark.parametrize("broker", ["kafka-4.3.1-cluster"], indirect=True)
+@pytest.mark.parametrize("node", [0, 1, 2])
+def test_a_node_that_is_stopped_holds_up_no_healthy_partition(broker: Broker, client: Any, topic: str, node: int) -> None:
+    """Whichever it is: one of them has the connection that look-ups go by. Records to it are on their way all the while."""
+    partitions = tuple(number for number in range(3) if number != node)
+    admin = client.admin()
+    admin.describe_topic(topic)
+    with client.producer(topic) as producer:
+        for number in range(3):
+            producer.send(b"before", partition=number).position(30.0)
+        broker.servers[node].pause()
+        resumed = threading.Timer(25.0, broker.servers[node].resume)
+        resumed.start()
+        try:
+            stuck = producer.send(b"stuck", partition=node)
+            assert longest(client, topic, partitions, 8.0) < HEALTHY
+            began = time.monotonic()
+            admin.list_topics(timeout=30.0)
+            assert time.monotonic() - began < HEALTHY
+            with wireproto.connect(broker.url) as fresh:
+                fresh.admin().describe_topic(topic, timeout=30.0)
+                assert longest(fresh, topic, partitions, 3.0) < HEALTHY + 1.0
+        finally:
+            broker.servers[node].resume()
+            resumed.cancel()
+        assert stuck.position(90.0).partition == node
