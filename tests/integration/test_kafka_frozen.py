@@ -48,14 +48,15 @@ def client(broker: Broker) -> Iterator[Any]:
 
 
 def longest(client: Any, topic: str, partitions: tuple[int, ...], seconds: float) -> float:
-    """The longest that a record of these partitions takes from `send` to a reader's `poll`."""
-    worst = 0.0
+    """The longest that a record of these partitions takes from `send` to a reader's `poll`; or that it took to open these."""
+    began = time.monotonic()
     with client.producer(topic, linger=0.0) as producer, client.reader(topic, start=wireproto.LATEST, partitions=partitions) as reader:
+        worst = time.monotonic() - began
         until = time.monotonic() + seconds
         for number in itertools.count():
             began = time.monotonic()
             if began > until:
-                return worst
+                break
             value = b"%d" % number
             producer.send(value, partition=partitions[number % len(partitions)]).position(60.0)
             seen: list[bytes | None] = []
@@ -68,12 +69,13 @@ def longest(client: Any, topic: str, partitions: tuple[int, ...], seconds: float
 
 
 @pytest.mark.parametrize("broker", ["kafka-4.3.1-cluster"], indirect=True)
-@pytest.mark.parametrize("node", [0, 1, 2])
-def test_a_node_that_is_stopped_holds_up_no_healthy_partition(broker: Broker, client: Any, topic: str, node: int) -> None:
-    """Whichever it is: one of them has the connection that look-ups go by. Records to it are on their way all the while."""
-    partitions = tuple(number for number in range(3) if number != node)
+def test_a_node_that_is_stopped_holds_up_no_healthy_partition(broker: Broker, client: Any, topic: str) -> None:
+    """It is the one that look-ups have gone to so far. Records to it are on their way all the while."""
     admin = client.admin()
     admin.describe_topic(topic)
+    (asked,) = {conn.peer.rpartition(":")[2] for conn in client.loop.connections}
+    node = next(at for at, address in enumerate(broker.addresses) if address.rpartition(":")[2] == asked)
+    partitions = tuple(number for number in range(3) if number != node)
     with client.producer(topic) as producer:
         for number in range(3):
             producer.send(b"before", partition=number).position(30.0)

@@ -18,7 +18,7 @@ from wireproto.errors import Disconnected, FrameTooLarge, TimedOut, TlsError, Un
 from wireproto.url import Address
 
 from . import debug, dial, retry
-from .address import SocketAddress, resolving, translate
+from .address import SocketAddress
 from .closing import Closing
 from .options import CommonOptions
 from .pool import Pool, pause
@@ -108,15 +108,6 @@ class Runtime(Generic[Options]):
         self.tasks = Tasks(self.loop)
         self.pool = Pool(self.tasks, self.opening)
 
-    def resolve(self, address: Address, deadline: float) -> list[SocketAddress]:
-        """Where a server may be found, best first, for `open`; raises ConnectError, TimedOut."""
-        until = min(deadline, time.monotonic() + self.options.connect_timeout)
-        return self.tasks.drive(resolving(self.loop, translate(address, self.options.address_map), until), until)
-
-    def open(self, address: Address, deadline: float, places: list[SocketAddress] | None = None) -> Connection:
-        """`opening`, waited for in this thread, and given up at `deadline`. For who keeps connections without the pool."""
-        return self.tasks.drive(self.opening(address, dial.Progress(), deadline, places), deadline)
-
     def opening(
         self,
         address: Address,
@@ -130,7 +121,7 @@ class Runtime(Generic[Options]):
         Args:
             progress: is told how far it is.
             deadline: `time.monotonic()` value, if it is sooner.
-            places: of `resolve`; what was tried is taken off (`net.dial.connecting`). None: looked up here.
+            places: of `net.address.resolving`; what was tried is taken off (`net.dial.connecting`). None: looked up here.
             more: for `handshake`.
         """
         try:

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from ..flow.budget import Budget
-from ..net.address import SocketAddress, interleave
+from ..net.address import SocketAddress, interleave, resolving, translate
+from ..net.dial import Progress
 from ..net.retry import Policy
 from ..net.runtime import Runtime
 from ..net.task import Steps, reply
@@ -50,10 +51,11 @@ class ZooKeeperCluster(Runtime[ZooKeeperOptions]):
         if options.user is not None and options.password is not None:
             identities.append(("digest", f"{options.user}:{options.password.text()}".encode()))
         self.link = Link(
+            self.tasks,
             self.loop,
             self._session,
             order,
-            self.open,
+            lambda address, deadline, places: self.opening(address, Progress(), deadline, places),
             root,
             resolve=self._places,
             told=self.told,
@@ -70,8 +72,10 @@ class ZooKeeperCluster(Runtime[ZooKeeperOptions]):
         asked = self._session.connect_request(read_only=not self.link.seeking)
         conn.context = (yield from reply(conn.submit(0, asked, timeout_at=until, secret=True), until)), sent
 
-    def _places(self, address: Address, deadline: float) -> list[SocketAddress]:
-        found = self.resolve(address, deadline)
+    def _places(self, address: Address, deadline: float) -> Steps[list[SocketAddress]]:
+        """Where a server may be found, best first."""
+        until = min(deadline, time.monotonic() + self.options.connect_timeout)
+        found = yield from resolving(self.loop, translate(address, self.options.address_map), until)
         if self.options.shuffle and len(found) > 1:
             random.shuffle(found)
             found = interleave(found)

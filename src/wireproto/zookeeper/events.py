@@ -19,7 +19,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .._net import SERVICE, WATCHES, Call, Event, Mailbox
-from ..errors import ProtocolError, WireprotoError
+from ..errors import ProtocolError, TimedOut, TransportError, WireprotoError
+from ..net.task import Steps
 from .codes import EventType, KeeperState, NoNode
 from .messages import ReplyHeader, WatcherEvent
 from .operations import HEADER
@@ -146,19 +147,27 @@ class Events:
         """Nothing came of it."""
         self.mailbox.put(conn)
 
-    def end(self, state: KeeperState, deadline: float) -> None:
+    def ending(self, state: KeeperState, until: float) -> Steps[None]:
         """The session is gone: tell every watch, also one that was set just now."""
-        with contextlib.suppress(WireprotoError):
-            self.settle(min(deadline, time.monotonic() + _SETTLE))
+        with contextlib.suppress(TransportError):
+            yield from self.settling(min(until, time.monotonic() + _SETTLE))
         with self._lock:
             callbacks = self.table.clear()
         self.dispatcher.call(callbacks, WatchedEvent(EventType.NONE, state, ""))
 
     def settle(self, deadline: float) -> None:
         """Wait until everything that has arrived so far has had its effect."""
+        self._noted().wait(deadline)
+
+    def settling(self, until: float) -> Steps[None]:
+        """`settle`, as steps."""
+        if not (yield self._noted(), until):
+            raise TimedOut("what has arrived is not told in time")
+
+    def _noted(self) -> Event:
         noted = Event(self._loop)
         self.mailbox.put(noted)
-        noted.wait(deadline)
+        return noted
 
     def before(self, deadline: float) -> None:
         """See that events which came before a reply are told before it is: their `Watch` has fired, their callbacks wait for their turn."""

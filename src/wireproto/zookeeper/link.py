@@ -19,8 +19,8 @@ A call belongs to the session of the moment when it was made (`era`); `within.Wi
 Before a write is sent, and whenever somebody asks, the session's state is held against the clock: a process that was stopped learns that
 its session may be gone (LOST) before it writes.
 
-Threads: any thread calls; `lost` and `_answered` run in the keeper, `_reconnect` and the search in its worker thread. One lock guards
-the session, the table of watches and which connection is the current one; it is never held while waiting.
+Threads: any thread calls; `lost` and `_answered` run in the keeper, `_reconnecting` and the search are tasks, one after the other. One lock
+guards the session, the table of watches and which connection is the current one; it is never held while waiting.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ from ..errors import (
 )
 from ..net import retry
 from ..net.pool import pause
+from ..net.task import Steps, Tasks
 from .acl import OPEN
 from .codes import KeeperState, NoNode, SessionClosedRequireSaslAuth, SessionExpired, error
 from .events import IF_EXISTS, Events, Listening, Watching
@@ -58,6 +59,7 @@ from .messages import ACL, RequestHeader
 from .operations import Request, failure
 from .search import Search
 from .session import Session, SessionEvent, State
+from .turns import Turns
 from .vitals import Vitals
 from .watch import CHILD, DATA, PACKET
 
@@ -93,10 +95,10 @@ class Link:
         session: new, or to be resumed.
         told: the client's log.
         servers: in the order to try, already shuffled.
-        dial: connects to one server within a deadline, at one of the places given, which it takes off that list, and sends the
+        dial: steps that connect to one server within a deadline, at one of the places given, which it takes off that list, and sends the
             ConnectRequest; the answer is the connection's `context`.
         root: the chroot.
-        resolve: the places of a server within a deadline, in the order to try. Behind one name may be a whole ensemble.
+        resolve: steps to the places of a server within a deadline, in the order to try. Behind one name may be a whole ensemble.
         identities: scheme and credential pairs to give on every connection.
         server_timeout: seconds for one server to answer a handshake.
         max_frame: bytes of the largest frame that the servers take (their ``jute.maxbuffer``).
@@ -106,13 +108,14 @@ class Link:
 
     def __init__(
         self,
+        tasks: Tasks,
         loop: Loop,
         session: Session,
         servers: Sequence[Address],
-        dial: Callable[[Address, float, list[SocketAddress]], Connection],
+        dial: Callable[[Address, float, list[SocketAddress]], Steps[Connection]],
         root: Chroot,
         *,
-        resolve: Callable[[Address, float], list[SocketAddress]],
+        resolve: Callable[[Address, float], Steps[list[SocketAddress]]],
         told: Told,
         identities: Sequence[tuple[str, bytes]] = (),
         server_timeout: float = 10.0,
@@ -125,6 +128,7 @@ class Link:
         self.acl = acl
         self.era = 0  # how many sessions have ended
         self.writes = 0  # how many requests were sent that must not be repeated; two threads' may count as one
+        self._tasks = tasks
         self._loop = loop
         self._told = told
         self._servers = list(servers)
@@ -140,14 +144,16 @@ class Link:
         self.events = Events(loop, root, self._lock, self._answered)
         self._vitals = Vitals(loop, session, self._lock, lambda: self._conn, self._set_state)
         self._greeting = Greeting()
-        self._search = Search(loop, lambda: self._conn, self._another, self._reconnect, self._run_hooks)
+        self._turns = Turns(tasks, "keeping the session")
+        another = lambda: self._establishing(time.monotonic() + server_timeout)  # noqa: E731
+        self._search = Search(loop, lambda: self._conn, self._turns, another, self._reconnecting, self._run_hooks)
         self._conn: Connection | None = None
         self._ready = Event(loop)
         self._since = 0.0  # when the connection of now, or the last one, was ready
         self._short_lived = 0  # connections in a row that did not last a session's time-out
         self._failure: WireprotoError | None = None
         self._last_error: WireprotoError | None = None
-        self._closing = threading.Event()
+        self._closing = Event(loop)
         self._hooks: list[Callable[[], Callable[[], Any] | None]] = []
 
     # -- calls ------------------------------------------------------------------------------------------------------------
@@ -302,14 +308,13 @@ class Link:
         waits = retry.Waits(self._rounds)
         while True:
             try:
-                self._establish(deadline)
+                self._tasks.drive(self._establishing(deadline), deadline + _SETTLE)
+                return
             except TransportError as why:
                 hung_up = isinstance(why, Disconnected) or isinstance(why.__cause__, Disconnected)
-                delay = waits.next()
-                if not hung_up or time.monotonic() + delay >= patience or self._closing.wait(delay):
+                again = time.monotonic() + waits.next()
+                if not hung_up or again >= patience or self._closing.ready_by(again):
                     raise
-            else:
-                return
 
     def _over(self, path: str = "") -> BrokerError:
         return SessionExpired(f"{path}: the session ended before this was done" if path else "the session has ended")
@@ -350,7 +355,7 @@ class Link:
         return self._vitals.safe_for()
 
     def on_ready(self, hook: Callable[[], Any]) -> None:
-        """Have `hook()` called after each reconnect, and when nothing will come any more (`failure`), in the worker thread; it must not
+        """Have `hook()` called after each reconnect, and when nothing will come any more (`failure`), in the keeper; it must not
         block. Held weakly when it is a method."""
         with self._lock:
             self._hooks.append(weakref.WeakMethod(hook) if hasattr(hook, "__self__") else lambda: hook)
@@ -360,8 +365,7 @@ class Link:
             self._hooks = [reference for reference in self._hooks if reference() is not None]
             hooks = list(self._hooks)
         for reference in hooks:
-            hook = reference()
-            if hook is not None:
+            if (hook := reference()) is not None:
                 hook()
 
     def identify(self, scheme: str, credential: bytes, deadline: float) -> None:
@@ -375,7 +379,7 @@ class Link:
         while True:
             conn = self.connection(deadline)
             try:
-                self._greeting.authenticate(conn, scheme, credential, deadline)
+                self._tasks.drive(self._greeting.authenticate(conn, scheme, credential, deadline), deadline)
             except Disconnected as why:
                 self.lost(conn, why)
             except BrokerError:
@@ -406,7 +410,8 @@ class Link:
         ready.fail(self._failure)
         now = time.monotonic()
         if conn is None and away:
-            conn = self._anywhere(min(deadline, now + self.session.timeout / 3))
+            until = min(deadline, now + self.session.timeout / 3)
+            conn = self._tasks.drive(self._anywhere(until), until + _SETTLE)
         if conn is not None:
             xid = conn.next_token()
             try:
@@ -415,12 +420,12 @@ class Link:
             except WireprotoError as why:
                 self._told.info("end", "the session is not ended at the server: %s", why)
             conn.close("closed by the client")
-        self.events.end(KeeperState.CLOSED, deadline)
+        self._tasks.drive(self.events.ending(KeeperState.CLOSED, deadline), deadline + _SETTLE)
         self.events.dispatcher.stop()
 
     # -- handshake --------------------------------------------------------------------------------------------------------
 
-    def _establish(self, deadline: float) -> None:
+    def _establishing(self, deadline: float) -> Steps[None]:
         """One round over the servers, starting behind the last one tried, and over all places of each."""
         refused: WireprotoError | None = None
         for _ in self._servers:
@@ -428,17 +433,18 @@ class Link:
             self._next_server += 1
             places: list[SocketAddress] | None = None
             while places is None or places:
-                if self._closing.is_set():
+                if self._closing.done:
                     raise Closed("the client is closed")
                 now = time.monotonic()
                 if now >= deadline:
                     break
                 try:
                     if places is None:
-                        places = self._resolve(address, min(deadline, now + self._share(1)))
-                    self._join(address, min(deadline, now + self._share(len(places))), places)
+                        places = yield from self._resolve(address, min(deadline, now + self._share(1)))
+                    yield from self._joining(address, min(deadline, now + self._share(len(places))), places)
+                    return
                 except AuthError as why:
-                    self._give_up(why, deadline)
+                    yield from self._giving_up(why, deadline)
                     raise
                 except SessionExpired:  # the one that was to be gone on with; another one is not what is wanted
                     raise
@@ -446,36 +452,31 @@ class Link:
                     if not isinstance(refused, BrokerError):  # which says more than that nobody listens
                         refused = self._last_error = why
                     places = places or []
-                else:
-                    return
         if refused is None:
             raise TimedOut("no time was left to connect")
         if isinstance(refused, (TransportError, ProtocolError)):
             raise refused
         raise ConnectError(str(refused)) from refused
 
-    def _another(self) -> None:
-        self._establish(time.monotonic() + self._server_timeout)
-
     def _share(self, places: int) -> float:
         """Seconds that one of them may take, so that the others are reached before the session is over."""
         return min(self._server_timeout, max(self.session.timeout / (len(self._servers) - 1 + places), 1.0))
 
-    def _anywhere(self, deadline: float) -> Connection | None:
+    def _anywhere(self, deadline: float) -> Steps[Connection | None]:
         """A connection to whichever server takes the session up first, in one round; for ending it."""
         for address in self._servers:
             try:
-                places = self._resolve(address, deadline)
+                places = yield from self._resolve(address, deadline)
                 while places and time.monotonic() < deadline:
                     with contextlib.suppress(WireprotoError):
-                        return self._dial(address, min(deadline, time.monotonic() + self._share(len(places))), places)
+                        return (yield from self._dial(address, min(deadline, time.monotonic() + self._share(len(places))), places))
             except WireprotoError:
                 continue
         return None
 
-    def _join(self, address: Address, deadline: float, places: list[SocketAddress]) -> None:
+    def _joining(self, address: Address, deadline: float, places: list[SocketAddress]) -> Steps[None]:
         """Dial one server, take up the session there, and make its connection the current one."""
-        conn = self._dial(address, deadline, places)
+        conn = yield from self._dial(address, deadline, places)
         answer, sent = conn.context
         self._vitals.look()  # LOST comes before EXPIRED
         try:
@@ -492,20 +493,20 @@ class Link:
                 conn.close("session expired")
                 if not self._since:
                     raise
-                self._expired(deadline)
-                self._join(address, deadline, self._resolve(address, deadline))
+                yield from self._expired(deadline)
+                yield from self._joining(address, deadline, (yield from self._resolve(address, deadline)))
                 return
             if before is not None:
                 before.close("a server with a quorum was found")
-            self.events.settle(deadline)  # what the connection before still told is noted before the table is read
+            yield from self.events.settling(deadline)  # what the connection before still told is noted before the table is read
             self.events.route(conn)
             for scheme, credential in list(self._identities):
-                self._greeting.authenticate(conn, scheme, credential, deadline)
+                yield from self._greeting.authenticate(conn, scheme, credential, deadline)
             with self._lock:
                 packets = list(self.events.table.rearm(self.session.zxid, self._packet))
-            self._greeting.arm(conn, packets, deadline, self._share(1))
+            yield from self._greeting.arm(conn, packets, deadline, self._share(1))
             with self._lock:
-                if self._closing.is_set():
+                if self._closing.done:
                     raise Closed("the client is closed")
                 self._conn = conn
                 self._since = time.monotonic()
@@ -525,7 +526,7 @@ class Link:
     # -- loss and return --------------------------------------------------------------------------------------------------
 
     def lost(self, conn: Connection, why: Exception | None) -> None:
-        """The connection is gone: callers wait for the next one, which the worker thread makes."""
+        """The connection is gone: callers wait for the next one, which a task makes."""
         self._vitals.look()
         with self._lock:
             if self._conn is not conn:
@@ -536,21 +537,20 @@ class Link:
             self._last_error = why if isinstance(why, WireprotoError) else None
             lasted = time.monotonic() - self._since >= self.session.timeout
             self._short_lived = 0 if lasted else self._short_lived + 1
-            if self._closing.is_set() or self._failure is not None:
+            if self._closing.done or self._failure is not None:
                 return
             if self.session.state is not State.LOST:
                 self._set_state(State.SUSPENDED)
-        with contextlib.suppress(Closed):
-            self._loop.background(self._reconnect)
+        self._turns.add(self._reconnecting())
 
-    def _reconnect(self) -> None:
-        """In the worker thread: round after round, until a server takes the session up or the client is closed."""
-        if self._closing.wait(self._pause()):
+    def _reconnecting(self) -> Steps[None]:
+        """Round after round, until a server takes the session up or the client is closed."""
+        if (yield self._closing, time.monotonic() + self._pause()):
             return
         waits = retry.Waits(self._rounds)
         while self._conn is None:  # else a search for a server with a quorum has found one meanwhile
             try:
-                self._establish(time.monotonic() + self._server_timeout * len(self._servers))
+                yield from self._establishing(time.monotonic() + self._server_timeout * len(self._servers))
             except (AuthError, Closed):
                 return
             except WireprotoError as why:
@@ -560,7 +560,7 @@ class Link:
             else:
                 self._run_hooks()
                 return
-            if self._closing.wait(waits.next()):
+            if (yield self._closing, time.monotonic() + waits.next()):
                 return
 
     def _pause(self) -> float:
@@ -570,16 +570,16 @@ class Link:
             return spread
         return min(spread + self._rounds.delay(self._short_lived - 1), self.session.timeout / 4)
 
-    def _expired(self, deadline: float) -> None:
+    def _expired(self, deadline: float) -> Steps[None]:
         with self._lock:
             self.era += 1
             self._set_state(State.EXPIRED)
             self.session.forget()
             ready, self._ready = self._ready, Event(self._loop)
         ready.set()  # who waits for a connection of the session that has ended is told now
-        self.events.end(KeeperState.EXPIRED, deadline)
+        yield from self.events.ending(KeeperState.EXPIRED, deadline)
 
-    def _give_up(self, why: WireprotoError, deadline: float) -> None:
+    def _giving_up(self, why: WireprotoError, deadline: float) -> Steps[None]:
         """Nothing will come of this client any more: everyone is told why."""
         with self._lock:
             self._failure = why
@@ -587,16 +587,16 @@ class Link:
             ready = self._ready
         ready.fail(why)
         self._run_hooks()
-        self.events.end(KeeperState.AUTH_FAILED, deadline)
+        yield from self.events.ending(KeeperState.AUTH_FAILED, deadline)
 
     def _shut_out(self, why: WireprotoError) -> None:
         """A server takes nothing from a client without an identity that it accepts, and each next one would hang up, too."""
         with self._lock:
-            if self._failure is not None or self._closing.is_set():
+            if self._failure is not None or self._closing.done:
                 return
             self._failure = why
         with contextlib.suppress(Closed):
-            self._loop.background(self._give_up, why, time.monotonic() + _SETTLE)
+            self._tasks.spawn(self._giving_up(why, time.monotonic() + _SETTLE), "giving up the session")
 
     def _set_state(self, state: State) -> None:
         self.session.state = state

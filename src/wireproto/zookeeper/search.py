@@ -2,12 +2,11 @@
 
 What it is: while the connection of now is to a server without a quorum, the other servers are asked in turn, by a handshake that only one
 with a quorum takes; at first soon, then ever more rarely. The connection of now serves until there is a better one. Threads: `begin` in any
-thread, the search itself in the client's worker thread. Must not: know how a server is met.
+thread, the search itself in a task. Must not: know how a server is met.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -15,9 +14,11 @@ from typing import TYPE_CHECKING
 
 from ..errors import AuthError, Closed, WireprotoError
 from ..net.retry import Policy, Waits
+from ..net.task import Steps
 
 if TYPE_CHECKING:
     from .._net import Connection, Loop
+    from .turns import Turns
 
 log = logging.getLogger("wireproto.zookeeper")
 LOOKS = Policy(first=0.1, factor=2.0, ceiling=60.0, jitter=0.2)
@@ -29,8 +30,9 @@ class Search:
 
     Args:
         current: the connection of now, or None.
-        establish: makes a connection to one of the servers the current one, or raises; it asks `active` which servers will do.
-        reconnect: goes on when the connection of now was left for one that then failed.
+        turns: of all that makes connections.
+        establish: makes a connection to one of the servers the current one, or raises; it asks `active` which servers will do. Steps.
+        reconnect: goes on when the connection of now was left for one that then failed. Steps.
         found: called when there is one.
     """
 
@@ -38,13 +40,15 @@ class Search:
         self,
         loop: Loop,
         current: Callable[[], Connection | None],
-        establish: Callable[[], object],
-        reconnect: Callable[[], object],
+        turns: Turns,
+        establish: Callable[[], Steps[None]],
+        reconnect: Callable[[], Steps[None]],
         found: Callable[[], object],
     ) -> None:
         self.active = False
         self._loop = loop
         self._current = current
+        self._turns = turns
         self._establish = establish
         self._reconnect = reconnect
         self._found = found
@@ -57,15 +61,14 @@ class Search:
         self._loop.call_at(time.monotonic() + waits.next(), self._soon, conn, waits)
 
     def _soon(self, conn: Connection, waits: Waits) -> None:
-        with contextlib.suppress(Closed):
-            self._loop.background(self._look, conn, waits)
+        self._turns.add(self._looking(conn, waits))
 
-    def _look(self, conn: Connection, waits: Waits) -> None:
+    def _looking(self, conn: Connection, waits: Waits) -> Steps[None]:
         if self._current() is not conn:
             return
         self.active = True
         try:
-            self._establish()
+            yield from self._establish()
         except (AuthError, Closed):
             return
         except WireprotoError as why:
@@ -76,6 +79,6 @@ class Search:
         if now is conn and not conn.closed:
             self._wait(conn, waits)
         elif now is None:
-            self._reconnect()
+            yield from self._reconnect()
         else:
             self._found()
