@@ -68,9 +68,15 @@ def connect(url: str, **options: Unpack[ClientOptions]) -> Client:
         url: ``kafka://host:port[,host:port]``, ``pulsar://…``, ``rocketmq://…`` (name servers), ``zookeeper://host/path``, or the TLS
             form (``kafka+tls://``); query parameters are options too.
         options: the adapter's own options by name; they win over the URL's. `timeout` is in seconds.
+            A path is the topic of roles that are asked for without one; ZooKeeper's is the chroot.
+
+    When a connection is made: Kafka's client connects at its first use, and what is wrong with the cluster is raised there. The others
+    connect here: Pulsar to one service address and ZooKeeper to one server, each address tried once; RocketMQ to a name server, tried
+    again until `connect_timeout` is over.
+
     Raises:
         OptionError: the URL or an option is wrong.
-        ConnectError, TlsError, AuthError, TimedOut: nobody there that we can talk to.
+        ConnectError, TlsError, AuthError, TimedOut: nobody there that we can talk to (not with Kafka, see above).
     """
     from ._connect import open_client
 

@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import total_ordering
-from typing import Final, Union
+from typing import Any, Final, Union
 from urllib.parse import quote, unquote
 
 from .errors import OptionError
@@ -169,6 +169,20 @@ LATEST: Final = Latest()
 
 TopicPartition = tuple[str, int]
 Where = Union[Earliest, Latest, AtTime, Position, Mapping[TopicPartition, Position]]
+
+
+def place(where: object, what: str = "start") -> Any:
+    """`where`, if that is a place; else raises OptionError."""
+    if not isinstance(where, Earliest | Latest | AtTime | Position | Mapping):
+        raise OptionError(f"{what} is EARLIEST, LATEST, AtTime, a position or a mapping of positions, not {where!r}")
+    return where
+
+
+def places(positions: object, what: str) -> Any:
+    """`positions`, if they are a mapping by partition, or None; else raises OptionError."""
+    if positions is not None and not isinstance(positions, Mapping):
+        raise OptionError(f"{what} takes a mapping of positions by partition, such as a batch's next_positions, not {positions!r}")
+    return positions
 
 
 def queue_name(broker: str, queue: int) -> str:

@@ -201,8 +201,8 @@ class Client(Closing, Protocol):
     @property
     def protocol(self) -> str: ...
 
-    def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> Producer:
-        """A producer for one topic.
+    def producer(self, topic: str | None = None, **options: Unpack[ProducerOptions]) -> Producer:
+        """A producer for one topic; in every role None is the topic of the URL.
 
         Args:
             options: for this role alone, in place of what `connect` was given; so with all roles. One that this protocol's role does not
@@ -210,7 +210,9 @@ class Client(Closing, Protocol):
         """
         ...
 
-    def reader(self, topic: str, *, start: Where = EARLIEST, stop: Where | None = None, **options: Unpack[ReaderOptions]) -> Reader:
+    def reader(
+        self, topic: str | None = None, *, start: Where = EARLIEST, stop: Where | None = None, **options: Unpack[ReaderOptions]
+    ) -> Reader:
         """Read without a group.
 
         Args:
@@ -221,12 +223,12 @@ class Client(Closing, Protocol):
         ...
 
     def consumer(
-        self, topics: str | Sequence[str], group: str, *, start: Where = EARLIEST, **options: Unpack[ConsumerOptions]
+        self, topics: str | Sequence[str] | None = None, group: str = "", *, start: Where = EARLIEST, **options: Unpack[ConsumerOptions]
     ) -> Consumer:
         """Join a group. `start` holds only where the group has no committed position."""
         ...
 
-    def queue(self, topic: str, group: str, **options: Unpack[QueueOptions]) -> QueueConsumer: ...
+    def queue(self, topic: str | None = None, group: str = "", **options: Unpack[QueueOptions]) -> QueueConsumer: ...
     def admin(self) -> Admin: ...
     def tree(self) -> Tree: ...
 

@@ -19,10 +19,13 @@ def connect(url: Url, options: dict[str, Any]) -> KafkaClient:
     """A client for the cluster behind a URL. Connections are made at first use.
 
     Args:
-        url: ``kafka://host[:port][,host…][?option=value]``; ``kafka+tls://`` for TLS; userinfo means SASL PLAIN unless `sasl` says else.
+        url: ``kafka://host[:port][,host…][/topic][?option=value]``; ``kafka+tls://`` for TLS; userinfo means SASL PLAIN unless `sasl` says
+            else.
         options: as in ``wireproto.kafka.options.KafkaOptions``; they win over the URL's.
     """
     from .client import KafkaClient
     from .options import KafkaOptions
 
-    return KafkaClient(KafkaOptions.from_url(url, **options), url.addresses)
+    client = KafkaClient(KafkaOptions.from_url(url, **options), url.addresses)
+    client.topic = url.path
+    return client

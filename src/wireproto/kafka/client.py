@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from ..errors import RoleUnsupported
 from ..net.runtime import ClientBase
-from ..position import EARLIEST, Where
+from ..position import EARLIEST, Where, place
 from .cluster import KafkaCluster
 from .options import KafkaOptions
 
@@ -48,8 +48,10 @@ class KafkaClient(ClientBase[KafkaCluster]):
     def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> KafkaProducer: ...
     @overload
     def producer(self, topic: None = None, **options: Unpack[ProducerOptions]) -> KafkaTopicsProducer: ...
+    @overload
+    def producer(self, topic: str | None = None, **options: Unpack[ProducerOptions]) -> Any: ...
     def producer(self, topic: str | None = None, **options: Unpack[ProducerOptions]) -> KafkaProducer | KafkaTopicsProducer:
-        """A producer for one topic, or, without one, for many: then each `send` names its `topic`.
+        """A producer for one topic (the URL's, if none is named), or, without one, for many: then each `send` names its `topic`.
 
         Args:
             options: as in KafkaOptions (acks, linger, batch_size, compression, partitioner …). The producers of a client that have the same
@@ -58,31 +60,34 @@ class KafkaClient(ClientBase[KafkaCluster]):
         from .producer import KafkaProducer
         from .topics_producer import KafkaTopicsProducer
 
-        if topic is None:
+        if topic is None and not self.topic:
             return self.keep(KafkaTopicsProducer(self._senders, self._options.for_role("producer", options)))
-        return self.keep(KafkaProducer(self._senders, topic, self._options.for_role("producer", options)))
+        return self.keep(KafkaProducer(self._senders, self.named(topic), self._options.for_role("producer", options)))
 
-    def reader(self, topic: str, *, start: Where = EARLIEST, stop: Where | None = None, **options: Unpack[ReaderOptions]) -> KafkaReader:
+    def reader(
+        self, topic: str | None = None, *, start: Where = EARLIEST, stop: Where | None = None, **options: Unpack[ReaderOptions]
+    ) -> KafkaReader:
         """A reader without a group. A Position or mapping as `start` or `stop` restricts it to the partitions named."""
         from .reader import KafkaReader
 
-        return self.keep(KafkaReader(self.cluster, topic, start, stop, self._options.for_role("reader", options)))
+        read = self._options.for_role("reader", options)
+        return self.keep(KafkaReader(self.cluster, self.named(topic), *self.between(start, stop), read))
 
     def consumer(
-        self, topics: str | Sequence[str], group: str, *, start: Where = EARLIEST, **options: Unpack[ConsumerOptions]
+        self, topics: str | Sequence[str] | None = None, group: str = "", *, start: Where = EARLIEST, **options: Unpack[ConsumerOptions]
     ) -> KafkaConsumer:
         """A member of a classic group; offers the assignors range and roundrobin."""
         from .consumer import KafkaConsumer
 
-        names = (topics,) if isinstance(topics, str) else tuple(topics)
-        return self.keep(KafkaConsumer(self.cluster, names, group, start, self._options.for_role("consumer", options)))
+        names = self.all_named(topics)
+        return self.keep(KafkaConsumer(self.cluster, names, group, place(start), self._options.for_role("consumer", options)))
 
     def admin(self) -> KafkaAdmin:
         from .admin import KafkaAdmin
 
         return KafkaAdmin(self.cluster)
 
-    def queue(self, topic: str, group: str, **options: Any) -> Any:
+    def queue(self, topic: str | None = None, group: str = "", **options: Any) -> Any:
         raise RoleUnsupported("Kafka's queues (share groups) come in a later version; use a Consumer", nearest="consumer")
 
     def tree(self) -> Tree:

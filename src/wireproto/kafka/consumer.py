@@ -20,7 +20,7 @@ from ..errors import BrokerError, Closed, OptionError, Revoked, TransportError
 from ..flow.resolve import named
 from ..flow.role import Role
 from ..net.task import Steps, Task
-from ..position import LogOffset, Position, TopicPartition, Where
+from ..position import LogOffset, Position, TopicPartition, Where, places
 from ..records import Batch
 from . import offsets, positions
 from .codes import IllegalGeneration, RebalanceInProgress, UnknownMemberId, UnstableOffsetCommit
@@ -206,6 +206,7 @@ class KafkaConsumer(Role):
 
     def commit(self, positions: Mapping[TopicPartition, Position] | None = None, *, timeout: float = 30.0) -> None:
         """See `wireproto.roles.Consumer.commit`."""
+        positions = places(positions, "commit")
         with self._only:
             self._commit(positions, time.monotonic() + timeout)
 

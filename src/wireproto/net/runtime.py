@@ -8,13 +8,14 @@ May assume: nothing of a protocol. Must not: import an adapter.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 from weakref import WeakSet
 
 from wireproto._net import Connection, Loop
-from wireproto.errors import Disconnected, FrameTooLarge, TimedOut, TlsError, Unreachable, UsageError, WireprotoError
+from wireproto.errors import Disconnected, FrameTooLarge, OptionError, TimedOut, TlsError, Unreachable, UsageError, WireprotoError
+from wireproto.position import place
 from wireproto.url import Address
 
 from . import debug, dial, retry
@@ -278,6 +279,31 @@ class ClientBase(Closing, Generic[Cluster]):
     @property
     def closed(self) -> bool:
         return self.cluster.closed
+
+    topic = ""
+    """The URL's, for roles that are asked for without one."""
+
+    def named(self, topic: str | None) -> str:
+        """The topic asked for, or the URL's. Raises OptionError."""
+        found = (self.topic or None) if topic is None else topic
+        if found is None:
+            raise OptionError(f"name a topic, or write one into the URL: {self.protocol}://host/topic")
+        if not isinstance(found, str):
+            raise OptionError(f"a topic is text, not {found!r}")
+        return found
+
+    @staticmethod
+    def between(start: object, stop: object) -> tuple[Any, Any]:
+        """Where a reader begins and ends, as a user gave it. Raises OptionError."""
+        return place(start), stop if stop is None else place(stop, "stop")
+
+    def all_named(self, topics: str | Sequence[str] | None) -> tuple[str, ...]:
+        """The topics that a consumer is to read, as `named`."""
+        every = (topics,) if topics is None or isinstance(topics, str) else tuple(topics)
+        names = tuple(map(self.named, every))
+        if any(name.startswith("^") for name in names):
+            raise OptionError("a consumer reads the topics that it names; it does not subscribe to patterns")
+        return names
 
     def keep(self, role: Role, *, held: bool = False) -> Role:
         """Register a role that was made (`Roles.keep`)."""

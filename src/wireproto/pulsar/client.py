@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 
 from wireproto.errors import OptionError, RoleUnsupported
 from wireproto.net.runtime import ClientBase
-from wireproto.position import EARLIEST, Where
+from wireproto.position import EARLIEST, Where, place
 from wireproto.url import Address, Url
 
 from .cluster import PulsarCluster
@@ -42,6 +42,7 @@ class PulsarClient(ClientBase[PulsarCluster]):
     def connect(cls, url: Url, keywords: dict[str, Any]) -> PulsarClient:
         """Read the options and connect to one service address, so that a wrong one is told now."""
         client = cls(PulsarOptions.from_url(url, **keywords), url.addresses)
+        client.topic = url.path
         try:
             client.cluster.lookup.service(client.deadline())
         except BaseException:
@@ -54,35 +55,35 @@ class PulsarClient(ClientBase[PulsarCluster]):
         found = self._options.for_role(role, given)
         return replace(found, timeout=self._options.timeout), self.deadline(found.timeout)
 
-    def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> PulsarProducer:
+    def producer(self, topic: str | None = None, **options: Unpack[ProducerOptions]) -> PulsarProducer:
         """A producer on all partitions of `topic`; options as in `PulsarOptions`."""
         from .producer import PulsarProducer
 
-        producer = PulsarProducer(self.cluster, topic, *self._role("producer", options))
+        producer = PulsarProducer(self.cluster, self.named(topic), *self._role("producer", options))
         return self.keep(producer, held=True)  # so that a close sends what it still holds
 
     def reader(
-        self, topic: str, *, start: Where = EARLIEST, stop: Where | None = None, **options: Unpack[ReaderOptions]
+        self, topic: str | None = None, *, start: Where = EARLIEST, stop: Where | None = None, **options: Unpack[ReaderOptions]
     ) -> PulsarReader:
         """Read `topic` without a subscription that stays; see `wireproto.roles.Client.reader`."""
         from .reader import PulsarReader
 
-        return self.keep(PulsarReader(self.cluster, topic, start, stop, *self._role("reader", options)))
+        return self.keep(PulsarReader(self.cluster, self.named(topic), *self.between(start, stop), *self._role("reader", options)))
 
     def consumer(
-        self, topics: str | Sequence[str], group: str, *, start: Where = EARLIEST, **options: Unpack[ConsumerOptions]
+        self, topics: str | Sequence[str] | None = None, group: str = "", *, start: Where = EARLIEST, **options: Unpack[ConsumerOptions]
     ) -> PulsarConsumer:
         """Join the subscription `group` as a member that reads a log (failover, or ``mode="exclusive"``)."""
         from .consumer import PulsarConsumer
 
-        names = [topics] if isinstance(topics, str) else list(topics)
-        return self.keep(PulsarConsumer(self.cluster, names, group, start, *self._role("consumer", options)))
+        names = list(self.all_named(topics))
+        return self.keep(PulsarConsumer(self.cluster, names, group, place(start), *self._role("consumer", options)))
 
-    def queue(self, topic: str, group: str, **options: Unpack[QueueOptions]) -> PulsarQueue:
+    def queue(self, topic: str | None = None, group: str = "", **options: Unpack[QueueOptions]) -> PulsarQueue:
         """Join the subscription `group` as a worker (shared, or ``mode="key-shared"``)."""
         from .queue import PulsarQueue
 
-        return self.keep(PulsarQueue(self.cluster, topic, group, *self._role("queue", options)))
+        return self.keep(PulsarQueue(self.cluster, self.named(topic), group, *self._role("queue", options)))
 
     def admin(self) -> PulsarAdmin:
         """Topics, subscriptions and positions."""

@@ -23,7 +23,7 @@ from wireproto._codec import decode_pulsar
 from wireproto.errors import OptionError, Revoked, TransportError
 from wireproto.flow.resolve import Request
 from wireproto.flow.role import Role
-from wireproto.position import AtTime, Earliest, Latest, MessageId, Position, TopicPartition, Where
+from wireproto.position import AtTime, Earliest, Latest, MessageId, Position, TopicPartition, Where, places
 from wireproto.records import Batch
 
 from . import PulsarApi_pb2 as api
@@ -172,6 +172,7 @@ class PulsarConsumer(Role):
             Revoked: naming the partitions that another member is fed from, or was since they were handed out: that comes again. The others
                 are committed.
         """
+        positions = places(positions, "commit")
         with self._only:
             self._commit(None if positions is None else dict(positions), time.monotonic() + timeout)
 

@@ -23,4 +23,6 @@ def connect(url: Url, options: dict[str, Any]) -> RocketClient:
     from .client import RocketClient
     from .options import RocketOptions
 
-    return RocketClient(RocketOptions.from_url(url, **options), url.addresses)
+    client = RocketClient(RocketOptions.from_url(url, **options), url.addresses)
+    client.topic = url.path
+    return client

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from wireproto.errors import OptionError, RoleUnsupported, UsageError
 from wireproto.net.runtime import ClientBase
-from wireproto.position import EARLIEST, TopicPartition, Where
+from wireproto.position import EARLIEST, TopicPartition, Where, place
 
 from . import requests
 from .cluster import Reply, RocketCluster
@@ -41,32 +41,35 @@ class RocketClient(ClientBase[RocketCluster]):
         super().__init__(RocketCluster(options, name_servers))
         self._options = options
 
-    def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> RocketProducer:
+    def producer(self, topic: str | None = None, **options: Unpack[ProducerOptions]) -> RocketProducer:
         """A producer; see `options.RocketOptions` for what it takes."""
         from .producer import RocketProducer
 
-        return self.keep(RocketProducer(self.cluster, topic, self._options.for_role("producer", options)))
+        return self.keep(RocketProducer(self.cluster, self.named(topic), self._options.for_role("producer", options)))
 
-    def reader(self, topic: str, *, start: Where = EARLIEST, stop: Where | None = None, **options: Unpack[ReaderOptions]) -> RocketReader:
+    def reader(
+        self, topic: str | None = None, *, start: Where = EARLIEST, stop: Where | None = None, **options: Unpack[ReaderOptions]
+    ) -> RocketReader:
         """A reader of queues by offset."""
         from .reader import RocketReader
 
-        return self.keep(RocketReader(self.cluster, topic, start, stop, self._options.for_role("reader", options)))
+        read = self._options.for_role("reader", options)
+        return self.keep(RocketReader(self.cluster, self.named(topic), *self.between(start, stop), read))
 
     def consumer(
-        self, topics: str | Sequence[str], group: str, *, start: Where = EARLIEST, **options: Unpack[ConsumerOptions]
+        self, topics: str | Sequence[str] | None = None, group: str = "", *, start: Where = EARLIEST, **options: Unpack[ConsumerOptions]
     ) -> RocketConsumer:
         """A member of a group: queues shared out by the members themselves, offsets kept by the brokers."""
         from .consumer import RocketConsumer
 
-        names = (topics,) if isinstance(topics, str) else tuple(topics)
-        return self.keep(RocketConsumer(self.cluster, names, group, start, self._options.for_role("consumer", options)))
+        names = self.all_named(topics)
+        return self.keep(RocketConsumer(self.cluster, names, group, place(start), self._options.for_role("consumer", options)))
 
-    def queue(self, topic: str, group: str, **options: Unpack[QueueOptions]) -> RocketQueueConsumer:
+    def queue(self, topic: str | None = None, group: str = "", **options: Unpack[QueueOptions]) -> RocketQueueConsumer:
         """A worker of a group: each message is acked or given back."""
         from .queue import RocketQueueConsumer
 
-        return self.keep(RocketQueueConsumer(self.cluster, topic, group, self._options.for_role("queue", options)))
+        return self.keep(RocketQueueConsumer(self.cluster, self.named(topic), group, self._options.for_role("queue", options)))
 
     def admin(self) -> RocketAdmin:
         from .admin import RocketAdmin

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from wireproto.errors import OptionError, Revoked, TransportError, WireprotoError
 from wireproto.flow.resolve import named
 from wireproto.flow.role import Role
-from wireproto.position import LATEST, AtTime, Earliest, Latest, LogOffset, Position, TopicPartition, Where
+from wireproto.position import LATEST, AtTime, Earliest, Latest, LogOffset, Position, TopicPartition, Where, places
 
 from .asked import Standing
 from .codes import TopicNotExist
@@ -450,6 +450,7 @@ class RocketConsumer(Role):
             Revoked: naming the partitions that another member owns now; the others are committed.
             TransportError: a broker cannot be asked; what belongs to the others is committed.
         """
+        positions = places(positions, "commit")
         with self._only:
             deadline = time.monotonic() + timeout
             sharing = self._sharing

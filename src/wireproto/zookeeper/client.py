@@ -61,14 +61,14 @@ class ZooKeeperClient(ClientBase[ZooKeeperCluster]):
         """Queues as topics."""
         return QueueAdmin(self._tree.any_session())
 
-    def producer(self, topic: str, **given: Unpack[ProducerOptions]) -> QueueProducer:
+    def producer(self, topic: str | None = None, **given: Unpack[ProducerOptions]) -> QueueProducer:
         """Puts messages into the queue `topic`."""
         options = self._options.for_role("producer", given)
         made = QueueProducer(
             self._tree.any_session(),
             self.cluster.link,
             self.cluster.budget,
-            topic,
+            self.named(topic),
             priority=options.priority,
             delivery_timeout=options.delivery_timeout,
             repeat=options.repeat,
@@ -77,16 +77,19 @@ class ZooKeeperClient(ClientBase[ZooKeeperCluster]):
         )
         return self.keep(made)
 
-    def reader(self, topic: str, *, start: Where = EARLIEST, stop: Where | None = None, **given: Unpack[ReaderOptions]) -> QueueReader:
+    def reader(
+        self, topic: str | None = None, *, start: Where = EARLIEST, stop: Where | None = None, **given: Unpack[ReaderOptions]
+    ) -> QueueReader:
         """Reads the messages of the queue `topic` in order, without taking them. Raises NoNode when there is no such queue."""
         options = self._options.for_role("reader", given)
-        return QueueReader(self._tree.any_session(), topic, start=start, stop=stop, timeout=options.timeout)
+        begin, end = self.between(start, stop)
+        return QueueReader(self._tree.any_session(), self.named(topic), start=begin, stop=end, timeout=options.timeout)
 
-    def queue(self, topic: str, group: str = "", **given: Unpack[QueueOptions]) -> QueueWorker:
+    def queue(self, topic: str | None = None, group: str = "", **given: Unpack[QueueOptions]) -> QueueWorker:
         """A worker on the queue `topic`. All workers of a queue share it, whatever their group is called."""
-        return QueueWorker(self._tree, topic, group, acl=self._options.for_role("queue", given).access)
+        return QueueWorker(self._tree, self.named(topic), group, acl=self._options.for_role("queue", given).access)
 
-    def consumer(self, topics: str | Sequence[str], group: str, *, start: Where = EARLIEST, **options: Any) -> NoReturn:
+    def consumer(self, topics: str | Sequence[str] | None = None, group: str = "", *, start: Where = EARLIEST, **options: Any) -> NoReturn:
         raise RoleUnsupported("ZooKeeper has no groups with positions", nearest="queue")
 
     def request(
