@@ -130,3 +130,80 @@ def test_ids_that_leave_63_bits_count_as_repeated(broker: Pulsar) -> None:
         with client.producer(topic, producer_name="task-g1", first_sequence=0) as producer:
             places.append(producer.send(b"next").position(20.0))
     assert [place.ledger >= 0 for place in places] == [True, False, False, True]
+
+
+def test_a_subscription_that_is_reset_from_outside_is_read_again(broker: Pulsar) -> None:
+    """By the admin interface, to the beginning: what this member has committed comes again, and its next commit does not undo that."""
+    topic = new_topic(broker)
+    sent = [b"%d" % number for number in range(100)]
+    with ours(broker) as client, client.producer(topic, batch_records=10) as producer:
+        for value in sent:
+            producer.send(value)
+        producer.flush()
+        with client.consumer(topic, "group") as consumer:
+            assert values(consumer, 100) == sent
+            consumer.commit()
+            broker.call("PUT", f"{REST}{topic}/unload")
+            assert consumer.poll(3.0) is None, "an unload is no reset"
+            earliest = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
+            broker.call("POST", f"{REST}{topic}/subscription/group/resetcursor", earliest)
+            assert values(consumer, 100) == sent
+            consumer.commit()
+            assert consumer.lag() == {(topic, -1): 0}
+
+
+@pytest.mark.parametrize("role", ["consumer", "queue", "reader"])
+def test_partitions_that_a_topic_gets_are_read(broker: Pulsar, role: str) -> None:
+    topic = new_topic(broker, partitions=1)
+    with ours(broker, metadata_max_age=0.5) as client, client.producer(topic) as producer:
+        producer.send(b"before")
+        producer.flush()
+        opened = client.reader(topic) if role == "reader" else getattr(client, role)(topic, "group")
+        take = opened.receive if role == "queue" else opened.poll
+        found: list[bytes] = []
+
+        def until(wanted: int) -> None:
+            deadline = time.monotonic() + 60.0
+            while len(found) < wanted and time.monotonic() < deadline:
+                got = take(0.5)
+                if got is not None:
+                    found.extend([got.value] if role == "queue" else got.values())
+
+        until(1)
+        broker.call("POST", f"{REST}{topic}/partitions", 3)
+        with client.producer(topic) as more:
+            for number in range(3):
+                more.send(b"%d" % number, partition=number)
+            more.flush()
+        until(4)
+        assert sorted(found) == [b"0", b"1", b"2", b"before"]
+        opened.close()
+
+
+def test_a_topic_that_keeps_nothing_is_read_from_now_on(broker: Pulsar) -> None:
+    name = new_topic(broker)
+    topic = f"non-persistent://public/default/{name}"
+    broker.call("PUT", f"/admin/v2/non-persistent/public/default/{name}")
+    with ours(broker) as client, client.producer(topic, batching=False) as producer:
+        assert client.reader(topic, stop=LATEST).done
+        with client.reader(topic) as reader:
+            for number in range(3):
+                producer.send(b"%d" % number).position(20.0)
+            assert values(reader, 3) == [b"0", b"1", b"2"]
+
+
+def test_large_messages_are_asked_for_as_there_is_room(broker: Pulsar) -> None:
+    """A member that is busy with one leaves the others at the broker, and its connection is read all the while."""
+    topic = new_topic(broker)
+    with ours(broker, receive_memory=8 << 20) as client, client.producer(topic, batching=False) as producer:
+        for number in range(60):
+            producer.send(bytes([number]) * 1_000_000)
+        producer.flush()
+        with client.consumer(topic, "group") as consumer:
+            [first] = values(consumer, 1)
+            found = [first]
+            while len(found) < 60:
+                found += values(consumer, 1)
+                assert not any(conn.held_back for conn in client.loop.connections)
+                assert client.loop.unread <= 12 << 20
+            assert [value[0] for value in found] == list(range(60))

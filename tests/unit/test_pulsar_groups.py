@@ -176,9 +176,9 @@ def test_sizes_of_batches_are_forgotten_with_the_partition(server: PulsarServer)
     server.answers["flow"] = flow
     with wireproto.connect(server.url) as client, client.consumer("t", "group") as consumer:
         assert read(consumer, 3) == VALUES
-        assert consumer._batch_sizes
+        assert consumer._logs[OWNER].sizes
         lose_to_another(server, consumer)
-        assert not consumer._batch_sizes
+        assert not consumer._logs[OWNER].sizes
 
 
 def test_an_automatic_commit_does_not_stumble_over_a_partition_that_is_gone(server: PulsarServer) -> None:

@@ -104,3 +104,17 @@ def test_sets_of_indexes_are_words_of_64_bits_lowest_first() -> None:
     assert words(range(64), 64) == (-1,)
     assert words({63, 64}, 66) == (-(2**63), 1)
     assert wanted_after(64, 130) == (0, -1, 0b11)
+
+
+def test_an_entry_that_comes_once_more_moves_nothing() -> None:
+    """After a reconnect entries that were handed out come again, be it one by one."""
+    cursor = Cursor(unread("t", 0))
+    cursor.handed(7, 2)
+    cursor.handed(7, 0)
+    assert cursor.begin == cursor.after == (7, 2, -1)
+    assert cursor.next == MessageId("t", 0, 7, 2, after=True)
+    cursor.start_at(MessageId("t", 0, 7, 4, 1, after=True))
+    cursor.handed(7, 3)
+    assert cursor.after == (7, 4, 1)
+    cursor.handed(7, 4)
+    assert cursor.after == (7, 4, -1)

@@ -112,7 +112,7 @@ def test_what_is_done_is_not_remembered_for_long(server: PulsarServer) -> None:
         for number in range(1, 300):
             server.links[-1].message(ident, number, stored([b"%d" % number]))
             take(queue, 1)[0].ack(20.0)
-        assert len(queue._done[-1]) < 10
+        assert len(queue._hands[-1]._done) < 10
 
 
 # -- giving back later ----------------------------------------------------------------------------------------------------

@@ -1,12 +1,19 @@
-"""Sets of indexes within a batch, as ACK and MESSAGE carry them.
+"""Acknowledgements: sets of indexes within a batch, as ACK and MESSAGE carry them, and what a log's reader has acknowledged.
 
-What it is: 64-bit words, least significant bit first; a set bit is a message still wanted. Words are signed on the wire.
+What it is: sans-IO. A set is 64-bit words, least significant bit first; a set bit is a message still wanted. Words are signed on the wire.
 Trailing words of zero may be left out by a broker, so a missing word counts as zeros.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from wireproto.errors import OptionError
+from wireproto.position import MessageId
+
+from . import PulsarApi_pb2 as api
+from .frames import message_id
 
 WORD = 64
 
@@ -31,3 +38,47 @@ def _split(bits: int, size: int) -> tuple[int, ...]:
         word = bits >> at & 0xFFFFFFFFFFFFFFFF
         found.append(word - (1 << 64) if word >= 1 << 63 else word)
     return tuple(found)
+
+
+@dataclass(slots=True)
+class Log:
+    """What one member of a group was handed of a partition that it reads as a log, and what it committed.
+
+    Attributes:
+        handed: where to resume after what was handed out, until that is committed. committed: the last that was.
+        acked: (ledger, entry) up to which all is acknowledged.
+        sizes: messages in the batches handed out and not acknowledged, by (ledger, entry).
+    """
+
+    handed: MessageId | None = None
+    committed: MessageId | None = None
+    acked: tuple[int, int] | None = None
+    sizes: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def target(self, position: MessageId) -> api.MessageIdData | None:
+        """What a cumulative ACK must name for the subscription to resume at a position; None when that is its beginning."""
+        ledger, entry, index = position.ledger, position.entry, position.index
+        if ledger < 0 or (entry < 0 and position.after):
+            return None
+        size = self.sizes.get((ledger, entry), 0)
+        first_wanted = index + 1 if position.after else max(index, 0)
+        if position.after and (index < 0 or first_wanted >= size > 0):
+            return message_id(ledger, entry)
+        if first_wanted == 0:
+            return message_id(ledger, entry - 1) if entry > 0 else None  # the entry before lies in another ledger: its commit stands
+        if size == 0:
+            raise OptionError(f"position {position}: this consumer was not handed that batch, so its size is not known")
+        data = message_id(ledger, entry, first_wanted - 1, ack_set=wanted_after(first_wanted, size))
+        data.batch_size = size
+        return data
+
+    def committed_to(self, position: MessageId) -> None:
+        """The broker has taken it."""
+        self.committed = position
+        if self.handed == position:
+            self.handed = None
+        place = position.ledger, position.entry
+        whole = position.after and (position.index < 0 or position.index + 1 >= self.sizes.get(place, 1))
+        self.acked = max(self.acked or (-1, -1), place if whole else (position.ledger, position.entry - 1))
+        for known in [known for known in self.sizes if known <= self.acked]:
+            del self.sizes[known]

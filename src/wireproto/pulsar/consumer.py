@@ -6,7 +6,8 @@ again after a restart: never lost, perhaps repeated.
 
     what was handed out is remembered per partition, so that a reconnect repeats nothing that this member has seen;
     a partition that another member took (ACTIVE_CONSUMER_CHANGE, also as the first word after a reconnect) is forgotten: it comes back
-    with what was not committed, and the next commit says once that it was not.
+    with what was not committed, and the next commit says once that it was not;
+    so is one whose subscription was reset to before what this member has committed.
 
 Belongs to one thread at a time. Must not: acknowledge what was not handed out, or commit by itself unless `auto_commit`.
 """
@@ -27,19 +28,18 @@ from wireproto.position import AtTime, Earliest, Latest, MessageId, Position, To
 from wireproto.records import Batch
 
 from . import PulsarApi_pb2 as api
-from .acks import wanted_after
-from .feed import Feed
+from .acks import Log
+from .feed import Feed, PartitionConsumer
 from .frames import message_id
-from .partition_consumer import EXCLUSIVE, FAILOVER, PartitionConsumer, Subscription
 from .places import Cursor, resolver, unread
+from .subscription import EXCLUSIVE, FAILOVER, NEWEST, OLDEST, Subscription
+from .tending import Place
 from .topics import parse_topic
 
 if TYPE_CHECKING:
     from .cluster import PulsarCluster
     from .options import PulsarOptions
 
-NEWEST, OLDEST = 0, 1
-"""CommandSubscribe.InitialPosition."""
 SOON = 1.0
 """Seconds that an automatic commit may take beside a poll's own."""
 
@@ -59,11 +59,8 @@ class PulsarConsumer(Role):
         self._cluster = cluster
         self._options = options
         names = [(topic, number, full) for topic in topics for number, full in cluster.names(topic, deadline, create=options.create_topic)]
-        self._cursors = {(topic, number): Cursor(unread(topic, number)) for topic, number, _ in names}
-        self._batch_sizes: dict[tuple[str, int, int, int], int] = {}
-        self._committed: dict[TopicPartition, MessageId] = {}
-        self._handed: dict[TopicPartition, MessageId] = {}
-        self._in_work: tuple[TopicPartition, MessageId | None] | None = None  # the newest batch's, and what `_handed` had before
+        self._logs: dict[TopicPartition, Log] = {}
+        self._in_work: tuple[Log, MessageId | None] | None = None  # the newest batch's, and what it had handed out before
         self._saved_at = time.monotonic()
         self._dropped: set[TopicPartition] = set()  # handed out, not committed, another's now: what the next commit tells
         initial = self._initial(start, names, deadline)
@@ -77,9 +74,18 @@ class PulsarConsumer(Role):
             read_compacted=options.read_compacted,
             create_topic=options.create_topic,
         )
-        self._feed = Feed(cluster, names, subscription, window=options.receive_memory, patience=options.timeout, changed=self._changed)
+        self._feed = Feed(
+            cluster,
+            names,
+            subscription,
+            window=options.receive_memory,
+            patience=options.timeout,
+            opened=self._opened,
+            changed=self._changed,
+        )
         try:
             self._feed.open(deadline)
+            self._feed.grow()
         except BaseException:
             self._feed.close(min(deadline, time.monotonic() + 1.0))
             raise
@@ -118,8 +124,7 @@ class PulsarConsumer(Role):
                     return batch
 
     def _decode(self, part: PartitionConsumer, frames: list[bytes]) -> Batch | None:
-        owner = (part.topic, part.partition)
-        cursor = self._cursors[owner]
+        cursor, log = part.cursor, self._log(part.owner)
         columns, facts = decode_pulsar(
             frames,
             topic=part.topic,
@@ -138,30 +143,43 @@ class PulsarConsumer(Role):
                 if fact.start:
                     kept = fact.start  # first what came before it; the entry itself is met again at the next poll
                     break
-                place = MessageId(part.topic, part.partition, fact.ledger, fact.entry)
-                raise fact.error.with_context(topic=part.topic, partition=part.partition, position=place)
+                raise fact.error.with_context(topic=part.topic, partition=part.partition, position=part.place(fact.ledger, fact.entry))
             part.handed(fact.permits, len(frame))
             cursor.handed(fact.ledger, fact.entry)
             if fact.batch_size:
-                self._batch_sizes[(*owner, fact.ledger, fact.entry)] = fact.batch_size
+                log.sizes[fact.ledger, fact.entry] = fact.batch_size
         if not kept:
             return None
         columns = columns[:kept] if kept != len(columns) else columns
-        self._in_work = owner, self._handed.get(owner)
-        self._handed[owner] = cursor.next
+        self._in_work = log, log.handed
+        log.handed = cursor.next
         return Batch(part.topic, part.partition, columns, cursor.next)
 
     def _changed(self, part: PartitionConsumer) -> None:
         """Another member is fed: what this one was handed is that one's now, and comes again when it comes back."""
         if part.active:
-            self._cluster.told.rebalanced(self.group, [(part.topic, part.partition)], ())
+            self._cluster.told.rebalanced(self.group, [part.owner], ())
             return
-        owner = (part.topic, part.partition)
-        self._cluster.told.rebalanced(self.group, (), [owner])
-        if self._handed.pop(owner, None) is not None:
-            self._dropped.add(owner)
-        self._cursors[owner] = Cursor(unread(*owner))
-        self._batch_sizes = {key: size for key, size in self._batch_sizes.items() if key[:2] != owner}
+        self._cluster.told.rebalanced(self.group, (), [part.owner])
+        self._begin_anew(part)
+
+    def _opened(self, part: PartitionConsumer, mark: Place) -> None:
+        """It is open again after the broker closed it: a mark that was moved back is a new beginning, whoever moved it."""
+        acked = self._log(part.owner).acked
+        if acked is not None and mark < acked:
+            self._begin_anew(part)
+
+    def _begin_anew(self, part: PartitionConsumer) -> None:
+        if self._log(part.owner).handed is not None:
+            self._dropped.add(part.owner)
+        self._logs[part.owner] = Log()
+        part.cursor = Cursor(unread(*part.owner))
+
+    def _log(self, owner: TopicPartition) -> Log:
+        found = self._logs.get(owner)
+        if found is None:
+            found = self._logs[owner] = Log()
+        return found
 
     # -- committing ---------------------------------------------------------------------------------------------
 
@@ -178,16 +196,16 @@ class PulsarConsumer(Role):
 
     def _commit_by_itself(self, deadline: float) -> None:
         """An automatic commit: what fails is read again by whoever goes on, or committed the next time."""
-        if self._handed:
+        if self._handed():
             with suppress(Revoked, TransportError):
                 self._commit(None, deadline)
         self._dropped.clear()
 
     def _commit(self, positions: dict[TopicPartition, Position] | None, deadline: float) -> None:
-        parts = {(part.topic, part.partition): part for part in self._feed.parts}
+        parts = self._parts()
         everything = positions is None
         self._saved_at = time.monotonic()
-        positions = dict(self._handed) if positions is None else positions
+        positions = self._handed() if positions is None else positions
         for owner in positions:
             if owner not in parts:
                 raise OptionError(f"partition {owner[1]} of {owner[0]!r} is not read by this consumer")
@@ -197,16 +215,17 @@ class PulsarConsumer(Role):
                 raise OptionError(f"a Pulsar position is ledger:entry:index, not {position!r}")
             part = parts[owner]
             self._feed.attached(part, deadline)
-            if not self._feeds(part, deadline):
+            feeds, log = self._feeds(part, deadline), self._log(owner)
+            if not feeds or (everything and log.handed != position):  # begun anew meanwhile
                 lost.add(owner)
                 continue
-            ack = self._acknowledgement(part, position)
-            if ack is not None and self._feed.ask_again(part, ack, deadline, partial(self._feeds, part, deadline)) is None:
-                lost.add(owner)
-                continue
-            self._committed[owner] = position
-            if self._handed.get(owner) == position:
-                del self._handed[owner]
+            target = log.target(position)
+            if target is not None:
+                ack = api.CommandAck(ack_type=api.CommandAck.Cumulative, message_id=[target])
+                if self._feed.ask_again(part, ack, deadline, partial(self._goes_on, part, log, deadline)) is None:
+                    lost.add(owner)
+                    continue
+            log.committed_to(position)
         if everything:
             lost |= self._dropped
         self._dropped -= lost
@@ -222,33 +241,16 @@ class PulsarConsumer(Role):
         self._feed.settle(part, deadline)
         return part.active or not part.told
 
-    def _acknowledgement(self, part: PartitionConsumer, position: MessageId) -> api.CommandAck | None:
-        """The cumulative ACK that makes the subscription resume at a position; None when that is its beginning."""
-        ledger, entry, index = position.ledger, position.entry, position.index
-        if ledger < 0 or (entry < 0 and position.after):
-            return None
-        size = self._batch_sizes.get((part.topic, part.partition, ledger, entry), 0)
-        first_wanted = index + 1 if position.after else max(index, 0)
-        command = api.CommandAck(consumer_id=part.id, ack_type=api.CommandAck.Cumulative)
-        if position.after and (index < 0 or first_wanted >= size > 0):
-            command.message_id.append(message_id(ledger, entry))
-            self._forget(part, ledger, entry)
-        elif first_wanted == 0:
-            if entry == 0:
-                return None  # the entry before lies in another ledger: its commit stands
-            command.message_id.append(message_id(ledger, entry - 1))
-        elif size == 0:
-            raise OptionError(f"position {position}: this consumer was not handed that batch, so its size is not known")
-        else:
-            data = message_id(ledger, entry, first_wanted - 1, ack_set=wanted_after(first_wanted, size))
-            data.batch_size = size
-            command.message_id.append(data)
-        return command
+    def _goes_on(self, part: PartitionConsumer, log: Log, deadline: float) -> bool:
+        """Whether this member is fed, and was not made to begin anew."""
+        return self._feeds(part, deadline) and self._log(part.owner) is log
 
-    def _forget(self, part: PartitionConsumer, ledger: int, entry: int) -> None:
-        known = self._batch_sizes
-        for key in [key for key in known if key[:2] == (part.topic, part.partition) and key[2:] <= (ledger, entry)]:
-            del known[key]
+    def _handed(self) -> dict[TopicPartition, Position]:
+        """What was handed out and is not committed."""
+        return {owner: log.handed for owner, log in self._logs.items() if log.handed is not None}
+
+    def _parts(self) -> dict[TopicPartition, PartitionConsumer]:
+        return {part.owner: part for part in self._feed.parts}
 
     def committed(self, *, timeout: float = 30.0) -> Mapping[TopicPartition, MessageId]:
         """Where each partition would be resumed: this member's last commit, or what the broker keeps, which counts whole entries."""
@@ -256,11 +258,10 @@ class PulsarConsumer(Role):
             deadline = time.monotonic() + timeout
             found = {}
             for part in self._feed.parts:
-                owner = (part.topic, part.partition)
                 _, mark = self._feed.place(part, deadline)
-                kept = MessageId(*owner, *mark, after=True)
-                mine = self._committed.get(owner)
-                found[owner] = mine if mine is not None and mine > kept else kept
+                kept = MessageId(*part.owner, *mark, after=True)
+                mine = self._log(part.owner).committed
+                found[part.owner] = mine if mine is not None and mine > kept else kept
             return found
 
     def lag(self, *, timeout: float = 30.0) -> Mapping[TopicPartition, int]:
@@ -270,7 +271,7 @@ class PulsarConsumer(Role):
             found = {}
             for part in self._feed.parts:
                 stats = self._feed.ask_again(part, api.CommandConsumerStats(), deadline)
-                found[part.topic, part.partition] = int(stats.msgBacklog)
+                found[part.owner] = int(stats.msgBacklog)
             return found
 
     # -- control ------------------------------------------------------------------------------------------------
@@ -284,28 +285,27 @@ class PulsarConsumer(Role):
         self._set_paused(partitions, False)
 
     def _set_paused(self, partitions: Iterable[TopicPartition], paused: bool) -> None:
-        parts = {(part.topic, part.partition): part for part in self._feed.parts}
+        parts = self._parts()
         with self._only:
             for owner in partitions:
                 if owner not in parts:
                     raise Revoked(f"{owner[0]}[{owner[1]}] is not assigned to this consumer", partitions=(owner,))
                 parts[owner].paused = paused
                 if not paused:
-                    parts[owner].grant()
+                    parts[owner].flow()
 
     def seek(self, where: Where, *, timeout: float = 30.0) -> None:
         """Move the subscription itself, for all its members; what was fetched ahead is dropped."""
         with self._only:
             deadline = time.monotonic() + timeout
-            parts = {(part.topic, part.partition): part for part in self._feed.parts}
+            parts = self._parts()
             for key, place in resolver(parts).requests(where, parts, "seek").items():
                 self._seek(parts[key], place, deadline)
 
     def _seek(self, part: PartitionConsumer, place: Request, deadline: float) -> None:
-        owner = (part.topic, part.partition)
         self._feed.attached(part, deadline)
         target = api.CommandSeek()
-        fresh = Cursor(unread(*owner))
+        fresh = Cursor(unread(*part.owner))
         if isinstance(place, AtTime):
             target.message_publish_time = place.ms
         elif isinstance(place, Earliest):
@@ -318,30 +318,33 @@ class PulsarConsumer(Role):
             ledger, entry, index = fresh.begin
             # SEEK goes to the entry named; "after" a whole entry is the one behind it
             target.message_id.CopyFrom(message_id(ledger, entry + 1 if index < 0 and ledger >= 0 else entry))
-        self._cursors[owner] = Cursor(unread(*owner))
-        self._feed.rewind(part, target, deadline)
-        self._cursors[owner] = fresh
-        fresh.after = fresh.after if fresh.after is not None and fresh.after[2] >= 0 else None
-        self._handed.pop(owner, None)
-        self._dropped.discard(owner)
-        self._committed.pop(owner, None)
-        part.grant()
+            fresh.after = fresh.after if fresh.after is not None and fresh.after[2] >= 0 else None
+        part.cursor = Cursor(unread(*part.owner))
+        self._logs[part.owner] = Log()
+        try:
+            self._feed.rewind(part, target, deadline)
+            part.cursor = fresh
+            self._dropped.discard(part.owner)
+        finally:
+            part.flowing = True
+            part.flow()
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that this member is fed from."""
-        return frozenset((part.topic, part.partition) for part in self._feed.parts if part.active and part.conn is not None)
+        return frozenset(part.owner for part in self._feed.parts if part.active and part.open)
 
     # -- ends ---------------------------------------------------------------------------------------------------
 
     def _work_failed(self) -> None:
-        if self._in_work is not None and self._handed.pop(self._in_work[0], None) is not None and self._in_work[1] is not None:
-            self._handed[self._in_work[0]] = self._in_work[1]
+        if self._in_work is not None:
+            log, before = self._in_work
+            log.handed = before if log.handed is not None else None
 
     def _let_go(self, deadline: float) -> None:
         """Leave the subscription; with `auto_commit` what was handed out is committed first, but for what an error left half done."""
         try:
-            if self._options.auto_commit and self._handed:
+            if self._options.auto_commit and self._handed():
                 with suppress(Revoked):
                     self._commit(None, deadline)
         finally:

@@ -1,8 +1,7 @@
 """The partitions that one role reads, as one stream of frames.
 
-What it is: one mailbox for all partitions of a Reader, Consumer or QueueConsumer; sorts what arrives by partition, takes turns, and puts
-partitions back to work after a loss. Belongs to one thread at a time.
-A partition that is lost or moved drops what was not handed over yet; the broker sends that again after the new SUBSCRIBE.
+What it is: one mailbox for all partitions of a Reader, Consumer or QueueConsumer; sorts what arrives by partition and takes turns. Belongs
+to one thread at a time; `tending` keeps the partitions subscribed meanwhile.
 Must not: decode entries, or know what a role does with them.
 """
 
@@ -10,40 +9,101 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import Message
 
-from wireproto._net import Call, Connection, Mailbox, Push
-from wireproto.errors import Disconnected, TimedOut, WireprotoError
+from wireproto._net import Call, Connection, Mailbox, Push, consumer_channel
+from wireproto.errors import Closed, Disconnected, TimedOut, WireprotoError
 from wireproto.net.retry import Verdict, Waits, verdict
+from wireproto.net.task import Task, fresh
 
 from . import PulsarApi_pb2 as api
-from .codes import ConsumerNotFound, PulsarError
-from .frames import command_name, decode, reply_body, signed
-from .partition_consumer import RETRY, Lost, PartitionConsumer, Subscription
+from .codes import ConsumerNotFound, PulsarError, TopicNotFound
+from .frames import command_name, decode, encode, reply_body
+from .subscription import OLDEST, Subscription, SubscriptionState
+from .tending import RETRY, Begun, Failed, Gone, Grown, Life, Opened, Place, Tending, places
 
 if TYPE_CHECKING:
     from wireproto._codec import PulsarEntry
 
     from .cluster import PulsarCluster
 
-Place = tuple[int, int]
 MESSAGE = 9
 GATHER_FRAMES = 256
 GATHER_BYTES = 1 << 20
 """Most frames and bytes of one partition that are handed out together."""
 TOLD = 5.0
 """Seconds that a broker may take to tell a failover consumer whether it is fed; it waits a second itself by default."""
+LEAST_SHARE = 1 << 16
+"""Bytes that each partition may have on its way, however many there are."""
+
+
+class PartitionConsumer(SubscriptionState):
+    """A partition, and the connection of its consumer.
+
+    Attributes:
+        conn: while it is open.
+        trouble: why the last attempt to open it failed.
+    """
+
+    def __init__(self, topic: str, partition: int, name: str, given: Subscription, window: int) -> None:
+        super().__init__(topic, partition, name, given, window)
+        self.conn: Connection | None = None
+        self.link: Connection | None = None  # of the SUBSCRIBE that is on its way, too
+        self.life: Life | None = None
+        self.trouble: Exception | None = None
+        self.failing_since: float | None = None
+        self.queued = False
+
+    @property
+    def stage(self) -> str:
+        """What is being waited for while it is not open."""
+        return self.life.stage if self.life is not None else "it was closed"
+
+    def lost(self) -> None:
+        super().lost()
+        self.conn = None
+
+    def submit(self, command: Message) -> Call:
+        """Send a request about this consumer; raises Disconnected while it is not open."""
+        if self.conn is None:
+            raise Disconnected("the consumer is not attached", topic=self.topic, partition=self.partition)
+        token = self.conn.next_token()
+        command.request_id = token  # type: ignore[attr-defined]
+        return self.conn.submit(token, encode(command))
+
+    def tell(self, command: Message) -> None:
+        """Send a command that is not answered; lost with the connection."""
+        if self.conn is not None:
+            with suppress(WireprotoError):
+                self.conn.send(encode(command))
+
+    def flow(self) -> None:
+        """Grant what the window has room for."""
+        more = self.grant()
+        if more:
+            self.tell(api.CommandFlow(consumer_id=self.id, messagePermits=more))
+
+    def handed(self, messages: int, size: int) -> None:
+        """`messages` of `size` bytes left the queue: count them and grant anew."""
+        self.permits.handed(messages, size)
+        if self.life is not None:
+            self.life.fruitful = True
+        self.flow()
 
 
 class Feed:
     """Args:
     names: (topic as the user named it, partition, full name).
     window: bytes for all partitions together.
-    patience: seconds for which a lost partition may stay lost before its error is raised.
-    prepare: called with a partition before each SUBSCRIBE.
+    patience: seconds for which a partition that was open may be lost before that is told.
+    flow: whether permits are granted as soon as a partition is open.
+    begun: called with a partition at each SUBSCRIBE: what it had of the one before is over.
+    opened: called with a partition when it is open again after the broker closed it, and the place before which all is acknowledged.
     changed: called with a partition when the broker tells who is fed from it (failover): when that changes, and first after each
         SUBSCRIBE, since another member may have had it meanwhile.
     """
@@ -56,53 +116,71 @@ class Feed:
         *,
         window: int,
         patience: float,
-        prepare: Callable[[PartitionConsumer], None] | None = None,
+        flow: bool = True,
+        begun: Callable[[PartitionConsumer], None] | None = None,
+        opened: Callable[[PartitionConsumer, Place], None] | None = None,
         changed: Callable[[PartitionConsumer], None] | None = None,
     ) -> None:
         self._cluster = cluster
         self._box = Mailbox(cluster.loop, limit=window * 2)
-        self.patience = patience
-        self._prepare = prepare
-        self._changed = changed
-        purpose = f"consume-{cluster.next_role()}"
-        share = max(1 << 16, window // len(names))
-        self.parts = [
-            PartitionConsumer(cluster, topic, number, name, subscription, self._box, share, purpose) for topic, number, name in names
-        ]
+        self._tending = Tending(cluster, self._box, marks=opened is not None)
+        self._given = subscription
+        self._window = window
+        self._patience = patience
+        self._begun, self._opened, self._changed = begun, opened, changed
+        self.parts: list[PartitionConsumer] = []
         self._by_channel: dict[int, PartitionConsumer] = {}
         self._ready: deque[PartitionConsumer] = deque()
-        self._watched: set[Connection] = set()
+        self._growth: Task[None] | None = None
+        for name in names:
+            self._add(*name, subscription).flowing = flow
 
-    def open(self, deadline: float) -> None:
-        """Subscribe on every partition; retries until `deadline`."""
-        for part in self.parts:
+    def _add(self, topic: str, number: int, name: str, given: Subscription) -> PartitionConsumer:
+        part = PartitionConsumer(topic, number, name, given, 0)
+        self.parts.append(part)
+        for each in self.parts:
+            each.permits.window = max(LEAST_SHARE, self._window // len(self.parts))
+        return part
+
+    def open(self, deadline: float, parts: Collection[PartitionConsumer] | None = None) -> None:
+        """Subscribe on every partition, or on these, all beside each other; tries until `deadline`."""
+        parts = self.parts if parts is None else parts
+        for part in parts:
+            self._tend(part)
+        for part in parts:
             self.attached(part, deadline)
 
-    def attach(self, part: PartitionConsumer, deadline: float, *, flow: bool = True) -> None:
-        """Subscribe on one partition; one attempt. One that was not answered until `deadline` is gone on with the next time."""
-        if not part.asked:
-            if self._prepare is not None:
-                self._prepare(part)
-            self._by_channel.pop(part.channel, None)
-            conn = part.ask(deadline)
-            self._by_channel[part.channel] = part
-            if conn not in self._watched:
-                self._watched = {known for known in self._watched if not known.closed} | {conn}
-                conn.on_lost(lambda why: self._box.put(Lost(conn, why)))
-        part.attach(deadline, flow=flow)
+    def _tend(self, part: PartitionConsumer) -> None:
+        part.retired = False
+        part.life = self._tending.begin(part)
+
+    def grow(self) -> None:
+        """Read partitions that the topics get, too, from their beginning."""
+        known: dict[str, int] = {}
+        for part in self.parts:
+            if part.partition >= 0:
+                known[part.topic] = known.get(part.topic, 0) + 1
+        if known:
+            self._growth = self._tending.watch(known, self._cluster.options.metadata_max_age)
+
+    def part(self, number: int) -> PartitionConsumer:
+        """The partition with that number, of a role with one topic."""
+        return next(part for part in self.parts if part.partition == number)
 
     # -- what arrives -------------------------------------------------------------------------------------------
 
     def next(self, deadline: float) -> tuple[PartitionConsumer, list[bytes]] | None:
-        """MESSAGE frames of one partition, in order; None when none came until `deadline`."""
+        """MESSAGE frames of one partition, in order; None when none came until `deadline`.
+
+        Raises:
+            why a partition cannot be opened again: at once where its topic is gone, else when that has lasted for `patience`. That goes on.
+        """
         while True:
             self._drain()
             taken = self._take()
             if taken is not None:
                 return taken
-            due = self._revive(deadline)
-            now = time.monotonic()
-            item = self._box.get(max(min(deadline, due), now) if now < deadline else 0.0)
+            item = self._box.get(deadline)
             if item is not None:
                 self._sort(item)
             elif time.monotonic() >= deadline:
@@ -117,12 +195,12 @@ class Feed:
 
     def _take(self) -> tuple[PartitionConsumer, list[bytes]] | None:
         for _ in range(len(self._ready)):
-            part = self._ready[0]
-            self._ready.rotate(-1)
-            if part.paused:
-                continue
+            part = self._ready.popleft()
             if not part.frames:
-                self._ready.remove(part)
+                part.queued = False
+                continue
+            self._ready.append(part)
+            if part.paused:
                 continue
             frames: list[bytes] = []
             size = 0
@@ -130,77 +208,111 @@ class Feed:
                 frame = part.frames.popleft()
                 frames.append(frame)
                 size += len(frame)
-            if not part.frames:
-                self._ready.remove(part)
             return part, frames
         return None
 
+    def requeue(self, part: PartitionConsumer) -> None:
+        """The partition has frames."""
+        if not part.queued:
+            part.queued = True
+            self._ready.append(part)
+
     def _sort(self, item: Any) -> None:
         """One item of the mailbox: a message to its partition's queue, or news about a partition."""
-        if isinstance(item, Lost):
-            for lost in self.parts:
-                if lost.conn is item.conn:
-                    lost.detach()
-            return
         if not isinstance(item, Push):
+            self._tended(item)
             return
-        found = self._by_channel.get(item.channel)
-        if found is None or found.link is not item.conn:
+        part = self._by_channel.get(item.channel)
+        if part is None or part.link is not item.conn:
             return
-        part = found
         frame = item.frame
         if len(frame) > 5 and frame[4] == 8 and frame[5] == MESSAGE:
-            if part not in self._ready:
-                self._ready.append(part)
             part.frames.append(frame)
-            return
-        self._news(part, item)
+            self.requeue(part)
+        else:
+            self._news(part, item)
 
     def _news(self, part: PartitionConsumer, item: Push) -> None:
+        """What a broker says of a consumer."""
         try:
             base = decode(item.frame, item.conn.peer)
+            name = command_name(base)
+            if name == "topicMigrated":
+                self._cluster.lookup.migrated(part.name, base.topicMigrated, item.conn.peer)
         except WireprotoError as why:
             item.conn.close(str(why))
             return
-        name = command_name(base)
         if name == "message":
-            if part not in self._ready:
-                self._ready.append(part)
             part.frames.append(item.frame)
+            self.requeue(part)
         elif name in ("close_consumer", "topicMigrated"):
             self._cluster.told.info(("moved", part.name), "%s: the broker %s serves it no more", part.name, item.conn.peer)
-            part.detach()
+            if part.life is not None:
+                part.life.doubt = True
+            self.lost(part)
         elif name == "reachedEndOfTopic":
             part.ended = True
-        elif name == "active_consumer_change":
-            fed, known = base.active_consumer_change.is_active, part.told
-            if known and fed == part.active:
-                return
-            part.told, part.active = True, fed
-            if not fed:
-                part.frames.clear()
-            if self._changed is not None:
-                self._changed(part)
+        elif name == "active_consumer_change" and part.fed(base.active_consumer_change.is_active) and self._changed is not None:
+            self._changed(part)
 
-    def _revive(self, deadline: float) -> float:
-        """Attach what is detached and due; returns when the next attempt is due."""
-        due = float("inf")
-        for part in self.parts:
-            if part.conn is not None or part.retired:
-                continue
-            now = time.monotonic()
-            if now < part.retry_at:
-                due = min(due, part.retry_at)
-                continue
-            if now >= deadline:
-                return due
-            try:
-                self.attach(part, deadline)
-            except WireprotoError as why:
-                part.failed(why, self.patience)
-                self._cluster.told.info(("again", type(why), part.topic), "%s[%d]: tried again: %s", part.topic, part.partition, why)
-                due = min(due, part.retry_at)
-        return due
+    def _tended(self, item: Any) -> None:
+        """What became of a subscription."""
+        if isinstance(item, Grown):
+            for number, name in item.names:
+                self._tend(self._add(item.topic, number, name, replace(self._given, initial=OLDEST, since=None)))
+            return
+        part: PartitionConsumer = item.life.part
+        if item.life is not part.life:
+            return
+        if isinstance(item, Begun):
+            self._by_channel.pop(consumer_channel(part.id), None)
+            part.begins(item.consumer)
+            part.link = item.conn
+            self._by_channel[consumer_channel(part.id)] = part
+            if self._begun is not None:
+                self._begun(part)
+        elif isinstance(item, Opened):
+            self._is_open(part, item)
+        elif isinstance(item, Gone):
+            if item.consumer == part.id:
+                part.lost()
+        elif isinstance(item, Failed):
+            self._failed(part)
+
+    def _is_open(self, part: PartitionConsumer, item: Opened) -> None:
+        if item.consumer != part.id or item.gone.done or part.link is None:
+            return
+        part.opened()
+        part.conn = part.link
+        part.trouble = part.failing_since = None
+        part.permits.largest = part.conn.context.max_message_size
+        if item.mark is not None and self._opened is not None:
+            self._opened(part, item.mark)
+        part.flow()
+
+    def _failed(self, part: PartitionConsumer) -> None:
+        """An attempt to open it failed: raise it when it has never been open and this cannot get better, or that has lasted too long."""
+        assert part.life is not None
+        why, part.life.failure = part.life.failure, None
+        if why is None:
+            return
+        now = time.monotonic()
+        if part.failing_since is None:
+            part.failing_since = now
+        part.trouble = why
+        if not part.life.known and verdict(why, passing=(TimedOut,)) is Verdict.NEVER:
+            raise fresh(why)
+        self._cluster.told.info(("again", type(why), part.topic), "%s[%d]: tried again: %s", part.topic, part.partition, why)
+        # once it was ours, who stands in its way may be this very consumer, not yet gone at the broker
+        if isinstance(why, TopicNotFound) or now - part.failing_since > self._patience:
+            part.failing_since = None
+            raise fresh(why)
+
+    def lost(self, part: PartitionConsumer) -> None:
+        """Its consumer is gone at the broker: it is opened again, and what was not handed over comes again."""
+        part.lost()
+        if part.life is not None:
+            part.life.lost()
 
     # -- requests -----------------------------------------------------------------------------------------------
 
@@ -218,25 +330,19 @@ class Feed:
             call.wait(min(deadline, now + 0.05))
             self._drain()
 
-    def attached(self, part: PartitionConsumer, deadline: float, *, flow: bool = True) -> PartitionConsumer:
-        """The partition, attached: waits for that until `deadline`."""
-        part.retired = False
+    def attached(self, part: PartitionConsumer, deadline: float) -> PartitionConsumer:
+        """The partition, open: waits for that until `deadline`."""
+        if part.life is None:
+            self._tend(part)
         self._drain()
-        while part.conn is None:
-            now = time.monotonic()
-            if now >= deadline:
+        while not part.open:
+            item = self._box.get(deadline)
+            if item is not None:
+                self._sort(item)
+            elif time.monotonic() >= deadline:
                 if part.trouble is not None:
-                    raise part.trouble
-                raise TimedOut("the partition is not back yet", topic=part.topic, partition=part.partition)
-            if now < part.retry_at:
-                item = self._box.get(min(part.retry_at, deadline))
-                if item is not None:
-                    self._sort(item)
-                continue
-            try:
-                self.attach(part, deadline, flow=flow)
-            except WireprotoError as why:
-                part.failed(why, self.patience)
+                    raise fresh(part.trouble)
+                raise TimedOut(f"the partition is not open yet: {part.stage}", topic=part.topic, partition=part.partition)
         return part
 
     def ask(self, part: PartitionConsumer, command: Message, deadline: float) -> Any:
@@ -244,9 +350,7 @@ class Feed:
         call = part.submit(command)
         return reply_body(self.wait(call, deadline), call.conn.peer, topic=part.topic, partition=part.partition)
 
-    def ask_again(
-        self, part: PartitionConsumer, command: Any, deadline: float, fit: Callable[[], bool] | None = None, *, flow: bool = True
-    ) -> Any:
+    def ask_again(self, part: PartitionConsumer, command: Any, deadline: float, fit: Callable[[], bool] | None = None) -> Any:
         """A request that may be repeated, about a partition: made again once the partition is back when its consumer is gone meanwhile.
 
         The broker answers "not found" then, or nothing at all (ACK), or ends the connection. When it refused for a while and then does not
@@ -255,12 +359,11 @@ class Feed:
         Args:
             command: a message with a consumer_id, which is set here.
             fit: asked before each attempt whether it still makes sense; None is returned when not.
-            flow: grant permits at once when it is attached again.
         """
         trouble: PulsarError | None = None
         waits = Waits(RETRY)
         while True:
-            self.attached(part, deadline, flow=flow)
+            self.attached(part, deadline)
             if fit is not None and not fit():
                 return None
             command.consumer_id = part.id
@@ -275,8 +378,8 @@ class Feed:
                 if trouble is None:
                     raise
                 raise trouble from None
-            except (ConsumerNotFound, Disconnected) as why:
-                part.failed(why, self.patience)
+            except (ConsumerNotFound, Disconnected):
+                self.lost(part)
             except PulsarError as why:  # of a consumer that is there: a topic about to go, an entry that cannot be read just now
                 wait = waits.next()
                 if verdict(why) is Verdict.NEVER or time.monotonic() + wait >= deadline:
@@ -284,48 +387,33 @@ class Feed:
                 trouble = why
                 self._cluster.pause(wait)
 
-    def place(self, part: PartitionConsumer, deadline: float, *, flow: bool = True) -> tuple[Place, Place]:
+    def place(self, part: PartitionConsumer, deadline: float) -> tuple[Place, Place]:
         """(place of the last message, place before which all is acknowledged), each (ledger, entry), entry -1 for none."""
-        return _place(self.ask_again(part, api.CommandGetLastMessageId(), deadline, flow=flow))
-
-    def here(self, part: PartitionConsumer, deadline: float) -> tuple[Place, Place]:
-        """`place` of the consumer that is attached now; raises what becomes of it."""
-        return _place(self.ask(part, api.CommandGetLastMessageId(consumer_id=part.id), deadline))
+        return places(self.ask_again(part, api.CommandGetLastMessageId(), deadline))
 
     def rewind(self, part: PartitionConsumer, target: api.CommandSeek, deadline: float) -> None:
-        """SEEK, then subscribe anew: the broker closes the consumer over it. No permits are granted yet."""
-        target.consumer_id = part.id
+        """SEEK, and subscribe anew: the broker closes the consumer over it. No permits are granted until `flowing` is set again."""
+        before = target.consumer_id = part.id
+        part.flowing = False
+        assert part.life is not None
+        part.life.fruitful = True  # so that it is opened again at once
         self.ask(part, target, deadline)
-        part.detach()
-        self.attached(part, deadline, flow=False)
+        if part.id == before:
+            self.lost(part)
+        self.attached(part, deadline)
 
     def ahead(self, part: PartitionConsumer) -> int:
         """How many frames of a partition may have come and were not handed over: what was sent before this moment is among them."""
         return len(part.frames) + len(self._box)
 
-    def requeue(self, part: PartitionConsumer) -> None:
-        """Frames were put back to the front of a partition's queue."""
-        if part not in self._ready:
-            self._ready.append(part)
-
     def settle(self, part: PartitionConsumer, deadline: float) -> None:
         """Take in what has arrived; a failover consumer that was just attached waits a moment to learn whether it is fed."""
         self._drain()
         until = min(deadline, time.monotonic() + TOLD)
-        while not part.told and part.conn is not None and time.monotonic() < until:
+        while not part.told and part.open and time.monotonic() < until:
             item = self._box.get(until)
             if item is not None:
                 self._sort(item)
-
-    def retire(self, part: PartitionConsumer) -> None:
-        """No more of this partition: its consumer is closed at the broker without waiting, and never attached again."""
-        part.abandon()
-        conn, part.conn = part.conn, None
-        part.retired = True
-        part.frames.clear()
-        if conn is not None:
-            conn.route(part.channel, None)
-            part.send_close(conn)
 
     def tell_skipped(self, part: PartitionConsumer, facts: Sequence[PulsarEntry]) -> None:
         """Tell the log of entries that cannot be read."""
@@ -333,22 +421,36 @@ class Feed:
             if fact.error is not None:
                 self._cluster.told.skipped(part.topic, part.partition, f"{fact.ledger}:{fact.entry}", fact.error)
 
+    # -- ends ---------------------------------------------------------------------------------------------------
+
+    def stop(self, part: PartitionConsumer, *, told: bool = False) -> None:
+        """Its consumer is closed at the broker without waiting, unless it was `told`; `attached` opens it anew."""
+        part.lost()
+        life, part.life = part.life, None
+        if life is not None:
+            self._tending.end(life, told=told)
+
+    def retire(self, part: PartitionConsumer) -> None:
+        """No more of this partition."""
+        self.stop(part)
+        part.retired = True
+
     def close(self, deadline: float) -> None:
         """Close every consumer at its broker."""
+        if self._growth is not None:
+            self._growth.cancel(Closed("the role was closed"))
+        asked = []
         for part in self.parts:
-            part.close(deadline)
+            with suppress(WireprotoError):  # the connection's end closes it as well
+                if part.open:
+                    asked.append(part.submit(api.CommandCloseConsumer(consumer_id=part.id)))
+            self.stop(part, told=part.open)
+        for call in asked:
+            with suppress(WireprotoError):
+                call.result(deadline)
         self.hang_up()
         self._box.close()
 
     def hang_up(self) -> None:
         """Close the role's own connections; `attached` opens them again."""
-        for conn in self._watched:
-            self._cluster.drop(conn)
-        self._watched = set()
-
-
-def _place(reply: api.CommandGetLastMessageIdResponse) -> tuple[Place, Place]:
-    last, mark = reply.last_message_id, reply.consumer_mark_delete_position
-    done = (signed(mark.ledgerId), signed(mark.entryId))
-    end = (signed(last.ledgerId), signed(last.entryId))
-    return (end if end[1] >= 0 else done), done
+        self._tending.hang_up()

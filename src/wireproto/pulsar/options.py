@@ -24,6 +24,7 @@ class PulsarOptions(CommonOptions):
         admin: URL of the admin HTTP interface (``http://host:8080``), for what the binary protocol cannot do.
         listener: name of the advertised listener to look topics up by.
         operation_timeout: seconds for one attempt of what happens in the background.
+        metadata_max_age: seconds after which it is asked how many partitions a topic has by now.
         keep_alive: seconds of a broker's silence after which it is asked whether it is there, and after as many again given up.
 
         compression: of what producers send.
@@ -63,6 +64,7 @@ class PulsarOptions(CommonOptions):
     admin: str | None = None
     listener: str | None = None
     operation_timeout: float = 30.0
+    metadata_max_age: float = 60.0
     keep_alive: float = 30.0
 
     compression: Literal["none", "lz4", "zlib", "zstd", "snappy"] = "none"
@@ -90,7 +92,15 @@ class PulsarOptions(CommonOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("batch_size", "batch_records", "operation_timeout", "keep_alive", "delivery_timeout", "receive_memory"):
+        for name in (
+            "batch_size",
+            "batch_records",
+            "operation_timeout",
+            "metadata_max_age",
+            "keep_alive",
+            "delivery_timeout",
+            "receive_memory",
+        ):
             if not getattr(self, name) > 0:
                 raise OptionError(f"{name} must be above 0")
         for name in ("linger", "auto_commit_interval"):

@@ -19,16 +19,24 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from wireproto.errors import WireprotoError
+from wireproto._net import Connection
+from wireproto.errors import Closed, TimedOut, WireprotoError
 from wireproto.flow.resolve import Request
+from wireproto.net.retry import Verdict, Waits, verdict
+from wireproto.net.task import Steps
 from wireproto.position import AtTime, Latest, MessageId, TopicPartition
 
 from . import PulsarApi_pb2 as api
-from .feed import Feed, Place
-from .partition_consumer import EXCLUSIVE, PartitionConsumer, Subscription
+from .codes import ConsumerBusy
+from .connection import asking
+from .frames import encode
 from .places import FIRST
+from .places import Place as Start
+from .subscription import EXCLUSIVE, Subscription
+from .tending import RETRY, Place, places
 
 if TYPE_CHECKING:
     from .cluster import PulsarCluster
@@ -37,63 +45,101 @@ if TYPE_CHECKING:
 def find(
     cluster: PulsarCluster, topic: str, names: Mapping[int, str], chosen: Mapping[TopicPartition, Request], deadline: float
 ) -> dict[TopicPartition, MessageId]:
-    """Positions of partitions; the place after the last record where there is none at or behind the one asked for.
+    """Positions of partitions, asked for beside each other; the place after the last record where there is none at or behind the one asked
+    for.
 
     Args:
         names: full name of each partition.
         chosen: what is asked of each partition.
     """
-    patience = max(0.0, deadline - time.monotonic())
-    feed = Feed(cluster, [(topic, number, names[number]) for _, number in chosen], _subscription(), window=1 << 16, patience=patience)
-    found: dict[TopicPartition, MessageId] = {}
+    found = {key: where for key, where in chosen.items() if isinstance(where, MessageId)}
+    asked = {}
+    conns: set[Connection] = set()
+    purpose = f"positions-{cluster.next_role()}"
     try:
-        for part in feed.parts:
-            where = chosen[topic, part.partition]
-            if isinstance(where, MessageId):
-                found[topic, part.partition] = where
-                continue
-            if isinstance(where, AtTime):
-                end, mark = _at(feed, part, where.ms, deadline)
-            else:
-                part.start = FIRST
-                feed.attached(part, deadline, flow=False)
-                end, mark = feed.place(part, deadline, flow=False)
-            if isinstance(where, Latest) or mark >= end:
-                found[topic, part.partition] = MessageId(topic, part.partition, *end, after=True)
-            else:
-                found[topic, part.partition] = MessageId(topic, part.partition, mark[0], mark[1] + 1)
+        for key in chosen.keys() - found.keys():
+            question = Question(cluster, names[key[1]], purpose, conns)
+            asked[key] = cluster.tasks.spawn(question.put(chosen[key], deadline), f"where {key[0]}[{key[1]}] begins and ends")
+        for key, task in asked.items():
+            place, after = task.wait(deadline)
+            found[key] = MessageId(topic, key[1], *place, after=after)
     finally:
-        feed.close(min(deadline, time.monotonic() + 5.0))
+        for task in asked.values():
+            task.cancel(Closed("nobody waits for it any more"))
+        for conn in conns:
+            cluster.drop(conn)
     return found
 
 
-def _subscription() -> Subscription:
-    return Subscription(f"positions-{uuid.uuid4().hex[:12]}", EXCLUSIVE, durable=False, create_topic=False)
+class Question:
+    """One partition's place; `put` may be called once."""
 
+    def __init__(self, cluster: PulsarCluster, name: str, purpose: str, conns: set[Connection]) -> None:
+        self._cluster = cluster
+        self._conns = conns
+        self._name = name
+        self._purpose = purpose
+        self._conn: Connection | None = None
+        self._consumer = 0
+        self._first: Place | None = None
 
-def _at(feed: Feed, part: PartitionConsumer, ms: int, deadline: float) -> tuple[Place, Place]:
-    """(place of the last message, place before the first one published at `ms` or later)."""
-    first: Place | None = None
-    while True:
-        part.subscription = _subscription()
-        # SUBSCRIBE goes one entry back, for the case that the one named was read in part
-        part.start = FIRST if first is None else (first[0], first[1] + 2, -1)
-        feed.attached(part, deadline, flow=False)
-        try:
-            end, unsought = feed.here(part, deadline)
-            if first is None and unsought >= end:
+    def put(self, where: Request, until: float) -> Steps[tuple[Place, bool]]:
+        """(place, whether it is the one behind that)."""
+        waits = Waits(RETRY)
+        while True:
+            try:
+                end, mark = yield from (self._at(where.ms, until) if isinstance(where, AtTime) else self._ask(FIRST, until))
+            except WireprotoError as why:
+                pause = waits.next()
+                # another attempt of our own may still stand in the way
+                if verdict(why, passing=(TimedOut, ConsumerBusy)) is Verdict.NEVER or time.monotonic() + pause >= until:
+                    raise
+                yield time.monotonic() + pause
+            else:
+                return (end, True) if isinstance(where, Latest) or mark >= end else ((mark[0], mark[1] + 1), False)
+            finally:
+                self._close()
+
+    def _at(self, ms: int, until: float) -> Steps[tuple[Place, Place]]:
+        """(place of the last message, place before the first one published at `ms` or later)."""
+        while True:
+            # SUBSCRIBE goes one entry back, for the case that the one named was read in part
+            start = FIRST if self._first is None else (self._first[0], self._first[1] + 2, -1)
+            given = _subscription()
+            end, unsought = yield from self._ask(start, until, given)
+            if self._first is None and unsought >= end:
                 return end, unsought  # the topic is empty
-            feed.ask(part, api.CommandSeek(consumer_id=part.id, message_publish_time=ms), deadline)
-            part.detach()
-            feed.attach(part, deadline, flow=False)
-            end, mark = feed.here(part, deadline)
-        except WireprotoError as why:
-            part.abandon()
-            part.failed(why, feed.patience)
-            continue
-        part.close(deadline)
-        part.detach()
-        if mark != unsought:
-            return end, mark
-        # the consumer's own beginning: the place sought, or the SEEK is forgotten; another beginning tells
-        first = unsought if first is None else None
+            conn = self._conn
+            assert conn is not None
+            yield from asking(conn, api.CommandSeek(consumer_id=self._consumer, message_publish_time=ms), until)
+            self._conn = None  # the broker closes it
+            end, mark = yield from self._ask(start, until, given)
+            self._close()
+            if mark != unsought:
+                return end, mark
+            # the consumer's own beginning: the place sought, or the SEEK is forgotten; another beginning tells
+            self._first = unsought if self._first is None else None
+
+    def _ask(self, start: Start, until: float, given: Subscription | None = None) -> Steps[tuple[Place, Place]]:
+        """Subscribe there, and ask how far that is."""
+        cluster = self._cluster
+        until = min(until, time.monotonic() + cluster.options.operation_timeout)
+        broker = yield from cluster.lookup.finding(self._name, until)
+        conn = yield from cluster.connecting(broker, self._purpose, until)
+        self._conns.add(conn)
+        self._conn, self._consumer = conn, cluster.next_consumer_id()
+        yield from asking(conn, (given or _subscription()).command(self._name, self._consumer, start, 0.0), until, topic=self._name)
+        reply = yield from asking(conn, api.CommandGetLastMessageId(consumer_id=self._consumer), until, topic=self._name)
+        return places(reply)
+
+    def _close(self) -> None:
+        """Without waiting for the answer."""
+        conn, self._conn = self._conn, None
+        if conn is not None:
+            with suppress(WireprotoError):
+                conn.send(encode(api.CommandCloseConsumer(consumer_id=self._consumer, request_id=conn.next_token())))
+
+
+def _subscription() -> Subscription:
+    """One that two consumers may share, one after the other: its name is made here."""
+    return Subscription(f"positions-{uuid.uuid4().hex[:12]}", EXCLUSIVE, durable=False, create_topic=False)

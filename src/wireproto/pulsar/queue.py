@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from wireproto._codec import decode_pulsar
@@ -28,48 +28,22 @@ from wireproto.records import Delivery
 
 from . import PulsarApi_pb2 as api
 from .acks import words
-from .feed import Feed
+from .feed import Feed, PartitionConsumer
 from .frames import encode, message_id
-from .partition_consumer import KEY_SHARED, SHARED, PartitionConsumer, Subscription
+from .subscription import KEY_SHARED, SHARED, Subscription
+from .unacked import Key, Unacked
 
 if TYPE_CHECKING:
     from .cluster import PulsarCluster
     from .options import PulsarOptions
 
-Key = tuple[int, int, int]
-"""(partition, ledger, entry)"""
-
+Place = tuple[PartitionConsumer, Key]
+"""An entry of a partition."""
 
 UNREADABLE = Policy(first=1.0, factor=2.0, ceiling=60.0, jitter=0.2)
 """After how long an entry that cannot be read is given back."""
 FULL = Policy(first=0.1, factor=1.0, ceiling=0.1, jitter=0.2)
 """How long until what a connection had no room for is tried again; several deliveries wait for it beside each other."""
-
-
-@dataclass(slots=True)
-class InHand:
-    """An entry that this worker has messages of.
-
-    Attributes:
-        size: messages in the batch, 0 outside one.
-        wanted: indexes that nobody has acknowledged yet.
-        held: indexes handed to the user and not ended.
-        waiting: indexes decoded and not yet handed out.
-        done: indexes acknowledged since the consumer was attached.
-        delayed: indexes released that are given back later.
-    """
-
-    size: int
-    wanted: set[int] = field(default_factory=set)
-    held: set[int] = field(default_factory=set)
-    waiting: set[int] = field(default_factory=set)
-    done: set[int] = field(default_factory=set)
-    delayed: set[int] = field(default_factory=set)
-
-    @property
-    def idle(self) -> bool:
-        """Whether this worker has nothing of it."""
-        return not (self.held or self.waiting or self.delayed)
 
 
 class PulsarQueue(Role):
@@ -92,33 +66,27 @@ class PulsarQueue(Role):
             priority=options.priority,
             create_topic=options.create_topic,
         )
-        self._feed = Feed(cluster, names, subscription, window=options.receive_memory, patience=options.timeout, prepare=self._prepare)
-        self._parts = {part.partition: part for part in self._feed.parts}
-        self._entries: dict[Key, InHand] = {}
-        self._done: dict[int, dict[Key, int]] = {number: {} for number in self._parts}
-        """By partition what was acknowledged whole, oldest first: passed over until so many frames of it were looked at."""
-        self._over: deque[tuple[Key, int]] = deque()  # messages whose delay is over; from the keeper
-        self._looked_at: dict[int, int] = dict.fromkeys(self._parts, 0)
-        self._next: deque[tuple[Any, int, Key, int]] = deque()
+        self._feed = Feed(cluster, names, subscription, window=options.receive_memory, patience=options.timeout, begun=self._begun)
+        self._hands: dict[int, Unacked] = {}
+        self._over: deque[tuple[int, Key, int]] = deque()  # messages whose delay is over, by partition; from the keeper
+        self._next: deque[tuple[Any, int, Place, int]] = deque()
         try:
             self._feed.open(deadline)
+            self._feed.grow()
         except BaseException:
             self._feed.close(min(deadline, time.monotonic() + 1.0))
             raise
 
-    def _prepare(self, part: PartitionConsumer) -> None:
-        """Before a partition is attached again: what was not handed out yet comes again, without what the broker was told is done."""
-        kept = deque(item for item in self._next if item[2][0] != part.partition)
-        for _, _, key, index in self._next:
-            if key[0] == part.partition:
-                self._entries[key].waiting.discard(index)
-        self._next = kept
-        for key in [key for key, entry in self._entries.items() if key[0] == part.partition and entry.idle]:
-            del self._entries[key]
-        for key, entry in self._entries.items():
-            if key[0] == part.partition:
-                entry.done.clear()
-        self._done[part.partition].clear()
+    def _hand(self, partition: int) -> Unacked:
+        found = self._hands.get(partition)
+        if found is None:
+            found = self._hands[partition] = Unacked()
+        return found
+
+    def _begun(self, part: PartitionConsumer) -> None:
+        """A partition is subscribed anew: what was not handed out yet comes again."""
+        self._next = deque(item for item in self._next if item[2][0] is not part)
+        self._hand(part.partition).begins()
 
     # -- receiving ----------------------------------------------------------------------------------------------
 
@@ -128,8 +96,8 @@ class PulsarQueue(Role):
             deadline = time.monotonic() + timeout
             while True:
                 if self._next:
-                    record, attempt, key, index = self._next.popleft()
-                    entry = self._entries[key]
+                    record, attempt, (part, key), index = self._next.popleft()
+                    entry = self._hand(part.partition).entries[key]
                     entry.waiting.discard(index)
                     entry.held.add(index)
                     return Delivery(record, attempt, self._end, self._end_later)
@@ -139,62 +107,50 @@ class PulsarQueue(Role):
                 self._decode(*got)
 
     def _decode(self, part: PartitionConsumer, frames: list[bytes]) -> None:
-        self._take_up()
+        while self._over:
+            partition, key, index = self._over.popleft()
+            self._hand(partition).back(key, index)
         columns, facts = decode_pulsar(frames, topic=self.topic, partition=part.partition, check_crc=self._options.check_crc)
         if self._options.on_corrupt == "skip":
             self._feed.tell_skipped(part, facts)
         records = list(columns.records(self.topic, part.partition))
-        done = self._done[part.partition]
+        hand = self._hand(part.partition)
         for number, (fact, frame) in enumerate(zip(facts, frames, strict=True)):
+            key = (fact.ledger, fact.entry)
             if fact.error is not None and self._options.on_corrupt == "raise":
-                rest = frames[number + 1 :]
-                part.frames.extendleft(reversed(rest))
+                part.frames.extendleft(reversed(frames[number + 1 :]))
                 self._feed.requeue(part)
                 part.handed(fact.permits, len(frame))
-                place = MessageId(self.topic, part.partition, fact.ledger, fact.entry)
-                self._give_back_in(UNREADABLE.delay(fact.redelivery_count + 1), part, (part.partition, fact.ledger, fact.entry), -1)
-                raise fact.error.with_context(topic=self.topic, partition=part.partition, position=place)
+                self._give_back_in(UNREADABLE.delay(fact.redelivery_count + 1), part, key, -1)
+                raise fact.error.with_context(topic=self.topic, partition=part.partition, position=part.place(*key))
             part.handed(fact.permits, len(frame))
-            key = (part.partition, fact.ledger, fact.entry)
-            self._looked_at[part.partition] += 1
             if fact.error is not None:
+                hand.looked_at += 1
                 self._discard(part, key, fact.error)
                 continue
-            if key in done:
-                continue
-            entry = self._entries.get(key)
+            entry = hand.looks_at(key, fact.batch_size)
             if entry is None:
-                entry = self._entries[key] = InHand(fact.batch_size)
+                continue
             for record in records[fact.start : fact.stop]:
                 index = record.position.index  # type: ignore[attr-defined]
-                if index in entry.held or index in entry.waiting or index in entry.done or index in entry.delayed:
-                    continue
-                entry.wanted.add(index)
-                entry.waiting.add(index)
-                self._next.append((record, fact.redelivery_count, key, index))
-            if not entry.wanted:
-                # nothing of it is left for anybody: compacted, or all acknowledged
-                del self._entries[key]
-                if fact.start == fact.stop:
-                    self._acknowledge(part, key, None, time.monotonic(), wait=False)
-        while done:
-            oldest, until = next(iter(done.items()))
-            if self._looked_at[part.partition] < until:
-                break
-            del done[oldest]
+                if entry.arrives(index):
+                    self._next.append((record, fact.redelivery_count, (part, key), index))
+            if hand.exhausted(key) and fact.start == fact.stop:  # compacted, or all acknowledged
+                part.tell(_acknowledgement(part, key))
+        hand.forget()
 
     # -- ends of a delivery -------------------------------------------------------------------------------------
 
-    def _held(self, delivery: Delivery) -> tuple[PartitionConsumer, Key, InHand, int]:
+    def _held(self, delivery: Delivery) -> tuple[PartitionConsumer, Key, int]:
         """Where a delivery's message is; raises Revoked when it is not in hand."""
         position = delivery.position
         if not isinstance(position, MessageId):
             raise OptionError(f"not a delivery of this queue: {delivery!r}")
-        key = (position.partition, position.ledger, position.entry)
-        entry = self._entries.get(key)
+        key = (position.ledger, position.entry)
+        entry = self._hand(position.partition).entries.get(key)
         if entry is None or position.index not in entry.held:
             raise Revoked("the message was ended before", partitions=((self.topic, position.partition),), position=position)
-        return self._parts[position.partition], key, entry, position.index
+        return self._feed.part(position.partition), key, position.index
 
     def _end(self, delivery: Delivery, done: bool, timeout: float) -> None:
         with self._only:
@@ -207,51 +163,22 @@ class PulsarQueue(Role):
 
     def _end_later(self, delivery: Delivery, seconds: float) -> None:
         with self._only:
-            part, key, entry, index = self._held(delivery)
+            part, key, index = self._held(delivery)
+            entry = self._hand(part.partition).entries[key]
             entry.held.discard(index)
             entry.delayed.add(index)
             self._give_back_in(seconds, part, key, index)
 
-    def _ack(self, part: PartitionConsumer, key: Key, entry: InHand, index: int, deadline: float) -> None:
-        left = entry.wanted - {index}
-        self._acknowledge(part, key, words(left, entry.size) if left else None, deadline, index=index if left else -1, size=entry.size)
-        entry.held.discard(index)
-        entry.wanted.discard(index)
-        entry.done.add(index)
-        if not entry.wanted:
-            self._entries.pop(key, None)
-            self._done[part.partition][key] = self._looked_at[part.partition] + self._feed.ahead(part)
+    def _ack(self, part: PartitionConsumer, key: Key, index: int, deadline: float) -> None:
+        hand = self._hand(part.partition)
+        entry = hand.entries[key]
+        self._feed.ask_again(part, _acknowledgement(part, key, entry.wanted - {index}, index, entry.size), deadline)
+        hand.acknowledged(key, index, self._feed.ahead(part))
 
-    def _acknowledge(
-        self,
-        part: PartitionConsumer,
-        key: Key,
-        wanted: tuple[int, ...] | None,
-        deadline: float,
-        *,
-        index: int = -1,
-        size: int = 0,
-        wait: bool = True,
-    ) -> None:
-        """Individual ACK: of the entry, or with the set of what is still wanted of it."""
-        command = api.CommandAck(consumer_id=part.id, ack_type=api.CommandAck.Individual)
-        data = message_id(key[1], key[2], index, ack_set=wanted or ())
-        if wanted:
-            data.batch_size = size
-        command.message_id.append(data)
-        if not wait:
-            part.tell(command)
-            return
-        self._feed.ask_again(part, command, deadline)
-
-    def _release(self, part: PartitionConsumer, key: Key, entry: InHand, index: int, deadline: float) -> None:
-        entry.held.discard(index)
-        # what of the entry still waits here comes again with it
-        for waiting in [item for item in self._next if item[2] == key]:
+    def _release(self, part: PartitionConsumer, key: Key, index: int, deadline: float) -> None:
+        for waiting in [item for item in self._next if item[2] == (part, key)]:
             self._next.remove(waiting)
-        entry.waiting.clear()
-        if entry.idle:
-            self._entries.pop(key, None)
+        self._hand(part.partition).released(key, index)
         self._feed.attached(part, deadline)
         part.tell(_redeliver(part, key))
 
@@ -263,7 +190,7 @@ class PulsarQueue(Role):
         conn = part.conn
         if self._only.closed:
             return
-        self._over.append((key, index))
+        self._over.append((part.partition, key, index))
         if conn is not None:
             try:
                 conn.send(encode(_redeliver(part, key)))
@@ -272,20 +199,9 @@ class PulsarQueue(Role):
             except WireprotoError:
                 pass  # the connection is lost
 
-    def _take_up(self) -> None:
-        """Messages whose delay is over are nobody's until they come again."""
-        while self._over:
-            key, index = self._over.popleft()
-            entry = self._entries.get(key)
-            if entry is not None:
-                entry.delayed.discard(index)
-                if entry.idle:
-                    del self._entries[key]
-
     def _discard(self, part: PartitionConsumer, key: Key, why: Exception) -> None:
         """Acknowledge what cannot be read, with the reason: else it stands in the subscription's way for ever."""
-        command = api.CommandAck(consumer_id=part.id, ack_type=api.CommandAck.Individual)
-        command.message_id.append(message_id(key[1], key[2]))
+        command = _acknowledgement(part, key)
         command.validation_error = api.CommandAck.BatchDeSerializeError
         if isinstance(why, ChecksumMismatch):
             command.validation_error = api.CommandAck.ChecksumMismatch
@@ -302,6 +218,12 @@ class PulsarQueue(Role):
 
 
 def _redeliver(part: PartitionConsumer, key: Key) -> api.CommandRedeliverUnacknowledgedMessages:
-    command = api.CommandRedeliverUnacknowledgedMessages(consumer_id=part.id)
-    command.message_ids.append(message_id(key[1], key[2]))
-    return command
+    return api.CommandRedeliverUnacknowledgedMessages(consumer_id=part.id, message_ids=[message_id(*key)])
+
+
+def _acknowledgement(part: PartitionConsumer, key: Key, left: Collection[int] = (), index: int = -1, size: int = 0) -> api.CommandAck:
+    """Individual ACK: of the entry, or of one message, with the set of those that are `left`."""
+    data = message_id(*key, index if left else -1, ack_set=words(left, size) if left else ())
+    if left:
+        data.batch_size = size
+    return api.CommandAck(consumer_id=part.id, ack_type=api.CommandAck.Individual, message_id=[data])

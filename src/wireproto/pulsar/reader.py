@@ -5,6 +5,7 @@ on behind it: nothing is skipped and nothing repeated.
 
     AtTime as a start    the place of the first entry published then or later is found first
     LATEST as a stop     GET_LAST_MESSAGE_ID when the reader opens, inclusive
+    not kept             a non-persistent topic is read from now on, whatever the start; LATEST as a stop ends that at once
     the end              the entry at the stop was seen, or the broker has no more before it: the last ones may be gone, or markers;
                          or the topic is terminated and read through
 
@@ -14,28 +15,27 @@ Belongs to one thread at a time. Must not: acknowledge for anybody.
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from wireproto._codec import decode_pulsar
 from wireproto.flow.resolve import Request
 from wireproto.flow.role import Role
-from wireproto.position import AtTime, Latest, MessageId, TopicPartition, Where
+from wireproto.position import LATEST, AtTime, Latest, MessageId, TopicPartition, Where
 from wireproto.records import Batch
 
 from . import PulsarApi_pb2 as api
-from .feed import Feed
+from .feed import Feed, PartitionConsumer
 from .frames import message_id
-from .partition_consumer import EXCLUSIVE, PartitionConsumer, Subscription
 from .places import FROM_NOW, Cursor, resolver, unread
 from .positions import find
+from .subscription import EXCLUSIVE, Subscription
 
 if TYPE_CHECKING:
     from .cluster import PulsarCluster
     from .options import PulsarOptions
 
+NOWHERE = (-1, -1)
 IDLE_CHECK = 1.0
 """Seconds without a message after which the broker is asked whether there is one before the stop."""
 
@@ -54,11 +54,11 @@ class PulsarReader(Role):
         keys = [(topic, number) for number in names]
         starts, stops = resolver(keys).ranges(start, stop, keys)
         chosen = [number for key, number in zip(keys, names, strict=True) if key in starts]
-        self._cursors = {number: Cursor(unread(topic, number)) for number in chosen}
         subscription = Subscription(
             "reader",
             EXCLUSIVE,
             durable=False,
+            renamed=True,
             consumer_name=options.consumer_name,
             read_compacted=options.read_compacted,
             create_topic=options.create_topic,
@@ -69,50 +69,48 @@ class PulsarReader(Role):
             subscription,
             window=options.receive_memory,
             patience=options.timeout,
-            prepare=self._prepare,
+            flow=False,
         )
         self._checked = time.monotonic()
         try:
-            for part in self._feed.parts:
-                self._open(part, starts[topic, part.partition], stops.get((topic, part.partition)), deadline)
+            self._open({part: starts[part.owner] for part in self._feed.parts}, stops, deadline)
+            if stop is None and len(chosen) == len(names):
+                self._feed.grow()
         except BaseException:
             self._feed.close(min(deadline, time.monotonic() + 1.0))
             raise
 
     # -- opening ------------------------------------------------------------------------------------------------
 
-    def _prepare(self, part: PartitionConsumer) -> None:
-        """Before each SUBSCRIBE: where it begins, under a name of its own. A broker lets the former one go in a thread of its own.
-
-        Under the same name it would give us what is left of that, which begins where the former one stood, or take the new one's
-        cursor away by its name, and then nothing comes any more (PersistentSubscription.removeConsumer).
-        """
-        part.start = self._cursors[part.partition].begin
-        part.subscription = replace(part.subscription, name=f"reader-{uuid.uuid4().hex[:12]}")
-
-    def _open(self, part: PartitionConsumer, start: Request, stop: Request | None, deadline: float) -> None:
-        """Subscribe at the start and fix the stop; permits come last."""
-        cursor = self._cursors[part.partition]
+    def _open(self, starts: Mapping[PartitionConsumer, Request], stops: Mapping[TopicPartition, Request], deadline: float) -> None:
+        """Subscribe at the starts and fix the stops; permits come last."""
         feed = self._feed
-        if isinstance(start, AtTime):
-            names = {part.partition: part.name}
-            start = find(self._cluster, self.topic, names, {(self.topic, part.partition): start}, deadline)[self.topic, part.partition]
-        if isinstance(start, MessageId):
-            cursor.start_at(start)
-        elif isinstance(start, Latest):
-            cursor.begin = FROM_NOW
-        feed.attached(part, deadline, flow=False)
-        end, mark = feed.place(part, deadline, flow=False)
-        if isinstance(start, Latest):
-            cursor.start_at(MessageId(self.topic, part.partition, *end, after=True))
-        elif not isinstance(start, MessageId):
-            cursor.start_at(MessageId(self.topic, part.partition, *mark, after=True))
-        if stop is not None:
-            self._set_stop(cursor, stop, end, mark)
-        if cursor.done:
-            self._retire(part)
-        else:
-            part.grant()
+        starts = {part: start if part.kept else LATEST for part, start in starts.items()}
+        times = {part.owner: start for part, start in starts.items() if isinstance(start, AtTime)}
+        found = find(self._cluster, self.topic, {part.partition: part.name for part in starts}, times, deadline) if times else {}
+        for part, start in starts.items():
+            place = found.get(part.owner, start)
+            if isinstance(place, MessageId):
+                part.cursor.start_at(place)
+            elif isinstance(place, Latest):
+                part.cursor.begin = FROM_NOW
+        feed.open(deadline, starts)
+        for part, start in starts.items():
+            cursor = part.cursor
+            end, mark = feed.place(part, deadline) if part.kept else (NOWHERE, NOWHERE)
+            if not part.kept:
+                pass  # it begins now, wherever that is
+            elif isinstance(start, Latest):
+                cursor.start_at(MessageId(self.topic, part.partition, *end, after=True))
+            elif not isinstance(found.get(part.owner, start), MessageId):
+                cursor.start_at(MessageId(self.topic, part.partition, *mark, after=True))
+            if part.owner in stops:
+                self._set_stop(cursor, stops[part.owner], end, mark)
+            if cursor.done or cursor.starts_beyond_stop():
+                self._retire(part)
+            else:
+                part.flowing = True
+                part.flow()
 
     def _set_stop(self, cursor: Cursor, stop: Request, end: tuple[int, int], mark: tuple[int, int]) -> None:
         if isinstance(stop, MessageId):
@@ -131,7 +129,7 @@ class PulsarReader(Role):
 
     def _retire(self, part: PartitionConsumer) -> None:
         """The partition is read to its stop."""
-        self._cursors[part.partition].done = True
+        part.cursor.done = True
         self._feed.retire(part)
         if self.done:
             self._feed.hang_up()
@@ -150,19 +148,19 @@ class PulsarReader(Role):
 
     def _poll(self, deadline: float) -> Batch | None:
         while not self.done:
-            for cursor in self._cursors.values():
-                if cursor.error is not None:
-                    raise cursor.error
+            for part in self._feed.parts:
+                if part.cursor.error is not None:
+                    raise part.cursor.error
             until = min(deadline, self._checked + IDLE_CHECK)
             got = self._feed.next(until)
             now = time.monotonic()
             if got is None:
                 for part in self._feed.parts:
-                    if part.ended and not part.frames and not self._cursors[part.partition].done:
+                    if part.ended and not part.frames and not part.cursor.done:
                         self._retire(part)  # the topic is terminated: there will never be more
                 if now >= self._checked + IDLE_CHECK:
                     self._acknowledge()
-                    if any(cursor.bounded_by_end and not cursor.done for cursor in self._cursors.values()):
+                    if any(part.cursor.bounded_by_end and not part.cursor.done for part in self._feed.parts):
                         self._check_ends(max(deadline, now + 1.0))
                     self._checked = time.monotonic()
                 if time.monotonic() >= deadline:
@@ -175,7 +173,7 @@ class PulsarReader(Role):
         return None
 
     def _decode(self, part: PartitionConsumer, frames: list[bytes]) -> Batch | None:
-        cursor = self._cursors[part.partition]
+        cursor = part.cursor
         columns, facts = decode_pulsar(
             frames,
             topic=self.topic,
@@ -192,7 +190,7 @@ class PulsarReader(Role):
         passed = None
         for fact in facts:
             if fact.error is not None and self._options.on_corrupt == "raise":
-                place = MessageId(self.topic, part.partition, fact.ledger, fact.entry)
+                place = part.place(fact.ledger, fact.entry)
                 cursor.error = fact.error.with_context(topic=self.topic, partition=part.partition, position=place)
                 kept = fact.start
                 break
@@ -201,7 +199,7 @@ class PulsarReader(Role):
                 if passed is not None:
                     cursor.handed(passed.ledger, passed.entry)
                     passed = None
-                cursor.stop_at(MessageId(self.topic, part.partition, fact.ledger, fact.entry))
+                cursor.stop_at(part.place(fact.ledger, fact.entry))
                 cursor.done = True
                 break
             passed = fact
@@ -219,7 +217,7 @@ class PulsarReader(Role):
     def _acknowledge(self) -> None:
         """While nothing comes: acknowledge what was handed out; without that the broker does not tell of a terminated topic's end."""
         for part in self._feed.parts:
-            cursor = self._cursors[part.partition]
+            cursor = part.cursor
             if cursor.moved and not cursor.done and cursor.acknowledged != cursor.begin:
                 cursor.acknowledged = cursor.begin
                 ack = api.CommandAck(consumer_id=part.id, ack_type=api.CommandAck.Cumulative)
@@ -229,8 +227,8 @@ class PulsarReader(Role):
     def _check_ends(self, deadline: float) -> None:
         """Nothing came for a while: partitions whose stop lies behind all that the broker still has are done."""
         for part in self._feed.parts:
-            cursor = self._cursors[part.partition]
-            if cursor.done or not cursor.bounded_by_end or part.conn is None or part.frames:
+            cursor = part.cursor
+            if cursor.done or not cursor.bounded_by_end or not part.open or part.frames:
                 continue
             if cursor.moved:
                 ack = api.CommandAck(consumer_id=part.id, ack_type=api.CommandAck.Cumulative)
@@ -250,29 +248,25 @@ class PulsarReader(Role):
         """Go on from there; drops what was fetched ahead. The stop stays."""
         with self._only:
             deadline = self._cluster.deadline()
-            keys = [(self.topic, number) for number in self._cursors]
-            requests = resolver(keys).requests(where, keys, "seek")
-            for part in self._feed.parts:
-                if (self.topic, part.partition) not in requests:
-                    continue
-                old = self._cursors[part.partition]
-                fresh = self._cursors[part.partition] = Cursor(unread(self.topic, part.partition))
+            parts = {part.owner: part for part in self._feed.parts}
+            starts = {parts[key]: place for key, place in resolver(parts).requests(where, parts, "seek").items()}
+            for part in starts:
+                old = part.cursor
+                fresh = part.cursor = Cursor(unread(*part.owner))
                 fresh.before, fresh.last, fresh.until, fresh.bounded_by_end = old.before, old.last, old.until, old.bounded_by_end
-                part.close(deadline)
-                part.detach()
-                self._open(part, requests[self.topic, part.partition], None, deadline)
-                if fresh.starts_beyond_stop():
-                    self._retire(part)
+                self._feed.stop(part)
+                part.flowing = False
+            self._open(starts, {}, deadline)
 
     @property
     def positions(self) -> Mapping[TopicPartition, MessageId]:
         """Where each partition is read next."""
-        return {(self.topic, number): cursor.next for number, cursor in self._cursors.items()}
+        return {part.owner: part.cursor.next for part in self._feed.parts}
 
     @property
     def done(self) -> bool:
         """Whether every partition has reached its stop."""
-        return all(cursor.done for cursor in self._cursors.values())
+        return all(part.cursor.done for part in self._feed.parts)
 
     # -- ends ---------------------------------------------------------------------------------------------------
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from ..position import MessageId, TopicPartition
 from ..pulsar import PulsarApi_pb2 as api
-from ..pulsar.feed import Feed
+from ..pulsar.feed import Feed, PartitionConsumer
 from ..pulsar.frames import message_id
-from ..pulsar.partition_consumer import EXCLUSIVE, PartitionConsumer, Subscription
+from ..pulsar.subscription import EXCLUSIVE, Subscription
 
 if TYPE_CHECKING:
     from ..pulsar.cluster import PulsarCluster
@@ -46,7 +46,7 @@ class Hold:
                 continue  # nothing of this ledger is read; what lies before it was acknowledged by its own ends
             command = api.CommandAck(consumer_id=part.id, ack_type=api.CommandAck.Cumulative)
             command.message_id.append(message_id(place.ledger, place.entry - 1))
-            feed.ask_again(part, command, deadline, flow=False)
+            feed.ask_again(part, command, deadline)
 
     def _attached(self, key: TopicPartition, deadline: float) -> tuple[Feed, PartitionConsumer]:
         """The partition's consumer, attached again where its connection was lost."""
@@ -55,8 +55,8 @@ class Hold:
             topic, number = key
             full = dict(self._cluster.names(topic, deadline, create=False))[number]
             patience = max(1.0, deadline - time.monotonic())
-            feed = Feed(self._cluster, [(topic, number, full)], self._subscription, window=1 << 16, patience=patience)
+            feed = Feed(self._cluster, [(topic, number, full)], self._subscription, window=1 << 16, patience=patience, flow=False)
             found = self._parts[key] = (feed, feed.parts[0])
         feed, part = found
-        feed.attached(part, deadline, flow=False)
+        feed.attached(part, deadline)
         return found

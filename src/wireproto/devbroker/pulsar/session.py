@@ -301,6 +301,8 @@ class Session:
     def _last_message_id(self, command: Any) -> Any:
         subscription, _ = self._held(command.consumer_id)
         topic = subscription.topic
+        if topic.name.startswith("non-persistent:"):
+            raise Refused(E.UnknownError, "Failed to recover Transaction Buffer.")  # what 4.2.4 says
         last = api.MessageIdData(ledgerId=NONE, entryId=NONE)
         if topic.end:
             batch = topic.facts[-1].batch

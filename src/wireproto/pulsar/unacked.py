@@ -1,0 +1,120 @@
+"""What a worker has of one partition of a shared subscription, message by message.
+
+What it is: sans-IO. Entries in hand, and what was acknowledged of them; a broker may send an entry again that is in hand, or that was
+fetched before it heard of an acknowledgement.
+
+    wanted     nobody has acknowledged it yet      held      with the user         delayed   released, to be given back later
+    waiting    decoded, not handed out yet         done      acknowledged since the consumer was opened
+
+Must not: send anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+Key = tuple[int, int]
+"""(ledger, entry)"""
+
+
+@dataclass(slots=True)
+class InHand:
+    """An entry that this worker has messages of, by their indexes.
+
+    Attributes:
+        size: messages in the batch, 0 outside one.
+    """
+
+    size: int
+    wanted: set[int] = field(default_factory=set)
+    held: set[int] = field(default_factory=set)
+    waiting: set[int] = field(default_factory=set)
+    done: set[int] = field(default_factory=set)
+    delayed: set[int] = field(default_factory=set)
+
+    @property
+    def idle(self) -> bool:
+        """Whether this worker has nothing of it."""
+        return not (self.held or self.waiting or self.delayed)
+
+    def arrives(self, index: int) -> bool:
+        """A message has come; whether it is to be handed out."""
+        if index in self.held or index in self.waiting or index in self.done or index in self.delayed:
+            return False
+        self.wanted.add(index)
+        self.waiting.add(index)
+        return True
+
+
+class Unacked:
+    """The entries of one partition."""
+
+    def __init__(self) -> None:
+        self.entries: dict[Key, InHand] = {}
+        self.looked_at = 0
+        self._done: dict[Key, int] = {}  # acknowledged whole, oldest first: passed over until so many frames were looked at
+
+    def begins(self) -> None:
+        """A new consumer: what was not handed out yet comes again, without what the broker was told is done."""
+        self._done.clear()
+        for key, entry in list(self.entries.items()):
+            entry.waiting.clear()
+            entry.done.clear()
+            self._drop_idle(key, entry)
+
+    def looks_at(self, key: Key, size: int) -> InHand | None:
+        """An entry has come; None: all of it was acknowledged before it was fetched."""
+        self.looked_at += 1
+        if key in self._done:
+            return None
+        entry = self.entries.get(key)
+        if entry is None:
+            entry = self.entries[key] = InHand(size)
+        return entry
+
+    def exhausted(self, key: Key) -> bool:
+        """Every message of it was looked at; whether nothing of it is left for anybody."""
+        if self.entries[key].wanted:
+            return False
+        del self.entries[key]
+        return True
+
+    def acknowledged(self, key: Key, index: int, ahead: int) -> None:
+        """One message is done.
+
+        Args:
+            ahead: frames that may have been sent before the broker heard of it.
+        """
+        entry = self.entries[key]
+        entry.held.discard(index)
+        entry.wanted.discard(index)
+        entry.done.add(index)
+        if not entry.wanted:
+            del self.entries[key]
+            self._done[key] = self.looked_at + ahead
+
+    def released(self, key: Key, index: int) -> None:
+        """One message is given back, and what of its entry was not handed out comes again with it."""
+        entry = self.entries[key]
+        entry.held.discard(index)
+        entry.waiting.clear()
+        self._drop_idle(key, entry)
+
+    def back(self, key: Key, index: int) -> None:
+        """A message whose delay is over is nobody's until it comes again."""
+        entry = self.entries.get(key)
+        if entry is not None:
+            entry.delayed.discard(index)
+            self._drop_idle(key, entry)
+
+    def forget(self) -> None:
+        """What was acknowledged long ago is not on its way any more."""
+        while self._done:
+            oldest, until = next(iter(self._done.items()))
+            if self.looked_at < until:
+                return
+            del self._done[oldest]
+
+    def _drop_idle(self, key: Key, entry: InHand) -> None:
+        if entry.idle:
+            del self.entries[key]

@@ -1,0 +1,298 @@
+"""Pulsar's reading roles over losses, refusals, moves and growth: partitions come back beside each other, what passes ends no role."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import wireproto
+from pulsar_server import Link, PulsarServer, acknowledged, stored, success
+from wireproto.errors import Revoked, TimedOut
+from wireproto.pulsar import PulsarApi_pb2 as api
+from wireproto.pulsar.codes import AuthorizationError, TopicNotFound
+
+ROLES = ["consumer", "queue", "reader"]
+Answer = Callable[[Link, Any], Any]
+
+
+def told(link: Link, ask: Any) -> None:
+    """SUCCESS, and that this member is fed."""
+    link.send(success(link, ask))
+    link.send(api.CommandActiveConsumerChange(consumer_id=ask.consumer_id, is_active=True))
+
+
+def at(entry: int, mark: int = -1) -> Answer:
+    """Where the log ends, and where the subscription stands."""
+
+    def last(link: Link, ask: Any) -> Any:
+        place = api.MessageIdData(ledgerId=7, entryId=entry & (2**64 - 1))
+        done = api.MessageIdData(ledgerId=7, entryId=mark & (2**64 - 1))
+        return api.CommandGetLastMessageIdResponse(request_id=ask.request_id, last_message_id=place, consumer_mark_delete_position=done)
+
+    return last
+
+
+def topic_of(server: PulsarServer, consumer: int) -> str:
+    found: str = next(one.topic for one in server.commands("subscribe") if one.consumer_id == consumer)
+    return found
+
+
+def name_once(link: Link, ask: Any) -> None:
+    """The topic's own name as entry 0, to each consumer."""
+    if sum(one.consumer_id == ask.consumer_id for one in link.server.commands("flow")) == 1:
+        link.message(ask.consumer_id, 0, stored([topic_of(link.server, ask.consumer_id)[-1].encode()]))
+
+
+def serving(partitions: int = 0, **answers: Answer) -> PulsarServer:
+    def metadata(link: Link, ask: Any) -> Any:
+        return api.CommandPartitionedTopicMetadataResponse(request_id=ask.request_id, partitions=partitions, response="Success")
+
+    usual: dict[str, Answer] = {"subscribe": told, "ack": acknowledged, "getLastMessageId": at(100), "flow": name_once}
+    return PulsarServer(**(usual | {"partitionMetadata": metadata} | answers))
+
+
+def opened(client: Any, role: str, **options: Any) -> Any:
+    return client.reader("t", **options) if role == "reader" else getattr(client, role)("t", "group", **options)
+
+
+def values(role: Any, count: int, seconds: float = 20.0) -> list[bytes]:
+    """As many values as asked for, whatever the role."""
+    found: list[bytes] = []
+    until = time.monotonic() + seconds
+    while len(found) < count and time.monotonic() < until:
+        got = role.receive(1.0) if hasattr(role, "receive") else role.poll(1.0)
+        if got is not None:
+            found += [got.value] if hasattr(got, "ack") else got.values()
+    return found
+
+
+# -- beside each other ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_partitions_are_opened_beside_each_other(role: str) -> None:
+    """Nobody is answered before all have asked."""
+    waiting: list[tuple[Link, Any]] = []
+
+    def subscribe(link: Link, ask: Any) -> None:
+        waiting.append((link, ask))
+        if len(waiting) == 5:
+            for each, asked in waiting:
+                told(each, asked)
+
+    with serving(5, subscribe=subscribe) as server, wireproto.connect(server.url) as client:
+        assert sorted(values(opened(client, role, timeout=20.0), 5)) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_partition_that_is_not_answered_keeps_no_other_away(role: str) -> None:
+    """After a loss the first SUBSCRIBE of five stays unanswered."""
+    with serving(5) as server, wireproto.connect(server.url) as client:
+        role_ = opened(client, role)
+        assert len(values(role_, 5)) == 5
+        lost = server.commands("subscribe")
+        server.answers["subscribe"] = lambda link, ask: None if ask.topic.endswith("0") else told(link, ask)
+        server.answers["flow"] = again_once
+        server.links[-1].close()
+        assert sorted(values(role_, 4)) == [b"1", b"2", b"3", b"4"]
+        assert server.count("subscribe") == len(lost) + 5
+
+
+def again_once(link: Link, ask: Any) -> None:
+    """As `name_once`, one entry further on."""
+    if sum(one.consumer_id == ask.consumer_id for one in link.server.commands("flow")) == 1:
+        link.message(ask.consumer_id, 1, stored([topic_of(link.server, ask.consumer_id)[-1].encode()]))
+
+
+# -- refusals -------------------------------------------------------------------------------------------------------------
+
+PASSING = [
+    "UnknownError",
+    "MetadataError",
+    "AuthenticationError",
+    "AuthorizationError",
+    "ServiceNotReady",
+    "ConsumerBusy",
+    "NotAllowedError",
+]
+
+
+@pytest.mark.parametrize("step", ["lookupTopic", "subscribe"])
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_that_was_open_outlives_refusals(role: str, step: str) -> None:
+    """Whatever they are called: refused so often, then taken back, and nobody is told."""
+    refusals: list[str] = []
+
+    def answer(link: Link, ask: Any) -> Any:
+        if refusals:
+            code = refusals.pop()
+            if step == "lookupTopic":
+                return api.CommandLookupTopicResponse(request_id=ask.request_id, response="Failed", error=code, message="not now")
+            return api.CommandError(request_id=ask.request_id, error=code, message="not now")
+        return usual(link, ask)
+
+    with serving() as server, wireproto.connect(server.url) as client:
+        usual, server.answers[step] = server.answers[step], answer
+        role_ = opened(client, role)
+        assert values(role_, 1) == [b"t"]
+        refusals += PASSING[:4]
+        server.answers["flow"] = again_once
+        server.links[-1].close()
+        assert values(role_, 1) == [b"t"]
+        assert not refusals
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_refusal_that_lasts_is_told_and_tried_on(role: str) -> None:
+    """After `timeout`, once; and when it is over the role goes on."""
+    refused = threading.Event()
+
+    def subscribe(link: Link, ask: Any) -> Any:
+        return (
+            api.CommandError(request_id=ask.request_id, error="AuthorizationError", message="not yours")
+            if refused.is_set()
+            else told(link, ask)
+        )
+
+    with serving(subscribe=subscribe) as server, wireproto.connect(server.url) as client:
+        role_ = opened(client, role, timeout=20.0)
+        role_._feed._patience = 0.5
+        assert values(role_, 1) == [b"t"]
+        refused.set()
+        server.links[-1].close()
+        with pytest.raises(AuthorizationError, match="not yours"):
+            values(role_, 1)
+        refused.clear()
+        server.answers["flow"] = again_once
+        assert values(role_, 1) == [b"t"]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_topic_that_is_gone_is_told_at_once(role: str) -> None:
+    with serving() as server, wireproto.connect(server.url) as client:
+        role_ = opened(client, role)
+        assert values(role_, 1) == [b"t"]
+        server.answers["subscribe"] = lambda link, ask: api.CommandError(request_id=ask.request_id, error="TopicNotFound", message="gone")
+        server.links[-1].close()
+        with pytest.raises(TopicNotFound):
+            values(role_, 1)
+
+
+def test_what_is_in_the_way_is_named_when_time_is_over() -> None:
+    with (
+        serving(subscribe=lambda link, ask: None) as server,
+        wireproto.connect(server.url) as client,
+        pytest.raises(TimedOut, match="SUBSCRIBE is not answered"),
+    ):
+        client.consumer("t", "group", timeout=0.5)
+
+
+# -- moves and growth -----------------------------------------------------------------------------------------------------
+
+
+def migrating(green: PulsarServer, kind: int) -> Answer:
+    def moved(link: Link, ask: Any) -> Any:
+        ident = ask.consumer_id if kind else ask.producer_id
+        return api.CommandTopicMigrated(resource_id=ident, resource_type=kind, brokerServiceUrl=green.url)  # type: ignore[arg-type]
+
+    return moved
+
+
+@pytest.mark.parametrize("when", ["later", "instead of an answer"])
+@pytest.mark.parametrize("role", ROLES)
+def test_a_topic_that_migrates_is_read_where_it_is_now(role: str, when: str) -> None:
+    with serving() as green, serving() as blue, wireproto.connect(blue.url) as client:
+        if when == "later":
+            role_ = opened(client, role)
+            assert values(role_, 1) == [b"t"]
+            green.answers["flow"] = again_once
+            ident = blue.commands("subscribe")[-1].consumer_id
+            blue.links[-1].send(migrating(green, 1)(blue.links[-1], api.CommandFlow(consumer_id=ident, messagePermits=1)))
+        else:
+            blue.answers["subscribe"] = migrating(green, 1)
+            role_ = opened(client, role, timeout=20.0)
+        assert values(role_, 1) == [b"t"]
+        assert green.count("lookupTopic") == green.count("subscribe") == 1
+        assert blue.count("subscribe") == 1
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_partitions_that_a_topic_gets_are_read_from_their_beginning(role: str) -> None:
+    count = [1]
+
+    def metadata(link: Link, ask: Any) -> Any:
+        return api.CommandPartitionedTopicMetadataResponse(request_id=ask.request_id, partitions=count[0], response="Success")
+
+    with serving(partitionMetadata=metadata) as server, wireproto.connect(server.url, metadata_max_age=0.1) as client:
+        role_ = opened(client, role, **({"start": wireproto.LATEST} if role == "consumer" else {}))
+        assert values(role_, 1) == [b"0"]
+        count[0] = 3
+        assert sorted(values(role_, 2)) == [b"1", b"2"]
+        if role == "consumer":
+            assert role_.assignment == {("t", 0), ("t", 1), ("t", 2)}
+        begins = [one for one in server.commands("subscribe") if not one.topic.endswith("0")]
+        if role == "reader":
+            assert {one.start_message_id.entryId for one in begins} == {2**64 - 1}
+        else:
+            assert {one.initialPosition for one in begins} == {api.CommandSubscribe.Earliest}
+        asked = server.count("partitionMetadata")
+        server.wait("partitionMetadata", asked + 2)
+        assert server.count("subscribe") == 3, "each is opened once"
+
+
+# -- a subscription that is moved from outside ----------------------------------------------------------------------------
+
+
+def three(link: Link, ask: Any) -> None:
+    if sum(one.consumer_id == ask.consumer_id for one in link.server.commands("flow")) == 1:
+        for number in range(3):
+            link.message(ask.consumer_id, number, stored([b"%d" % number]))
+
+
+def close_consumer(server: PulsarServer) -> None:
+    ident = server.commands("subscribe")[-1].consumer_id
+    server.links[-1].send(api.CommandCloseConsumer(consumer_id=ident, request_id=2**64 - 1))
+
+
+@pytest.mark.parametrize(("mark", "again"), [(-1, [b"0", b"1", b"2"]), (2, [])])
+def test_what_was_committed_comes_again_where_the_mark_was_moved_back(mark: int, again: list[bytes]) -> None:
+    """The broker closes the consumer over a reset, as over an unload; where the mark stands tells them apart."""
+    with serving(flow=three) as server, wireproto.connect(server.url) as client, client.consumer("t", "group") as consumer:
+        assert values(consumer, 3) == [b"0", b"1", b"2"]
+        consumer.commit(timeout=20.0)
+        server.answers["getLastMessageId"] = at(2, mark)
+        close_consumer(server)
+        assert values(consumer, 3, seconds=20.0 if again else 1.5) == again
+        if again:
+            consumer.commit(timeout=20.0)
+        assert [ack.message_id[0].entryId for ack in server.commands("ack")] == [2] * (2 if again else 1)
+
+
+def test_a_commit_that_a_reset_overtakes_does_not_undo_it() -> None:
+    with serving(flow=three) as server, wireproto.connect(server.url) as client, client.consumer("t", "group") as consumer:
+        assert values(consumer, 3) == [b"0", b"1", b"2"]
+        batch_end = dict(consumer._handed())
+        consumer.commit(timeout=20.0)
+        server.answers["getLastMessageId"] = at(2, -1)
+        server.answers["ack"] = lambda link, ask: close_consumer(server)  # no answer: the consumer is gone
+        with pytest.raises(Revoked):
+            consumer.commit(batch_end, timeout=20.0)
+        server.answers["ack"] = acknowledged
+        assert values(consumer, 3) == [b"0", b"1", b"2"]
+        assert server.count("ack") == 2
+
+
+@pytest.mark.parametrize("role", ["consumer", "reader"])
+def test_ids_of_a_topic_that_keeps_nothing_begin_anew(role: str) -> None:
+    """When it is loaded again; nothing that comes is taken for what has come before."""
+    name = "non-persistent://public/default/t"
+    unknown: Answer = lambda link, ask: api.CommandError(request_id=ask.request_id, error="UnknownError", message="no places here")  # noqa: E731
+    with serving(flow=three, getLastMessageId=unknown) as server, wireproto.connect(server.url) as client:
+        role_ = client.reader(name) if role == "reader" else client.consumer(name, "group", mode="exclusive")
+        assert values(role_, 3) == [b"0", b"1", b"2"]
+        server.links[-1].close()
+        assert values(role_, 3) == [b"0", b"1", b"2"]
