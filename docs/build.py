@@ -12,37 +12,31 @@ import dataclasses
 import inspect
 import re
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from wireproto.net.options import CommonOptions
+from wireproto.protocols import find
+
 HERE = Path(__file__).parent
-TYPES = {
-    "common": ("wireproto.net.options", "CommonOptions"),
-    "kafka": ("wireproto.kafka.options", "KafkaOptions"),
-    "pulsar": ("wireproto.pulsar.options", "PulsarOptions"),
-    "rocketmq": ("wireproto.rocketmq.options", "RocketOptions"),
-    "zookeeper": ("wireproto.zookeeper.options", "ZooKeeperOptions"),
-}
 _MARK = re.compile(r"(<!-- options:(\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def kind_of(name: str) -> type[CommonOptions]:
+    """The options class of a protocol, or of all."""
+    found: type[CommonOptions] = CommonOptions if name == "common" else find(name).option_class()
+    return found
 
 
 def own_fields(name: str) -> list[dataclasses.Field[Any]]:
     """The options that a page lists: those that are not common to all."""
-    module, kind = TYPES[name]
-    options = getattr(import_module(module), kind)
-    common = (
-        set()
-        if name == "common"
-        else {field.name for field in dataclasses.fields(import_module(TYPES["common"][0]).CommonOptions)}
-    )
-    return [field for field in dataclasses.fields(options) if field.init and field.name not in common]
+    common = set() if name == "common" else {field.name for field in dataclasses.fields(CommonOptions)}
+    return [field for field in dataclasses.fields(kind_of(name)) if field.init and field.name not in common]
 
 
 def texts(name: str, known: set[str]) -> list[tuple[list[str], str]]:
     """Names and what is said about them, from the docstring's Attributes; names that share a sentence share a row."""
-    module, kind = TYPES[name]
-    doc = inspect.cleandoc(getattr(import_module(module), kind).__doc__ or "").partition("Attributes:")[2]
+    doc = inspect.cleandoc(kind_of(name).__doc__ or "").partition("Attributes:")[2]
     said = " ".join(doc.split())
     marks = [found for found in re.finditer(r"((?:\b[a-z_0-9]+, )*\b[a-z_0-9]+): ", said) if set(found[1].split(", ")) <= known]
     ends = [mark.start() for mark in marks[1:]] + [len(said)]

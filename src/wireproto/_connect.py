@@ -1,45 +1,26 @@
 """From a scheme to an adapter.
 
-What it is: the one place that finds adapters: the built-in four by name, any other by the entry point group ``wireproto.protocols``.
-An adapter is a function ``connect(url: Url, options: dict) -> Client``. Must not: know anything else of an adapter.
+What it is: what `wireproto.connect` does: the URL is read, its protocol found (`protocols`), its adapter called. Must not: know an adapter.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from importlib import import_module
-from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from .errors import OptionError, UsageError
-from .url import Url, parse
+from . import protocols
+from .errors import UsageError
+from .url import parse
 
 if TYPE_CHECKING:
     from .roles import Client
-
-BUILT_IN = ("kafka", "pulsar", "rocketmq", "zookeeper")
-
-Adapter = Callable[[Url, dict[str, Any]], "Client"]
-
-
-def adapter(protocol: str) -> Adapter:
-    """The connect function for a scheme; raises OptionError naming the schemes there are."""
-    if protocol in BUILT_IN:
-        return cast("Adapter", import_module(f"wireproto.{protocol}").connect)
-    found = entry_points(group="wireproto.protocols")
-    for point in found:
-        if point.name == protocol:
-            return cast("Adapter", point.load())
-    names = sorted({*BUILT_IN, *(point.name for point in found)})
-    raise OptionError(f"no protocol {protocol!r}: there are {', '.join(names)}")
-
 
 def open_client(text: str, options: dict[str, Any]) -> Client:
     """Parse the URL and hand it to its adapter."""
     _refuse_patched_threads()
     url = parse(text)
-    return adapter(url.protocol)(url, options)
+    client: Client = protocols.find(url.protocol).connect(url, options)
+    return client
 
 
 def _refuse_patched_threads() -> None:

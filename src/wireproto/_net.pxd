@@ -15,6 +15,7 @@ cdef struct input_t:        # one connection as the nogil reader sees it
     int error               # errno of a failed recv, or 0
     bint eof
     bint opaque             # TLS: bytes are not ours to scan
+    bint lines              # frames end with a line feed, in place of a length before them
     bint patient            # a recv without MSG_DONTWAIT waits, for PATIENCE at most
     uint32_t cap            # largest frame accepted
     uint8_t *buf            # small frames, and the beginning of big ones
@@ -153,6 +154,7 @@ cdef class Connection:
     cdef public object context
     cdef input_t *input
     cdef int framing
+    cdef int64_t answered   # replies so far, where they come in order of the requests
     cdef input_t *plain     # where frames are scanned: `input`, or behind TLS its own
     cdef PyObject *big      # the bytes object being filled: owned, not shared yet
     cdef Output out         # plain bytes

@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 
 from .net.tls import TlsStream
 
-Framing = Literal["kafka", "zookeeper", "rocketmq", "pulsar"]
+Framing = Literal["kafka", "zookeeper", "rocketmq", "pulsar", "lines"]
 Buffers = bytes | bytearray | memoryview | Sequence[Any]
 """One buffer or a sequence of buffers (anything with the buffer protocol); big ones are not copied and must not change until sent."""
 

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from .errors import Malformed, UnknownMessage
+from .protocols import every, known
 
 if TYPE_CHECKING:
     from ._codec import Message
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound="Message")
 _INTEGERS = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "varint", "varlong", "uvarint"})
 _BYTES = frozenset({"bytes", "blob", "records"})
-
-PROTOCOLS = ("kafka", "rocketmq", "zookeeper")
-"""Protocols whose messages come from the schema (Pulsar's commands use the protobuf runtime)."""
 
 
 class Field(NamedTuple):
@@ -75,9 +73,15 @@ def messages(protocol: str) -> dict[str, type[Message]]:
 
 
 def _module(protocol: str) -> ModuleType:
-    if protocol not in PROTOCOLS:
-        raise UnknownMessage(f"no schema of messages for {protocol!r}; there is one for {', '.join(PROTOCOLS)}")
-    return importlib.import_module(f"wireproto.{protocol}.messages")
+    found = known(protocol)
+    if found is None or found.messages is None:
+        raise UnknownMessage(f"no schema of messages for {protocol!r}; there is one for {', '.join(protocols())}")
+    return importlib.import_module(found.messages)
+
+
+def protocols() -> tuple[str, ...]:
+    """Protocols whose messages come from the schema (Pulsar's commands use the protobuf runtime)."""
+    return tuple(found.name for found in every() if found.messages is not None)
 
 
 def message_class(protocol: str, name: str) -> type[Message]:

@@ -1,8 +1,8 @@
 """URLs: ``kafka://host:9092,host2:9092/topic?compression=zstd`` to parts.
 
-What it is: one parser for all protocols, no look-up and no defaults of a protocol beyond the port. Schemes: ``kafka pulsar rocketmq
-zookeeper`` and their TLS forms ``kafka+tls pulsar+ssl pulsar+tls rocketmq+tls zookeeper+tls`` (also ``kafkas`` …). Userinfo in a URL is
-taken as credentials and never shown by `str()`.
+What it is: one parser for all protocols, no look-up and no defaults of a protocol beyond the port (`protocols`). Schemes: ``kafka pulsar
+rocketmq zookeeper``, what else there is, and their TLS forms ``kafka+tls pulsar+ssl`` … (also ``kafkas`` …). Userinfo in a URL is taken as
+credentials and never shown by `str()`.
 Must not: import an adapter or know its options; option values stay text until the adapter's option type reads them.
 """
 
@@ -13,13 +13,7 @@ from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote, urlencode
 
 from .errors import OptionError
-
-DEFAULT_PORTS = {
-    "kafka": (9092, 9093),
-    "pulsar": (6650, 6651),
-    "rocketmq": (9876, 9876),
-    "zookeeper": (2181, 2281),
-}
+from .protocols import known
 
 Address = tuple[str, int]
 
@@ -65,7 +59,8 @@ def parse(text: str) -> Url:
     if not sep:
         raise OptionError("not a URL: expected scheme://host[:port][,host…][/topic][?option=value], like kafka://localhost:9092")
     protocol, _, suffix = scheme.lower().partition("+")
-    if protocol.endswith("s") and protocol[:-1] in DEFAULT_PORTS:
+    found = known(protocol)
+    if found is None and protocol.endswith("s") and (found := known(protocol[:-1])) is not None:
         protocol, suffix = protocol[:-1], "tls"
     if suffix not in ("", "tls", "ssl"):
         raise OptionError(f"unknown scheme {scheme!r}: the only suffix is +tls")
@@ -73,7 +68,7 @@ def parse(text: str) -> Url:
     hosts, _, path = rest.partition("/")
     userinfo, at, hosts = hosts.rpartition("@")
     user, colon, password = userinfo.partition(":")
-    plain, secure = DEFAULT_PORTS.get(protocol, (0, 0))
+    plain, secure = (0, 0) if found is None else found.ports
     addresses = tuple(parse_address(host, secure if suffix else plain) for host in hosts.split(",") if host)
     if not addresses:
         raise OptionError(f"no host in the {protocol} URL")

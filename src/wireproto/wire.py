@@ -1,11 +1,11 @@
-"""Every message of the four protocols, by name, to plain JSON values and back.
+"""Every message of every protocol, by name, to plain JSON values and back.
 
     >>> decode("kafka", "MetadataRequest", 1, bytes.fromhex("00000001000174"))
     {'topics': [{'name': 't'}]}
     >>> encode("kafka", "MetadataRequest", 1, {"topics": [{"name": "t"}]}).hex()
     '00000001000174'
 
-What it is: a door to each protocol's ``forms`` module, which lists its forms. Field names are the vendor's; whole numbers of any size are
+What it is: a door to the forms that each protocol's descriptor names. Field names are the vendor's; whole numbers of any size are
 numbers, bytes are base64, not-a-number and infinities are their names as text. Protocols without versions have version 0.
 
 What `decode` gives, `encode` takes back to the same bytes. Bytes that mean the same as those that `encode` makes but are others (a varint
@@ -18,21 +18,24 @@ Must not: import an adapter before it is asked for.
 from __future__ import annotations
 
 import difflib
-import importlib
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
 from .errors import Malformed, ProtocolError, UnknownMessage, UnsupportedVersion, WireprotoError
 from .forms import Form, bytes_of
 from .lines import Line, base64_of
-
-PROTOCOLS = ("kafka", "pulsar", "rocketmq", "zookeeper")
+from .protocols import every, known
 
 ORIGINAL = "originalBytes"
 """The member that keeps bytes which encoding the fields would not make."""
 
-__all__ = ["ORIGINAL", "PROTOCOLS", "decode", "encode", "explain", "names", "versions"]
+__all__ = ["ORIGINAL", "decode", "encode", "explain", "names", "protocols", "versions"]
+
+
+def protocols() -> tuple[str, ...]:
+    """The protocols whose messages are known here."""
+    return tuple(found.name for found in every() if found.forms is not None)
 
 
 def names(protocol: str) -> dict[str, tuple[int, int]]:
@@ -44,7 +47,7 @@ def decode(protocol: str, message: str, version: int, data: bytes) -> dict[str, 
     """The fields of a message.
 
     Args:
-        protocol: ``kafka``, ``pulsar``, ``rocketmq`` or ``zookeeper``.
+        protocol: one of `protocols`.
         message: a name of `names`.
         version: its version, 0 where there are none.
         data: the whole message; for a ``Frame`` its length too.
@@ -104,9 +107,10 @@ def versions(protocol: str, message: str) -> tuple[int, int]:
 
 @cache
 def _forms(protocol: str) -> dict[str, Form]:
-    if protocol not in PROTOCOLS:
-        raise UnknownMessage(f"no protocol {protocol!r}; there are {', '.join(PROTOCOLS)}")
-    return cast("dict[str, Form]", importlib.import_module(f"wireproto.{protocol}.forms").forms())
+    found = known(protocol) if isinstance(protocol, str) else None
+    if found is None or found.forms is None:
+        raise UnknownMessage(f"no protocol {protocol!r}; there are {', '.join(protocols())}")
+    return found.all_forms()
 
 
 def _named(protocol: str, message: str) -> Form:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from wireproto import protocols
+
 Fate = Literal["carried", "refused"]
 CARRIED: Fate = "carried"
 REFUSED: Fate = "refused"
@@ -155,3 +157,13 @@ FEATURES: dict[str, Features] = {
         repeats_after_crash=True,
     ),
 }
+
+
+def features_of(protocol: str) -> Features:
+    """A protocol's row: of this table, or what its descriptor names."""
+    if protocol in FEATURES:
+        return FEATURES[protocol]
+    place = protocols.find(protocol).features
+    assert place is not None, f"nothing says what {protocol} is held to"
+    found: Features = protocols.part(place)
+    return found

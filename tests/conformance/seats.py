@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from brokers import Broker
+from wireproto import protocols
 
-from .features import FEATURES, Features
+from .features import Features, features_of
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,9 @@ PLACES = [
 ]
 
 
+PLACES += [Place(found.name, f"dev-{found.name}") for found in protocols.every() if found.features and found.name not in protocols.ours()]
+
+
 class Seat:
     """A place with its broker running."""
 
@@ -70,7 +74,7 @@ class Seat:
 
     @property
     def features(self) -> Features:
-        return FEATURES[self.protocol]
+        return features_of(self.protocol)
 
     @property
     def url(self) -> str:

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import pytest
 
-from wireproto.devbroker import DevBroker, PartitionLog, Store, sides
+from wireproto.devbroker import DevBroker, PartitionLog, Store
 from wireproto.devbroker.server import Connection
 from wireproto.devbroker.side import Side
 from wireproto.errors import OptionError
@@ -33,7 +33,6 @@ class EchoSide(Side):
 
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[DevBroker]:
-    monkeypatch.setitem(sides.SIDES, "echo", "echo:EchoSide")
     monkeypatch.setattr("wireproto.devbroker.broker.side_class", lambda name: EchoSide)
     with DevBroker(["echo"]) as made:
         yield made

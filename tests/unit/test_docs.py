@@ -24,7 +24,7 @@ def test_option_tables_are_current() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("protocol", wire.PROTOCOLS)
+@pytest.mark.parametrize("protocol", wire.protocols())
 def test_the_reference_has_every_message(protocol: str) -> None:
     """That the pages are the schema's is checked with the other generated files."""
     page = (CLONE / "docs" / "reference" / f"{protocol}.md").read_text()

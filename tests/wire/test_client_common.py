@@ -104,8 +104,7 @@ def test_the_clients_name_is_told_to_brokers(broker: DevBroker) -> None:
 
 
 class Client(Runtime[CommonOptions]):
-    protocol = "kafka"
-    framing = "pulsar"
+    protocol = "pulsar"
 
 
 @pytest.mark.parametrize(("memory", "all_of_it"), [(1 << 16, False), (64 << 20, True)])

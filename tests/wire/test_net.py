@@ -416,7 +416,6 @@ def _refuse() -> int:
 
 class Client(Runtime[CommonOptions]):
     protocol = "kafka"
-    framing = "kafka"
 
     def handshake(self, conn: Connection, until: float) -> Steps[None]:
         token = conn.next_token()

@@ -98,6 +98,7 @@ cdef class Connection:
     def cap(self, uint32_t value):
         if self.input != NULL:
             self.plain.cap = value if value < 0x7fffffff else 0x7fffffff
+            self.plain.lines = self.framing == LINES
 
     def describe(self, tuple failure):
         """A fresh error of a failure; names another protocol where the very first bytes were not ours."""
@@ -271,7 +272,7 @@ cdef class Connection:
         if self.failure is not None:                # a memoryview's exporter may have run anything
             raise self.describe(self.failure)
         try:
-            queue_frame(self.out, parts, total)
+            queue_frame(self.out, parts, total, self.framing == LINES)
         except BaseException:
             self.fail(errors.Disconnected, "no memory to send")
             raise
@@ -383,7 +384,7 @@ cdef class Connection:
         """Hand out the frames that are complete."""
         cdef input_t *c = self.plain
         cdef int64_t length = 0
-        cdef int state
+        cdef int state, skip
         cdef object frame
         if self.frames_read == 0 and c.end > c.start and len(self.first_bytes) < 16:
             self.first_bytes = (<char *>c.buf)[c.start:min(c.end, c.start + 16)]
@@ -400,12 +401,13 @@ cdef class Connection:
                 c.big = NULL
                 self.arrived(frame, <const uint8_t *>PyBytes_AS_STRING(frame), c.big_size)
                 continue
-            state = frame_state(c.buf + c.start, c.end - c.start, c.cap, &length)
+            state = next_frame(c, &length)
             if state == FRAME_BAD:
                 self.fail(errors.FrameTooLarge, f"a frame of {length} bytes is announced, the most accepted is {c.cap}")
             elif state == FRAME_WHOLE:
-                frame = PyBytes_FromStringAndSize(<char *>c.buf + c.start + 4, <Py_ssize_t>length)
-                c.start += 4 + <size_t>length
+                skip = 0 if c.lines else 4
+                frame = PyBytes_FromStringAndSize(<char *>c.buf + c.start + skip, <Py_ssize_t>length)
+                c.start += <size_t>length + (1 if c.lines else 4)
                 self.arrived(frame, <const uint8_t *>PyBytes_AS_STRING(frame), <size_t>length)
             elif length >= BIG:
                 self.begin_big(<size_t>length)
@@ -441,6 +443,9 @@ cdef class Connection:
         """A whole frame: to its call, its channel, or nowhere."""
         cdef int64_t number = 0
         cdef int kind = match(self.framing, p, n, &number)
+        if self.framing == LINES:
+            self.answered += 1
+            number = self.answered
         self.frames_read += 1
         if self.loop.tap is not None:
             self.loop.tap.deliver(("<", self.peer, n if kind == REPLY and self.is_secret(number) else frame), n, None)

@@ -1,6 +1,7 @@
 # poll, recv and frame scan, without the GIL.
 #
 #     frame   [int32 BE length][length bytes]          the same for all four protocols
+#             [bytes]\n                                 of a protocol of lines: of BUFFER - 1 bytes at most
 #
 # Small frames are collected in the connection's buffer. A frame of BIG bytes or more that is not there yet is read straight into the bytes
 # object that will be handed out; that object grows in steps as bytes arrive, so a lying length allocates nothing to speak of.
@@ -20,6 +21,21 @@ cdef enum:
 cdef double MARK_PATIENCE = 0.02
 
 
+cdef inline int next_frame(const input_t *c, int64_t *length) noexcept nogil:
+    """What stands first in the buffer (FrameState); `length` is that of the frame, or -1 while that is not known."""
+    cdef const uint8_t *feed
+    if not c.lines:
+        return frame_state(c.buf + c.start, c.end - c.start, c.cap, length)
+    feed = <const uint8_t *>memchr(c.buf + c.start, c'\n', c.end - c.start)
+    length[0] = feed - (c.buf + c.start) if feed != NULL else c.end - c.start
+    if length[0] > c.cap or (feed == NULL and c.end - c.start >= c.room):
+        return FRAME_BAD
+    if feed != NULL:
+        return FRAME_WHOLE
+    length[0] = -1
+    return FRAME_PARTIAL
+
+
 cdef inline bint attention(input_t *c) noexcept nogil:
     """Whether the GIL is needed: a whole frame, a bad length, a big frame that starts or is full, an end, an error."""
     cdef int64_t length = 0
@@ -27,7 +43,7 @@ cdef inline bint attention(input_t *c) noexcept nogil:
         return True
     if c.big != NULL:
         return c.big_have == c.big_room
-    return frame_state(c.buf + c.start, c.end - c.start, c.cap, &length) != FRAME_PARTIAL or length >= BIG
+    return next_frame(c, &length) != FRAME_PARTIAL or length >= BIG
 
 
 cdef inline int receive(input_t *c, int flags) noexcept nogil:

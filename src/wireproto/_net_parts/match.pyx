@@ -3,6 +3,7 @@
 #     kafka      [int32 correlation id]…                                                     reply
 #     zookeeper  [int32 xid][int64 zxid][int32 err]…   -1 watch event, -2 ping's reply (SERVICE), others (-4: auth) replies
 #     rocketmq   [uint8 type][uint24 header length][header]…   flag bit 0: reply to `opaque`; else a request of the broker
+#     lines      any bytes but a line feed     reply to the oldest request: their tokens are 1, 2, 3 … (`next_token`)
 #     pulsar     [uint32 size][BaseCommand]…    request_id: reply; producer_id or consumer_id: their channel; PING is answered here
 #
 # May assume nothing of the bytes: every read has an end. Must not: touch a Python object.
@@ -12,8 +13,9 @@ cdef enum:
     ZOOKEEPER = 1
     ROCKETMQ = 2
     PULSAR = 3
+    LINES = 4
 
-FRAMINGS = {"kafka": KAFKA, "zookeeper": ZOOKEEPER, "rocketmq": ROCKETMQ, "pulsar": PULSAR}
+FRAMINGS = {"kafka": KAFKA, "zookeeper": ZOOKEEPER, "rocketmq": ROCKETMQ, "pulsar": PULSAR, "lines": LINES}
 
 cdef enum:
     REPLY = 0
@@ -49,6 +51,8 @@ cdef int match(int framing, const uint8_t *p, size_t n, int64_t *number) noexcep
         return match_pulsar(p, n, number)
     if framing == ROCKETMQ:
         return match_rocketmq(p, n, number)
+    if framing == LINES:
+        return REPLY
     if n < 4:
         return UNREADABLE
     number[0] = get_i32(p)

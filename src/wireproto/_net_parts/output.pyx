@@ -146,12 +146,13 @@ cdef tuple contiguous(object buffers, size_t *total):
     return tuple(parts)
 
 
-cdef int queue_frame(Output out, tuple parts, size_t total) except -1:
+cdef int queue_frame(Output out, tuple parts, size_t total, bint lines) except -1:
     cdef uint8_t head[4]
     cdef uint8_t *p
     cdef size_t n
-    put_u32(head, <uint32_t>total)
-    out.copy(head, 4)
+    if not lines:
+        put_u32(head, <uint32_t>total)
+        out.copy(head, 4)
     for part in parts:
         if type(part) is bytes:
             p = <uint8_t *>PyBytes_AS_STRING(part)
@@ -163,4 +164,6 @@ cdef int queue_frame(Output out, tuple parts, size_t total) except -1:
             out.copy(p, n)
         else:
             out.hold(part, p, n)
+    if lines:
+        out.copy(b"\n", 1)
     return 0

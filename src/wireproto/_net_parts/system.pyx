@@ -18,7 +18,7 @@ from cpython.pythread cimport PyThread_type_lock
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcmp, memcpy, memmove, memset
+from libc.string cimport memchr, memcmp, memcpy, memmove, memset
 
 from wireproto._codec_parts.endian cimport get_i32, get_i64, get_u32, put_u32
 from wireproto._codec_parts.framer cimport FRAME_BAD, FRAME_PARTIAL, FRAME_WHOLE, frame_state

@@ -12,14 +12,12 @@ import wireproto
 from wireproto.cli.lines import Template, to_json
 from wireproto.cli.where import parse_place, server_of, topic_of
 from wireproto.errors import OptionError
+from wireproto.protocols import find
 from wireproto.url import parse
 
 if TYPE_CHECKING:
     from wireproto.records import Batch
     from wireproto.roles import Reader
-
-KINDS = {"kafka": "offset", "rocketmq": "offset", "pulsar": "message_id", "zookeeper": "sequence"}
-"""What positions look like in columns, for a topic without rows."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -107,7 +105,7 @@ def columns(batches: Iterator[Batch], options: argparse.Namespace) -> int:
         opener = pyarrow.parquet.ParquetWriter
     else:
         opener = pa.ipc.new_stream
-    nothing = pa.record_batch(ColumnsBuilder(KINDS[parse(options.url).protocol]).finish())
+    nothing = pa.record_batch(ColumnsBuilder(find(parse(options.url).protocol).position).finish())
     with opener(sink, with_partition(nothing, 0).schema) as writer:  # also what has no rows is a file
         for batch in batches:
             plain = with_partition(pa.record_batch(batch), batch.partition).slice(0, left)

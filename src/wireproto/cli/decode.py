@@ -31,7 +31,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def add_message(parser: argparse.ArgumentParser) -> None:
     """What decode and encode share."""
-    parser.add_argument("protocol", nargs="?", help=", ".join(wire.PROTOCOLS))
+    parser.add_argument("protocol", nargs="?", help=", ".join(wire.protocols()))
     parser.add_argument("message", nargs="?", help="its vendor's name; wireproto messages lists all")
     parser.add_argument("version", nargs="?", type=int, help="needed where there is more than one")
     parser.add_argument("--jsonl", action="store_true", help="one request a line from standard input, one answer a line, in order")

@@ -9,7 +9,7 @@ from wireproto import wire
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Arguments."""
-    parser.add_argument("protocol", nargs="?", choices=wire.PROTOCOLS, help="all of them without it")
+    parser.add_argument("protocol", nargs="?", choices=wire.protocols(), help="all of them without it")
     parser.add_argument("--fields", metavar="MESSAGE", help="the fields of one message of the protocol: name, type and versions")
 
 
@@ -17,7 +17,7 @@ def run(options: argparse.Namespace) -> int:
     """One line a message: protocol, name, versions."""
     if options.fields:
         return fields(options.protocol or "kafka", options.fields)
-    for protocol in [options.protocol] if options.protocol else wire.PROTOCOLS:
+    for protocol in [options.protocol] if options.protocol else wire.protocols():
         for name, (first, last) in wire.names(protocol).items():
             print(f"{protocol:<10} {name:<50} {first if first == last else f'{first}-{last}'}")
     return 0

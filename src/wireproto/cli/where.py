@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 from wireproto.errors import OptionError
 from wireproto.position import EARLIEST, LATEST, AtTime, Earliest, Latest, Position, TopicPartition, parse_positions
+from wireproto.protocols import find
 from wireproto.url import parse
 
 LIKE_A_TIME = 10**12  # milliseconds: September 2001
@@ -37,16 +38,16 @@ def parse_place(text: str, topic: str) -> Place:
 
 
 def topic_of(url: str) -> str:
-    """The topic named by the URL's path; raises OptionError when there is none. A ZooKeeper queue is named by its whole path."""
+    """The topic named by the URL's path; raises OptionError when there is none. Where that is the root of names, it is all of it."""
     found = parse(url)
     if not found.path:
         raise OptionError("no topic: add it to the URL, like kafka://localhost:9092/topic")
-    return f"/{found.path}" if found.protocol == "zookeeper" else found.path
+    return f"/{found.path}" if find(found.protocol).path == "root" else found.path
 
 
 def server_of(url: str) -> str:
-    """The URL to connect to: without a ZooKeeper queue's path, which would become the root of all paths."""
-    if parse(url).protocol != "zookeeper":
+    """The URL to connect to: without a queue's path where that would become the root of all names (ZooKeeper)."""
+    if find(parse(url).protocol).path != "root":
         return url
     server, query, options = url.partition("?")
     scheme, sep, rest = server.partition("://")

@@ -17,7 +17,7 @@ from ..errors import Closed, OptionError, TimedOut
 from .faults import Faults
 from .log import Store
 from .recording import Recording
-from .sides import SIDES, side_class
+from .sides import side_class, spoken
 
 if TYPE_CHECKING:
     import ssl
@@ -49,7 +49,7 @@ class DevBroker:
         tls: ssl.SSLContext | None = None,
         auto_create: bool = True,
     ) -> None:
-        self.protocols = tuple(SIDES if protocols is None else protocols)
+        self.protocols = tuple(spoken() if protocols is None else protocols)
         self.host = host
         self._classes = {protocol: side_class(protocol) for protocol in self.protocols}
         self._ports = self._read_ports(ports or {})

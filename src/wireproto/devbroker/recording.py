@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import UsageError
+from ..protocols import Protocol, known
 
 LIMIT = 256 << 20
 """Bytes of frames that a recording keeps; more is an error of the test that made it."""
@@ -76,8 +77,10 @@ class Recording:
     """
 
     def __init__(self, protocol: str, older: Iterable[object] = ()) -> None:
-        if protocol not in READERS:
+        found = known(protocol)
+        if found is None or found.frames is None:
             raise UsageError(f"no frames of {protocol!r} can be read")
+        self._descriptor: Protocol = found
         self.protocol = protocol
         self._left_out = set(older) if protocol == "zookeeper" else set()
         self._raw: list[tuple[float, object, bool, bytes]] = []
@@ -145,12 +148,12 @@ class Recording:
             number = self._numbers.setdefault(connection, len(self._numbers))
             reader = self._readers.get(connection)
             if reader is None:
-                reader = self._readers[connection] = READERS[self.protocol]()
+                reader = self._readers[connection] = self._descriptor.frame_reader()
             name, version, header, message, rest = reader(up, frame)
             self._seen.append(Seen(at, number, up, name, version, header, message, frame, rest))
 
 
-class _Kafka:
+class KafkaFrames:
     def __init__(self) -> None:
         self._asked: dict[int, tuple[str, int]] = {}
 
@@ -175,7 +178,7 @@ class _Kafka:
         return name, version, head, kind.decode_from(frame, version, start=start)[0], b""
 
 
-class _Pulsar:
+class PulsarFrames:
     def __call__(self, up: bool, frame: bytes) -> Decoded:
         from ..pulsar.frames import command_name, decode
 
@@ -185,7 +188,7 @@ class _Pulsar:
         return name or f"type {base.type}", 0, base, None if name is None else getattr(base, name), rest
 
 
-class _RocketMQ:
+class RocketMQFrames:
     def __init__(self) -> None:
         self._asked: dict[tuple[bool, int], str] = {}
 
@@ -204,7 +207,7 @@ class _RocketMQ:
         return name, 0, command, None if kind is None else kind.from_ext(command.ext), b""
 
 
-class _ZooKeeper:
+class ZooKeeperFrames:
     def __init__(self) -> None:
         self._asked: dict[int, list[str]] = {}
         self._shaken = {True: False, False: False}
@@ -239,5 +242,3 @@ class _ZooKeeper:
         answer = OPERATIONS[name].reply if name in OPERATIONS else None
         return name, 0, reply, None if answer is None else getattr(m, answer).decode_from(frame, start=at)[0], b""
 
-
-READERS: dict[str, Callable[[], Reader]] = {"kafka": _Kafka, "pulsar": _Pulsar, "rocketmq": _RocketMQ, "zookeeper": _ZooKeeper}

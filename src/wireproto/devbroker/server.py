@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .._codec import Framer
-from ..errors import WireprotoError
+from ..errors import FrameTooLarge, WireprotoError
 from .faults import Fault
 
 if TYPE_CHECKING:
@@ -53,12 +53,35 @@ class Served(Protocol):
     def protocol(self) -> str: ...
     @property
     def cap(self) -> int: ...
+    @property
+    def framing(self) -> str: ...
     async def serve(self, connection: Connection) -> None: ...
     def word(self, first: bytes) -> bytes | None: ...
 
 
 class Hangup(Exception):
     """A fault asked for the connection to be cut: unwinds `serve`."""
+
+
+class Lines:
+    """Cuts lines, for protocols whose frames end with a line feed; as `Framer`, which cuts those that begin with a length."""
+
+    def __init__(self, cap: int) -> None:
+        self._cap = cap
+        self._data = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        self._data += data
+
+    def next(self) -> bytes | None:
+        """The next line without its end, or None; raises FrameTooLarge."""
+        line, feed, rest = self._data.partition(b"\n")
+        if len(line) > self._cap:
+            raise FrameTooLarge(f"a line of {len(line)} bytes, the most accepted is {self._cap}")
+        if not feed:
+            return None
+        self._data = rest
+        return bytes(line)
 
 
 class Connection(asyncio.Protocol):
@@ -75,7 +98,8 @@ class Connection(asyncio.Protocol):
         self.listener = listener
         self.peer = "?"
         self.state: Any = None
-        self._framer = Framer(side.cap)
+        self._lines = side.framing == "lines"
+        self._framer = Lines(side.cap) if self._lines else Framer(side.cap)
         self._frames: deque[bytes] = deque()
         self._waiting_bytes = 0
         self._paused = False
@@ -142,7 +166,10 @@ class Connection(asyncio.Protocol):
             frame = b"".join(parts)
             for recording in self.side.recordings:
                 recording.note(self, False, frame)
-        self.write(size.to_bytes(4, "big"), *parts, fault=fault)
+        if self._lines:
+            self.write(*parts, b"\n", fault=fault)
+        else:
+            self.write(size.to_bytes(4, "big"), *parts, fault=fault)
 
     def write(self, *parts: Buffer, fault: Fault | None = None) -> None:
         """Write bytes as they are (a frame with its prefix)."""

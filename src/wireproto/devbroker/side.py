@@ -46,6 +46,8 @@ class Side:
 
     protocol: ClassVar[str]
     cap: ClassVar[int] = DEFAULT_CAP
+    framing: ClassVar[str] = "length"
+    """How frames are cut: by a ``length`` before them, or as ``lines``."""
 
     def __init__(self, faults: Faults, store: Store, *, host: str, ports: dict[str, int], tls: ssl.SSLContext | None) -> None:
         self.faults = faults

@@ -1,29 +1,30 @@
 """Which protocols the dev broker speaks, and where each one's server side is found.
 
-What it is: a table, so that a side is imported only when it is asked for. A side is a class derived from `side.Side`.
+What it is: what the descriptors say (`wireproto.protocols`), so that a side is imported only when it is asked for. A side is a class
+derived from `side.Side`.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from ..errors import OptionError
+from ..protocols import find, known, names, ours
 
 if TYPE_CHECKING:
     from .side import Side
 
-SIDES: dict[str, str] = {
-    "kafka": "wireproto.devbroker.kafka:KafkaSide",
-    "pulsar": "wireproto.devbroker.pulsar:PulsarSide",
-    "rocketmq": "wireproto.devbroker.rocketmq:RocketMQSide",
-    "zookeeper": "wireproto.devbroker.zookeeper:ZooKeeperSide",
-}
+
+def spoken() -> tuple[str, ...]:
+    """Those that a dev broker speaks when none is named: ours that have a side. Those of other distributions want to be named."""
+    return tuple(name for name in ours() if find(name).side is not None)
 
 
 def side_class(protocol: str) -> type[Side]:
     """The class that serves a protocol; raises OptionError naming those there are."""
-    if protocol not in SIDES:
-        raise OptionError(f"the dev broker does not speak {protocol!r}: it speaks {', '.join(SIDES)}")
-    module, _, name = SIDES[protocol].partition(":")
-    return cast("type[Side]", getattr(import_module(module), name))
+    found = known(protocol)
+    if found is None or found.side is None:
+        others = [name for name in names() if find(name).side is not None]
+        raise OptionError(f"the dev broker does not speak {protocol!r}: it speaks {', '.join(others)}")
+    side: type[Side] = found.side_class()
+    return side

@@ -68,7 +68,6 @@ class KafkaCluster(Runtime[KafkaOptions]):
     """
 
     protocol = "kafka"
-    framing = "kafka"
     served_by_handshake = False  # versions are told to everybody
 
     def __init__(self, options: KafkaOptions, addresses: Sequence[Address]) -> None:

@@ -1,6 +1,6 @@
 """What the four clients share: options, loop, pool, deadlines, fork guard, the register of roles, close.
 
-What it is: two bases. An adapter's cluster (what its roles use) derives from `Runtime`, names its framing and frame cap, and overrides
+What it is: two bases. An adapter's cluster (what its roles use) derives from `Runtime`, names its protocol and frame cap, and overrides
 `handshake`. Its client (what makes the roles) derives from `ClientBase`: it holds a cluster, registers each role, and closes roles first.
 May assume: nothing of a protocol. Must not: import an adapter.
 """
@@ -10,9 +10,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cast
 from weakref import WeakSet
 
+from wireproto import protocols
 from wireproto._net import Connection, Loop
 from wireproto.errors import Disconnected, FrameTooLarge, OptionError, TimedOut, TlsError, Unreachable, UsageError, WireprotoError
 from wireproto.position import place
@@ -90,7 +91,6 @@ class Runtime(Generic[Options]):
     """
 
     protocol: ClassVar[str] = ""
-    framing: ClassVar[Framing]
     frame_cap: int = 100 << 20
     """Largest frame accepted, in bytes."""
     served_by_handshake: ClassVar[bool] = True
@@ -99,6 +99,7 @@ class Runtime(Generic[Options]):
     def __init__(self, options: Options, *, name: str = "") -> None:
         self.options = options
         self.roles = Roles()
+        self.framing: Framing = cast("Framing", protocols.find(self.protocol).framing)
         self.loop = Loop(name or options.client_id, options.fetch_memory)
         self.told = Told(self.protocol, self.loop.call_at)
         debug.attach(self.loop)

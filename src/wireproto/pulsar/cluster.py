@@ -26,7 +26,7 @@ from .options import PulsarOptions
 from .pulse import Pulse
 
 if TYPE_CHECKING:
-    from wireproto._net import Framing
+    pass
 
 
 class TokenCredentials:
@@ -84,7 +84,6 @@ class PulsarCluster(Runtime[PulsarOptions]):
     """
 
     protocol: ClassVar[str] = "pulsar"
-    framing: ClassVar[Framing] = "pulsar"
     frame_cap = DEFAULT_MAX_MESSAGE_SIZE + FRAME_PADDING
 
     def __init__(self, options: PulsarOptions, addresses: Sequence[Address]) -> None:

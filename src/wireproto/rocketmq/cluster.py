@@ -94,7 +94,6 @@ class RocketCluster(Runtime[RocketOptions]):
     """
 
     protocol = "rocketmq"
-    framing = "rocketmq"
 
     def __init__(self, options: RocketOptions, name_servers: Sequence[Address]) -> None:
         super().__init__(options)

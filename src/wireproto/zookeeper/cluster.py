@@ -23,7 +23,7 @@ from .paths import Chroot
 from .session import Session
 
 if TYPE_CHECKING:
-    from .._net import Connection, Framing
+    from .._net import Connection
 
 ROUNDS = Policy(first=0.05, factor=2.0, ceiling=1.0, jitter=0.3)
 """Waits between rounds over all servers."""
@@ -37,7 +37,6 @@ class ZooKeeperCluster(Runtime[ZooKeeperOptions]):
     """
 
     protocol: ClassVar[str] = "zookeeper"
-    framing: ClassVar[Framing] = "zookeeper"
 
     def __init__(self, options: ZooKeeperOptions, servers: Sequence[Address], root: Chroot) -> None:
         super().__init__(options, name="zookeeper")

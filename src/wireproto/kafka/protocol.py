@@ -1,0 +1,19 @@
+"""What Kafka is called, and where its parts are. Must not: import one."""
+
+from __future__ import annotations
+
+from wireproto.protocols import Protocol
+
+PROTOCOL = Protocol(
+    name="kafka",
+    ports=(9092, 9093),
+    framing="kafka",
+    position="offset",
+    roles=("producer", "reader", "consumer", "admin"),
+    client="wireproto.kafka:connect",
+    options="wireproto.kafka.options:KafkaOptions",
+    forms="wireproto.kafka.forms:forms",
+    messages="wireproto.kafka.messages",
+    side="wireproto.devbroker.kafka:KafkaSide",
+    frames="wireproto.devbroker.recording:KafkaFrames",
+)

@@ -1,0 +1,139 @@
+"""The protocols there are: what each is called, and where its parts are.
+
+What it is: `Protocol`, the descriptor that a protocol's folder holds (`protocol.py`, `PROTOCOL`), and the one place that finds
+descriptors: those of the folders beside this file, and by name those that other distributions offer in the entry point group
+``wireproto.protocols``. URLs, `connect`, the engine's framing, `wire`, messages, the command line, the dev broker, docs and the
+conformance suite all go by it. Parts are named as ``module:attribute`` and imported when they are asked for.
+Must not: import an adapter, or read entry points while a folder has the name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from .errors import OptionError
+
+GROUP = "wireproto.protocols"
+Role = Literal["producer", "reader", "consumer", "queue", "admin", "tree"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protocol:
+    """One protocol.
+
+    Attributes:
+        name: its URLs' scheme.
+        ports: where servers listen by default: plainly, and with TLS.
+        framing: how the engine cuts and matches its frames, a name of `_net.Framing`. Those of four protocols begin with a length;
+            ``lines`` end with a line feed, and answer in order.
+        position: what its positions are, a kind of `Columns`: a number (``offset``, ``sequence``), or a ``message_id``.
+        roles: those that its clients have.
+        path: what a URL's path names: a ``topic``, or the ``root`` of all names, so that the command line's topic is all of it.
+        client: ``connect(url, options) -> Client``.
+        options: its options, a `CommonOptions`.
+        forms: ``forms() -> {name: Form}``, its messages for `wireproto.wire`; None: there are none.
+        messages: the module of its messages, where they come from the schema.
+        side: its server side in the dev broker; None: it is not spoken there.
+        frames: ``() -> Reader``, which reads the frames that a recording keeps.
+        features: what the conformance suite holds it to, `features.Features`, for a protocol that is not in the suite's own table.
+    """
+
+    name: str
+    ports: tuple[int, int]
+    framing: str
+    position: Literal["offset", "sequence", "message_id"]
+    roles: tuple[Role, ...]
+    client: str
+    options: str
+    path: Literal["topic", "root"] = "topic"
+    forms: str | None = None
+    messages: str | None = None
+    side: str | None = None
+    frames: str | None = None
+    features: str | None = field(default=None, repr=False)
+
+    # What these give has the types of other modules, which go by this one: so they are told in words.
+
+    def connect(self, url: Any, options: dict[str, Any]) -> Any:
+        """Open a client (`roles.Client`) for a `Url`."""
+        return part(self.client)(url, options)
+
+    def option_class(self) -> Any:
+        """The class of its options, a `CommonOptions`."""
+        return part(self.options)
+
+    def side_class(self) -> Any:
+        """The class of its server side, a `devbroker.side.Side`; raises OptionError where the dev broker does not speak it."""
+        if self.side is None:
+            raise OptionError(f"the dev broker does not speak {self.name!r}")
+        return part(self.side)
+
+    def all_forms(self) -> dict[str, Any]:
+        """Its messages, a `Form` by name; none where it has no schema."""
+        found: dict[str, Any] = {} if self.forms is None else part(self.forms)()
+        return found
+
+    def frame_reader(self) -> Any:
+        """A `devbroker.recording.Reader`; raises OptionError where nothing reads its frames."""
+        if self.frames is None:
+            raise OptionError(f"no frames of {self.name!r} can be read")
+        return part(self.frames)()
+
+
+def part(place: str) -> Any:
+    """What ``module:attribute`` names."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
+
+
+@cache
+def ours() -> tuple[str, ...]:
+    """The protocols that have a folder here, in order of the alphabet."""
+    return tuple(sorted(path.parent.name for path in Path(__file__).parent.glob("*/protocol.py")))
+
+
+@cache
+def _own(name: str) -> Protocol:
+    return cast("Protocol", part(f"wireproto.{name}.protocol:PROTOCOL"))
+
+
+def find(name: str) -> Protocol:
+    """A protocol by name; raises OptionError naming those there are."""
+    found = known(name)
+    if found is None:
+        raise OptionError(f"no protocol {name!r}: there are {', '.join(names())}")
+    return found
+
+
+def known(name: str) -> Protocol | None:
+    """A protocol by name, or None."""
+    if name in ours():
+        return _own(name)
+    return _offered(name) if name.isidentifier() else None
+
+
+def _offered(name: str) -> Protocol | None:
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group=GROUP, name=name):
+        found = point.load()
+        if not isinstance(found, Protocol) or found.name != name:
+            raise OptionError(f"the entry point {point.value!r} is no descriptor of a protocol {name!r}")
+        return found
+    return None
+
+
+def names() -> tuple[str, ...]:
+    """Every protocol's name: ours first, then what other distributions offer."""
+    from importlib.metadata import entry_points
+
+    return (*ours(), *sorted({point.name for point in entry_points(group=GROUP)} - set(ours())))
+
+
+def every() -> tuple[Protocol, ...]:
+    """Every protocol."""
+    return tuple(find(name) for name in names())

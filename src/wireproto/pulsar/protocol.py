@@ -1,0 +1,18 @@
+"""What Pulsar is called, and where its parts are. Must not: import one."""
+
+from __future__ import annotations
+
+from wireproto.protocols import Protocol
+
+PROTOCOL = Protocol(
+    name="pulsar",
+    ports=(6650, 6651),
+    framing="pulsar",
+    position="message_id",
+    roles=("producer", "reader", "consumer", "queue", "admin"),
+    client="wireproto.pulsar:connect",
+    options="wireproto.pulsar.options:PulsarOptions",
+    forms="wireproto.pulsar.forms:forms",
+    side="wireproto.devbroker.pulsar:PulsarSide",
+    frames="wireproto.devbroker.recording:PulsarFrames",
+)

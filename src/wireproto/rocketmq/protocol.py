@@ -1,0 +1,19 @@
+"""What RocketMQ is called, and where its parts are. Must not: import one."""
+
+from __future__ import annotations
+
+from wireproto.protocols import Protocol
+
+PROTOCOL = Protocol(
+    name="rocketmq",
+    ports=(9876, 9876),
+    framing="rocketmq",
+    position="offset",
+    roles=("producer", "reader", "consumer", "queue", "admin"),
+    client="wireproto.rocketmq:connect",
+    options="wireproto.rocketmq.options:RocketOptions",
+    forms="wireproto.rocketmq.forms:forms",
+    messages="wireproto.rocketmq.messages",
+    side="wireproto.devbroker.rocketmq:RocketMQSide",
+    frames="wireproto.devbroker.recording:RocketMQFrames",
+)
