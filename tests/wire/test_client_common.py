@@ -116,7 +116,7 @@ def test_what_is_read_ahead_is_bounded(memory: int, all_of_it: bool) -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
         closing(Client(CommonOptions(fetch_memory=memory))) as client,
-        closing(client.open(server.getsockname(), time.monotonic() + 20.0)) as conn,
+        closing(client.pool.get(server.getsockname(), deadline=time.monotonic() + 20.0)) as conn,
     ):
         from wireproto._net import producer_channel
 
