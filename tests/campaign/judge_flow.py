@@ -11,6 +11,7 @@ from .ledger import Finding, Ledger, Window
 
 WITHIN = 10.0  # seconds from healing until all flows
 WRITES, READS = ("producer", "setter"), ("reader", "member", "worker", "watcher")
+AFTER = 2.0  # seconds behind a fault in which it may still be felt elsewhere
 DELAY = 1.0  # seconds that a sick node may cost a healthy partition
 
 
@@ -44,6 +45,12 @@ def late(window: Window, waited: float, allowed: float, names: list[str], last: 
     return Finding("all flows again", text, window.healed or window.began, bool(names) or waited > allowed)
 
 
+def _own(ledger: Ledger, home: int, begin: float, end: float) -> bool:
+    """Whether this node itself had a fault, or was just healed, between two moments."""
+    windows = (w for w in ledger.windows if w.sick is None or home in w.sick)
+    return any(w.began < end and (w.healed is None or w.healed + WITHIN > begin) for w in windows)
+
+
 def healthy(ledger: Ledger, homes: Mapping[str, int], slower: Callable[[float, float], float]) -> Iterator[Finding]:
     """Records for logs that live on one node alone, while another node was sick: beside what the same took another client then.
 
@@ -52,17 +59,16 @@ def healthy(ledger: Ledger, homes: Mapping[str, int], slower: Callable[[float, f
         slower: by what factor all took longer between two moments, for other work on this machine.
     """
     worst: dict[tuple[int, str], tuple[float, float]] = {}
-    for role in ledger.kind("producer"):
-        for number, ack in ledger.acked[role.name].items():
+    for role in (role for role in ledger.kind("producer") if role.fixed):
+        for ack in ledger.acked[role.name].values():
             home = homes.get(ack.log)
             if home is None:
                 continue
-            began = ledger.sent[role.name][number]
+            began = ack.at - ack.seconds
+            if ack.seconds <= DELAY or _own(ledger, home, began, ack.at):
+                continue
             for index, window in enumerate(ledger.windows):
-                end = (window.healed or ack.at) + 2.0
-                if window.sick is None or home in window.sick or not (window.began <= began <= end):
-                    continue
-                if ack.seconds <= DELAY:
+                if window.sick is None or not (window.began <= began <= (window.healed or ack.at) + AFTER):
                     continue
                 excuse = max(ledger.stalled(began, ack.at), ledger.control(ack.log, began, ack.at))
                 over = ack.seconds - DELAY * slower(began, ack.at) - excuse

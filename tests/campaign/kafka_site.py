@@ -184,7 +184,8 @@ class KafkaSite(Site):
 
 
 def _producer(name: str, topic: str, promise: Promise, facts: dict[str, Any], **options: Any) -> tuple[Role, dict[str, Any]]:
-    role = Role(name, "producer", topic, promise=promise, steady=options.get("acks") != "0")  # whose receipts name no log
+    told = options.get("acks") != "0"  # else receipts name no log
+    role = Role(name, "producer", topic, promise=promise, fixed="spread" in facts, steady=told)
     chosen = {"delivery_timeout": PATIENCE} | options
     return role, {"name": name, "kind": "producer", "topic": topic, "options": chosen, "patience": PATIENCE} | facts
 

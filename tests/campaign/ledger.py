@@ -42,6 +42,7 @@ class Role:
         kind: producer, reader, member, worker, setter, watcher or holder.
         topic: what it writes or reads. group: of members and workers.
         exact: a group's next owner begins at the commit, not before it; a worker never sees again what was acked.
+        fixed: of a producer: key or number alone decide which partition a record is for.
         steady: is there from beginning to end, so that it must flow again within seconds of healing.
     """
 
@@ -51,6 +52,7 @@ class Role:
     group: str = ""
     promise: Promise = Promise()
     exact: bool = True
+    fixed: bool = False
     steady: bool = True
 
 

@@ -15,7 +15,7 @@ from campaign.ledger import Finding, Ledger, Promise, Role, Truth, Window
 
 LOG = "main/0"
 ROLES = {
-    "sure": Role("sure", "producer", "main", promise=Promise(patience=60.0)),
+    "sure": Role("sure", "producer", "main", promise=Promise(patience=60.0), fixed=True),
     "loose": Role("loose", "producer", "weak", promise=Promise(kept=False, once=False, ordered=False)),
     "reader": Role("reader", "reader", "main"),
     "first": Role("first", "member", "main", group="g"),

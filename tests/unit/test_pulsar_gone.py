@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import wireproto
+from patience import LATE
 from pulsar_server import Link, PulsarServer
-from wireproto import MessageId
+from wireproto import LATEST, MessageId
 from wireproto.pulsar import PulsarApi_pb2 as api
 from wireproto.pulsar.codes import MetadataError
 from wireproto.spark.pulsar_hold import Hold
@@ -108,3 +110,29 @@ def test_a_refusal_that_lasts_is_told(silent: bool) -> None:
         with pytest.raises(MetadataError):
             consumer.committed(timeout=2.0)
         assert broker.count("getLastMessageId") > 2
+
+
+def test_a_bounded_read_that_asks_in_vain_whether_more_comes_asks_again() -> None:
+    """Nothing came for a while, and the broker owes the answer whether anything is left: a poll finds nothing, and fails nobody."""
+    asked: list[Any] = []
+
+    def stats(link: Link, ask: Any) -> Any:
+        asked.append(ask)
+        return None if len(asked) == 1 else api.CommandConsumerStatsResponse(request_id=ask.request_id, msgBacklog=0)
+
+    def unread(link: Link, ask: Any) -> Any:
+        end, mark = api.MessageIdData(ledgerId=7, entryId=4), api.MessageIdData(ledgerId=7, entryId=-1 % 2**64)
+        return api.CommandGetLastMessageIdResponse(request_id=ask.request_id, last_message_id=end, consumer_mark_delete_position=mark)
+
+    scripted = PulsarServer(
+        subscribe=lambda link, ask: api.CommandSuccess(request_id=ask.request_id),
+        getLastMessageId=unread,
+        consumerStats=stats,
+    )
+    with scripted, wireproto.connect(scripted.url) as client, client.reader(TOPIC, stop=LATEST) as reader:
+        begun = time.monotonic()
+        assert reader.poll(1.2) is None
+        assert time.monotonic() - begun < 1.2 + 1.0 + LATE
+        assert len(asked) == 1
+        assert reader.poll(30.0) is None
+        assert (reader.done, len(asked)) == (True, 2)

@@ -14,11 +14,13 @@ Belongs to one thread at a time. Must not: acknowledge for anybody.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from wireproto._codec import decode_pulsar
+from wireproto.errors import TransportError
 from wireproto.flow.resolve import Request
 from wireproto.flow.role import Role
 from wireproto.position import LATEST, AtTime, Latest, MessageId, TopicPartition, Where
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 NOWHERE = (-1, -1)
 IDLE_CHECK = 1.0
 """Seconds without a message after which the broker is asked whether there is one before the stop."""
+ENDS = 0.8
+"""Seconds that this question may take, be there less left of a poll."""
 
 
 class PulsarReader(Role):
@@ -161,7 +165,8 @@ class PulsarReader(Role):
                 if now >= self._checked + IDLE_CHECK:
                     self._acknowledge()
                     if any(part.cursor.bounded_by_end and not part.cursor.done for part in self._feed.parts):
-                        self._check_ends(max(deadline, now + 1.0))
+                        with contextlib.suppress(TransportError):  # asked again when nothing came again; what lasts, `next` raises
+                            self._check_ends(max(deadline, now + ENDS))
                     self._checked = time.monotonic()
                 if time.monotonic() >= deadline:
                     return None
