@@ -19,7 +19,7 @@ from wireproto.kafka import assignor, codes
 from wireproto.kafka import messages as m
 from wireproto.kafka.fetch import Fetches, FetchSettings
 from wireproto.kafka.group import STABLE, SYNCING, UNJOINED, GroupSettings, Membership
-from wireproto.kafka.metadata import Metadata
+from wireproto.kafka.metadata import Metadata, Node
 from wireproto.kafka.partitioner import Sticky, partition_for_key
 from wireproto.kafka.versions import Versions, read_versions
 from wireproto.net.retry import Policy
@@ -219,6 +219,28 @@ def fetches() -> Fetches:
 def ask(asking: Fetches, now: float = 0.0, epoch: int = 7) -> Any:
     (due,) = asking.due(now)
     return asking.request(due, lambda name: b"i" * 16, lambda topic, partition: epoch)
+
+
+def test_a_refusal_that_names_the_new_leader_needs_no_look_up_and_no_pause() -> None:
+    """A name that is no news changes nothing: the leader is looked up, after a pause."""
+    told: list[Any] = []
+
+    def hint(*facts: Any) -> bool:
+        told.append(facts)
+        return len(told) == 1
+
+    asking = Fetches(SETTINGS, lambda cursor: 1, hint=hint)
+    asking.add("t", 0, 0)
+    moved = reply(error_code=6, current_leader=m.FetchLeaderIdAndEpoch(leader_id=2, leader_epoch=9))
+    moved = moved.replace(node_endpoints=(m.FetchNodeEndpoint(node_id=2, host="b", port=1, rack=None),))
+    _, asked = ask(asking)
+    asking.answer(asked, moved, 16, 1.0)
+    assert told == [("t", 0, 2, 9, [Node(2, "b", 1, None)])]
+    assert not asking.stale
+    _, asked = ask(asking, 1.0)
+    asking.answer(asked, moved, 16, 1.0)
+    assert asking.stale == {"t"}
+    assert not asking.due(1.0)
 
 
 def pop(asking: Fetches) -> Any:

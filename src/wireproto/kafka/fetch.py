@@ -28,6 +28,7 @@ from ..flow.ahead import Ask, ReadAhead, Ticket, nobody
 from ..net.retry import Policy, Verdict, verdict
 from .codes import CorruptMessage, LeaderNotAvailable, UnknownServerError, UnknownTopicId, UnknownTopicOrPartition, error
 from .messages import FetchPartition, FetchPartitionData, FetchRequest, FetchResponse, FetchTopic
+from .metadata import Node
 
 _BY_ID = 13
 _TOLD_FROM = 4
@@ -139,6 +140,13 @@ class FetchSettings:
     replica_for: float = 300.0
 
 
+Hint = Callable[[str, int, int, int, Iterable[Node]], bool]
+
+
+def _no_hint(topic: str, partition: int, node: int, epoch: int, nodes: Iterable[Node]) -> bool:
+    return False
+
+
 class Fetches:
     """Kafka's `Asking`.
 
@@ -146,6 +154,7 @@ class Fetches:
         leader: the node to ask for a cursor: its `replica` where that is known, else the leader; None: not known.
         room: bytes that the client's readers may hold together; None: a bound of `max_bytes` for this plan alone.
         problem: what the nodes say of a topic as a whole, None when it is fine.
+        hint: told who leads a partition by now, as a refusal says (KIP-951); whether that was news.
 
     Attributes:
         plan: the cursors, and what waits to be handed out.
@@ -158,11 +167,13 @@ class Fetches:
         leader: Callable[[Cursor], int | None],
         room: KafkaRoom | None = None,
         problem: Callable[[str], WireprotoError | None] = lambda topic: None,
+        hint: Hint = _no_hint,
     ) -> None:
         self.settings = settings
         self.most = settings.max_bytes
         self.leader = leader
         self._problem = problem
+        self._hint = hint
         if room is None:
             room = KafkaRoom()
             room.bound(settings.max_bytes)
@@ -276,11 +287,12 @@ class Fetches:
                 self._refused(ticket.cursor, _error(ticket.cursor, reply.error_code), now)
             return
         nothing = not reply.throttle_time_ms and not any(part.records for topic in reply.responses for part in topic.partitions)
+        nodes = [Node(end.node_id, end.host, end.port, end.rack) for end in reply.node_endpoints]
         for topic in reply.responses:
             name = topic.topic if version < _BY_ID else asked.names.get(topic.topic_id)
             for part in topic.partitions:
                 found = tickets.pop((name or "", part.partition_index), None)
-                if found is not None:
+                if found is not None and not (part.error_code and self._moved(found.cursor, part, nodes)):
                     self._take(found, part, now, asked.epochs[found.cursor], nothing=nothing)
 
     def _take(self, ticket: Ticket[Cursor], part: FetchPartitionData, now: float, epoch: int, *, nothing: bool) -> None:
@@ -312,6 +324,11 @@ class Fetches:
                 self.plan.passed_over(ticket)
         elif cursor.stop is not None and cursor.ahead < cursor.end:
             self._empty(cursor, epoch, now)
+
+    def _moved(self, cursor: Cursor, part: FetchPartitionData, nodes: list[Node]) -> bool:
+        """Whether a refusal names a leader that was not known: it is asked at once, without a look-up."""
+        leader = part.current_leader
+        return cursor.replica < 0 and leader.leader_id >= 0 and self._hint(*cursor.key, leader.leader_id, leader.leader_epoch, nodes)
 
     def _records(self, cursor: Cursor, part: FetchPartitionData, records: Slice | bytes) -> None:
         cursor.empties = 0

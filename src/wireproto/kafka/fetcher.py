@@ -88,6 +88,7 @@ class Fetcher:
             leaders(cluster.metadata),
             cluster.fetch_room,
             cluster.metadata.problem,
+            cluster.hint,
         )
         self.plan = self.asking.plan
 
