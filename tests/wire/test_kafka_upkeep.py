@@ -112,18 +112,18 @@ def test_what_was_handed_out_is_committed_before_a_join_however_short_the_polls(
     client: Any, topic: str, faults: Faults, code: int | None
 ) -> None:
     """The answer takes longer than any poll; or it is a refusal that passes."""
-    with client.consumer(topic, f"last-{topic}", auto_commit=True, auto_commit_interval=3600.0, heartbeat_interval=0.05) as consumer:
+    told: list[Any] = []
+
+    def revoked(partitions: Any) -> None:
+        told.append(client.admin().group_positions(f"last-{topic}", topic))
+
+    commits = {"auto_commit": True, "auto_commit_interval": 3600.0, "heartbeat_interval": 0.05}
+    with client.consumer(topic, f"last-{topic}", on_revoked=revoked, **commits) as consumer:
         found, deadline = 0, time.monotonic() + LATE
         while found < 20:
             assert time.monotonic() < deadline
             batch = consumer.poll(0.01)
             found += len(batch) if batch is not None else 0
-        told: list[Any] = []
-
-        def revoked(partitions: Any) -> None:
-            told.append(client.admin().group_positions(f"last-{topic}", topic))
-
-        consumer._options = consumer._options.replace(on_revoked=revoked)
         if code is None:
             faults.delay("OffsetCommit", 1.0)
         else:
