@@ -15,7 +15,7 @@ from ..net.task import Steps, operation
 from ..position import LATEST, Position, TopicPartition, Where
 from ..records import GroupInfo, GroupMember, PartitionInfo, TopicInfo
 from . import assignor, offsets, positions
-from .codes import GroupIdNotFound, LeaderNotAvailable, UnknownTopicOrPartition, error
+from .codes import GroupIdNotFound, LeaderNotAvailable, UnknownTopicId, UnknownTopicOrPartition, error
 from .messages import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _DEFAULT_FACTOR = 4
 _TOPIC_STATES = 6
+_GONE = (UnknownTopicOrPartition.code, UnknownTopicId.code)
 
 
 class KafkaAdmin(Closing):
@@ -193,6 +194,22 @@ class KafkaAdmin(Closing):
         entry = yield from cluster.looking_up(topic, deadline)
         keys = [(topic, number) for number in entry.partitions]
         return positions.log_positions((yield from offsets.fetching(cluster, group, keys, deadline, to=cluster.to_coordinator(group))))
+
+    @operation
+    def commit(self, group: str, places: Mapping[TopicPartition, Position], *, timeout: float = 30.0) -> Steps[frozenset[TopicPartition]]:
+        """Say where a group resumes that has no members: for who reads by himself and tells others how far he is.
+
+        Args:
+            places: the first offsets not done, by partition.
+        Returns:
+            the partitions that are not there any more.
+        Raises:
+            UnknownMemberId: the group has members, which alone may commit.
+        """
+        cluster, deadline = self._cluster, time.monotonic() + timeout
+        wanted = {key: positions.offset_in(key, place, "commit") for key, place in places.items()}
+        codes = yield from offsets.committing(cluster, group, wanted, deadline, to=cluster.to_coordinator(group), ours=_GONE)
+        return frozenset(key for key, code in codes.items() if code)
 
     def close(self, timeout: float = 30.0) -> None:
         """Nothing is held open."""

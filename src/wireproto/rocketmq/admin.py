@@ -7,6 +7,7 @@ Thread-safe: no state.
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -21,8 +22,9 @@ from wireproto.records import GroupInfo, GroupMember, PartitionInfo, TopicInfo
 
 from . import record
 from .bodies import ConsumerConnection, TopicList, subscription_groups
-from .codes import ConsumerNotOnline, TopicExistAlready, TopicNotExist
+from .codes import ConsumerNotOnline, SubscriptionGroupNotExist, TopicExistAlready, TopicNotExist
 from .groups import GroupOffsets
+from .homes import own
 from .messages import (
     DeleteTopicInBrokerRequest,
     DeleteTopicInNamesrvRequest,
@@ -31,6 +33,7 @@ from .messages import (
     GetConsumerConnectionListRequest,
     GetMaxOffsetRequest,
     GetTopicStatsInfoRequest,
+    UpdateAndCreateSubscriptionGroupRequest,
     UpdateAndCreateTopicRequest,
 )
 from .reader import READERS_GROUP
@@ -235,6 +238,36 @@ class RocketAdmin(Closing):
             if offset is not None:
                 found[topic, queue.partition] = queue.at(topic, offset)
         return found
+
+    def commit(self, group: str, places: Mapping[TopicPartition, Position], *, timeout: float = 30.0) -> frozenset[TopicPartition]:
+        """Say where a group resumes that has no members: for who reads by himself and tells others how far he is.
+
+        A group that a broker of 5.x does not know is made there.
+
+        Args:
+            places: the first offsets not done, by partition.
+        Returns:
+            the partitions that cannot be read now, for which nothing was stored.
+        """
+        deadline = self._cluster.deadline(timeout)
+        try:
+            return self._commit(group, places, deadline)
+        except SubscriptionGroupNotExist:
+            body = json.dumps({"groupName": group}).encode()  # the brokers' defaults for the rest
+            for address in self._cluster.masters(deadline):
+                self._cluster.invoke(address, UpdateAndCreateSubscriptionGroupRequest(), body, deadline=deadline)
+            return self._commit(group, places, deadline)
+
+    def _commit(self, group: str, places: Mapping[TopicPartition, Position], deadline: float) -> frozenset[TopicPartition]:
+        offsets, left = GroupOffsets(self._cluster, group), set(places)
+        for topic in sorted({topic for topic, _ in places}):
+            given = {key: place for key, place in places.items() if key[0] == topic}
+            ours = own(self._cluster, topic, given, deadline)
+            for queue in self._cluster.route(topic, deadline).readable():
+                if (topic, queue.partition) in ours:
+                    offsets.commit(topic, queue, ours[topic, queue.partition], deadline)
+                    left.discard((topic, queue.partition))
+        return frozenset(left)
 
     def close(self, timeout: float = 30.0) -> None:
         """Nothing to close: it uses its client's connections."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import DataLoss, OptionError
-from ..kafka import offsets, positions
+from ..kafka import positions
 from ..kafka.codes import GroupIdNotFound, OffsetOutOfRange, UnknownTopicId, UnknownTopicOrPartition
 from ..kafka.fetcher import Fetcher
 from ..kafka.messages import DescribeLogDirsRequest, FetchRequest, ListOffsetsRequest
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from .write import Sink
 
 _EARLIEST, _LATEST = -2, -1
-_GONE = (UnknownTopicOrPartition.code, UnknownTopicId.code)
 _SLICE = 5.0
 _PURPOSE = "spark"
 
@@ -169,9 +168,8 @@ class KafkaLog(Log):
 
     def commit(self, client: Client, ends: Positions) -> None:
         """Store the ends for the group of commitOffsetsToGroup; it must have no members of its own."""
-        found, group = cluster_of(client), self.settings.group
-        if group:
-            offsets.commit(found, group, numbers(ends), found.deadline(), to=found.to_coordinator(group), ours=_GONE)
+        if self.settings.group:
+            cast("KafkaClient", client).admin().commit(self.settings.group, ends)
 
     def cut(self, client: Client, spans: list[Span]) -> list[Span]:
         return self.known(client, super().cut(client, spans))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from ..errors import OptionError, WireprotoError
+from ..position import LogOffset
 from .log import logger
 
 if TYPE_CHECKING:
@@ -63,14 +64,15 @@ class Lag(StreamingQueryListener):
                 self._commit(ends)
 
     def _commit(self, ends: dict[tuple[str, int], int]) -> None:
-        from ..kafka import offsets as committed
-
         assert self._client is not None
         assert self._group is not None
-        cluster = self._client.cluster
+        places = {key: LogOffset(*key, offset) for key, offset in ends.items()}
         try:
             with self._lock:
-                committed.commit(cluster, self._group, ends, cluster.deadline(), to=cluster.to_coordinator(self._group))
+                gone = self._client.admin().commit(self._group, places)
+            if gone:
+                shown = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(gone))
+                logger.warning("not committed to %s, since they are not there: %s", self._group, shown)
         except WireprotoError as why:
             logger.warning("the ends of a micro-batch were not committed to %s: %s", self._group, why)
 

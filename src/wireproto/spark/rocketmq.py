@@ -13,7 +13,6 @@ driver's number. Numbers without a queue, as older checkpoints have them, are ta
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
@@ -21,11 +20,8 @@ from typing import TYPE_CHECKING, Any, cast
 from ..errors import OptionError
 from ..position import EARLIEST, LATEST, AtTime, Earliest, Latest, Position, QueueOffset, TopicPartition, parse_queue, queue_name
 from ..rocketmq.client import RocketClient
-from ..rocketmq.cluster import RocketCluster
-from ..rocketmq.codes import PullOffsetMoved, SubscriptionGroupNotExist, TopicNotExist
-from ..rocketmq.groups import GroupOffsets
+from ..rocketmq.codes import PullOffsetMoved, TopicNotExist
 from ..rocketmq.homes import check_bare, known
-from ..rocketmq.messages import UpdateAndCreateSubscriptionGroupRequest
 from ..rocketmq.reader import READERS_GROUP
 from ..rocketmq.remoting import NoMaster
 from ..rocketmq.times import Offsets
@@ -171,25 +167,8 @@ class RocketMQLog(Log):
 
     def commit(self, client: Client, ends: Positions) -> None:
         """Store the ends for the group of commitOffsetsToGroup; it must have no members of its own. Brokers of 5.x want it made before."""
-        group = self.settings.group
-        if group:
-            found = cast(RocketClient, client).cluster
-            try:
-                self._store(found, group, ends)
-            except SubscriptionGroupNotExist:
-                body = json.dumps({"groupName": group}).encode()  # the brokers' defaults for the rest
-                deadline = found.deadline()
-                for address in found.masters(deadline):
-                    found.invoke(address, UpdateAndCreateSubscriptionGroupRequest(), body, deadline=deadline)
-                self._store(found, group, ends)
-
-    def _store(self, cluster: RocketCluster, group: str, ends: Positions) -> None:
-        deadline = cluster.deadline()
-        offsets = GroupOffsets(cluster, group)
-        for topic in sorted({topic for topic, _ in ends}):
-            for queue in cluster.route(topic, deadline).readable():
-                if (topic, queue.partition) in ends:
-                    offsets.commit(topic, queue, number(ends[topic, queue.partition]), deadline)
+        if self.settings.group:
+            cast(RocketClient, client).admin().commit(self.settings.group, ends)
 
     def read(self, client: Client, span: Span, columns: tuple[str, ...]) -> Iterator[Batch]:
         moved = "error" if self.settings.fail_on_data_loss else "earliest"
