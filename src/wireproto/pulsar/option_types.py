@@ -35,6 +35,7 @@ class ClientOptions(TypedDict, total=False):
     admin: str | None
     listener: str | None
     operation_timeout: float
+    metadata_max_age: float
     keep_alive: float
     compression: Literal['none', 'lz4', 'zlib', 'zstd', 'snappy']
     batching: bool
