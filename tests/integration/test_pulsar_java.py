@@ -10,7 +10,7 @@ import pytest
 from brokers import java
 from brokers.pulsar import Pulsar
 from integration.pulsar_tools import PREFIX, drain, new_topic, ours
-from wireproto.pulsar.routing import java_string_hash, murmur3_hash
+from wireproto.pulsar.partitioner import java_string_hash, murmur3_hash
 
 POM = "pulsar-4.2.4"
 pytestmark = pytest.mark.parametrize("broker", ["pulsar-4.2.4"], indirect=True)

@@ -6,7 +6,7 @@ import pytest
 
 from wireproto.errors import OptionError, ValueUnsupported
 from wireproto.pulsar.keys import properties, wire_key
-from wireproto.pulsar.routing import java_string_hash, key_hasher, murmur3_hash
+from wireproto.pulsar.partitioner import java_string_hash, key_hasher, murmur3_hash
 from wireproto.pulsar.topics import parse_topic, short, without_partition
 
 

@@ -89,3 +89,29 @@ def test_every_protocol_has_the_same_file_names() -> None:
         names = {path.stem for path in (PACKAGE / protocol).glob("*.py")}
         near = {name for name in names for role in roles if name == f"{role}s" or name == f"{protocol}_{role}"}
         assert near == set()
+
+
+JOBS = {
+    "__init__": "the adapter's door",
+    "protocol": "its descriptor",
+    "acl": "what access rules look like on the wire",
+    "client": "makes roles",
+    "cluster": "what roles use",
+    "codes": "generated",
+    "plans": "generated",
+    "messages": "generated",
+    "option_types": "generated",
+    "options": "options",
+    "forms": "messages for `wire`",
+    "partitioner": "which partition a key goes to",
+    "positions": "where places lie in a log",
+    "request": "any message of a user's",
+    "fetch": "what to fetch next (RocketMQ's fetches, too)",
+    **dict.fromkeys(("producer", "reader", "consumer", "queue", "admin"), "the role"),
+}
+"""What lies in a file of a name that several adapters have."""
+
+
+def test_a_file_name_that_adapters_share_is_known_for_one_job() -> None:
+    names = [path.stem for protocol in ("kafka", "pulsar", "rocketmq", "zookeeper") for path in (PACKAGE / protocol).glob("*.py")]
+    assert {name for name in names if names.count(name) > 1} == set(JOBS)

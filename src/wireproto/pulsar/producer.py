@@ -20,7 +20,7 @@ from wireproto.records import Headers
 from .keys import as_bytes
 from .keys import properties as to_properties
 from .partition_producer import RECORD_OVERHEAD, PartitionProducer
-from .routing import key_hasher
+from .partitioner import key_hasher
 
 if TYPE_CHECKING:
     from .cluster import PulsarCluster

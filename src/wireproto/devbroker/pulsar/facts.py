@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from ..._codec import crc32c
 from ...errors import ChecksumMismatch, Malformed, Truncated
 from ...pulsar import PulsarApi_pb2 as api
-from ...pulsar.routing import murmur3_hash
+from ...pulsar.partitioner import murmur3_hash
 from .dedup import Origin, origin_of
 
 MAGIC = b"\x0e\x01"

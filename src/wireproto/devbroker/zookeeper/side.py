@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import BrokerError, ProtocolError
 from ...zookeeper.messages import ConnectRequest, ConnectResponse, ReplyHeader, RequestHeader
-from . import keep
+from . import snapshot
 from .nodes import Event
 from .requests import NAMES, Requests
 from .sessions import ServerSession
@@ -45,7 +45,7 @@ class ZooKeeperSide(ZooKeeperState):
         self.wants_identity = False
         self._reaper: asyncio.Task[None] | None = None
         if self.store.folder is not None:
-            self.zxid = keep.load(self.store.folder, self.nodes)
+            self.zxid = snapshot.load(self.store.folder, self.nodes)
 
     async def start(self) -> None:
         self.sessions.touch_all(time.monotonic())
@@ -59,7 +59,7 @@ class ZooKeeperSide(ZooKeeperState):
                 await self._reaper
             self._reaper = None
         if self.store.folder is not None:
-            keep.save(self.store.folder, self.nodes, self.zxid)
+            snapshot.save(self.store.folder, self.nodes, self.zxid)
 
     # -- connections --------------------------------------------------------------------------------------------------------
 
