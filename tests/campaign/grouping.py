@@ -40,8 +40,8 @@ class Grouping:
         journal.note("life", name, self._life, {})
         consumer = None
         options = dict(self._role.get("options", {}))
-        if self._role.get("blind") and self._role.get("hears"):  # what was handed out before comes again: a commit is not of that
-            options["on_assigned"] = lambda _: self._had.clear()
+        if self._role.get("hears"):  # what was handed out before a rebalance comes again: later commits are not of that
+            options |= dict.fromkeys(("on_assigned", "on_revoked", "on_lost"), self._forget)
         try:
             make = lambda: self._client.consumer(self._role["topic"], self._role["group"], **options)  # noqa: E731
             consumer = journal.timed(name, "consumer", OPEN, make)
@@ -55,9 +55,12 @@ class Grouping:
                 journal.timed(name, "close", 10.0, lambda: consumer.close(10.0))
         return why
 
-    def _work(self, consumer: Any) -> None:
+    def _forget(self, _: object) -> None:
         self._had.clear()
-        self._nexts = {}
+        self._nexts.clear()
+
+    def _work(self, consumer: Any) -> None:
+        self._forget(None)
         committed = quiet = time.monotonic()
         while True:
             batch = self._journal.timed(self._name, "poll", POLL, lambda: consumer.poll(POLL))
@@ -72,8 +75,8 @@ class Grouping:
             ending = self._finish.is_set() and (now - quiet > QUIET or self._role.get("comes_and_goes"))
             if self._had and (now - committed > EVERY or ending):
                 self._commit(consumer, dict(self._had))
-                self._nexts, committed = {}, now
-                self._had.clear()
+                self._forget(None)
+                committed = now
             if ending:
                 return
 
