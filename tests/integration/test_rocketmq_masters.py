@@ -15,7 +15,7 @@ from brokers import RocketMQ
 from patience import until
 from wireproto._codec import RocketBatchBuilder
 from wireproto.errors import TimedOut, TransportError, ValueUnsupported, WireprotoError
-from wireproto.position import LATEST, QueueOffset
+from wireproto.position import EARLIEST, LATEST, QueueOffset
 from wireproto.rocketmq.client import RocketClient
 from wireproto.rocketmq.messages import (
     InvokeBrokerToResetOffsetRequest,
@@ -88,7 +88,7 @@ def test_who_reads_goes_on_with_the_other_broker_when_one_is_killed(broker: Rock
         assert taken(consumer, 1) == [b"back"]
 
 
-def test_a_bounded_read_from_positions_waits_for_the_broker_that_left(broker: RocketMQ, client: RocketClient, topic: str) -> None:
+def test_a_bounded_read_waits_for_the_broker_that_left(broker: RocketMQ, client: RocketClient, topic: str) -> None:
     """Where a queue ends that no route names, nobody can say before its broker is back: a passing trouble, and no wrong option."""
     with client.producer(topic) as producer:
         for n in range(4):
@@ -97,13 +97,15 @@ def test_a_bounded_read_from_positions_waits_for_the_broker_that_left(broker: Ro
     broker.stop(2)
     try:
         until(lambda: {queue.broker for queue in client.cluster.route(topic, client.deadline(10.0), fresh=True).readable()} == {"broker-a"})
-        with pytest.raises((TransportError, NoMaster)):
-            client.reader(topic, start=places, stop=LATEST, timeout=2.0)
-        with ThreadPoolExecutor(1) as thread:
-            opening = thread.submit(client.reader, topic, start=places, stop=LATEST, timeout=120.0)
+        for start in (places, EARLIEST):
+            with pytest.raises((TransportError, NoMaster)):
+                client.reader(topic, start=start, stop=LATEST, timeout=2.0)
+        with ThreadPoolExecutor(2) as threads:
+            opening = [threads.submit(client.reader, topic, start=start, stop=LATEST, timeout=120.0) for start in (places, EARLIEST)]
             broker.start(2)
-            with opening.result(120.0) as reader:
-                assert sorted(value for batch in reader for value in batch.values() if value) == [b"0", b"1", b"2", b"3"]
+            for made in opening:
+                with made.result(120.0) as reader:
+                    assert sorted(value for batch in reader for value in batch.values() if value) == [b"0", b"1", b"2", b"3"]
     finally:
         broker.start(2)
 

@@ -188,6 +188,8 @@ class Offsets:
         if stop is None:
             return self.find(PLACES.requests(first, keys), deadline), {}
         last, more = self._ours(stop, deadline)
+        if named(first) is None and named(last) is None:
+            more += self._away(deadline)
         starts, stops = PLACES.ranges(first, last, dict.fromkeys((*keys, *more)))
         return self.find(starts, deadline), self.find(stops, deadline)
 
@@ -197,14 +199,36 @@ class Offsets:
         readable = [(self._topic, queue.partition) for queue in self._cluster.route(self._topic, deadline).readable()]
         return ours, list(dict.fromkeys((*readable, *(named(ours) or ()))))
 
+    def _away(self, deadline: float) -> list[TopicPartition]:
+        """Queues that this client knows and no route names, since no broker of that name is registered: without them a read that is to
+        be whole would lack theirs in silence. Those of a broker that is there, and has the topic no more, are gone."""
+        absent = [queue for queue in self._cluster.route(self._topic, deadline).queues if queue.address is None and not queue.readable]
+        if not absent:
+            return []
+        there = self._cluster.info(deadline).brokers
+        return [(self._topic, queue.partition) for queue in absent if queue.broker not in there]
+
     def find(self, requests: Requests, deadline: float) -> dict[TopicPartition, int]:
-        """The offsets that requests mean, by our own partitions."""
+        """The offsets that requests mean, by our own partitions. A broker that is away is waited for where it alone can tell."""
         queues = self._cluster.route(self._topic, deadline).queues
-        self.all_shown([queues[key[1]] for key, at in requests.items() if isinstance(at, Latest | AtTime)], deadline)
+        asked = {key: self._back(queues[key[1]], deadline) for key, at in requests.items() if isinstance(at, Earliest | Latest | AtTime)}
+        self.all_shown([queue for key, queue in asked.items() if not isinstance(requests[key], Earliest)], deadline)
         return {
-            key: self.of(queues[key[1]], at, deadline) if isinstance(at, Earliest | Latest | AtTime) else offset_of(at)
+            key: self.of(asked[key], at, deadline) if isinstance(at, Earliest | Latest | AtTime) else offset_of(at)
             for key, at in requests.items()
         }
+
+    def _back(self, queue: Queue, deadline: float) -> Queue:
+        """The queue when its broker is there; raises NoMaster, or what was met last, at the deadline."""
+
+        def look() -> Queue:
+            current = self._cluster.route(self._topic, deadline).find(*queue.home)
+            if current is None or current.address is None:
+                self._cluster.routes.stale(self._topic)
+                raise NoMaster(f"broker {queue.broker} has no master now", topic=self._topic)
+            return current
+
+        return queue if queue.address is not None else self._cluster.retry(look, deadline)
 
     def of(self, queue: Queue, at: Earliest | Latest | AtTime, deadline: float) -> int:
         if isinstance(at, Earliest):
