@@ -8,16 +8,19 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
 
 import wireproto
+from kafka_relay import Relay
 from wireproto import LATEST
 from wireproto.devbroker import DevBroker
 from wireproto.devbroker.faults import Faults
 from wireproto.errors import TimedOut
 from wireproto.kafka.codes import NotCoordinator, RebalanceInProgress
+from wireproto.kafka.metadata import Node
 from wireproto.position import LogOffset
 
 _numbers = itertools.count()
@@ -155,3 +158,23 @@ def test_a_member_and_a_producer_take_no_thread_but_the_keeper(broker: DevBroker
             assert sum(len(batch) for batch in reader) == 21
         mine = [thread.name for thread in threading.enumerate() if thread.ident not in before]
     assert [name for name in mine if name.startswith("wireproto") and "keeper" not in name] == []
+
+
+def test_a_coordinator_that_keeps_silent_is_left_when_another_one_is_told(broker: DevBroker, topic: str) -> None:
+    """Its connection stands, and a join may take minutes; the nodes say who it is by now."""
+    group = f"left-{topic}"
+    long = {"request_timeout": 300.0, "max_poll_interval": 300.0}
+    with (
+        closing(Relay(broker.address("kafka"), silent=True)) as old,
+        wireproto.connect(broker.url("kafka"), timeout=LATE, **long) as client,
+        client.consumer(topic, group) as consumer,
+    ):
+        cluster = client.cluster
+        cluster.metadata.nodes = {**cluster.metadata.nodes, 77: Node(77, "127.0.0.1", old.port)}
+        cluster._coordinators[0, group] = 77
+        found, deadline = 0, time.monotonic() + LATE
+        while found < 20:
+            assert time.monotonic() < deadline, old.swallowed.is_set()
+            batch = consumer.poll(0.05)
+            found += len(batch) if batch is not None else 0
+        assert old.swallowed.is_set()

@@ -5,12 +5,11 @@ Each client has minutes for what it is asked, and is to say within seconds why i
 
 from __future__ import annotations
 
-import socket
 import ssl
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ import pytest
 import certificates
 import wireproto
 from brokers import ports
+from kafka_relay import Relay
 from wireproto.devbroker import DevBroker
 from wireproto.errors import Disconnected, TimedOut, TlsError, TransportError, Unreachable, WireprotoError
 from wireproto.net.retry import Policy, run
@@ -110,35 +110,9 @@ def test_who_was_connected_goes_on_trying(protocol: str) -> None:
             again.join()
 
 
-class Hanging:
-    """A Kafka node that tells its versions to everybody, and hangs up at the next request, as one does that wants SASL."""
-
-    def __init__(self, broker: DevBroker, stack: ExitStack) -> None:
-        self._to = broker.address("kafka").rpartition(":")
-        self._listener = stack.enter_context(closing(socket.create_server(("127.0.0.1", 0))))
-        self.port = self._listener.getsockname()[1]
-        self.met = 0
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                sock, _ = self._listener.accept()
-            except OSError:
-                return
-            self.met += 1
-            threading.Thread(target=self._pass_one, args=(sock,), daemon=True).start()
-
-    def _pass_one(self, sock: socket.socket) -> None:
-        with sock, socket.create_connection((self._to[0], int(self._to[2]))) as there:
-            while (asked := sock.recv(65536))[4:6] == b"\0\x12":  # ApiVersions
-                there.sendall(asked)
-                sock.sendall(there.recv(65536))
-
-
 def test_a_kafka_node_that_wants_credentials(broker: DevBroker) -> None:
-    with ExitStack() as stack:
-        node = Hanging(broker, stack)
+    """It tells its versions to everybody, and hangs up at the next request."""
+    with closing(Relay(broker.address("kafka"), silent=False)) as node:
         why = told(f"kafka://127.0.0.1:{node.port}")
         assert isinstance(why, Unreachable)
         assert "SASL" in str(why)
