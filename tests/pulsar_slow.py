@@ -62,6 +62,9 @@ def decode(frame: bytes) -> tuple[list[Row], Facts]:
     facts.publish_time = meta.publish_time
     if meta.HasField("num_messages_in_batch"):
         facts.permits = facts.batch_size = meta.num_messages_in_batch
+        if message.ack_set:
+            words = dict(enumerate(message.ack_set))
+            facts.permits = sum(words.get(index >> 6, 0) >> (index & 63) & 1 for index in range(facts.batch_size))
     payload = UNPACK[meta.compression](frame[at + 4 + length :], meta.uncompressed_size)
     if meta.compression:
         assert len(payload) == meta.uncompressed_size

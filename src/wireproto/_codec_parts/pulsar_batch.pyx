@@ -354,7 +354,7 @@ cdef class PulsarEntry:
 
     Attributes:
         ledger, entry, redelivery_count: of the frame.
-        permits: messages in it (1 when it is no batch): what a consumer gives back to the broker for it.
+        permits: messages in it that are not acknowledged (1 when it is no batch): what a consumer gives back to the broker for it.
         batch_size: messages in the batch, 0 when it is none.
         publish_time: ms; 0 when the metadata could not be read.
         broker_timestamp, broker_index: of the broker's own metadata, -1 without it; the index is the last message's.
@@ -419,6 +419,7 @@ cdef PulsarEntry read_entry(PulsarEntryState *e, Table *t, Py_buffer *view, str 
     cdef PulsarEntry found = PulsarEntry.__new__(PulsarEntry)
     cdef Py_ssize_t rows = t.rows, headers = t.headers
     cdef int64_t size = get_u32(p) if view.len >= 4 else -1
+    cdef PulsarEntryState unchecked
     cdef int code
     if size < 0 or size > view.len - 4 or not find_message(e, p + 4, p + 4 + size):
         raise Malformed("not a MESSAGE frame", message="CommandMessage", topic=topic, partition=partition, offset=0)
@@ -430,7 +431,8 @@ cdef PulsarEntry read_entry(PulsarEntryState *e, Table *t, Py_buffer *view, str 
     if code == BATCH_NEXT:
         found.publish_time = e.head.publish_time
         if e.head.batch >= 0:
-            found.permits = found.batch_size = e.head.batch
+            found.batch_size = e.head.batch
+        found.permits = cost(e)
         if not e.head.marker:
             try:
                 code = unpack_entry(e, t, limit)
@@ -440,6 +442,10 @@ cdef PulsarEntry read_entry(PulsarEntryState *e, Table *t, Py_buffer *view, str 
     if code != BATCH_NEXT:
         table_cut(t, rows, headers)
         check(code)
+        if e.crc_wrong:
+            unchecked = e[0]
+            if open_entry(&unchecked, p + 4 + size, end, False) == BATCH_NEXT and unchecked.head.batch <= 0xFFFF:
+                found.permits = cost(&unchecked)      # the broker counts what it has stored, which is most likely in order
         if why is None:
             why = (ChecksumMismatch if e.crc_wrong else Truncated if e.cut else Malformed)(e.why.decode())
         found.error = why.with_context(

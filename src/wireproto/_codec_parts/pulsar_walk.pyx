@@ -58,6 +58,26 @@ cdef bint still_unacked(AckSet *a, int64_t index) noexcept nogil:
     return a.word >> (index & 63) & 1
 
 
+cdef int64_t cost(PulsarEntryState *e) noexcept nogil:
+    """Permits that a broker takes for an entry: its messages that are not acknowledged; 1 when it is no batch."""
+    cdef Repeated words
+    cdef uint64_t word = 0
+    cdef int64_t left = e.head.batch, found = 0
+    if left < 0:
+        return 1
+    if not e.has_ack_set:
+        return left
+    repeated_begin(&words, 4, e.command, e.command_end)
+    while left > 0 and repeated_next(&words, &word):
+        if left < 64:
+            word &= (<uint64_t>1 << left) - 1
+        left -= 64
+        while word:
+            word &= word - 1
+            found += 1
+    return found
+
+
 cdef bint within(PulsarEntryState *e, int64_t index) noexcept nogil:
     """Whether a row lies behind `after` and ahead of `before`."""
     if e.bounded_after:
