@@ -14,7 +14,7 @@ export CC  # `cc`, whatever compiler that is here, and not the one that Python i
 
 SOURCES := $(shell find src/wireproto -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi' -o -path '*_parts/*.[ch]') setup.py
 
-.PHONY: all demo test table seconds unit wire conformance bench fuzz mutate coverage soak campaign spark-versions constraints gen lint nightly wheel clean
+.PHONY: all demo test table seconds faults unit wire conformance bench fuzz mutate coverage soak campaign spark-versions constraints gen lint nightly wheel clean
 all: $(VENV)/ready
 
 # Dependencies: anew when pyproject.toml changes, in the versions that constraints.txt pins.
@@ -48,6 +48,10 @@ table:
 # The seconds that each test file took in that run, as what later ones are held against.
 seconds:
 	@$(PYTHON) tests/budget.py .cache/ran.json
+
+# What becomes of a fault at each step of a client's life, measured.
+faults: $(VENV)/ready
+	@PYTHONPATH=src:tests $(PYTHON) -m steps
 
 unit wire conformance lint:
 	@$(PYTHON) tests/run.py --parts $@ $(ARGS)

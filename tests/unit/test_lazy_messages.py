@@ -74,3 +74,26 @@ def test_a_users_subclass_is_coded_as_its_parent():
         __slots__ = ()
 
     assert Mine(group_id="g").encode(0) == messages.HeartbeatRequest(group_id="g").encode(0)
+
+
+def test_threads_may_be_the_first_to_use_messages_together() -> None:
+    """Plans are imported at first use; who comes in the middle of that waits for it."""
+    code = """
+import sys, threading
+from wireproto.rocketmq.messages import GetBrokerClusterInfoRequest, GetRouteInfoByTopicRequest, HeartBeatRequest
+sys.setswitchinterval(1e-6)
+start, failed = threading.Barrier(12), []
+def use(kind):
+    start.wait()
+    try:
+        kind()
+    except BaseException as why:
+        failed.append(repr(why))
+kinds = [GetBrokerClusterInfoRequest, GetRouteInfoByTopicRequest, HeartBeatRequest] * 4
+threads = [threading.Thread(target=use, args=(kind,)) for kind in kinds]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+sys.exit("; ".join(failed) or 0)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")

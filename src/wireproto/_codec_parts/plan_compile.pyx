@@ -104,8 +104,7 @@ cdef dict plan_rows(object cls):
 cdef object plan_module(object cls):
     """Where the rows are: beside the class, or in the module that it names."""
     module = cls._plans or cls.__module__
-    if module not in sys.modules:
-        __import__(module)
+    __import__(module)                     # also where it is listed: another thread may be in the middle of importing it
     return sys.modules[module]
 
 

@@ -30,7 +30,6 @@ from ..errors import (
     OptionError,
     TimedOut,
     TransportError,
-    Unreachable,
     WireprotoError,
 )
 from ..flow.budget import Budget
@@ -273,7 +272,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
                 if self.reached or conn.frames_read > heard or self.options.mechanism is not None:
                     raise
                 text = "the node hung up at the first request after the handshake: does it want SASL (user=…, password=…, sasl=…)?"
-                raise Unreachable(text, peer=why.peer) from why
+                raise self.hung_up("first request", conn)(text, peer=why.peer) from why
             self.reached = True
             with self._lock:
                 before = self.metadata.topics

@@ -15,7 +15,17 @@ from weakref import WeakSet
 
 from wireproto import protocols
 from wireproto._net import Connection, Loop
-from wireproto.errors import Disconnected, FrameTooLarge, OptionError, TimedOut, TlsError, Unreachable, UsageError, WireprotoError
+from wireproto.errors import (
+    ConnectError,
+    Disconnected,
+    FrameTooLarge,
+    OptionError,
+    TimedOut,
+    TlsError,
+    Unreachable,
+    UsageError,
+    WireprotoError,
+)
 from wireproto.position import place
 from wireproto.url import Address
 
@@ -105,6 +115,7 @@ class Runtime(Generic[Options]):
         debug.attach(self.loop)
         self._tls = options.tls_options()
         self._tls_worked = False
+        self._hung_up: set[tuple[str, str]] = set()
         self.reached = False
         self._contexts = Contexts(self._tls) if self._tls is not None else None
         self.tasks = Tasks(self.loop)
@@ -140,6 +151,7 @@ class Runtime(Generic[Options]):
             self.told.warning(("connect", peer, type(why)), "%s: no connection: %s", peer, why)
             raise
         self.reached = self.reached or self.served_by_handshake
+        self._hung_up.discard(("handshake", conn.peer))
         self.told.info(("connected", conn.peer), "%s: connected", conn.peer)
         conn.on_lost(partial(self._ended, conn.peer))
         return conn
@@ -183,6 +195,12 @@ class Runtime(Generic[Options]):
         """The adapter's: versions, authentication, session. Raises to refuse the connection."""
         yield from ()
 
+    def hung_up(self, step: str, conn: Connection) -> type[ConnectError]:
+        """What a hang-up at this step is: a bad moment (a restart, a proxy without its server) the first time, Unreachable after that."""
+        before = (step, conn.peer) in self._hung_up
+        self._hung_up.add((step, conn.peer))
+        return Unreachable if before else ConnectError
+
     def _shaking(self, conn: Connection, progress: dial.Progress, until: float, more: dict[str, Any]) -> Steps[None]:
         """`handshake`, with errors that say so when another protocol answers."""
         progress.late = f"connected, but the first request was not answered in time: is this a {self.protocol} port?"
@@ -191,7 +209,7 @@ class Runtime(Generic[Options]):
         except Disconnected as error:
             if conn.frames_read == 0:
                 hint = " or does it want TLS" if self._tls is None else ""
-                raise Unreachable(
+                raise self.hung_up("handshake", conn)(
                     f"the peer dropped the connection at the first request: is this a {self.protocol} port{hint}?", peer=conn.peer
                 ) from error
             raise

@@ -183,7 +183,7 @@ async def offset_commit(context: Context) -> Any:
     for topic in request.topics:
         results = []
         for part in topic.partitions:
-            code = error or (0 if side.topics.log(topic.name, part.partition_index) is not None else 3)
+            code = context.error or (error if side.topics.log(topic.name, part.partition_index) is not None else 3)
             if not code:
                 epoch = part.committed_leader_epoch if version >= 6 else -1
                 group.offsets[topic.name, part.partition_index] = (part.committed_offset, epoch, part.committed_metadata or "")

@@ -13,7 +13,7 @@ from .batches import append
 if TYPE_CHECKING:
     from .context import Context
 
-OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC = 1, 3
+OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC, UNSUPPORTED_VERSION = 1, 3, 35
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
 
 
@@ -109,6 +109,10 @@ def _is_slow(log: PartitionLog, offset: int) -> bool:
     return bool(offset < log.facts.get("local", 0) and log.facts.get("slow", 0) > 0)
 
 
+_SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8}
+"""Versions of ListOffsets from which a negative time means something."""
+
+
 async def list_offsets(context: Context) -> Any:
     """Earliest, latest, and the first record at or after a time."""
     topics = []
@@ -117,7 +121,9 @@ async def list_offsets(context: Context) -> Any:
         for want in topic.partitions:
             log = context.side.topics.log(topic.name, want.partition_index)
             error, offset, timestamp = context.error or UNKNOWN_TOPIC, -1, -1
-            if log is not None and not context.error:
+            if want.timestamp < 0 and context.version < _SINCE.get(want.timestamp, 1 << 15) and not context.error:
+                error = UNSUPPORTED_VERSION
+            elif log is not None and not context.error:
                 error, (offset, timestamp) = 0, _search(log, want.timestamp)
             results.append(
                 m.ListOffsetsPartitionResponse(
