@@ -34,12 +34,14 @@ include "_codec_parts/kafka_legacy.pyx"  # Kafka message sets v0, v1
 include "_codec_parts/kafka_ahead.pyx"  # packed batches, by several threads
 include "_codec_parts/kafka_records.pyx"  # decode_kafka
 include "_codec_parts/kafka_building.pyx"  # a Kafka batch being built, without the GIL
+include "_codec_parts/record_builder.pyx"  # RecordBuilder: what an OutBatch fills
 include "_codec_parts/kafka_encode.pyx"  # KafkaBatchBuilder
 include "_codec_parts/kafka_room.pyx"    # KafkaRoom: what a client's readers may hold
 include "_codec_parts/kafka_rows.pyx"    # rows by partition, into Kafka batches
 include "_codec_parts/receipt.pyx"       # Receipt: a record's share in a batch on its way
 include "_codec_parts/out_batch.pyx"     # OutBatch: a batch on its way
 include "_codec_parts/send_future.pyx"   # SendFuture: a receipt that asyncio takes for a future
+include "_codec_parts/key_hash.pyx"     # hashes of keys
 include "_codec_parts/appender.pyx"      # Appender, KeyRouter: a producer's way in
 include "_codec_parts/arrow_import.pyx"  # Arrow to Columns
 include "_codec_parts/pulsar_batch.pyx"  # decode_pulsar

@@ -240,6 +240,10 @@ class ValueUnsupported(UsageError, ValueError):
     """The broker cannot carry this key, header, value or timestamp unchanged; nothing was sent."""
 
 
+class NotBytes(ValueUnsupported, TypeError):
+    """A key, a value or a header's value is neither bytes-like nor None; nothing was sent."""
+
+
 class OptionError(UsageError, ValueError):
     """Unknown option, contradictory options, or a URL that does not parse."""
 

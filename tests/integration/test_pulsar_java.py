@@ -10,7 +10,7 @@ import pytest
 from brokers import java
 from brokers.pulsar import Pulsar
 from integration.pulsar_tools import PREFIX, drain, new_topic, ours
-from wireproto.pulsar.partitioner import java_string_hash, murmur3_hash
+from wireproto._codec import key_hash
 
 POM = "pulsar-4.2.4"
 pytestmark = pytest.mark.parametrize("broker", ["pulsar-4.2.4"], indirect=True)
@@ -29,8 +29,8 @@ def as_input(texts: list[str]) -> list[dict[str, str]]:
 def test_both_hashes_agree_with_java(broker: Pulsar) -> None:
     texts = keys(2000)
     found = java.run(POM, "PulsarJudge", "hash", input=as_input(texts))
-    assert [line["java"] for line in found] == [java_string_hash(text) for text in texts]
-    assert [line["murmur3"] for line in found] == [murmur3_hash(text) for text in texts]
+    assert [line["java"] for line in found] == [key_hash("java", text.encode()) for text in texts]
+    assert [line["murmur3"] for line in found] == [key_hash("murmur3", text.encode()) for text in texts]
 
 
 @pytest.mark.parametrize(("scheme", "hashing"), [("JavaStringHash", "java"), ("Murmur3_32Hash", "murmur3")])

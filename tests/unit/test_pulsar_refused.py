@@ -154,12 +154,13 @@ def test_an_entry_that_was_changed_in_memory_is_known() -> None:
         server.answers["send"] = lambda link, sent: None
         waiting = producer.send(b"some value")
         server.wait("send")
-        (entry,) = producer._partitions[0]._pending
-        assert intact(entry.buffers)
-        data = bytearray(b"".join(entry.buffers))
+        (batch,) = producer._partitions[0]._queue.in_flight
+        frame = batch.builder.seal(1, 0, 0)
+        assert intact(frame)
+        data = bytearray(b"".join(frame))
         data[-1] ^= 1
         assert not intact([bytes(data)])
-        entry.buffers = [bytes(data)]
+        frame[:] = [bytes(data)]
         server.links[-1].send(refusal(server.commands("send")[0], "ChecksumError"))
         with pytest.raises(ChecksumError):
             waiting.position(20.0)

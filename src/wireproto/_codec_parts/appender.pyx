@@ -76,15 +76,22 @@ cdef class Changes:
 cdef class KeyRouter:
     """Chooses partitions.
 
+    Args:
+        hashing: of keys (key_hash.pyx). share: so many records without a key go to each partition in turn; 0: they stick to one that is
+            told by `stick`, for so many bytes.
     Attributes:
         partitions: how many; 0: none are known. stuck: the partition that records without a key stick to, -1: none yet.
     """
 
     cdef readonly Py_ssize_t partitions
     cdef readonly Py_ssize_t stuck
-    cdef int64_t stuck_room      # bytes until it moves on
+    cdef int64_t stuck_room      # bytes, or records, until it moves on
+    cdef int64_t share
+    cdef int hashing
 
-    def __cinit__(self):
+    def __cinit__(self, str hashing="murmur2", int64_t share=0):
+        self.hashing = KEY_HASHES.index(hashing)
+        self.share = share
         self.stuck = -1
 
     def know(self, Py_ssize_t partitions, bint stay):
@@ -105,13 +112,44 @@ cdef class KeyRouter:
         self.stuck_room -= size
         return self.stuck
 
+    def of(self, key):
+        """Where a record of this key goes; None: one without a key, whose turn it is. The partitions are known."""
+        cdef Blob k
+        cdef Py_ssize_t found
+        blob_open(&k, key)
+        found = self.choose(&k)
+        blob_close(&k)
+        if key is None:
+            self.spend(0)
+        return found
+
+    def in_turn(self, Py_ssize_t wanted):
+        """The partition whose turn it is, and how many of the records without a key it takes, of so many. For routers with a `share`."""
+        cdef Blob none
+        cdef Py_ssize_t found
+        cdef int64_t count
+        none.size = -1
+        found = self.choose(&none)
+        count = min(self.stuck_room, wanted)
+        self.stuck_room -= count
+        return found, count
+
     cdef inline Py_ssize_t choose(self, const Blob *key) noexcept:
         """Where a record goes that names no partition; -1: that is to be found out."""
         if self.partitions == 0:
             return -1
         if key.size >= 0:
-            return (murmur2(key.data, key.size) & 0x7FFFFFFF) % <uint32_t>self.partitions
+            if self.hashing == HASH_MURMUR2:
+                return (murmur2(key.data, key.size) & 0x7FFFFFFF) % <uint32_t>self.partitions
+            return 0 if self.partitions == 1 else (key_hash_of(self.hashing, key.data, key.size) & 0x7FFFFFFF) % <uint32_t>self.partitions
+        if self.stuck_room <= 0 and self.share:
+            self.stuck = self.stuck + 1 if self.stuck + 1 < self.partitions else 0
+            self.stuck_room = self.share
         return self.stuck if self.stuck_room > 0 and self.stuck < self.partitions else -1
+
+    cdef inline void spend(self, int64_t size) noexcept:
+        """A record without a key went where it sticks."""
+        self.stuck_room -= 1 if self.share else size
 
 
 cdef class Appender:
@@ -123,6 +161,8 @@ cdef class Appender:
             left over; returns the receipt. usable: called for each record, raises when there is nothing to send with.
         changes: goes up whenever something is learnt of topics: then `learn` is called.
         largest: bytes of a record as `send` counts them. step: bytes to take ahead. direct: False sends all the slow way.
+        headers: called with what the caller gave, returns them encoded, or None; None: as Kafka's. dated: a record without a timestamp has
+            the clock's; else it has none, 0, and 0 cannot be given.
     """
 
     cdef KeyRouter router
@@ -132,11 +172,13 @@ cdef class Appender:
     cdef list open               # OutBatch or None, by partition
     cdef int64_t largest, step
     cdef readonly int64_t credit
-    cdef bint direct
+    cdef object encode
+    cdef bint direct, dated
     cdef object intake           # of the asyncio face, or None
     cdef bint held               # records wait for room there, so that none may overtake them
 
-    def __init__(self, KeyRouter router not None, account, slow, usable, Changes changes not None, learn, *, int64_t largest, int64_t step, bint direct):
+    def __init__(self, KeyRouter router not None, account, slow, usable, Changes changes not None, learn, *, int64_t largest, int64_t step,
+                 bint direct, headers=None, bint dated=True):
         self.router = router
         self.account = account
         self.slow = slow
@@ -148,6 +190,8 @@ cdef class Appender:
         self.open = []
         self.largest = largest
         self.direct = direct
+        self.encode = headers
+        self.dated = dated
 
     def await_by(self, intake):
         """Hand out SendFutures, and leave what is left over to `intake.slow`; gives what it was left to so far."""
@@ -217,8 +261,11 @@ cdef class Appender:
         cdef object receipt = None
         self.usable()
         if headers is not None and headers:
-            pairs = encoded_headers(headers)
-        time = now_ms() if timestamp is None else given_time(timestamp)
+            pairs = encoded_headers(headers) if self.encode is None else self.encode(headers)
+        if timestamp is None:
+            time = now_ms() if self.dated else 0
+        else:
+            time = given_time(timestamp)
         blob_open(&v, value)
         try:
             blob_open(&k, key)
@@ -229,7 +276,7 @@ cdef class Appender:
             size = RECORD_ROUND + (v.size if v.size > 0 else 0) + (k.size if k.size > 0 else 0)
             if pairs is not None:
                 size += PyBytes_GET_SIZE(pairs)
-            if self.direct and not self.held and size <= self.largest and time >= 0:
+            if self.direct and not self.held and size <= self.largest and (time > 0 or (time == 0 and (self.dated or timestamp is None))):
                 if self.changes.count != self.seen:
                     seen = self.changes.count
                     self.learn()
@@ -264,12 +311,12 @@ cdef class Appender:
             return None
         with cython.critical_section(batch, self):
             if not (batch.sealed or batch.busy) and size <= self.credit:
-                code = batch.put(time, key, value, headers, size)
+                code = batch.put(time, key, value, headers, size, False)
                 index = batch.count - 1
                 if code == TAKEN:
                     self.credit -= size
         if code != TAKEN:
             return None                  # the slow way meets the error, or opens the next batch
         if partition is None and key.size < 0:
-            self.router.stuck_room -= size
+            self.router.spend(size)
         return new_receipt(batch, index) if self.intake is None else new_future(self.intake, batch, index)

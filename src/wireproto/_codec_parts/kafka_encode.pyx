@@ -22,37 +22,6 @@ from wireproto._codec_parts.varint cimport varint_size, write_varint32, write_va
 from wireproto.errors import OptionError, ValueUnsupported
 
 
-cdef struct Blob:                # a bytes-like argument
-    const uint8_t *data
-    Py_ssize_t size              # -1: None
-    Py_buffer view
-    bint held
-
-
-cdef inline int blob_open(Blob *blob, object value) except -1:
-    blob.held = False
-    if value is None:
-        blob.data = NULL
-        blob.size = -1
-    elif isinstance(value, bytes):
-        blob.data = <const uint8_t *>PyBytes_AS_STRING(value)
-        blob.size = PyBytes_GET_SIZE(value)
-    else:
-        if isinstance(value, str):
-            raise TypeError("keys, values and header values are bytes, not str: encode it")
-        PyObject_GetBuffer(value, &blob.view, PyBUF_SIMPLE)
-        blob.held = True
-        blob.data = <const uint8_t *>blob.view.buf
-        blob.size = blob.view.len
-    return 0
-
-
-cdef inline void blob_close(Blob *blob) noexcept:
-    if blob.held:
-        PyBuffer_Release(&blob.view)
-        blob.held = False
-
-
 cdef int64_t list_guess(list values, list keys, Py_ssize_t start, int64_t most):
     """About how many bytes the records from `start` on will take, by the first ones; at most `most`."""
     cdef Py_ssize_t n, looked = 0
@@ -69,7 +38,7 @@ cdef int64_t list_guess(list values, list keys, Py_ssize_t start, int64_t most):
 
 
 @cython.final
-cdef class KafkaBatchBuilder:
+cdef class KafkaBatchBuilder(RecordBuilder):
     """Builds one record batch.
 
     Args:
@@ -251,6 +220,27 @@ cdef class KafkaBatchBuilder:
                     break
                 n += 1
         return n
+
+    cdef int put(self, int64_t time, const Blob *key, const Blob *value, bytes headers, bint last) noexcept:
+        cdef int code
+        if headers is not None:
+            self.b.headers.used = 0
+            if growing_reserve(&self.b.headers, PyBytes_GET_SIZE(headers)) != TABLE_OK:
+                return TABLE_MEMORY
+            memcpy(self.b.headers.data, PyBytes_AS_STRING(headers), PyBytes_GET_SIZE(headers))
+            self.b.headers.used = PyBytes_GET_SIZE(headers)
+        code = put_row(&self.b, time, key.data, key.size, value.data, value.size)
+        if headers is not None:
+            no_headers(&self.b)
+        return code
+
+    cdef Py_ssize_t put_rows(self, Columns columns, object rows, Py_ssize_t start, Py_ssize_t stop, int64_t now) except -1:
+        if rows is None:
+            return self.append_columns(columns, start, stop, now)
+        return (<KafkaRows?>rows).put(self, columns, start, stop, now)
+
+    cdef int64_t held(self) noexcept:
+        return self.b.body.used
 
     cdef void refuse(self, int code) except *:
         if code == TABLE_FULL:

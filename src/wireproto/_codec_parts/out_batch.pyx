@@ -6,9 +6,7 @@
 # Must not: know a protocol but by its builder, wait, or send.
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t
-from libc.string cimport memcpy
 
 
 cdef class OutBatch:
@@ -22,7 +20,7 @@ cdef class OutBatch:
 
     cdef readonly object queue
     cdef readonly object key
-    cdef readonly KafkaBatchBuilder builder
+    cdef readonly RecordBuilder builder
     cdef public object outcome
     cdef public object owner
     cdef public list waiters         # SendFutures that somebody waits for
@@ -39,7 +37,7 @@ cdef class OutBatch:
     cdef public bint over
     cdef bint busy               # rows of columns are being encoded without the GIL
 
-    def __init__(self, queue, int64_t serial, double created, KafkaBatchBuilder builder not None, outcome, owner, identity):
+    def __init__(self, queue, int64_t serial, double created, RecordBuilder builder not None, outcome, owner, identity):
         self.queue = queue
         self.key = queue.key
         self.serial = serial
@@ -76,19 +74,9 @@ cdef class OutBatch:
             self.size = 0
         return size
 
-    cdef inline int put(self, int64_t time, const Blob *key, const Blob *value, bytes headers, int64_t size) noexcept:
-        """TAKEN, NO_ROOM or a table code. No Python code runs in here."""
-        cdef KafkaBatchBuilder builder = self.builder
-        cdef int code
-        if headers is not None:
-            builder.b.headers.used = 0
-            if growing_reserve(&builder.b.headers, PyBytes_GET_SIZE(headers)) != TABLE_OK:
-                return TABLE_MEMORY
-            memcpy(builder.b.headers.data, PyBytes_AS_STRING(headers), PyBytes_GET_SIZE(headers))
-            builder.b.headers.used = PyBytes_GET_SIZE(headers)
-        code = put_row(&builder.b, time, key.data, key.size, value.data, value.size)
-        if headers is not None:
-            no_headers(&builder.b)
+    cdef inline int put(self, int64_t time, const Blob *key, const Blob *value, bytes headers, int64_t size, bint last) noexcept:
+        """As `RecordBuilder.put`, and counted. No Python code runs in here."""
+        cdef int code = self.builder.put(time, key, value, headers, last)
         if code == TAKEN:
             self.count += 1
             self.size += size
@@ -107,7 +95,7 @@ cdef class OutBatch:
         try:
             blob_open(&k, key)
             with cython.critical_section(self):
-                code = self.put(timestamp, &k, &v, headers, size)
+                code = self.put(timestamp, &k, &v, headers, size, True)
                 index = self.count - 1
             blob_close(&k)
         finally:
@@ -116,29 +104,30 @@ cdef class OutBatch:
             self.builder.refuse(code)
         return index if code == TAKEN else -1
 
-    def add_rows(self, Columns columns not None, KafkaRows rows, Py_ssize_t start, Py_ssize_t stop, int64_t now):
+    @property
+    def full(self):
+        """Whether it has room for no more records."""
+        return self.builder.is_full()
+
+    def add_rows(self, Columns columns not None, rows, Py_ssize_t start, Py_ssize_t stop, int64_t now):
         """Put rows in until there is no room, under the sender's lock.
 
         Args:
-            rows: the rows' numbers, `start` and `stop` being places among them; None: start and stop are the rows' own numbers.
-            now: timestamp of rows that have none.
+            rows: the rows' numbers (KafkaRows), `start` and `stop` being places among them; None: start and stop are the rows' own numbers.
+            now: timestamp of rows that have none, for protocols where each record has one.
         Returns:
             how many were taken, the bytes that they hold, and the index of the last one.
         """
         cdef Py_ssize_t last
         cdef int64_t used = 0
-        cdef KafkaBatchBuilder builder = self.builder
         cdef Py_ssize_t taken = 0
-        cdef int64_t before = builder.b.body.used if self.count else 0
+        cdef int64_t before = self.builder.held() if self.count else 0
         with cython.critical_section(self):
             self.busy = True
         try:
-            if rows is None:
-                taken = builder.append_columns(columns, start, stop, now)
-            else:
-                taken = rows.put(builder, columns, start, stop, now)
+            taken = self.builder.put_rows(columns, rows, start, stop, now)
             if taken:
-                used = builder.b.body.used - before
+                used = self.builder.held() - before
             self.size += used
             self.count += taken
             last = self.count - 1

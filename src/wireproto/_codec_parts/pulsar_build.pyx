@@ -5,17 +5,18 @@
 #
 # Fields and batches: pulsar_batch.pyx; the body: pulsar_rows.pyx. Order: serialize, pack the whole payload, then the checksum. The metadata of
 # a batch takes the key of its first record, as Java's does (key-shared subscriptions read it). The sequence ids of a batch count on from its
-# first. May assume: its owner's lock around all but `take`, which any thread may call while the builder is lent.
+# first. May assume: one caller at a time; properties are encoded before their record (`pulsar_properties`).
 # Must not: read a clock or know a connection.
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport INT32_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from wireproto._codec_parts.crc cimport crc32c_update
-from wireproto._codec_parts.endian cimport put_u16, put_u32
+from wireproto._codec_parts.endian cimport get_u32, put_u16, put_u32
+from wireproto._codec_parts.varint cimport read_uvarint64
 
 from wireproto.errors import OptionError, ValueUnsupported
 
@@ -23,7 +24,7 @@ cdef dict PULSAR_COMPRESSION = {"none": (0, "none"), "lz4": (1, "lz4-block"), "z
 
 
 @cython.final
-cdef class PulsarBatchBuilder:
+cdef class PulsarBatchBuilder(RecordBuilder):
     """Builds the SEND frame of one batch or one single message.
 
     Args:
@@ -31,7 +32,7 @@ cdef class PulsarBatchBuilder:
         compression: "none", "lz4", "zlib", "zstd" or "snappy".
         batched: a batch (also of one record); otherwise exactly one record, sent as it is.
         max_size: the most bytes of payload before compression.
-        max_records: the most records of a batch.
+        max_records: the most records of a batch. limit: bytes (`size`) at which an `OutBatch` is full; its first record is taken all the same.
         level: the codec's level, or None.
     """
 
@@ -40,14 +41,12 @@ cdef class PulsarBatchBuilder:
     cdef int codec
     cdef str codec_name
     cdef object level
-    cdef object batch            # whose receipts `take` makes; None while the builder is not lent
-    cdef int64_t credit          # bytes that `take` may still count
-    cdef int64_t limit           # and bytes that the batch may reach by it
-    cdef int64_t overhead
+    cdef list frame              # once it is sealed
+    cdef int64_t limit
 
     def __cinit__(
         self, str producer_name not None, *, str compression="none", bint batched=True, int64_t max_size=5 << 20,
-        int64_t max_records=1000, level=None,
+        int64_t max_records=1000, int64_t limit=INT32_MAX, level=None,
     ):
         if compression not in PULSAR_COMPRESSION:
             raise OptionError(f"compression {compression!r} is not one of {', '.join(PULSAR_COMPRESSION)}")
@@ -57,6 +56,7 @@ cdef class PulsarBatchBuilder:
         self.b.batched = batched
         self.b.max_size = max_size if max_size < INT32_MAX - 1024 else INT32_MAX - 1024
         self.b.max_records = max_records if batched else 1
+        self.limit = limit
         check(growing_reserve(&self.b.body, 256))
         check(growing_reserve(&self.b.rows, 256))
 
@@ -72,53 +72,51 @@ cdef class PulsarBatchBuilder:
         """Bytes of payload so far, before compression (of a batch: with what stands around each record, at most)."""
         return self.b.body.used + self.b.count * PULSAR_HEAD_MOST if self.b.batched else self.b.body.used
 
-    # the short way in: plain records, any thread
+    # for OutBatch
 
-    @cython.critical_section
-    def lend(self, batch, int64_t credit, int64_t limit, int64_t overhead):
-        """Let `take` add plain records.
+    cdef int put(self, int64_t time, const Blob *key, const Blob *value, bytes headers, bint last) noexcept:
+        cdef PulsarBuild *b = &self.b
+        cdef int64_t start = b.body.used
+        cdef int64_t size = start + (b.count + 1) * PULSAR_HEAD_MOST + (value.size if value.size > 0 else 0) + (key.size if key.size > 0 else 0)
+        if headers is not None:
+            size += PyBytes_GET_SIZE(headers)
+        if b.count + (not last) >= b.max_records or self.frame is not None or (size >= self.limit and (b.count or not last)):
+            return NO_ROOM
+        if headers is not None:
+            if growing_reserve(&b.body, PyBytes_GET_SIZE(headers)) != TABLE_OK:
+                return TABLE_MEMORY
+            memcpy(b.body.data + start, PyBytes_AS_STRING(headers), PyBytes_GET_SIZE(headers))
+            b.body.used += PyBytes_GET_SIZE(headers)
+        return pulsar_put(b, start, value.data, value.size, key.data, key.size, time)
 
-        Args:
-            batch: whose receipts it hands out.
-            credit: bytes that the records may be counted with together: value, key and `overhead` each.
-            limit: bytes (`size`) that the batch stays below.
-        """
-        self.batch, self.credit, self.limit, self.overhead = batch, credit, limit, overhead
+    cdef Py_ssize_t put_rows(self, Columns columns, object rows, Py_ssize_t start, Py_ssize_t stop, int64_t now) except -1:
+        return self.append_columns(columns, start, stop, self.limit) if self.frame is None else 0
 
-    @cython.critical_section
-    def recall(self):
-        """Stop that; returns what is left of the credit (0 when it was not lent)."""
-        cdef int64_t left = self.credit if self.batch is not None else 0
-        self.batch = None
-        return left
+    cdef int64_t held(self) noexcept:
+        return self.b.body.used + self.b.rows.used
 
-    @cython.critical_section
-    def take(self, value, key=None):
-        """Add a record that needs no look: bytes and a key of text or None, while there is credit, and unless it would be the batch's last.
+    cdef bint is_full(self) noexcept:
+        return self.b.count >= self.b.max_records or self.size >= self.limit
 
-        Returns:
-            its receipt, or None: nothing was taken, it must go by `append`.
-        """
-        cdef int64_t size, key_size = -1
-        cdef const uint8_t *key_at = NULL
-        if self.batch is None or not PyBytes_CheckExact(value):
-            return None
-        size = self.overhead + PyBytes_GET_SIZE(value)
-        if key is not None:
-            if not PyBytes_CheckExact(key):
-                return None
-            key_at, key_size = <const uint8_t *>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)
-            size += key_size
-        if size > self.credit or self.b.count + 1 >= self.b.max_records:
-            return None
-        if self.b.body.used + size + self.b.count * PULSAR_HEAD_MOST >= self.limit:
-            return None
-        if pulsar_put(&self.b, self.b.body.used, <const uint8_t *>PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value), key_at, key_size, 0) != TAKEN:
-            return None
-        self.credit -= size
-        return new_receipt(self.batch, self.b.count - 1)
+    cdef void refuse(self, int code) except *:
+        if code == ROW_TOO_LARGE:
+            raise ValueUnsupported(f"a record that is larger than the {self.b.max_size} bytes that fit a frame")
+        raise MemoryError("no memory for the batch")
 
-    # the long way
+    def seal(self, uint64_t producer_id, uint64_t sequence_id, uint64_t publish_time):
+        """As `finish`, once: later calls return the same frame. The batch takes no more from then on."""
+        if self.frame is None:
+            self.frame = self.finish(producer_id, sequence_id, publish_time)
+            mem_give(self.b.body.data)
+            self.b.body.data = NULL
+            self.b.body.room = 0
+        return self.frame
+
+    def drop(self):
+        """It is stored: the frame is not needed any more."""
+        self.frame = []
+
+    # by itself
 
     def append(self, value, key=None, properties=(), int64_t event_time=0):
         """Add a record; False when there is no room for it.
@@ -142,7 +140,7 @@ cdef class PulsarBatchBuilder:
             blob_open(&v, value)
             blob_open(&k, key)
             if properties:
-                self.put_properties(properties)
+                add_properties(&self.b.body, self.b.batched, properties)
             code = pulsar_put(&self.b, start, v.data, v.size, k.data, k.size, event_time)
         except BaseException:
             self.b.body.used = start
@@ -156,24 +154,6 @@ cdef class PulsarBatchBuilder:
         if code == TABLE_MEMORY:
             raise MemoryError("no memory for the batch")
         return code == TAKEN
-
-    cdef void put_properties(self, properties) except *:
-        """Into the body, in front of the record that is being added."""
-        cdef Blob p
-        cdef Py_ssize_t name_size
-        cdef const char *name_at
-        p.held = False
-        for name, content in list(properties.items() if hasattr(properties, "items") else properties):
-            name_at = PyUnicode_AsUTF8AndSize(name, &name_size)
-            if content is None:
-                raise ValueUnsupported(f"property {name!r} is null, which Pulsar cannot carry")
-            blob_open(&p, content)
-            try:
-                if not is_utf8(p.data, p.size):
-                    raise ValueUnsupported(f"property {name!r} is no UTF-8, which Pulsar cannot carry")
-                check(add_property(&self.b.body, 1 if self.b.batched else 4, <const uint8_t *>name_at, name_size, p.data, p.size))
-            finally:
-                blob_close(&p)
 
     def check_columns(self, Columns columns not None):
         """See that each row can be sent.
@@ -189,7 +169,7 @@ cdef class PulsarBatchBuilder:
             if code == ROW_MANY_PROPERTIES:
                 code = many_properties(headers_at(t, row))
             if code != 0:
-                self.refuse(columns, row - columns.start, code)
+                self.refuse_row(columns, row - columns.start, code)
 
     def append_columns(self, Columns columns not None, Py_ssize_t start, Py_ssize_t stop, int64_t limit=INT32_MAX):
         """Add rows start to stop until there is no room; timestamps become event times.
@@ -222,10 +202,10 @@ cdef class PulsarBatchBuilder:
         if code == TABLE_MEMORY:
             raise MemoryError("no memory for the batch")
         if code < 0:
-            self.refuse(columns, start + taken, code)
+            self.refuse_row(columns, start + taken, code)
         return taken
 
-    cdef void refuse(self, Columns columns, Py_ssize_t row, int code) except *:
+    cdef void refuse_row(self, Columns columns, Py_ssize_t row, int code) except *:
         """Raise what keeps a row from being sent."""
         cdef Table *t = columns.table
         cdef Py_ssize_t at = columns.start + row
@@ -326,3 +306,93 @@ cdef int many_properties(tuple pairs) except *:
             return ROW_NAME_TWICE
         seen.add(name)
     return 0
+
+
+cdef int add_properties(Growing *g, bint batched, properties) except -1:
+    """Into a body, in front of the record that is being added."""
+    cdef Blob p
+    cdef Py_ssize_t name_size
+    cdef const char *name_at
+    cdef set seen = set()
+    for name, content in list(properties.items() if hasattr(properties, "items") else properties):
+        if not isinstance(name, str):
+            raise ValueUnsupported(f"property {name!r}: a name is text")
+        try:
+            name_at = PyUnicode_AsUTF8AndSize(name, &name_size)
+        except UnicodeEncodeError:
+            raise ValueUnsupported(f"the name of property {name!r} is no UTF-8, which Pulsar cannot carry") from None
+        if content is None:
+            raise ValueUnsupported(f"property {name!r} is null, which Pulsar cannot carry")
+        if name in seen:
+            raise ValueUnsupported(f"property {name!r} is there twice; Pulsar's are unique")
+        seen.add(name)
+        blob_open(&p, content)
+        try:
+            if not is_utf8(p.data, p.size):
+                raise ValueUnsupported(f"property {name!r} is no UTF-8, which Pulsar cannot carry")
+            check(add_property(g, 1 if batched else 4, <const uint8_t *>name_at, name_size, p.data, p.size))
+        finally:
+            blob_close(&p)
+    return 0
+
+
+def pulsar_properties(bint batched, headers):
+    """Headers as they stand in front of a record: what an `Appender` gives `OutBatch`.
+
+    Raises:
+        ValueUnsupported: a name twice, a null value, or what is not UTF-8.
+    """
+    cdef Growing g
+    g.data = NULL
+    g.used = g.room = 0
+    try:
+        add_properties(&g, batched, headers)
+        return PyBytes_FromStringAndSize(<char *>g.data, g.used) if g.used else None
+    finally:
+        mem_give(g.data)
+
+
+def pulsar_receipt(bytes frame not None):
+    """(producer id, sequence id, ledger, entry) of a SEND_RECEIPT; None: it is none, or not as most are, and `frames.decode` tells.
+
+    Numbers that mean -1 come so. Frame: u32 command size · BaseCommand {1 type 7, 7 {1 producer id, 2 sequence id, 3 {1 ledger, 2 entry, …}}}.
+    """
+    cdef const uint8_t *p = <const uint8_t *>PyBytes_AS_STRING(frame)
+    cdef const uint8_t *end = p + PyBytes_GET_SIZE(frame)
+    cdef uint64_t found[3]
+    cdef uint64_t place[3]
+    if end - p < 8 or p[4] != 0x08 or p[5] != 7 or p[6] != 0x3A or get_u32(p) != <uint64_t>(end - p - 4):
+        return None
+    p += 7
+    if not inner(&p, end) or not three_numbers(p, end, found, place) or not place[0]:
+        return None
+    return found[1], found[2], <int64_t>place[1], <int64_t>place[2]
+
+
+cdef bint inner(const uint8_t **p, const uint8_t *end) noexcept:
+    """Whether a length stands here that reaches to the end."""
+    cdef uint64_t size
+    return read_uvarint64(p, end, &size) == 1 and size == <uint64_t>(end - p[0])
+
+
+cdef bint three_numbers(const uint8_t *p, const uint8_t *end, uint64_t *found, uint64_t *place) noexcept:
+    """Fields 1 and 2, which must be there, of a message of numbers; those of its field 3, a message too, to `place` (NULL: there is none),
+    whose [0] says whether it was there. False: it is something else."""
+    cdef uint64_t tag, value
+    cdef int seen = 0
+    if place != NULL:
+        place[0] = 0
+    while p < end:
+        if read_uvarint64(&p, end, &tag) != 1 or read_uvarint64(&p, end, &value) != 1:
+            return False
+        if tag == 0x1A and place != NULL and value <= <uint64_t>(end - p):
+            if not three_numbers(p, p + value, place, NULL):
+                return False
+            place[0] = 1
+            p += value
+        elif tag & 7 or tag < 8 or tag >> 32:
+            return False
+        elif tag == 0x08 or tag == 0x10:
+            found[tag >> 3] = value
+            seen |= <int>(tag >> 3)
+    return seen == 3

@@ -16,6 +16,7 @@ from .cluster import KafkaCluster
 from .options import KafkaOptions
 
 if TYPE_CHECKING:
+    from ..flow.topics import TopicsProducer
     from ..roles import Tree
     from ..url import Address
     from .admin import KafkaAdmin
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from .producer import KafkaProducer
     from .reader import KafkaReader
     from .sending import KafkaSenders
-    from .topics_producer import KafkaTopicsProducer
 
 
 class KafkaClient(ClientBase[KafkaCluster]):
@@ -47,22 +47,23 @@ class KafkaClient(ClientBase[KafkaCluster]):
     @overload
     def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> KafkaProducer: ...
     @overload
-    def producer(self, topic: None = None, **options: Unpack[ProducerOptions]) -> KafkaTopicsProducer: ...
+    def producer(self, topic: None = None, **options: Unpack[ProducerOptions]) -> TopicsProducer[KafkaProducer]: ...
     @overload
     def producer(self, topic: str | None = None, **options: Unpack[ProducerOptions]) -> Any: ...
-    def producer(self, topic: str | None = None, **options: Unpack[ProducerOptions]) -> KafkaProducer | KafkaTopicsProducer:
+    def producer(self, topic: str | None = None, **options: Unpack[ProducerOptions]) -> KafkaProducer | TopicsProducer[KafkaProducer]:
         """A producer for one topic (the URL's, if none is named), or, without one, for many: then each `send` names its `topic`.
 
         Args:
             options: as in KafkaOptions (acks, linger, batch_size, compression, partitioner …). The producers of a client that have the same
                 options share one producer id, and requests; a second one of the same topic has an id of its own.
         """
+        from ..flow.topics import TopicsProducer
         from .producer import KafkaProducer
-        from .topics_producer import KafkaTopicsProducer
 
+        given = self._options.for_role("producer", options)
         if topic is None and not self.topic:
-            return self.keep(KafkaTopicsProducer(self._senders, self._options.for_role("producer", options)))
-        return self.keep(KafkaProducer(self._senders, self.named(topic), self._options.for_role("producer", options)))
+            return self.keep(TopicsProducer(lambda name, timeout: KafkaProducer(self._senders, name, given)))
+        return self.keep(KafkaProducer(self._senders, self.named(topic), given))
 
     def reader(
         self, topic: str | None = None, *, start: Where = EARLIEST, stop: Where | None = None, **options: Unpack[ReaderOptions]

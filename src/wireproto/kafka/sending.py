@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from .._codec import OutBatch
 from .._net import Event, Mailbox, Section
 from ..errors import BrokerError, Closed, OptionError, TimedOut, WireprotoError
+from ..flow.alarm import Alarm
 from ..flow.queue import FreeStamp, PartitionQueue, Stamp
 from ..flow.sender import Again, Pace, Refused, Sender, StartOver, Stored, Verdict
 from ..net import retry
@@ -39,7 +40,7 @@ from .metadata import NO_ID, Node
 from .outgoing import Key
 
 if TYPE_CHECKING:
-    from .._net import Call, Connection, Timer
+    from .._net import Call, Connection
     from .cluster import KafkaCluster
     from .options import KafkaOptions
 
@@ -114,7 +115,6 @@ class KafkaSender:
         self._options = options
         self._acks = ACKS[options.acks]
         self._lock = Section()
-        self._timer: Timer | None = None
         self._links: dict[int, Connection] = {}
         self._stale: set[str] = set()
         self._looking = False
@@ -130,7 +130,8 @@ class KafkaSender:
         self.idempotent = self._state is not None
         stamp: Stamp = self._state if self._state is not None else FreeStamp()
         pace = Pace(linger=options.linger, delivery_timeout=options.delivery_timeout)
-        self.core = Sender(self, stamp, pace, self._make_batch, self._arm, time.monotonic, cluster.told)
+        self._alarm = Alarm(cluster.loop, lambda: self.core.tick())
+        self.core = Sender(self, stamp, pace, self._make_batch, self._alarm.set, time.monotonic, cluster.told)
 
     def join(self, producer: Face) -> bool:
         """Serve this producer too, unless its topic has one here."""
@@ -389,21 +390,6 @@ class KafkaSender:
     def _again(self, keys: set[Key]) -> None:
         self._look({topic for topic, _ in keys} & set(self._producers.keys()))
         self.core.ready(keys)
-
-    # --- time ---
-
-    def _arm(self, when: float) -> None:
-        with self._lock:
-            if self._timer is not None:
-                if self._timer.when <= when:
-                    return
-                self._timer.cancel()
-            self._timer = self._loop.call_at(when, self._tick)
-
-    def _tick(self) -> None:
-        with self._lock:
-            self._timer = None
-        self.core.tick()
 
 
 def _answers(reply: ProduceResponse, names: dict[Hashable, str], version: int) -> dict[Key, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from google.protobuf.message import Message
 
@@ -21,6 +21,8 @@ from .connection import BrokerInfo
 from .options import PulsarOptions
 
 if TYPE_CHECKING:
+    from wireproto.flow.topics import TopicsProducer
+
     from .admin import PulsarAdmin
     from .consumer import PulsarConsumer
     from .option_types import ConsumerOptions, ProducerOptions, QueueOptions, ReaderOptions
@@ -55,12 +57,27 @@ class PulsarClient(ClientBase[PulsarCluster]):
         found = self._options.for_role(role, given)
         return replace(found, timeout=self._options.timeout), self.deadline(found.timeout)
 
-    def producer(self, topic: str | None = None, **options: Unpack[ProducerOptions]) -> PulsarProducer:
-        """A producer on all partitions of `topic`; options as in `PulsarOptions`."""
-        from .producer import PulsarProducer
+    @overload
+    def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> PulsarProducer: ...
+    @overload
+    def producer(self, topic: None = None, **options: Unpack[ProducerOptions]) -> TopicsProducer[PulsarProducer]: ...
+    @overload
+    def producer(self, topic: str | None = None, **options: Unpack[ProducerOptions]) -> Any: ...
+    def producer(self, topic: str | None = None, **options: Unpack[ProducerOptions]) -> PulsarProducer | TopicsProducer[PulsarProducer]:
+        """A producer on all partitions of `topic` (the URL's, if none is named), or, without one, for many: then each `send` names its
+        `topic`. Options as in `PulsarOptions`."""
+        from wireproto.flow.topics import TopicsProducer
 
-        producer = PulsarProducer(self.cluster, self.named(topic), *self._role("producer", options))
-        return self.keep(producer, held=True)  # so that a close sends what it still holds
+        from .producer import PulsarProducer
+        from .sending import PulsarSender
+
+        given, deadline = self._role("producer", options)
+        sending = PulsarSender(self.cluster, given)
+        # held, so that a close sends what it still holds
+        if topic is None and not self.topic:
+            made = TopicsProducer(lambda name, timeout: PulsarProducer(self.cluster, sending, name, given, self.deadline(timeout)))
+            return self.keep(made, held=True)
+        return self.keep(PulsarProducer(self.cluster, sending, self.named(topic), given, deadline), held=True)
 
     def reader(
         self, topic: str | None = None, *, start: Where = EARLIEST, stop: Where | None = None, **options: Unpack[ReaderOptions]

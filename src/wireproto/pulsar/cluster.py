@@ -90,7 +90,6 @@ class PulsarCluster(Runtime[PulsarOptions]):
         super().__init__(options)
         self.credentials = credentials_of(options)
         self.budget = Budget(self.loop, options.buffer_memory)
-        self.send_credit = min(1 << 16, options.buffer_memory // 64 & ~0xFFF)  # bytes of it that an open batch takes ahead
         self.lookup = Lookup(
             self.tasks, self.connecting, addresses, tls=options.tls, listener=options.listener, connect_timeout=options.connect_timeout
         )

@@ -13,10 +13,9 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from ..._codec import crc32c
+from ..._codec import crc32c, key_hash
 from ...errors import ChecksumMismatch, Malformed, Truncated
 from ...pulsar import PulsarApi_pb2 as api
-from ...pulsar.partitioner import murmur3_hash
 from .dedup import Origin, origin_of
 
 MAGIC = b"\x0e\x01"
@@ -70,4 +69,4 @@ def _sticky(metadata: Any) -> int:
             text = base64.b64decode(text).decode("utf-8", "replace")
     else:
         text = f"{metadata.producer_name}-{metadata.sequence_id}"
-    return murmur3_hash(text) % 65536
+    return key_hash("murmur3", text.encode()) % 65536

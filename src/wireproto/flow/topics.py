@@ -1,44 +1,58 @@
 """A producer for many topics: each record names its own.
 
-What it is: a producer of one topic for each that was named, made at its first record; they share the client's sender, so that one Produce
-carries what goes to one broker. May be shared by threads.
+What it is: a producer of one topic for each that was named, made at its first record; they share their client's sender. May be shared by
+threads. Must not: know a protocol.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from ..errors import Closed, WireprotoError
-from ..net.closing import Closing
-from .producer import KafkaProducer
+from wireproto.errors import Closed, WireprotoError
+from wireproto.net.closing import Closing
 
 if TYPE_CHECKING:
-    from .._codec import Receipt
-    from ..records import Headers
-    from .options import KafkaOptions
-    from .sending import KafkaSenders
+    from wireproto._codec import Receipt
+    from wireproto.records import Headers
 
 
-class KafkaTopicsProducer(Closing):
-    """What `KafkaClient.producer` returns when no topic is named."""
+class TopicProducer(Protocol):
+    """A producer of one topic; see `wireproto.roles.Producer`."""
 
-    def __init__(self, senders: KafkaSenders, options: KafkaOptions) -> None:
-        self.options = options
-        self._senders = senders
+    @property
+    def send(self) -> Callable[..., Receipt]: ...
+    def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> Sequence[Receipt]: ...
+    def flush(self, timeout: float = 30.0) -> None: ...
+    def close(self, timeout: float = 30.0) -> None: ...
+
+
+P = TypeVar("P", bound=TopicProducer)
+
+
+class TopicsProducer(Closing, Generic[P]):
+    """What a client's `producer` returns when no topic is named.
+
+    Args:
+        make: called with a topic and the seconds that it may take: its producer.
+    """
+
+    def __init__(self, make: Callable[[str, float], P]) -> None:
+        self._make = make
         self._lock = threading.Lock()
-        self._producers: dict[str, KafkaProducer] = {}
+        self._producers: dict[str, P] = {}
         self._closed = False
 
-    def to(self, topic: str) -> KafkaProducer:
+    def to(self, topic: str, timeout: float = 30.0) -> P:
         """The producer of one topic, which ends with this one."""
         known = self._producers.get(topic)
         if known is not None:
             return known
         if self._closed:
             raise Closed("the producer is closed", topic=topic)
-        made = KafkaProducer(self._senders, topic, self.options)
+        made = self._make(topic, timeout)
         with self._lock:
             kept = self._producers.setdefault(topic, made)
         if kept is not made:
@@ -56,13 +70,13 @@ class KafkaTopicsProducer(Closing):
         partition: int | None = None,
         timeout: float = 30.0,
     ) -> Receipt:
-        """As `wireproto.roles.Producer.send`, to `topic`; the first record of a topic waits for its leaders to be looked up."""
-        producer = self._producers.get(topic) or self.to(topic)
+        """As `wireproto.roles.Producer.send`, to `topic`; the first record of a topic waits for it to be looked up."""
+        producer = self._producers.get(topic) or self.to(topic, timeout)
         return producer.send(value, key=key, headers=headers, timestamp=timestamp, partition=partition, timeout=timeout)
 
-    def send_batch(self, columns: Any, *, topic: str, partition: int | None = None, timeout: float = 30.0) -> list[Receipt]:
+    def send_batch(self, columns: Any, *, topic: str, partition: int | None = None, timeout: float = 30.0) -> Sequence[Receipt]:
         """As `wireproto.roles.Producer.send_batch`, all rows to `topic`."""
-        return self.to(topic).send_batch(columns, partition=partition, timeout=timeout)
+        return self.to(topic, timeout).send_batch(columns, partition=partition, timeout=timeout)
 
     def flush(self, timeout: float = 30.0) -> None:
         """As `wireproto.roles.Producer.flush`, over all topics."""
@@ -73,7 +87,7 @@ class KafkaTopicsProducer(Closing):
         self._closed = True
         self._each(lambda producer, left: producer.close(left), timeout)
 
-    def _each(self, do: Any, timeout: float) -> None:
+    def _each(self, do: Callable[[P, float], None], timeout: float) -> None:
         """Do it with every topic's producer; then raise the first failure."""
         deadline = time.monotonic() + timeout
         first: WireprotoError | None = None

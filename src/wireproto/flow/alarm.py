@@ -1,0 +1,34 @@
+"""One timer that several want, each at a time of its own: it is set for the soonest, and never put off.
+
+What it is: what a `Sender` has its `tick` called by. Thread-safe. Must not: know what it wakes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from wireproto._net import Loop, Section, Timer
+
+
+class Alarm:
+    """Calls `due`, in the keeper, at the soonest of the times that it is set to."""
+
+    def __init__(self, loop: Loop, due: Callable[[], object]) -> None:
+        self._loop = loop
+        self._due = due
+        self._lock = Section()
+        self._timer: Timer | None = None
+
+    def set(self, when: float) -> None:
+        """Call `due` at `when` (time.monotonic()), or sooner."""
+        with self._lock:
+            if self._timer is not None:
+                if self._timer.when <= when:
+                    return
+                self._timer.cancel()
+            self._timer = self._loop.call_at(when, self._ring)
+
+    def _ring(self) -> None:
+        with self._lock:
+            self._timer = None
+        self._due()

@@ -1,0 +1,159 @@
+"""Pulsar's way of sending: a batch is a SEND on its partition's connection, and a receipt comes for each, in order.
+
+What it is: the `Wire` and the `Stamp` of a `flow.sender.Sender`; a key is a `PartitionProducer`, which is found by its producer id in what
+the broker pushes. Batches get their sequence ids when they first leave, and go under the same ones whenever they are sent again: after
+a loss all that is not acknowledged goes out once more, in order, before anything new, and a broker that de-duplicates drops what it has.
+
+    a link      a connection on which the broker has opened the partition's producer; there is none while it is opened again
+    in flight   as much as there is: what follows on one connection is stored in that order
+    receipts    taken in by whoever reads, without the keeper
+
+Must not: open producers (`partition_producer`), or choose partitions.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from wireproto._codec import OutBatch, pulsar_receipt
+from wireproto._net import Connection, Event, Mailbox, Push
+from wireproto.errors import Closed, Disconnected, TimedOut, ValueUnsupported, WireprotoError
+from wireproto.flow.alarm import Alarm
+from wireproto.flow.queue import FreeStamp, PartitionQueue
+from wireproto.flow.sender import Pace, Sender
+
+from .connection import FRAME_PADDING
+from .frames import command_name, decode, signed
+
+if TYPE_CHECKING:
+    from .cluster import PulsarCluster
+    from .options import PulsarOptions
+    from .partition_producer import PartitionProducer
+
+_UNSENT_LIMIT = 2 << 20
+_UNBOUNDED = 1 << 60
+
+
+class SequenceIds(FreeStamp):
+    """Each record of a partition is one further, from where the producer began or its name was."""
+
+    def __init__(self) -> None:
+        super().__init__(_UNBOUNDED)
+
+    def admit(self, queue: PartitionQueue, batch: OutBatch, now: float) -> bool:
+        if batch.sequence < 0:
+            partition: PartitionProducer = queue.key  # type: ignore[assignment]
+            batch.sequence = partition.sequence
+            partition.sequence += batch.count
+        return True
+
+
+class PulsarSender:
+    """See the module.
+
+    Attributes:
+        core: the sender that this is the wire of. box: takes what brokers push to its producers.
+    """
+
+    def __init__(self, cluster: PulsarCluster, options: PulsarOptions) -> None:
+        self._loop = cluster.loop
+        self._options = options
+        self._partitions: dict[int, PartitionProducer] = {}
+        self.box = Mailbox(cluster.loop, self._pushed, prompt=self._receipt)
+        self._alarm = Alarm(cluster.loop, lambda: self.core.tick())
+        pace = Pace(linger=options.linger, delivery_timeout=options.delivery_timeout)
+        self.core = Sender(self, SequenceIds(), pace, self._make_batch, self._alarm.set, time.monotonic, cluster.told)
+
+    def join(self, partition: PartitionProducer) -> None:
+        """What the broker pushes under its id is its own from now on."""
+        self._partitions[partition.id] = partition
+
+    def leave(self, partition: PartitionProducer) -> None:
+        """It is closed."""
+        self._partitions.pop(partition.id, None)
+
+    def _make_batch(self, queue: PartitionQueue, serial: int, now: float) -> OutBatch:
+        partition: PartitionProducer = queue.key  # type: ignore[assignment]
+        return OutBatch(queue, serial, now, partition.builder(), Event(self._loop), partition.owner, None)
+
+    # -- requests: see flow.sender.Wire -------------------------------------------------------------------------
+
+    def target(self, key: PartitionProducer) -> Connection | None:
+        link = key.link
+        return link if link is not None and not link.closed else None
+
+    def crowded(self, link: Connection) -> bool:
+        return link.unsent > _UNSENT_LIMIT
+
+    def requests(self, link: Connection, batches: list[OutBatch]) -> Iterable[list[OutBatch]]:
+        return ([batch] for batch in batches)
+
+    def transmit(self, link: Connection, batches: list[OutBatch]) -> None:
+        (batch,) = batches
+        partition: PartitionProducer = batch.key
+        frame = batch.builder.seal(partition.id, batch.sequence, time.time_ns() // 1_000_000)
+        if sum(map(len, frame)) > partition.max_size + FRAME_PADDING:
+            raise ValueUnsupported("the packed batch is larger than the broker takes", topic=partition.topic)
+        with suppress(Disconnected, Closed):  # all that is in flight there comes back when the loss is told
+            link.send(frame)
+
+    def drop(self, link: Connection) -> None:
+        link.close("a signal broke into the sending of a batch")
+
+    def want(self, keys: set[PartitionProducer]) -> None:
+        """Each comes back by itself."""
+
+    def settled(self, batches: list[OutBatch]) -> None:
+        for batch in batches:
+            batch.owner.settled(batch.free())
+
+    def failed(self, batch: OutBatch, why: WireprotoError) -> None:
+        batch.owner.failed(why)
+
+    def overdue(self, batch: OutBatch, trouble: str) -> WireprotoError:
+        partition: PartitionProducer = batch.key
+        text = f"not acknowledged within {self._options.delivery_timeout:g} s"
+        if batch.attempts:
+            text += "; it may be stored"
+        if partition.trouble is not None:
+            text += f"; met last: {partition.trouble}"
+        return TimedOut(text, topic=partition.topic, partition=partition.number)
+
+    # -- what brokers push --------------------------------------------------------------------------------------
+
+    def _receipt(self, item: Push) -> bool:
+        """Take in a receipt as most are; False leaves it to `_pushed`. A signal may end this anywhere, and `_pushed` do it all again."""
+        found = pulsar_receipt(item.frame)
+        if found is None:
+            return False
+        partition = self._partitions.get(found[0])
+        if partition is not None:
+            partition.acknowledged(item.conn, found[1], found[2:])
+        return True
+
+    def _pushed(self, item: Any) -> None:
+        """Keeper thread."""
+        if not isinstance(item, Push) or self._receipt(item):
+            return
+        try:
+            base = decode(item.frame, item.conn.peer)
+        except WireprotoError as why:
+            item.conn.close(str(why))
+            return
+        name = command_name(base)
+        command: Any = getattr(base, name) if name is not None else None
+        partition = self._partitions.get(getattr(command, "resource_id" if name == "topicMigrated" else "producer_id", 0))
+        if partition is None:
+            return
+        if name == "send_receipt":
+            place = signed(command.message_id.ledgerId), signed(command.message_id.entryId)
+            partition.acknowledged(item.conn, command.sequence_id, place)
+        elif name == "send_error":
+            partition.refused(item.conn, command)
+        elif name == "topicMigrated":
+            partition.migrated(item.conn, command)
+        elif name == "close_producer":
+            partition.closed_by_broker(item.conn)
