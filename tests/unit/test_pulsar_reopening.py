@@ -156,3 +156,34 @@ def test_what_is_in_a_producer_s_way_is_told_when_time_is_over() -> None:
             out.send(b"b").position(20.0)
         with pytest.raises(TimedOut):
             out.close()
+
+
+def test_partitions_are_opened_at_a_time_and_none_waits_for_another_to_come_back() -> None:
+    """The broker answers none before it was asked for all; after a loss it leaves the first without an answer."""
+    came: list[tuple[Link, Any]] = []
+
+    def partitioned(link: Link, ask: Any) -> Any:
+        return api.CommandPartitionedTopicMetadataResponse(request_id=ask.request_id, partitions=3, response="Success")
+
+    def producer(link: Link, ask: Any) -> None:
+        came.append((link, ask))
+        if len(came) == 3:
+            for one, asked in came:
+                one.send(opened(one, asked))
+        elif len(came) > 3 and not ask.topic.endswith("/t-partition-0"):
+            link.send(opened(link, ask))
+
+    with (
+        PulsarServer(partitionMetadata=partitioned, producer=producer) as server,
+        wireproto.connect(server.url) as client,
+        client.producer("t", timeout=20.0, operation_timeout=60.0) as out,
+        client.producer("other", timeout=20.0) as other,
+    ):
+        server.links[-1].close()
+        stuck = out.send(b"x", partition=0)
+        for one in (out.send(b"x", partition=1), out.send(b"x", partition=2), other.send(b"x", partition=2)):
+            assert one.position(20.0) is not None
+        assert not stuck.done
+        link, asked = next(one for one in came[3:] if one[1].topic.endswith("/t-partition-0"))
+        link.send(opened(link, asked))
+        assert stuck.position(20.0) is not None

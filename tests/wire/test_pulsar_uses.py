@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from wireproto import EARLIEST, LATEST
+from wireproto._codec import Columns
 from wireproto.devbroker.recording import Recording
 from wireproto.errors import Closed, ConcurrentUse, OptionError, Revoked, UsageError, ValueUnsupported
 from wireproto.position import AtTime, LogOffset, MessageId
@@ -272,3 +273,23 @@ def test_what_a_message_cannot_have_is_refused_before_it_goes(client: Any, topic
                 out.send(b"x", **given)
         out.flush(5.0)
         assert len(seen.requests("send")) == before
+
+
+def test_a_producer_without_a_topic_takes_records_for_any(client: Any, topic: str, seen: Recording) -> None:
+    other = f"{topic}-other"
+    client.admin().create_topic(other, partitions=0)
+    with client.producer(linger=5.0) as out:
+        receipts = [out.send(b"%d" % number, topic=name, partition=0) for number in range(3) for name in (topic, other)]
+        receipts += out.send_batch(Columns.from_rows([b"3", b"4"]), topic=other)
+        out.flush(10.0)
+        assert [(one.position(0.0).topic, one.position(0.0).partition) for one in receipts] == [(topic, 0), (other, -1)] * 3 + [(other, -1)]
+        with pytest.raises(TopicNotFound):
+            out.send(b"x", topic="nowhere-at-all", timeout=5.0)
+        assert out.to(other) is out.to(other)
+    with pytest.raises(Closed):
+        out.send(b"x", topic=topic)
+    with pytest.raises(Closed):
+        out.send(b"x", topic="another")
+    with client.reader(other, stop=LATEST) as reader:
+        assert values(reader) == [b"%d" % number for number in range(5)]
+    assert client.cluster.budget.used == 0

@@ -25,7 +25,7 @@ cdef class OutBatch:
     cdef public object owner
     cdef public list waiters         # SendFutures that somebody waits for
     cdef public object identity
-    cdef public int64_t sequence
+    cdef public object sequence  # may have 64 bits
     cdef readonly Py_ssize_t count
     cdef readonly int64_t size
     cdef public int64_t serial

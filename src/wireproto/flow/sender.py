@@ -486,10 +486,10 @@ class Sender:
                     failed += self._unstored(queue, batch, verdict, now)
                 if queue.ready or (queue.open is not None and queue.open not in self._lingering):
                     self._note(queue)
-        for batch, base in stored:
-            batch.outcome.set(base)
         if stored:
             self._wire.settled([batch for batch, _ in stored])
+        for batch, base in stored:  # last: who waits for it finds the rest done
+            batch.outcome.set(base)
         if self._told is not None and len(stored) < len(outcomes):
             for batch, verdict in outcomes:
                 if isinstance(verdict, Again | StartOver) and verdict.why is not None:
@@ -530,12 +530,14 @@ class Sender:
         return self.pace.backoff.delay(queue.failures + 1)
 
     def _fail(self, batch: Any, why: WireprotoError) -> None:
-        if not batch.outcome.done:
-            batch.outcome.fail(why)
+        known = batch.outcome.done
+        if not known:
             self._wire.failed(batch, why)
+        self._wire.settled([batch])
+        if not known:
+            batch.outcome.fail(why)
             if self._told is not None:
                 self._told.warning(("refused", type(why)), "%d records were not stored: %s", batch.count, why)
-        self._wire.settled([batch])
 
     # --- links and time ---
 

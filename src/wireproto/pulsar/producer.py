@@ -80,8 +80,8 @@ class PulsarProducer(Sends):
         try:
             if len(self._partitions) == 1:
                 self._cluster.drive(self._partitions[0].opening(deadline), deadline)
-            for partition in self._partitions if len(self._partitions) > 1 else ():
-                begun.append(self._cluster.tasks.spawn(partition.opening(deadline), f"open {partition}"))
+            else:
+                begun += [self._cluster.tasks.spawn(one.opening(deadline), f"open {one}") for one in self._partitions]
             for task in begun:
                 task.wait(deadline + _TELLING)
         except BaseException:
