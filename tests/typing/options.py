@@ -52,7 +52,7 @@ def kafka(client: KafkaClient) -> None:
 
 def pulsar(client: PulsarClient) -> None:
     client.queue("t", "g", mode="key-shared", receive_memory=1 << 20)
-    client.producer("t", acks="all")  # type: ignore[call-arg]
+    client.producer("t", acks="all")  # type: ignore[call-overload]
     client.queue("t", "g", auto_commit=True)  # type: ignore[call-arg]
     client.consumer("t", "g", mode="exclusiv")  # type: ignore[arg-type]
 

@@ -123,7 +123,7 @@ class World:
 
     def settled(self, batches: list[Batch]) -> None:
         for batch in batches:
-            assert batch.outcome.done
+            assert batch.over
             self.held -= 0 if batch.settled else batch.count
             batch.settled = True
 
@@ -261,6 +261,7 @@ class World:
 
     def check(self) -> None:
         assert self.held == 0, "what is settled holds nothing"
+        assert all(batch.outcome.done for batch in self.batches if batch.settled)
         failed = self.failed_values()
         for key, log in enumerate(self.logs):
             assert len(set(log.values)) == len(log.values), "nothing is there twice"

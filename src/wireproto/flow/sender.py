@@ -122,7 +122,7 @@ class Wire(Protocol):
         ...
 
     def settled(self, batches: list[Any]) -> None:
-        """Their outcomes are known: what they hold is free. May be told twice of a batch."""
+        """Their outcomes are known, and told next: what they hold is free. May be told twice of a batch."""
         ...
 
     def failed(self, batch: Any, why: WireprotoError) -> None:
@@ -307,8 +307,7 @@ class Sender:
             gone = [batch for batch in self._alive if mine(batch)]
             for batch in gone:
                 self._take_out(batch)
-        for batch in gone:
-            self._fail(batch, why)
+        self._fail((batch, why) for batch in gone)
 
     def fail(self, keys: Iterable[Hashable], why: WireprotoError) -> None:
         """These queues end: what they hold fails, and so does what is sent there later."""
@@ -318,8 +317,7 @@ class Sender:
                 gone += self.queue(key).fail(why)
             for batch in gone:
                 self._take_out(batch)
-        for batch in gone:
-            self._fail(batch, why)
+        self._fail((batch, why) for batch in gone)
 
     def _take_out(self, batch: Any) -> None:
         """It is sent no more. Lock held."""
@@ -494,8 +492,7 @@ class Sender:
             for batch, verdict in outcomes:
                 if isinstance(verdict, Again | StartOver) and verdict.why is not None:
                     self._told.info(("resent", type(verdict.why)), "%s: %d records are sent again: %s", batch.key, batch.count, verdict.why)
-        for batch, why in failed:
-            self._fail(batch, why)
+        self._fail(failed)
 
     def _unstored(self, queue: PartitionQueue, batch: Any, verdict: Verdict, now: float) -> list[tuple[Any, WireprotoError]]:
         """All verdicts but Stored; the batches that fail by it. Lock held."""
@@ -529,14 +526,18 @@ class Sender:
     def _pause(self, queue: PartitionQueue) -> float:
         return self.pace.backoff.delay(queue.failures + 1)
 
-    def _fail(self, batch: Any, why: WireprotoError) -> None:
-        known = batch.outcome.done
-        if not known:
+    def _fail(self, failures: Iterable[tuple[Any, WireprotoError]]) -> None:
+        """Who is woken, by an outcome or by room, finds all of these failed, and the failure noted that a flush tells."""
+        failures = list(failures)
+        new = [(batch, why) for batch, why in failures if not batch.outcome.done]
+        for batch, why in new:
             self._wire.failed(batch, why)
-        self._wire.settled([batch])
-        if not known:
+        if failures:
+            self._wire.settled([batch for batch, _ in failures])
+        for batch, why in new:
             batch.outcome.fail(why)
-            if self._told is not None:
+        if self._told is not None:
+            for batch, why in new:
                 self._told.warning(("refused", type(why)), "%d records were not stored: %s", batch.count, why)
 
     # --- links and time ---
@@ -574,8 +575,7 @@ class Sender:
                 if now >= queue.held_until:
                     del self._paused[key]
                     self._due[key] = queue
-        for batch in expired:
-            self._fail(batch, self._wire.overdue(batch, self._last_trouble()))
+        self._fail((batch, self._wire.overdue(batch, self._last_trouble())) for batch in expired)
         try:
             self.drain()
         finally:
