@@ -24,7 +24,6 @@ LEFT: dict[str, set[str]] = {
     "spark/pulsar_hold.py": {"pulsar.cluster", "pulsar.feed", "pulsar.subscription"},  # a subscription that is held
     "spark/rocketmq.py": {"rocketmq.homes", "rocketmq.remoting", "rocketmq.times", "rocketmq.route"},  # queues by name
     "spark/zookeeper_sink.py": {"zookeeper.link"},  # ConnectionLoss
-    "devbroker/pulsar/facts.py": {"pulsar.partitioner"},  # Pulsar's hash of keys
     "devbroker/recording.py": {"rocketmq.remoting"},  # which commands are answers
 }
 

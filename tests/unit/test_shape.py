@@ -103,7 +103,7 @@ JOBS = {
     "option_types": "generated",
     "options": "options",
     "forms": "messages for `wire`",
-    "partitioner": "which partition a key goes to",
+    "sending": "batches to requests, answers to verdicts",
     "positions": "where places lie in a log",
     "request": "any message of a user's",
     "fetch": "what to fetch next (RocketMQ's fetches, too)",
