@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import threading
 import time
 from typing import Any
 
@@ -204,8 +205,16 @@ def test_a_producer_that_must_not_repeat_sends_each_message_once(dial: Any, faul
     client = dial()
     out = client.producer(topic, repeat=False)
     faults.lose_reply("create")
-    with out._lock:  # both are on their way before the loss is known
-        receipts = [out.send(b"one"), out.send(b"two")]
+    receipts: list[Any] = []
+    sent_both = threading.Event()
+
+    def send() -> None:
+        """In the keeper: both are on their way before it hears of the loss, and nobody reads meanwhile."""
+        receipts.extend([out.send(b"one"), out.send(b"two")])
+        sent_both.set()
+
+    client.loop.call_soon(send)
+    assert sent_both.wait(SECONDS)
     seen.wait("createSession", 2, timeout=SECONDS)
     settled(client)
     for receipt in receipts:
@@ -215,6 +224,8 @@ def test_a_producer_that_must_not_repeat_sends_each_message_once(dial: Any, faul
     assert sorted(set(sent)) == sorted(sent), "each at most once"
     assert b"one" in sent
     out.send(b"three").position()
+    with pytest.raises(ConnectionLoss):  # what failed since the last one; else closing would tell it
+        out.flush()
 
 
 def test_a_producer_that_may_repeat_does(dial: Any, faults: Faults, seen: Any, topic: str) -> None:
