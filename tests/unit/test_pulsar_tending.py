@@ -99,6 +99,7 @@ def test_a_partition_that_is_not_answered_keeps_no_other_away(role: str) -> None
         server.answers["flow"] = again_once
         server.links[-1].close()
         assert sorted(values(role_, 4)) == [b"1", b"2", b"3", b"4"]
+        server.wait("subscribe", len(lost) + 5)
         assert server.count("subscribe") == len(lost) + 5
 
 
