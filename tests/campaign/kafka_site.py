@@ -223,7 +223,7 @@ def _readers() -> list[tuple[Role, dict[str, Any]]]:
 
     return [
         reader("follower", MAIN),
-        reader("bounded", MAIN, steady=False, stop=True, from_end=True),
+        reader("bounded", MAIN, steady=False, stop=True, from_end=True, options={"partition_bytes": 128 << 10}),
         reader("by-node", SINGLE),
         _member("exact-1", "exact", MAIN),
         _member("blind-1", "blind", MAIN),

@@ -49,31 +49,42 @@ class Queueing:
 
     def _work(self, queue: Any) -> None:
         quiet = time.monotonic()
+        unsure: list[Any] = []  # whose ack failed: they stay with this worker until it is made again
         while True:
+            unsure = [delivery for delivery in unsure if not self._acked(delivery)]
             delivery = self._journal.timed(self._name, "receive", POLL, lambda: queue.receive(POLL))
             now = time.monotonic()
             if delivery is not None:
                 quiet = now
-                self._end(delivery)
+                if not self._ended(delivery):
+                    unsure.append(delivery)
             elif self._finish.is_set() and (now - quiet > self._role.get("quiet", 15.0) or self._role.get("comes_and_goes")):
                 return
 
-    def _end(self, delivery: Any) -> None:
-        log, place = log_of(delivery.position), place_of(delivery.position)
+    def _ended(self, delivery: Any) -> bool:
+        """Whether this message needs nothing more of us."""
         name = delivery.value.decode().rstrip()
+        log, place = log_of(delivery.position), place_of(delivery.position)
         self._journal.note("taken", self._name, self._life, log, place, name, delivery.attempt)
         self._seen += 1
+        if self._seen % BACK or delivery.attempt or self._finish.is_set():
+            return self._acked(delivery)
+        with contextlib.suppress(WireprotoError):  # told as a call; it comes again
+            self._journal.timed(self._name, "release", END, lambda: delivery.release(END))
+            self._journal.note("count", self._name, "gave back", 1)
+        return True
+
+    def _acked(self, delivery: Any) -> bool:
+        """Whether it is acked, or no longer ours."""
+        log, place = log_of(delivery.position), place_of(delivery.position)
         began = time.monotonic()
+        self._journal.note("tried", self._name, log, place, True)  # it may hold though it fails, or we are killed in it
         try:
-            if self._seen % BACK == 0 and delivery.attempt == 0 and not self._finish.is_set():
-                self._journal.timed(self._name, "release", END, lambda: delivery.release(END))
-                self._journal.note("count", self._name, "gave back", 1)
-                return
-            self._journal.note("tried", self._name, log, place, True)  # it may hold though it fails, or we are killed in it
             self._journal.timed(self._name, "ack", END, lambda: delivery.ack(END))
-        except Revoked:  # told as a call, and the message comes again
+        except Revoked:  # the message comes again
             self._journal.note("tried", self._name, log, place, False)
-            return
+            return True
         except WireprotoError:
-            return
+            return False
         self._journal.note("done", self._name, self._life, log, place, round(began, 4))
+        return True
