@@ -297,3 +297,16 @@ def test_ids_of_a_topic_that_keeps_nothing_begin_anew(role: str) -> None:
         assert values(role_, 3) == [b"0", b"1", b"2"]
         server.links[-1].close()
         assert values(role_, 3) == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("when", ["later", "instead of an answer"])
+def test_a_topic_that_migrates_is_written_where_it_is_now(when: str) -> None:
+    with PulsarServer() as green, PulsarServer() as blue, wireproto.connect(blue.url, operation_timeout=1.0) as client:
+        out = client.producer("t", batching=False)
+        assert out.send(b"a").position(20.0) is not None
+        blue.answers["send" if when == "later" else "producer"] = migrating(green, 0)
+        if when != "later":
+            blue.links[-1].close()
+        assert out.send(b"b").position(20.0) is not None
+        assert green.count("send") == 1
+        out.close()
