@@ -412,7 +412,9 @@ def test_an_interpreter_ends_with_unsent_records(broker: DevBroker, topic: str, 
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stdout) == (0, "sent\n"), ended.stderr
-    assert not ended.stderr
+    told = [line for line in ended.stderr.splitlines() if not line.startswith(" ")]  # warnings show their line of code below
+    assert len(told) <= 1, "some may have been answered by then, or all"
+    assert all(f"records for {topic!r} had no answer" in line for line in told), ended.stderr
 
 
 def test_unacknowledged_records_beyond_what_a_connection_holds_all_leave(broker: DevBroker, faults: Faults, topic: str) -> None:
