@@ -7,7 +7,7 @@ import pytest
 from flow_parts import Batch, Link, Quiet
 from wireproto.errors import BrokerError, Closed, Disconnected, TimedOut
 from wireproto.flow.queue import Gate
-from wireproto.flow.sender import Again, Failed, Pace, Split, StartOver, Stored
+from wireproto.flow.sender import Again, Pace, StartOver, Stored
 from wireproto.kafka.identity import Identity, ProducerState
 
 
@@ -133,7 +133,7 @@ def test_a_failed_queue_ends_with_all_that_it_holds_and_refuses_more() -> None:
     wire.sender.drain()
     waiting, opened, other = wire.put(2, full=True), wire.put(3), wire.put(4, "b")
     why = Closed("the topic ended")
-    wire.sender.answered([(flying, Failed(why))])
+    wire.sender.fail(["a"], why)
     assert [batch for batch, _ in wire.told] == [flying, waiting, opened]
     assert wire.sender.queue("a").gate is Gate.FAILED
     with pytest.raises(Closed, match="the topic ended"):
@@ -233,26 +233,6 @@ def test_sequence_numbers_wrap_as_the_broker_counts() -> None:
     wire.sender.hurry(batch)
     assert batch.sequence == 0x7FFFFFFE
     assert wire.sender.queue("a").mark.next == 2
-
-
-def test_a_batch_that_is_too_large_goes_on_as_its_parts_in_its_place() -> None:
-    wire = Quiet(Pace(linger=0.0, delivery_timeout=99.0), ProducerState(Identity(7, 0), 5))
-    first = wire.put(0, full=True)
-    wire.sender.drain()
-    wire.sender.answered([(first, Stored(0))])
-    large = wire.put(1)
-    wire.put(2)
-    wire.put(3)
-    with wire.sender.lock:
-        wire.sender.seal("a")
-    after = wire.put(4, full=True)
-    wire.sender.drain()
-    parts = [Batch(large.queue, large.serial, large.created, values) for values in ([1], [2, 3])]
-    wire.sender.answered([(large, Split(parts))])
-    wire.sender.answered([(after, StartOver(BrokerError("it does not follow")))])
-    assert [batch for (batch,) in wire.sent[3:]] == [*parts, after]
-    assert [(batch.sequence, batch.count) for batch in (*parts, after)] == [(1, 1), (2, 2), (4, 1)], "as the whole would have been"
-    assert after.identity == Identity(7, 0)
 
 
 def test_what_is_discarded_was_never_taken() -> None:

@@ -18,7 +18,7 @@ from chance import seed as chance_seed
 from flow_parts import Batch, Link, Sealed
 from wireproto.errors import BrokerError, Closed, Disconnected, TimedOut, WireprotoError
 from wireproto.flow.queue import PartitionQueue
-from wireproto.flow.sender import Again, Pace, Refused, Sender, Split, StartOver, Stored, Verdict
+from wireproto.flow.sender import Again, Pace, Refused, Sender, StartOver, Stored, Verdict
 from wireproto.kafka.identity import Identity, ProducerState
 
 
@@ -199,18 +199,9 @@ class World:
             return Again(BrokerError("busy"))
         if self.holes and fate < 0.13:
             return Refused(BrokerError("no"))
-        if self.holes and fate < 0.15 and batch.count > 1 and not batch.doubtful and not batch.over:
-            return Split(self.parts(batch))
         code, base = self.logs[key].append(data)
         assert code != 46, "a batch fell out of the broker's window of five"
         return Stored(base) if not code else StartOver(BrokerError(f"code {code}"))
-
-    def parts(self, batch: Batch) -> list[Batch]:
-        cut = self.chance.randrange(1, batch.count)
-        made = [Batch(batch.queue, batch.serial, batch.created, values) for values in (batch.values[:cut], batch.values[cut:])]
-        self.batches.remove(batch)
-        self.batches += made
-        return made
 
     def fenced(self, key: int) -> bool:
         """Whether a batch of the newest epoch is stored: before that what comes late is taken, and no producer could help it."""

@@ -20,7 +20,7 @@ May assume: one caller at a time (the sender's lock). Must not: send, read a clo
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from enum import Enum
 from typing import Any, Protocol
 
@@ -84,10 +84,6 @@ class Stamp(Protocol):
         """The queue was draining, and nothing of it is in flight any more."""
         ...
 
-    def split(self, queue: PartitionQueue, batch: Any, parts: Sequence[Any]) -> None:
-        """The batch goes as these parts."""
-        ...
-
 
 class FreeStamp:
     """For protocols without numbers: one batch in flight, so that order holds whatever happens."""
@@ -108,9 +104,6 @@ class FreeStamp:
         """Nothing is kept."""
 
     def drained(self, queue: PartitionQueue) -> None:
-        """Nothing is kept."""
-
-    def split(self, queue: PartitionQueue, batch: Any, parts: Sequence[Any]) -> None:
         """Nothing is kept."""
 
 
@@ -220,22 +213,6 @@ class PartitionQueue:
             self.stamp.starts_over(self, batch)
         self.again(batch, now, pause, doubtful=False)
 
-    def split(self, batch: Any, parts: Sequence[Any]) -> None:
-        """It was refused as too large and goes on as these parts. What was sent after it was not stored either."""
-        more = len(parts) - 1
-        for place, part in enumerate(parts):
-            part.number = batch.number + place
-            part.attempts, part.doubtful = batch.attempts, batch.doubtful
-        for later in (*self.ready, *self.in_flight):
-            if later.number > batch.number:
-                later.number += more
-        self.sent += more
-        self.stamp.split(self, batch, parts)
-        self.drain()
-        for part in parts:
-            self._put_back(part)
-        self.dropped(batch)
-
     def drain(self) -> None:
         """Send nothing until what is in flight has come back."""
         if self.gate is Gate.OPEN:
@@ -286,6 +263,6 @@ class PartitionQueue:
             self.stamp.drained(self)
 
 
-def _place(batch: Any) -> tuple[int, int]:
-    """Order of creation; the parts of one batch by their numbers."""
-    return batch.serial, batch.number
+def _place(batch: Any) -> int:
+    """Order of creation."""
+    return int(batch.serial)

@@ -9,8 +9,6 @@ happens in the thread that calls: one that sends, waits or flushes, the engine's
     Again       is sent again in its place, with its numbers; `now`: without a pause (the leader is known already)
     StartOver   the same; the stamp may number all that is left anew
     Refused     fails, and its receipts with it
-    Split       goes on as these smaller ones
-    Failed      all of its queue fails, and what is sent there later
 
 Who drains: one thread a link at a time. Others that come meanwhile leave a note (`again`) and go their way: nobody ever waits here.
 What is due: `_due` holds the queues that may send now. A queue that waits for an answer comes back with it, one that pauses by the timer,
@@ -77,21 +75,7 @@ class Refused:
     why: WireprotoError
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
-    """Too large for the broker: goes on as `parts`."""
-
-    parts: Sequence[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """The whole queue ends."""
-
-    why: WireprotoError
-
-
-Verdict = Stored | Again | StartOver | Refused | Split | Failed
+Verdict = Stored | Again | StartOver | Refused
 
 
 class Wire(Protocol):
@@ -505,22 +489,10 @@ class Sender:
             pause = 0.0 if queue.failures < AT_ONCE else self._pause(queue)
             queue.start_over(batch, now, pause)
             queue.failures += not pause
-        elif isinstance(verdict, Split):
-            queue.split(batch, verdict.parts)
-            self._alive.pop(batch, None)
-            for part in reversed(verdict.parts):
-                self._alive[part] = None
-                self._alive.move_to_end(part, last=False)
         elif isinstance(verdict, Refused):
             queue.dropped(batch)
             self._alive.pop(batch, None)
             return [(batch, verdict.why)]
-        elif isinstance(verdict, Failed):
-            gone = queue.fail(verdict.why)
-            for other in gone:
-                self._take_out(other)
-            queue.dropped(batch)
-            return [(other, verdict.why) for other in gone]
         return []
 
     def _pause(self, queue: PartitionQueue) -> float:

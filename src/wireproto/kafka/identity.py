@@ -21,7 +21,6 @@ May assume: one caller at a time (the sender's lock). Must not: ask the broker.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,9 +112,3 @@ class ProducerState:
         queue.mark = _Sequence(self.identity) if self.identity is not None else None
         for left in queue.ready:
             left.identity, left.sequence = NOBODY, -1
-
-    def split(self, queue: PartitionQueue, batch: Any, parts: Sequence[Any]) -> None:
-        sequence = batch.sequence
-        for part in parts:
-            part.identity, part.sequence = batch.identity, sequence
-            sequence = (sequence + part.count) & MAX_SEQUENCE
