@@ -137,6 +137,23 @@ cdef int close_adopted(Loop loop) except -1:
     loop.keeper = KEEPER_GONE
     loop.schedule = None
     loop.keeper_id = 0
-    close(loop.poller)
-    loop.poller = -1
+    close_poller(loop)
     return 0
+
+
+cdef void close_poller(Loop loop) noexcept:
+    if loop.poller >= 0:
+        close(loop.poller)
+        loop.poller = -1
+
+
+cdef int refuse_wait(Loop loop, double deadline) except -1:
+    """Where nobody may wait: 0 if it was but a look, else an error that names the remedy."""
+    if deadline == 0.0:
+        return 0
+    if loop.keeper != KEEPER_ADOPTED:
+        raise RuntimeError("a handler or timer of the keeper thread must not wait")
+    if deadline <= now():
+        return 0
+    loop.usable()
+    raise errors.UsageError(f"this call waits, and client {loop.name!r} belongs to an event loop: await it by wireproto.aio")

@@ -70,8 +70,7 @@ cdef class Loop:
         if self.wake_r >= 0:
             close(self.wake_r)
             close(self.wake_w)
-        if self.poller >= 0:
-            close(self.poller)
+        close_poller(self)
         if self.park != NULL:
             PyThread_free_lock(self.park)
         free(self.pollfds)
@@ -91,9 +90,7 @@ cdef class Loop:
             close(self.wake_r)
             close(self.wake_w)
             self.wake_r = self.wake_w = -1
-        if self.poller >= 0:
-            close(self.poller)                   # never changed here: the parent's set is the same one
-            self.poller = -1
+        close_poller(self)                       # never changed here: the parent's set is the same one
 
     @property
     def unread(self):
@@ -172,12 +169,7 @@ cdef class Loop:
         """1: ready. 0: `deadline` is past. Raises Closed, Forked, or what a signal handler raises."""
         cdef int rc
         if not w.ready and (PyThread_get_thread_ident() == self.keeper_id or self.keeper == KEEPER_ADOPTED):
-            if deadline == 0.0 or (self.keeper == KEEPER_ADOPTED and deadline <= now()):
-                return 0
-            if self.keeper == KEEPER_ADOPTED:
-                self.usable()
-                raise errors.UsageError(f"this call waits, and client {self.name!r} belongs to an event loop: await it by wireproto.aio")
-            raise RuntimeError("a handler or timer of the keeper thread must not wait")
+            return refuse_wait(self, deadline)
         while not w.ready:
             self.usable()
             self.flush_corked()
