@@ -228,6 +228,10 @@ class UsageError(WireprotoError):
     """The caller asked for something that cannot be; nothing was sent."""
 
 
+class AsyncUnsupported(UsageError):
+    """This cannot be awaited yet; the synchronous client has it."""
+
+
 class RoleUnsupported(UsageError):
     """The protocol has no such role; `nearest` names the role to use instead."""
 

@@ -93,6 +93,10 @@ cdef class SendFuture:
         if self.callback is not None and self.failure is None:
             self.enlist()
 
+    def follow(self, SendFuture other not None):
+        """The record went in as this one."""
+        self.bind(other.batch, other.index)
+
     def add_done_callback(self, fn, *, context=None):
         if self.done():
             self.intake.io.call_soon(fn, self, context=context)

@@ -1,0 +1,43 @@
+"""wireproto for asyncio: the same clients, awaited.
+
+    async with wireproto.aio.connect("kafka://…") as client:
+        out = client.producer("t")
+        places = await asyncio.gather(*(out.send(b"%d" % i) for i in range(1000)))
+        async for batch in client.reader("t", stop=wireproto.LATEST):
+            …
+
+The code of the protocols is that of the synchronous clients; the event loop's thread drives it, and no other is started but for looking
+names up. docs/asyncio.md says which roles of which protocols are there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wireproto._connect import open_client
+from wireproto.errors import AsyncUnsupported, UsageError
+from wireproto.net.runtime import ClientBase
+from wireproto.url import parse
+
+from .client import Client
+from .producer import Producer
+from .roles import Admin, Consumer, Reader
+
+__all__ = ["Admin", "Client", "Consumer", "Producer", "Reader", "connect"]
+
+_PROTOCOLS = ("kafka",)
+
+
+def connect(url: str, **options: Any) -> Client:
+    """A client for the cluster that `url` names; see `wireproto.connect`. Connections are made when they are needed.
+
+    Raises:
+        OptionError: the URL or an option is wrong. AsyncUnsupported: the protocol has nothing for asyncio yet.
+    """
+    protocol = parse(url).protocol
+    if protocol not in _PROTOCOLS:
+        raise AsyncUnsupported(f"{protocol} has nothing for asyncio yet: {', '.join(_PROTOCOLS)} has; use wireproto.connect")
+    made = open_client(url, options)
+    if not isinstance(made, ClientBase):
+        raise UsageError(f"{type(made).__name__} has no engine that an event loop could drive")
+    return Client(made)

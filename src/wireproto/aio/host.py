@@ -64,20 +64,23 @@ class Host:
             self._timer.cancel()
         self._loop.close()
 
-    async def drive(self, steps: Steps[T], deadline: float = _NEVER) -> T:
+    async def drive(self, steps: Steps[T], deadline: float = _NEVER, inside: set[Waiter] | None = None) -> T:
         """Run an operation; a cancellation is raised where its steps wait, and leaves nothing behind.
 
         Args:
             deadline: `time.monotonic()` value; TimedOut is then raised where the steps wait.
+            inside: has what `stop` may be called of, while this goes on.
         Raises:
             TimedOut, Closed, Forked, and whatever the steps raise.
         """
-        waiter: _Waiter | None = None
+        waiter: Waiter | None = None
         thrown = False
         try:
             wait = next(steps)
-            waiter = _Waiter(self._loop)
+            waiter = Waiter(self._loop)
             waiter.attend()
+            if inside is not None:
+                inside.add(waiter)
             while True:
                 try:
                     answer = await waiter.ready(self.io, wait, deadline)
@@ -94,10 +97,12 @@ class Host:
         finally:
             if waiter is not None:
                 waiter.finish()
+                if inside is not None:
+                    inside.discard(waiter)
             steps.close()
 
 
-class _Waiter(Runnable):
+class Waiter(Runnable):
     """What hangs on that which a coroutine waits for, one thing after the other."""
 
     __slots__ = ("_future",)

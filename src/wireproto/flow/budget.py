@@ -23,6 +23,7 @@ from typing import Protocol
 
 from wireproto._net import Event, Loop
 from wireproto.errors import BufferFull, Closed, TimedOut, WireprotoError
+from wireproto.net.task import Steps
 
 from . import unflushed
 
@@ -149,14 +150,8 @@ class Account:
             return
         budget = self._budget
         claim = _Claim(self, size, Event(budget._loop))
-        with budget._lock:
-            self.check()
-            first = not budget._line
-            budget._line.append(claim)
-            budget._serve()
         try:
-            if first and not claim.taken:
-                budget._relieve()
+            self._line_up(claim)
             claim.event.wait(deadline)
         except TimedOut:
             if not self._withdraw(claim, keep=True):
@@ -165,6 +160,29 @@ class Account:
         except BaseException:
             self._withdraw(claim, keep=False)
             raise
+
+    def taking(self, size: int) -> Steps[None]:
+        """`take`, as steps, for who has time."""
+        if self.try_take(size):
+            return
+        claim = _Claim(self, size, Event(self._budget._loop))
+        try:
+            self._line_up(claim)
+            yield claim.event
+            claim.event.wait(0.0)
+        except BaseException:
+            self._withdraw(claim, keep=False)
+            raise
+
+    def _line_up(self, claim: _Claim) -> None:
+        budget = self._budget
+        with budget._lock:
+            self.check()
+            first = not budget._line
+            budget._line.append(claim)
+            budget._serve()
+        if first and not claim.taken:
+            budget._relieve()
 
     def _withdraw(self, claim: _Claim, *, keep: bool) -> bool:
         """Leave the line; whether the bytes came at the last moment and are kept."""

@@ -23,6 +23,7 @@ from typing import ClassVar
 from wireproto._net import Loop
 from wireproto.errors import Closed, ConcurrentUse, TimedOut
 from wireproto.net.closing import Closing
+from wireproto.net.task import Steps
 
 
 class OneThread:
@@ -107,6 +108,18 @@ class Role(Closing):
 
     def _work_failed(self) -> None:
         """An error ended the `with` block: what was handed out last was not worked on, so that a close commits nothing of it."""
+
+    def ending(self, timeout: float = 30.0) -> Steps[None]:
+        """`close`, as steps, for a role that no other thread uses."""
+        if self._ended:
+            return
+        self._only.closed = self._ended = True
+        yield from self._letting_go(time.monotonic() + timeout)
+
+    def _letting_go(self, deadline: float) -> Steps[None]:
+        """`_let_go`, as steps: of a role whose `_let_go` waits."""
+        self._let_go(deadline)
+        yield from ()
 
     def _let_go(self, deadline: float) -> None:
         """Give back what the role holds; called once. Keeps `deadline`, and lets everything go even when it raises."""

@@ -262,14 +262,8 @@ class Sender:
 
     def flush(self, deadline: float, mine: Callable[[Any], bool], *, topic: str | None = None) -> None:
         """Send all batches for which `mine` holds, and wait until each has an outcome, whichever. Raises TimedOut."""
-        with self._lock:
-            left = [batch for batch in self._alive if mine(batch)]
-            for batch in left:
-                if batch.queue.open is batch:
-                    self._seal(batch.queue)
         began = self._clock()
-        self.drain()
-        for batch in left:
+        for batch in self.hurried(mine):
             try:
                 if batch.count:
                     batch.outcome.wait(deadline)
@@ -278,8 +272,20 @@ class Sender:
                     continue
                 if not isinstance(why, TimedOut):
                     raise
-                told = f"not all records were acknowledged within {max(deadline - began, 0.0):g} s{self._last_trouble()}"
-                raise TimedOut(told, topic=topic) from None
+                raise TimedOut(self.unacknowledged(deadline - began), topic=topic) from None
+
+    def unacknowledged(self, seconds: float) -> str:
+        return f"not all records were acknowledged within {max(seconds, 0.0):g} s{self._last_trouble()}"
+
+    def hurried(self, mine: Callable[[Any], bool]) -> list[Any]:
+        """Send these batches now."""
+        with self._lock:
+            left = [batch for batch in self._alive if mine(batch)]
+            for batch in left:
+                if batch.queue.open is batch:
+                    self._seal(batch.queue)
+        self.drain()
+        return left
 
     def unsettled(self, mine: Callable[[Any], bool]) -> list[Any]:
         """The batches that have no outcome yet, oldest first. Without the lock: a producer that is collected asks from wherever it was."""

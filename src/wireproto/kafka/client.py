@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from ..errors import RoleUnsupported
 from ..net.runtime import ClientBase
+from ..net.task import Steps, operation
 from ..position import EARLIEST, Where, place
 from .cluster import KafkaCluster
 from .options import KafkaOptions
@@ -62,26 +63,38 @@ class KafkaClient(ClientBase[KafkaCluster]):
 
         given = self._options.for_role("producer", options)
         if topic is None and not self.topic:
-            return self.keep(TopicsProducer(lambda name, timeout: KafkaProducer(self._senders, name, given)))
-        return self.keep(KafkaProducer(self._senders, self.named(topic), given))
+            forever = float("inf")  # the steps keep their time
+            return self.keep(
+                TopicsProducer(lambda name, timeout: self.cluster.drive(KafkaProducer.opening(self._senders, name, given), forever))
+            )
+        return self.cluster.drive(self.producing(topic, **options), float("inf"))
 
+    def producing(self, topic: str | None = None, **options: Unpack[ProducerOptions]) -> Steps[KafkaProducer]:
+        """`producer`, of one topic, as steps."""
+        from .producer import KafkaProducer
+
+        return self.keep((yield from KafkaProducer.opening(self._senders, self.named(topic), self._options.for_role("producer", options))))
+
+    @operation
     def reader(
         self, topic: str | None = None, *, start: Where = EARLIEST, stop: Where | None = None, **options: Unpack[ReaderOptions]
-    ) -> KafkaReader:
+    ) -> Steps[KafkaReader]:
         """A reader without a group. A Position or mapping as `start` or `stop` restricts it to the partitions named."""
         from .reader import KafkaReader
 
         read = self._options.for_role("reader", options)
-        return self.keep(KafkaReader(self.cluster, self.named(topic), *self.between(start, stop), read))
+        return self.keep((yield from KafkaReader.opening(self.cluster, self.named(topic), *self.between(start, stop), read)))
 
+    @operation
     def consumer(
         self, topics: str | Sequence[str] | None = None, group: str = "", *, start: Where = EARLIEST, **options: Unpack[ConsumerOptions]
-    ) -> KafkaConsumer:
+    ) -> Steps[KafkaConsumer]:
         """A member of a classic group; offers the assignors range and roundrobin."""
         from .consumer import KafkaConsumer
 
         names = self.all_named(topics)
-        return self.keep(KafkaConsumer(self.cluster, names, group, place(start), self._options.for_role("consumer", options)))
+        given = self._options.for_role("consumer", options)
+        return self.keep((yield from KafkaConsumer.opening(self.cluster, names, group, place(start), given)))
 
     def admin(self) -> KafkaAdmin:
         from .admin import KafkaAdmin
@@ -94,7 +107,8 @@ class KafkaClient(ClientBase[KafkaCluster]):
     def tree(self) -> Tree:
         raise RoleUnsupported("Kafka has no tree of nodes; its topics are listed by the Admin", nearest="admin")
 
-    def request(self, message: Any, *, timeout: float = 30.0, version: int | None = None, **route: Any) -> Any:
+    @operation
+    def request(self, /, message: Any, *, timeout: float = 30.0, version: int | None = None, **route: Any) -> Steps[Any]:
         """Send any message and return its typed reply, error codes and all.
 
         Args:
@@ -105,4 +119,4 @@ class KafkaClient(ClientBase[KafkaCluster]):
                 transaction, the leader of the first partition that it names, the controller, or any node. A coordinator is looked up
                 anew, since a reply's own error codes are not read here.
         """
-        return self.cluster.request(message, time.monotonic() + timeout, version=version, **route)
+        return self.cluster.requesting(message, time.monotonic() + timeout, version=version, **route)

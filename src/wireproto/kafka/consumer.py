@@ -14,12 +14,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from ..errors import BrokerError, Closed, OptionError, Revoked, TransportError
 from ..flow.resolve import named
 from ..flow.role import Role
-from ..net.task import Steps, Task
+from ..net.task import Steps, Task, operation
 from ..position import LogOffset, Position, TopicPartition, Where, places
 from ..records import Batch
 from . import offsets, positions
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .options import KafkaOptions
 
 _NOT_OURS = (IllegalGeneration.code, UnknownMemberId.code, RebalanceInProgress.code)
+_NEVER = float("inf")
 Resumed = tuple[dict[TopicPartition, int], dict[TopicPartition, int], dict[TopicPartition, int]]
 
 
@@ -40,6 +41,15 @@ class KafkaConsumer(Role):
     """See `wireproto.roles.Consumer`. Made by `KafkaClient.consumer`."""
 
     waits = True
+
+    @classmethod
+    def opening(cls, cluster: KafkaCluster, topics: tuple[str, ...], group: str, start: Where, options: KafkaOptions) -> Steps[Self]:
+        """Look the topics up, and make a consumer, which joins in its first poll."""
+        made = cls(cluster, topics, group, start, options)
+        deadline = cluster.deadline(options.timeout)
+        for topic in topics:
+            yield from cluster.looking_up(topic, deadline)
+        return made
 
     def __init__(self, cluster: KafkaCluster, topics: tuple[str, ...], group: str, start: Where, options: KafkaOptions) -> None:
         if not topics:
@@ -51,13 +61,11 @@ class KafkaConsumer(Role):
         positions.PLACES.requests(start, ())  # for its checks
         super().__init__("consumer", cluster.loop)
         self._cluster = cluster
+        self._tasks = cluster.tasks
         self._options = options
         self._start = start
         self._topics = topics
         self._committed_only = options.isolation == "committed"
-        deadline = cluster.deadline(options.timeout)
-        for topic in topics:
-            cluster.topic_entry(topic, deadline)
         self._fetcher = Fetcher(cluster, options, f"bulk {id(self):x}")
         self._coordinator = Coordinator(cluster, group, topics, options, self._fetcher.wake)
         self._settled = -1
@@ -82,17 +90,21 @@ class KafkaConsumer(Role):
             DataLoss: the log was cut before the position, and goes on with other records; seek to go on (`diverges_at` tells where).
             The group's own errors: GroupAuthorizationFailed, FencedInstanceId, InconsistentGroupProtocol …
         """
+        return self._tasks.drive(self.polling(timeout), _NEVER)
+
+    def polling(self, timeout: float = 1.0) -> Steps[Batch | None]:
+        """`poll`, as steps."""
         with self._only:
             deadline = time.monotonic() + timeout
             while True:
                 self._coordinator.polled_at = time.monotonic()
-                if not self._settle(deadline):
+                if not (yield from self._settling(deadline)):
                     if time.monotonic() >= deadline:
                         return None
                     continue
-                self._commit_sometimes()
+                yield from self._commit_sometimes()
                 # A poll that waits for longer than max_poll_interval is no poll that stays away.
-                batch = self._fetcher.poll(min(deadline, time.monotonic() + self._options.max_poll_interval / 3))
+                batch = yield from self._fetcher.polling(min(deadline, time.monotonic() + self._options.max_poll_interval / 3))
                 if batch is not None or time.monotonic() >= deadline:
                     self._coordinator.polled_at = time.monotonic()
                     self._note(batch)
@@ -107,26 +119,26 @@ class KafkaConsumer(Role):
             self._in_work = key, self._handed.get(key)
             self._handed[key] = self._fetcher.plan.cursors[key].position
 
-    def _settle(self, deadline: float) -> bool:
+    def _settling(self, deadline: float) -> Steps[bool]:
         """Whether we are a settled member that fetches what is its own."""
         member = self._coordinator.membership
         self._watch_partitions()
         if member.state == STABLE and self._settled == member.generation:
             return True
-        if self._settled >= 0 and not self._give_up_partitions(deadline):
+        if self._settled >= 0 and not (yield from self._give_up_partitions(deadline)):
             return False
-        if not self._coordinator.step(deadline):
+        if not (yield from self._coordinator.settling(deadline)):
             return False
         generation, mine = member.generation, member.assignment
         if generation < 0:  # the keeper has just been told that we are no member any more
             return False
-        return self._take_partitions(generation, mine, deadline)
+        return (yield from self._take_partitions(generation, mine, deadline))
 
-    def _give_up_partitions(self, deadline: float) -> bool:
+    def _give_up_partitions(self, deadline: float) -> Steps[bool]:
         """Before we join again: what we held goes back, once what was handed out of it is committed."""
         held = frozenset(self._fetcher.plan.cursors)
         lost = self._coordinator.membership.lost
-        if self._options.auto_commit and not lost and not self._save_last(deadline):
+        if self._options.auto_commit and not lost and not (yield from self._save_last(deadline)):
             return False
         self._settled = -1
         self._cluster.told.rebalanced(self._coordinator.group, (), held)
@@ -138,7 +150,7 @@ class KafkaConsumer(Role):
         self._saved.clear()
         return True
 
-    def _take_partitions(self, generation: int, mine: frozenset[TopicPartition], deadline: float) -> bool:
+    def _take_partitions(self, generation: int, mine: frozenset[TopicPartition], deadline: float) -> Steps[bool]:
         """Begin to fetch what is ours, from where the group resumes; whether that is known by the deadline."""
         resuming = self._resuming
         if resuming is None or resuming[0] != generation:
@@ -147,7 +159,7 @@ class KafkaConsumer(Role):
             until = time.monotonic() + self._options.request_timeout
             task = self._cluster.tasks.spawn(self._resume(mine, until), f"resuming group {self._coordinator.group!r}")
             resuming = self._resuming = generation, task
-        if not resuming[1].ready_by(deadline):
+        if not (yield resuming[1], deadline):
             return False
         try:
             resume, begin, epochs = resuming[1].result()
@@ -204,14 +216,15 @@ class KafkaConsumer(Role):
 
     # --- committing ---
 
-    def commit(self, positions: Mapping[TopicPartition, Position] | None = None, *, timeout: float = 30.0) -> None:
+    @operation
+    def commit(self, positions: Mapping[TopicPartition, Position] | None = None, *, timeout: float = 30.0) -> Steps[None]:
         """See `wireproto.roles.Consumer.commit`."""
         positions = places(positions, "commit")
         with self._only:
-            self._commit(positions, time.monotonic() + timeout)
+            yield from self._commit(positions, time.monotonic() + timeout)
 
-    def _commit(self, given: Mapping[TopicPartition, Position] | None, deadline: float) -> None:
-        self._saved_by(deadline)
+    def _commit(self, given: Mapping[TopicPartition, Position] | None, deadline: float) -> Steps[None]:
+        yield from self._saved_by(deadline)
         cursors = self._fetcher.plan.cursors
         if given is None:
             wanted = self._unsaved()
@@ -225,7 +238,7 @@ class KafkaConsumer(Role):
             if member.lost or member.generation < 0:
                 gone = tuple(sorted(ours))
             else:
-                gone = self._committed(ours, self._cluster.drive(self._committing(ours, deadline), deadline))
+                gone = self._committed(ours, (yield from self._committing(ours, deadline)))
         self._saved_at = time.monotonic()
         if strange or gone:
             lost = tuple(sorted(strange + gone))
@@ -260,9 +273,9 @@ class KafkaConsumer(Role):
 
     # An automatic commit is a task: what fails is read again by whoever goes on.
 
-    def _commit_sometimes(self) -> None:
+    def _commit_sometimes(self) -> Steps[None]:
         due = time.monotonic() - self._saved_at >= self._options.auto_commit_interval
-        if self._options.auto_commit and self._saved_by(0.0) and due:
+        if self._options.auto_commit and (yield from self._saved_by(0.0)) and due:
             self._save()
 
     def _save(self) -> None:
@@ -273,48 +286,51 @@ class KafkaConsumer(Role):
             steps = self._committing(ours, self._saved_at + self._options.request_timeout)
             self._saving = ours, self._cluster.tasks.spawn(steps, f"committing for group {self._coordinator.group!r}")
 
-    def _saved_by(self, deadline: float) -> bool:
+    def _saved_by(self, deadline: float) -> Steps[bool]:
         """Whether no automatic commit is under way (any more)."""
         saving = self._saving
         if saving is None:
             return True
-        if not saving[1].done and (deadline <= 0.0 or not saving[1].ready_by(deadline)):
+        if not saving[1].done and (deadline <= 0.0 or not (yield saving[1], deadline)):
             return False
         self._saving = None
         with suppress(BrokerError, TransportError):
             self._committed(saving[0], saving[1].result())
         return True
 
-    def _save_last(self, deadline: float) -> bool:
+    def _save_last(self, deadline: float) -> Steps[bool]:
         """Commit all that was handed out; False: that is still under way. It is tried once."""
-        if not self._saved_by(deadline):
+        if not (yield from self._saved_by(deadline)):
             return False
         if not self._last:
             self._last = True
             self._save()
-        if not self._saved_by(deadline):
+        if not (yield from self._saved_by(deadline)):
             return False
         self._last = False
         return True
 
-    def committed(self, *, timeout: float = 30.0) -> Mapping[TopicPartition, Position]:
+    @operation
+    def committed(self, *, timeout: float = 30.0) -> Steps[Mapping[TopicPartition, Position]]:
         """Where the group resumes, in the partitions assigned to us (of all its topics while none are); without those never committed."""
         with self._only:
             deadline = time.monotonic() + timeout
             keys = list(self._fetcher.plan.cursors) or self._all_partitions()
-            fetching = offsets.fetching(self._cluster, self._coordinator.group, keys, deadline, to=self._coordinator.route)
-            return positions.log_positions(self._cluster.drive(fetching, deadline))
+            found = yield from offsets.fetching(self._cluster, self._coordinator.group, keys, deadline, to=self._coordinator.route)
+            return positions.log_positions(found)
 
     def _all_partitions(self) -> list[TopicPartition]:
         known = self._cluster.metadata.topics
         return [(topic, number) for topic in self._topics if topic in known for number in known[topic].partitions]
 
-    def lag(self, *, timeout: float = 30.0) -> Mapping[TopicPartition, int]:
+    @operation
+    def lag(self, *, timeout: float = 30.0) -> Steps[Mapping[TopicPartition, int]]:
         """Offsets between what poll hands out next and the end, of each assigned partition."""
         with self._only:
             deadline = time.monotonic() + timeout
             cursors = self._fetcher.plan.cursors
-            ends = positions.list_offsets(self._cluster, list(cursors), positions.LATEST_TIME, deadline, committed=self._committed_only)
+            latest = positions.LATEST_TIME
+            ends = yield from positions.listing(self._cluster, list(cursors), latest, deadline, committed=self._committed_only)
             return {key: max(0, ends[key] - cursor.position) for key, cursor in cursors.items()}
 
     # --- moving ---
@@ -333,15 +349,16 @@ class KafkaConsumer(Role):
             self._cursor_key(key)
             self._fetcher.plan.cursors[key].paused = paused
 
-    def seek(self, where: Where, *, timeout: float = 30.0) -> None:
+    @operation
+    def seek(self, where: Where, *, timeout: float = 30.0) -> Steps[None]:
         """Go on from there in the assigned partitions; a Position or mapping moves only those that it names."""
         with self._only:
             for key in named(where) or ():
                 self._cursor_key(key)
             requests = positions.PLACES.requests(where, self._fetcher.plan.cursors, "seek")
             deadline = time.monotonic() + timeout
-            finding = positions.finding(self._cluster, requests, deadline, committed=self._committed_only)
-            for key, offset in self._cluster.drive(finding, deadline).items():
+            found = yield from positions.finding(self._cluster, requests, deadline, committed=self._committed_only)
+            for key, offset in found.items():
                 self._fetcher.plan.seek(key, offset)
                 self._handed.pop(key, None)
 
@@ -373,13 +390,16 @@ class KafkaConsumer(Role):
             cursor.position, cursor.position_epoch = before, -1
 
     def _let_go(self, deadline: float) -> None:
+        self._tasks.drive(self._letting_go(deadline), _NEVER)
+
+    def _letting_go(self, deadline: float) -> Steps[None]:
         """Commit if that is automatic, leave the group, close our connections."""
         if self._options.auto_commit and self._settled >= 0:
-            self._save_last(deadline)
+            yield from self._save_last(deadline)
         for under_way in (self._saving, self._resuming):
             if under_way is not None:
                 under_way[1].cancel(Closed("the consumer was closed"))
         self._fetcher.close()
         self._cluster.drop_purpose(f"bulk {id(self):x}")
         with suppress(TransportError):  # the coordinator will notice by itself, at the session time-out
-            self._coordinator.close(deadline)
+            yield from self._coordinator.closing(deadline)

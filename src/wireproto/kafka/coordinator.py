@@ -77,7 +77,7 @@ class Coordinator:
 
     # --- in the caller's thread ---
 
-    def step(self, deadline: float) -> bool:
+    def settling(self, deadline: float) -> Steps[bool]:
         """Whether the membership is settled; False when the deadline came first. Raises what a membership cannot go on after."""
         self._raise_problem()
         member = self.membership
@@ -89,7 +89,7 @@ class Coordinator:
             if self._task is None or self._task.done:
                 self._task = self._cluster.tasks.spawn(self._life(), f"membership of group {self.group!r}")
             self._signal.set()
-        if not wanted.ready_by(deadline):
+        if not (yield wanted, deadline):
             return False
         self._raise_problem()
         return member.state in (STABLE, LEFT)
@@ -252,17 +252,17 @@ class Coordinator:
 
     # --- leaving ---
 
-    def close(self, deadline: float) -> None:
+    def closing(self, deadline: float) -> Steps[None]:
         """Stop beating; leave the group unless the membership is static."""
         with self._lock:
             leaving = bool(self.membership.member) and self._options.group_instance_id is None
             self.membership.leave()
         if self._task is not None:
             self._task.cancel(Closed("the consumer was closed"))
-            self._task.ready_by(deadline)
+            yield self._task, deadline
         try:
             if leaving:
-                self._cluster.ask(
+                yield from self._cluster.asking(
                     self.membership.leave_request,
                     min(deadline, time.monotonic() + 10.0),
                     self.route,

@@ -19,7 +19,7 @@ from .._net import Mailbox
 from ..errors import AuthError, BrokerError, ProtocolError, TimedOut, TlsError, TransportError, WireprotoError
 from ..flow.ahead import Ask, Ticket
 from ..net.retry import Policy, Verdict, Waits, verdict
-from ..net.task import Task, after
+from ..net.task import Steps, Task, after
 from ..position import LogOffset
 from ..records import Batch
 from . import positions, wire
@@ -99,25 +99,36 @@ class Fetcher:
             what the partition's leader answered; what cannot be decoded, with topic, partition and position; TransportError when no
             leader could be reached for `request_timeout` seconds.
         """
+        batch = self._handed_out()  # most often it is there: that costs no steps
+        return batch if batch is not None else self._cluster.drive(self.polling(deadline), deadline)
+
+    def _handed_out(self) -> Batch | None:
+        """The next batch with records of what has come."""
+        while taken := self.plan.take():
+            chunk = taken[0]
+            if chunk.error is not None:
+                raise chunk.error.with_context(position=chunk.cursor.position)
+            try:
+                self._send_ahead(patient=False)
+            except BaseException:
+                self.plan.put_back(chunk)
+                raise
+            batch = self._decode(chunk)
+            if len(batch):
+                return batch
+        return None
+
+    def polling(self, deadline: float) -> Steps[Batch | None]:
+        """`poll`, as steps."""
         while True:
-            taken = self.plan.take()
-            if taken:
-                chunk = taken[0]
-                if chunk.error is not None:
-                    raise chunk.error.with_context(position=chunk.cursor.position)
-                try:
-                    self._send_ahead(patient=False)
-                except BaseException:
-                    self.plan.put_back(chunk)
-                    raise
-                batch = self._decode(chunk)
-                if len(batch):
-                    return batch
-                continue
+            batch = self._handed_out()
+            if batch is not None:
+                return batch
             if self.plan.done:
                 return None
             self._send_ahead(patient=True)
-            item: Any = self._box.get(min(deadline, self._due()))
+            yield self._box, min(deadline, self._due())
+            item: Any = self._box.get()
             if item is WAKE:
                 return None
             if item is not None and item is not NEWS:

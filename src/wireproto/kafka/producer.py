@@ -10,11 +10,14 @@ from __future__ import annotations
 import random
 import time
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from .._codec import Appender, Columns, KafkaRows, KeyRouter, OutBatch, Receipt, kafka_shares
 from ..errors import Closed, OptionError, TimedOut, UsageError, ValueUnsupported, WireprotoError
+from ..flow.flushing import flushing
 from ..flow.unflushed import Sends
+from ..flow.way_in import WayIn
+from ..net.task import Steps, operation
 from ..position import LogOffset
 from . import outgoing
 from .codes import DuplicateSequenceNumber, UnknownTopicOrPartition
@@ -24,8 +27,9 @@ from .sending import ACKS, UNKNOWN_PLACE
 
 if TYPE_CHECKING:
     from ..records import Headers
+    from .cluster import KafkaCluster
     from .options import KafkaOptions
-    from .sending import KafkaSenders
+    from .sending import KafkaSender, KafkaSenders
 
 _LEAVING_PAUSE = 0.005
 _STEP = 1 << 16
@@ -38,21 +42,19 @@ class KafkaProducer(Sends):
     `send` is the core's (`Appender`): it puts the record into the open batch, and calls `_send_slowly` where there is more to do.
     """
 
-    def __init__(self, senders: KafkaSenders, topic: str, options: KafkaOptions) -> None:
-        cluster = senders.cluster
+    def __init__(self, cluster: KafkaCluster, topic: str, options: KafkaOptions, sending: KafkaSender) -> None:
         self._cluster = cluster
+        self._sending = sending
+        self._sender = sending.core
+        self._lock = self._sender.lock
+        self._tasks = cluster.tasks
         self._loop = cluster.loop
         self.topic = topic
         self.options = options
         self._closed = False
         self._failure: BaseException | None = None
         self._account = cluster.budget.account(self)
-        deadline = cluster.deadline(options.timeout)
-        cluster.topic_entry(topic, deadline, create=options.auto_create)
         self._sticky = Sticky(options.batch_size, random.choice)
-        self._sending = senders.join(self, options, deadline)
-        self._sender = self._sending.core
-        self._lock = self._sender.lock
         largest = options.max_request_size - outgoing.BATCH_OVERHEAD
         direct = options.message_format == 2 and options.linger > 0 and options.partitioner is None
         self._router = KeyRouter()
@@ -67,8 +69,19 @@ class KafkaProducer(Sends):
             step=max(min(cluster.budget.limit // 64, _STEP) & ~0xFFF, 0x1000),
             direct=direct,
         )
-        self._look_at_topics()
         self.send = self._appender.send  # type: ignore[method-assign]
+
+    @classmethod
+    def opening(cls, senders: KafkaSenders, topic: str, options: KafkaOptions) -> Steps[Self]:
+        """Look the topic up, and make a producer that has joined a sender."""
+        deadline = senders.cluster.deadline(options.timeout)
+        yield from senders.cluster.looking_up(topic, deadline, create=options.auto_create)
+        while True:
+            sending = yield from senders.finding(topic, options, deadline)
+            made = cls(senders.cluster, topic, options, sending)
+            if sending.join(made):
+                made._look_at_topics()
+                return made
 
     # --- records in ---
 
@@ -104,7 +117,7 @@ class KafkaProducer(Sends):
             self._sender.opened(batch)
         if self._cluster.budget.waiting:
             self._sender.hurry_all()
-        return Receipt(batch, index)
+        return self._appender.receipt(batch, index)
 
     def _look_at_topics(self) -> None:
         """The cluster has learnt something: tell the router."""
@@ -245,6 +258,10 @@ class KafkaProducer(Sends):
 
     # --- waiting ---
 
+    def way_in(self) -> WayIn:
+        """What another event loop's face of it is made of."""
+        return WayIn(self._appender, self._account, self._sender.hurry, self._place)
+
     def position_in(self, batch: OutBatch, index: int, timeout: float | None) -> LogOffset:
         """The place of a batch's record, as `Receipt.position`."""
         outcome = batch.outcome
@@ -255,6 +272,11 @@ class KafkaProducer(Sends):
             except WireprotoError:
                 if not outcome.done:
                     raise
+        return self._place(batch, index)
+
+    def _place(self, batch: OutBatch, index: int) -> LogOffset:
+        """The place of a record whose outcome is known."""
+        outcome = batch.outcome
         if outcome.error is not None:
             raise copy(outcome.error)  # a fresh one for each who asks
         if outcome.value == UNKNOWN_PLACE:
@@ -263,15 +285,19 @@ class KafkaProducer(Sends):
             raise UsageError("the broker tells no position with acks=0", topic=self.topic, partition=batch.key[1])
         return LogOffset(self.topic, batch.key[1], outcome.value + index)
 
-    def flush(self, timeout: float = 30.0) -> None:
+    @operation
+    def flush(self, timeout: float = 30.0) -> Steps[None]:
         """See `wireproto.roles.Producer.flush`."""
+        return self._flushing(timeout)
+
+    def _flushing(self, timeout: float) -> Steps[None]:
         self._loop.check()
         deadline = time.monotonic() + timeout
-        self._sender.flush(deadline, self._mine, topic=self.topic)
+        yield from flushing(self._sender, deadline, self._mine, topic=self.topic)
         while not ACKS[self.options.acks] and self._sending.unsent():
             if time.monotonic() >= deadline:
                 raise TimedOut(f"not all records have left within {timeout:g} s", topic=self.topic)
-            self._cluster.pause(_LEAVING_PAUSE)
+            yield time.monotonic() + _LEAVING_PAUSE
         self._account.give(self._appender.recall())
         failure, self._failure = self._failure, None
         if failure is not None:
@@ -288,7 +314,8 @@ class KafkaProducer(Sends):
         """A batch failed: the next flush tells of the first."""
         self._failure = self._failure or why
 
-    def close(self, timeout: float = 30.0) -> None:
+    @operation
+    def close(self, timeout: float = 30.0) -> Steps[None]:
         """Flush, then take no more; what is not acknowledged in time fails with Closed."""
         if self._closed:
             return
@@ -297,7 +324,7 @@ class KafkaProducer(Sends):
         with self._lock:
             self._closed = True
         try:
-            self.flush(timeout)
+            yield from self._flushing(timeout)
         finally:
             self._sender.abandon(self._mine, Closed("the producer was closed before the record was acknowledged", topic=self.topic))
             self._sending.leave(self)

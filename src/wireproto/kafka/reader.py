@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from ..errors import OptionError
 from ..flow.role import Role
+from ..net.task import Steps, operation
 from ..position import LogOffset, Position, TopicPartition, Where
 from ..records import Batch
 from . import positions
@@ -31,21 +32,35 @@ class KafkaReader(Role):
 
     waits = True
 
-    def __init__(self, cluster: KafkaCluster, topic: str, start: Where, stop: Where | None, options: KafkaOptions) -> None:
+    def __init__(
+        self,
+        cluster: KafkaCluster,
+        topic: str,
+        starts: Mapping[TopicPartition, int],
+        stops: Mapping[TopicPartition, int],
+        options: KafkaOptions,
+    ) -> None:
         super().__init__("reader", cluster.loop)
         self._cluster = cluster
+        self._tasks = cluster.tasks
         self.topic = topic
         self._options = options
         self._committed = options.isolation == "committed"
-        deadline = cluster.deadline(options.timeout)
-        entry = cluster.topic_entry(topic, deadline)
-        keys = [(topic, number) for number in _numbers(topic, sorted(entry.partitions), options)]
-        first, last = positions.PLACES.ranges(start, stop, keys)
-        stops = cluster.drive(positions.finding(cluster, last, deadline, committed=self._committed), deadline)
-        starts = cluster.drive(positions.finding(cluster, first, deadline, committed=self._committed), deadline)
         self._fetcher = Fetcher(cluster, options, f"bulk {id(self):x}")
         for key in starts:
             self._fetcher.asking.add(*key, starts[key], stops.get(key))
+
+    @classmethod
+    def opening(cls, cluster: KafkaCluster, topic: str, start: Where, stop: Where | None, options: KafkaOptions) -> Steps[Self]:
+        """Find out where to start and stop, and make the reader."""
+        deadline = cluster.deadline(options.timeout)
+        committed = options.isolation == "committed"
+        entry = yield from cluster.looking_up(topic, deadline)
+        keys = [(topic, number) for number in _numbers(topic, sorted(entry.partitions), options)]
+        first, last = positions.PLACES.ranges(start, stop, keys)
+        stops = yield from positions.finding(cluster, last, deadline, committed=committed)
+        starts = yield from positions.finding(cluster, first, deadline, committed=committed)
+        return cls(cluster, topic, starts, stops, options)
 
     def __iter__(self) -> Iterator[Batch]:
         while not self.done:
@@ -64,14 +79,20 @@ class KafkaReader(Role):
         with self._only:
             return self._fetcher.poll(time.monotonic() + timeout)
 
-    def seek(self, where: Where) -> None:
+    def polling(self, timeout: float = 1.0) -> Steps[Batch | None]:
+        """`poll`, as steps."""
+        with self._only:
+            return (yield from self._fetcher.polling(time.monotonic() + timeout))
+
+    @operation
+    def seek(self, where: Where) -> Steps[None]:
         """Go on from there; drops what was fetched ahead. A Position or mapping moves only the partitions that it names."""
         with self._only:
             plan = self._fetcher.plan
             requests = positions.PLACES.requests(where, plan.cursors, "seek")
             deadline = self._cluster.deadline(self._options.timeout)
-            finding = positions.finding(self._cluster, requests, deadline, committed=self._committed)
-            for key, offset in self._cluster.drive(finding, deadline).items():
+            found = yield from positions.finding(self._cluster, requests, deadline, committed=self._committed)
+            for key, offset in found.items():
                 plan.seek(key, offset)
 
     @property

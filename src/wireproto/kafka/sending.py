@@ -87,18 +87,42 @@ class KafkaSenders:
         self._lock = Section()
         self._made: dict[tuple[Any, ...], list[KafkaSender]] = {}
 
-    def join(self, producer: Face, options: KafkaOptions, deadline: float) -> KafkaSender:
-        """A sender for these options in which the producer's topic is nobody else's."""
+    def finding(self, topic: str, options: KafkaOptions, deadline: float) -> Steps[KafkaSender]:
+        """A sender for these options in which the topic is nobody's, now."""
         profile = tuple(getattr(options, name) for name in _PROFILE)
         with self._lock:
             for sender in self._made.get(profile, ()):
-                if sender.join(producer):
+                if not sender.serves(topic):
                     return sender
-        sender = KafkaSender(self.cluster, options, deadline)
-        sender.join(producer)
+        sender = KafkaSender(self.cluster, options, (yield from identifying(self.cluster, options, deadline)))
         with self._lock:
             self._made.setdefault(profile, []).append(sender)
         return sender
+
+
+def identifying(cluster: KafkaCluster, options: KafkaOptions, deadline: float) -> Steps[ProducerState | None]:
+    """Who a new sender is; None: batches go without numbers."""
+    wanted = options.idempotence
+    if wanted is False or ACKS[options.acks] != -1 or options.message_format != 2:
+        return None
+    conn = yield from cluster.retrying(lambda: cluster.to_any(deadline), deadline)
+    agreed: wire.Agreed = conn.context
+    if not agreed.versions.has(InitProducerIdRequest):
+        if wanted:
+            raise OptionError("the broker has no idempotent producers (InitProducerId)", peer=conn.peer)
+        return None
+    return ProducerState((yield from numbering(cluster, deadline)), options.max_in_flight)
+
+
+def numbering(cluster: KafkaCluster, until: float) -> Steps[Identity]:
+    """A producer id that nobody has."""
+
+    def check(reply: InitProducerIdResponse) -> BrokerError | None:
+        return error(reply.error_code, "asking for a producer id") if reply.error_code else None
+
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+    reply = yield from cluster.asking(request, until, check=check)
+    return Identity(reply.producer_id, reply.producer_epoch)
 
 
 class KafkaSender:
@@ -108,7 +132,7 @@ class KafkaSender:
         core: the sender that this is the wire of. idempotent: whether batches are numbered.
     """
 
-    def __init__(self, cluster: KafkaCluster, options: KafkaOptions, deadline: float) -> None:
+    def __init__(self, cluster: KafkaCluster, options: KafkaOptions, state: ProducerState | None) -> None:
         self._cluster = cluster
         self._loop = cluster.loop
         self._metadata = cluster.metadata
@@ -126,7 +150,7 @@ class KafkaSender:
         self._producers: weakref.WeakValueDictionary[str, Face] = weakref.WeakValueDictionary()
         self._make_builder = outgoing.builder_factory(options)
         self._box = Mailbox(cluster.loop, self._replied, prompt=self._replied_well)
-        self._state = self._decide_identity(deadline)
+        self._state = state
         self.idempotent = self._state is not None
         stamp: Stamp = self._state if self._state is not None else FreeStamp()
         pace = Pace(linger=options.linger, delivery_timeout=options.delivery_timeout)
@@ -136,6 +160,10 @@ class KafkaSender:
     def join(self, producer: Face) -> bool:
         """Serve this producer too, unless its topic has one here."""
         return self._producers.setdefault(producer.topic, producer) is producer
+
+    def serves(self, topic: str) -> bool:
+        """Whether a producer of this topic is here."""
+        return topic in self._producers
 
     def leave(self, producer: Face) -> None:
         """It was closed."""
@@ -150,29 +178,6 @@ class KafkaSender:
     def unsent(self) -> bool:
         """Whether connections hold what has not left yet."""
         return any(conn.unsent and not conn.closed for conn in tuple(self._links.values()))
-
-    # --- identity ---
-
-    def _decide_identity(self, deadline: float) -> ProducerState | None:
-        """None: batches go without numbers."""
-        wanted = self._options.idempotence
-        if wanted is False or self._acks != -1 or self._options.message_format != 2:
-            return None
-        conn = self._cluster.reach(self._cluster.to_any, deadline)
-        agreed: wire.Agreed = conn.context
-        if not agreed.versions.has(InitProducerIdRequest):
-            if wanted:
-                raise OptionError("the broker has no idempotent producers (InitProducerId)", peer=conn.peer)
-            return None
-        return ProducerState(self._cluster.drive(self._identifying(deadline), deadline), self._options.max_in_flight)
-
-    def _identifying(self, until: float) -> Steps[Identity]:
-        def check(reply: InitProducerIdResponse) -> BrokerError | None:
-            return error(reply.error_code, "asking for a producer id") if reply.error_code else None
-
-        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-        reply = yield from self._cluster.asking(request, until, check=check)
-        return Identity(reply.producer_id, reply.producer_epoch)
 
     # --- requests: see flow.sender.Wire ---
 
@@ -367,7 +372,7 @@ class KafkaSender:
         self._unnumbered |= keys
         if first:
             until = time.monotonic() + self._options.request_timeout
-            task = self._cluster.tasks.spawn(self._identifying(until), "asking for a producer id")
+            task = self._cluster.tasks.spawn(numbering(self._cluster, until), "asking for a producer id")
             after(task, self._numbered, self._state, task)
 
     def _numbered(self, state: ProducerState, task: Task[Identity]) -> None:

@@ -286,6 +286,7 @@ class ClientBase(Closing, Generic[Cluster]):
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
+        self._tasks = cluster.tasks
 
     @property
     def loop(self) -> Loop:

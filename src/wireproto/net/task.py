@@ -446,13 +446,13 @@ def operation(steps: Callable[Concatenate[S, P], Steps[T]]) -> Callable[Concaten
     """A method that does these steps in the caller's thread. `steps_of` has the steps themselves, for who waits in another way.
 
     Args:
-        steps: a method that makes them. It has `timeout` in seconds among its keywords, and keeps that time itself.
+        steps: a method that makes them, and keep their time themselves. Where `timeout` in seconds is among its keywords, it is seen to.
     """
-    default: float = (steps.__kwdefaults__ or {})["timeout"]
+    default: float = (getattr(steps, "__kwdefaults__", None) or {}).get("timeout", _NEVER)
 
     @wraps(steps)
     def done(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        timeout: Any = kwargs.get("timeout", default)
+        timeout: Any = kwargs.get("timeout", default) if default < _NEVER else default
         return self._tasks.drive(steps(self, *args, **kwargs), time.monotonic() + timeout + _SPARE)
 
     return done

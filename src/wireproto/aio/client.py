@@ -1,0 +1,145 @@
+"""A client under asyncio: makes roles, and closes them.
+
+What it is: the protocol's own client over an adopted engine. What a role of it cannot do in steps yet raises AsyncUnsupported when it is
+used; nothing blocks the event loop.
+Must not: know a protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Self
+
+from wireproto.errors import AsyncUnsupported, Closed, WireprotoError
+from wireproto.net.runtime import ClientBase
+from wireproto.net.task import Steps, steps_of
+from wireproto.position import EARLIEST, Where
+
+from .host import Host
+from .producer import Producer
+from .roles import Admin, AsyncRole, Consumer, Reader
+
+
+class Client:
+    """What `wireproto.aio.connect` gives: ``async with wireproto.aio.connect(url) as client``.
+
+    It belongs to the event loop in which it is entered, or first used.
+    """
+
+    def __init__(self, made: ClientBase[Any]) -> None:
+        self._made = made
+        self._host: Host | None = None
+        self._roles: dict[AsyncRole[Any], None] = {}
+        self._closed = False
+
+    @property
+    def protocol(self) -> str:
+        return self._made.protocol
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def _here(self) -> Host:
+        """The engine under this event loop."""
+        if self._closed:
+            raise Closed("the client is closed")
+        if self._host is None:
+            self._host = Host(self._made.loop)
+        return self._host
+
+    def _steps(self, name: str, *args: Any, **options: Any) -> Callable[[], Steps[Any]]:
+        """What makes the steps of the client's own method of this name."""
+        method = getattr(self._made, name)
+        steps = steps_of(method)
+        if steps is None:
+            raise AsyncUnsupported(f"{self.protocol} has no {name} for asyncio yet; use the synchronous client for it")
+        return partial(steps, *args, **options)
+
+    def _keep(self, role: Any) -> Any:
+        self._roles[role] = None
+        return role
+
+    def _forget(self, role: Any) -> None:
+        self._roles.pop(role, None)
+
+    def producer(self, topic: str, **options: Any) -> Producer:
+        """A producer of one topic; see `Producer`."""
+        make = getattr(self._made, "producing", None)
+        if make is None:
+            raise AsyncUnsupported(f"{self.protocol} has no producer for asyncio yet; use the synchronous client for it")
+        limit = self._made.cluster.options.buffer_memory
+        role: Producer = self._keep(Producer(self._here(), "producer", partial(make, topic, **options), self._forget, topic, limit))
+        return role
+
+    def reader(self, topic: str, *, start: Where = EARLIEST, stop: Where | None = None, **options: Any) -> Reader:
+        """A reader without a group; see `wireproto.roles.Client.reader`."""
+        make = self._steps("reader", topic, start=start, stop=stop, **options)
+        role: Reader = self._keep(Reader(self._here(), "reader", make, self._forget))
+        return role
+
+    def consumer(self, topics: str | Sequence[str], group: str, *, start: Where = EARLIEST, **options: Any) -> Consumer:
+        """A member of a group; see `wireproto.roles.Client.consumer`."""
+        make = self._steps("consumer", topics, group, start=start, **options)
+        role: Consumer = self._keep(Consumer(self._here(), "consumer", make, self._forget))
+        return role
+
+    def queue(self, topic: str, group: str, **options: Any) -> Any:
+        """Not for asyncio yet."""
+        raise AsyncUnsupported(f"{self.protocol} has no queue for asyncio yet; use the synchronous client for it")
+
+    def tree(self) -> Any:
+        """Not for asyncio yet."""
+        raise AsyncUnsupported(f"{self.protocol} has no tree for asyncio yet; use the synchronous client for it")
+
+    def admin(self) -> Admin:
+        """Topics, groups, positions; see `wireproto.roles.Admin`."""
+        return Admin(self._here(), "admin", partial(_made, self._made.admin()), self._forget)  # type: ignore[attr-defined]
+
+    async def request(self, message: Any, *, timeout: float = 30.0, **how: Any) -> Any:
+        """Any message, and its typed reply; see the protocol's client."""
+        return await self._here().drive(self._steps("request", message, timeout=timeout, **how)())
+
+    async def __aenter__(self) -> Self:
+        self._here()
+        return self
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            await self.close(*(() if error is None else (5.0,)))
+        except Exception as why:
+            if error is None:
+                raise
+            error.add_note(f"and closing the client raised {type(why).__name__}: {why}")
+
+    async def close(self, timeout: float = 30.0) -> None:
+        """Close the roles, which flush and leave their groups, under `timeout`, then all connections; the first error is raised then."""
+        if self._closed:
+            return
+        deadline = time.monotonic() + timeout
+        first: Exception | None = None
+        try:
+            for role in list(self._roles):
+                try:
+                    await role.close(max(0.0, deadline - time.monotonic()))
+                except WireprotoError as why:
+                    first = first or why
+        finally:
+            self._closed = True
+            if self._host is not None:
+                self._made.cluster.pool.close()
+                self._host.close()
+                await asyncio.sleep(0)  # who waited is told
+            else:
+                self._made.close()
+        if first is not None:
+            raise first
+
+
+def _made(role: Any) -> Steps[Any]:
+    """Steps that have nothing to wait for."""
+    yield from ()
+    return role

@@ -1,0 +1,258 @@
+"""The Producer under asyncio: `send` is a plain function, and what it returns is awaited.
+
+What it is: the core's Appender, which hands out SendFutures, and a queue in front of it for records that cannot go in yet: while the
+producer is being made, and while the send budget is full. Order stays: as long as one waits there, all that come later do.
+
+    send ── Appender ──▶ open batch                    room, the fast way: no Python code at all
+         └─ slow ──▶ a new batch, a refusal            as the producer itself does it, without waiting
+                └─ no room ──▶ queue ──▶ room ──▶ Appender     at most `buffer_memory` bytes again, then BufferFull
+
+May assume: the event loop's thread. Must not: wait in `send`, or lose a record silently: one that leaves the queue unsent fails its future.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, cast
+
+from wireproto._codec import OutBatch, SendFuture, settle_futures
+from wireproto.errors import BufferFull, Closed, WireprotoError
+from wireproto.net.task import Steps, after
+
+from .host import Host
+from .roles import AsyncRole
+
+if TYPE_CHECKING:
+    from wireproto.flow.way_in import WayIn
+    from wireproto.records import Headers
+
+_ROUND = 128
+"""Bytes of a queued record beside its key and value, as the queue counts them."""
+
+
+class Producer(AsyncRole[Any]):
+    """Sends records to one topic; see `wireproto.roles.Producer`. Made by `Client.producer`.
+
+    ``place = await out.send(value)``: the record is stored there. `send` itself takes the record at once, in order; awaiting only waits.
+    """
+
+    def __init__(
+        self, host: Host, what: str, make: Callable[[], Steps[Any]], forget: Callable[[Any], object], topic: str, limit: int
+    ) -> None:
+        super().__init__(host, what, make, forget)
+        self.topic = topic
+        self.io = host.io
+        self._limit = limit
+        self._way: WayIn | None = None
+        self._slow: Callable[..., Any] = _unmade
+        self._queue: deque[tuple[SendFuture, int, tuple[Any, ...]]] = deque()
+        self._held = 0
+        self._letting_in = False  # the first of the queue
+        self._pumping: asyncio.Task[None] | None = None
+        self._room: asyncio.Future[None] | None = None
+        self._wanted: dict[OutBatch, None] = {}
+
+    # --- records in ---
+
+    def send(
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Headers = None,
+        timestamp: int | None = None,
+        partition: int | None = None,
+    ) -> SendFuture:
+        """Take a record; the result is a future of its place. Once the producer is made, the core's `send` stands in its place.
+
+        Raises:
+            BufferFull: `buffer_memory` is taken, and as much again waits here: await `room`, or what was sent. Closed.
+            ValueUnsupported, OptionError: such a record cannot be sent (or the future fails so, where the producer is not made yet).
+        """
+        self._check()
+        size = _ROUND + (len(value) if value is not None else 0) + (len(key) if key is not None else 0)
+        return self._wait(size, (value, key, headers, timestamp, partition))
+
+    def slow(
+        self, value: Any, key: Any, headers: bytes | None, time_ms: int, stamped: bool, partition: int | None, size: int, timeout: float
+    ) -> SendFuture:
+        """What the Appender leaves over."""
+        self._check()
+        encoded = value, key, headers, time_ms, stamped, partition, size
+        if self._letting_in:
+            first: SendFuture = self._slow(*encoded, 0.0)
+            return first
+        if not self._queue:
+            with suppress(BufferFull):
+                taken: SendFuture = self._slow(*encoded, 0.0)
+                return taken
+        return self._wait(size, encoded)
+
+    def _check(self) -> None:
+        if self._closed:
+            raise Closed("the producer is closed", topic=self.topic)
+
+    def _wait(self, size: int, record: tuple[Any, ...]) -> SendFuture:
+        """Put a record into the queue."""
+        if self._queue and self._held + size > self._limit:
+            raise BufferFull(f"{self._held} bytes wait for room already; the record was not taken", topic=self.topic)
+        future = SendFuture(self)
+        self._queue.append((future, size, record))
+        self._held += size
+        if self._way is not None:
+            self._way.appender.hold(True)
+        if self._pumping is None:
+            self._pumping = self.io.create_task(self._pump())
+        return future
+
+    async def _pump(self) -> None:
+        """Make the producer, then let records in as there is room for them."""
+        try:
+            await self._opened()
+            while self._queue:
+                future, size, record = self._queue[0]
+                if not future.cancelled():
+                    await self._let_in(future, size, record)
+                self._queue.popleft()
+                self._held -= size
+                if self._room is not None and self._held <= self._limit // 2:
+                    self._room.set_result(None)
+                    self._room = None
+        except BaseException as why:
+            self._fail_all(Closed("the producer was closed", topic=self.topic) if isinstance(why, asyncio.CancelledError) else why)
+            if not isinstance(why, Exception):
+                raise
+        finally:
+            self._pumping = None
+            if self._way is not None:
+                self._way.appender.hold(False)
+
+    async def _let_in(self, future: SendFuture, size: int, record: tuple[Any, ...]) -> None:
+        """One record, once there is room for it; what is wrong with it is told by its future."""
+        assert self._way is not None
+        way = self._way
+        try:
+            if len(record) == 7:
+                await self._host.drive(way.account.taking(size))
+                way.appender.lend(size)
+                taken: SendFuture = self._slow(*record, 0.0)
+            else:
+                value, key, headers, timestamp, partition = record
+                while True:
+                    try:
+                        taken = self._first(value, key, headers, timestamp, partition)
+                        break
+                    except BufferFull:
+                        await self._host.drive(way.account.taking(size))
+                        way.appender.lend(size)
+            future.follow(taken)
+        except Closed:
+            raise
+        except Exception as why:
+            future.fail(why)
+
+    def _first(self, value: Any, key: Any, headers: Any, timestamp: int | None, partition: int | None) -> SendFuture:
+        """A record that came before the producer was made: only now is it looked at."""
+        assert self._way is not None
+        self._letting_in = True
+        try:
+            return cast("SendFuture", self._way.appender.send(value, key=key, headers=headers, timestamp=timestamp, partition=partition))
+        finally:
+            self._letting_in = False
+
+    def _fail_all(self, why: BaseException) -> None:
+        queue, self._queue, self._held = self._queue, deque(), 0
+        for future, _, _ in queue:
+            if not future.done():
+                future.fail(why)
+        if self._room is not None:
+            self._room.set_result(None)
+            self._room = None
+
+    async def room(self) -> None:
+        """Wait while more than half of `buffer_memory` waits in the queue: for loops that send without awaiting."""
+        while self._queue and self._held > self._limit // 2:
+            if self._room is None:
+                self._room = self.io.create_future()
+            await asyncio.shield(self._room)
+
+    # --- what futures ask ---
+
+    def awaited(self, batch: OutBatch) -> None:
+        """Somebody waits for a record of this batch: at the end of this turn it leaves."""
+        if not self._wanted:
+            self.io.call_soon(self._hurry)
+        self._wanted[batch] = None
+        after(batch.outcome, self._known, batch)
+
+    def _hurry(self) -> None:
+        wanted, self._wanted = self._wanted, {}
+        assert self._way is not None
+        for batch in wanted:
+            if not batch.outcome.done:
+                self._way.hurry(batch)
+
+    def _known(self, batch: OutBatch) -> None:
+        self.io.call_soon(settle_futures, batch)
+
+    def place(self, batch: OutBatch, index: int) -> Any:
+        assert self._way is not None
+        return self._way.place(batch, index)
+
+    def reason(self, batch: OutBatch) -> BaseException | None:
+        try:
+            self.place(batch, 0)
+        except WireprotoError as why:
+            return why
+        return None
+
+    # --- the rest ---
+
+    def _ready(self, role: Any) -> None:
+        way = getattr(role, "way_in", None)
+        if way is None:
+            self._steps(role, "way_in")
+        self._way = role.way_in()
+        self._slow = self._way.appender.await_by(self)
+        self.send = self._way.appender.send  # type: ignore[method-assign, assignment]
+        if self._queue:
+            self._way.appender.hold(True)
+
+    async def flush(self, timeout: float = 30.0) -> None:
+        """Send what was taken, and wait for its outcome; raises the first failure since the last flush, TimedOut."""
+        deadline = time.monotonic() + timeout
+        if self._pumping is not None:
+            await asyncio.wait([self._pumping], timeout=timeout)
+        if self._way is not None:
+            await self._do("flush", max(0.0, deadline - time.monotonic()))
+
+    async def send_batch(self, columns: Any, *, partition: int | None = None) -> Sequence[Any]:
+        """Rows at once are not written as steps yet."""
+        receipts: Sequence[Any] = await self._do("send_batch", columns, partition=partition)
+        return receipts
+
+    async def _end(self, role: Any, timeout: float) -> None:
+        await self._host.drive(self._steps(role, "close")(timeout))
+
+    async def close(self, timeout: float = 30.0) -> None:
+        """Flush, then take no more; what is not acknowledged in time fails with Closed."""
+        if self._closed:
+            return
+        deadline = time.monotonic() + timeout
+        self._closed = True
+        if self._way is not None:
+            self._way.appender.hold(True)
+        if self._pumping is not None:
+            await asyncio.wait([self._pumping], timeout=timeout)
+            if self._pumping is not None:
+                self._pumping.cancel()
+        self._closed = False
+        await super().close(max(0.0, deadline - time.monotonic()))
+
+
+def _unmade(*_: Any) -> Any:
+    raise RuntimeError("the producer is not made yet")

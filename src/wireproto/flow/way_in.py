@@ -1,0 +1,26 @@
+"""What a producer is made of, for a face of it that waits in another way than the calling thread.
+
+May assume: a producer on the core's Appender and a send budget. Must not: know a protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from wireproto._codec import Appender, OutBatch
+from wireproto.flow.budget import Account
+
+
+class WayIn(NamedTuple):
+    """
+    Attributes:
+        appender: takes records. account: of the send budget.
+        hurry: have a batch sent that somebody waits for.
+        place: the place of a batch's record whose outcome is known; raises what it failed with.
+    """
+
+    appender: Appender
+    account: Account
+    hurry: Callable[[OutBatch], None]
+    place: Callable[[OutBatch, int], Any]
