@@ -12,6 +12,7 @@ import pytest
 
 import wireproto
 from brokers import plugin
+from conformance import face
 from conformance.seats import PLACES, Place, Seat
 from wireproto.devbroker import DevBroker
 from wireproto.errors import BrokerError, TransportError
@@ -56,12 +57,14 @@ def _broker_is_up(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.fixture
-def dial(seat: Seat) -> Iterator[Callable[..., Any]]:
+def dial(seat: Seat, request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
     """Opens clients of the seat; all are closed when the test ends, within their timeout."""
     opened: list[Any] = []
+    over_asyncio = request.config.getoption("--face") == "aio"
+    connect: Callable[..., Any] = (lambda url, **given: face.Client(url, given)) if over_asyncio else wireproto.connect
 
     def open_client(url: str | None = None, **options: Any) -> Any:
-        client = wireproto.connect(seat.url if url is None else url, **options)
+        client = connect(seat.url if url is None else url, **options)
         opened.append(client)
         return client
 

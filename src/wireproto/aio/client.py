@@ -66,22 +66,22 @@ class Client:
     def _forget(self, role: Any) -> None:
         self._roles.pop(role, None)
 
-    def producer(self, topic: str, **options: Any) -> Producer:
-        """A producer of one topic; see `Producer`."""
+    def producer(self, topic: str | None = None, **options: Any) -> Producer:
+        """A producer of one topic, that of the URL if none is named; see `Producer`."""
         make = getattr(self._made, "producing", None)
         if make is None:
             raise AsyncUnsupported(f"{self.protocol} has no producer for asyncio yet; use the synchronous client for it")
         limit = self._made.cluster.options.buffer_memory
-        role: Producer = self._keep(Producer(self._here(), "producer", partial(make, topic, **options), self._forget, topic, limit))
+        role: Producer = self._keep(Producer(self._here(), "producer", partial(make, topic, **options), self._forget, topic or "", limit))
         return role
 
-    def reader(self, topic: str, *, start: Where = EARLIEST, stop: Where | None = None, **options: Any) -> Reader:
+    def reader(self, topic: str | None = None, *, start: Where = EARLIEST, stop: Where | None = None, **options: Any) -> Reader:
         """A reader without a group; see `wireproto.roles.Client.reader`."""
         make = self._steps("reader", topic, start=start, stop=stop, **options)
         role: Reader = self._keep(Reader(self._here(), "reader", make, self._forget))
         return role
 
-    def consumer(self, topics: str | Sequence[str], group: str, *, start: Where = EARLIEST, **options: Any) -> Consumer:
+    def consumer(self, topics: str | Sequence[str] | None = None, group: str = "", *, start: Where = EARLIEST, **options: Any) -> Consumer:
         """A member of a group; see `wireproto.roles.Client.consumer`."""
         make = self._steps("consumer", topics, group, start=start, **options)
         role: Consumer = self._keep(Consumer(self._here(), "consumer", make, self._forget))

@@ -230,9 +230,11 @@ class Producer(AsyncRole[Any]):
         if self._way is not None:
             await self._do("flush", max(0.0, deadline - time.monotonic()))
 
-    async def send_batch(self, columns: Any, *, partition: int | None = None) -> Sequence[Any]:
-        """Rows at once are not written as steps yet."""
-        receipts: Sequence[Any] = await self._do("send_batch", columns, partition=partition)
+    async def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> Sequence[SendFuture]:
+        """As the synchronous `send_batch`; waits for room, behind what was sent before. The futures are of each partition's last row."""
+        if self._pumping is not None:
+            await asyncio.wait([self._pumping], timeout=timeout)
+        receipts: Sequence[SendFuture] = await self._do("send_batch", columns, partition=partition, timeout=timeout)
         return receipts
 
     async def _end(self, role: Any, timeout: float) -> None:

@@ -155,24 +155,30 @@ class Account:
             claim.event.wait(deadline)
         except TimedOut:
             if not self._withdraw(claim, keep=True):
-                text = f"no room for {size} bytes: {budget.used} of {budget.limit} wait for the broker; the record was not taken"
-                raise BufferFull(text, topic=self._topic) from None
+                raise self._full(size) from None
         except BaseException:
             self._withdraw(claim, keep=False)
             raise
 
-    def taking(self, size: int) -> Steps[None]:
-        """`take`, as steps, for who has time."""
+    def taking(self, size: int, deadline: float = float("inf")) -> Steps[None]:
+        """`take`, as steps."""
         if self.try_take(size):
             return
         claim = _Claim(self, size, Event(self._budget._loop))
         try:
             self._line_up(claim)
-            yield claim.event
-            claim.event.wait(0.0)
+            if (yield claim.event, deadline):
+                claim.event.wait(0.0)
+            elif not self._withdraw(claim, keep=True):
+                raise self._full(size)
         except BaseException:
             self._withdraw(claim, keep=False)
             raise
+
+    def _full(self, size: int) -> BufferFull:
+        budget = self._budget
+        text = f"no room for {size} bytes: {budget.used} of {budget.limit} wait for the broker; the record was not taken"
+        return BufferFull(text, topic=self._topic)
 
     def _line_up(self, claim: _Claim) -> None:
         budget = self._budget

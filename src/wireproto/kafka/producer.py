@@ -126,7 +126,8 @@ class KafkaProducer(Sends):
         stay = entry is not None and self._router.stuck in (entry.available or entry.partitions)
         self._router.know(len(entry.partitions) if entry is not None else 0, stay)
 
-    def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> list[Receipt]:
+    @operation
+    def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> Steps[list[Receipt]]:
         """See `wireproto.roles.Producer.send_batch`. Rows of one partition keep their order."""
         self._loop.check()
         if partition is not None:
@@ -136,10 +137,10 @@ class KafkaProducer(Sends):
         last: dict[int, tuple[OutBatch, int]] = {}
         deadline = time.monotonic() + timeout
         for number, rows in self._shares(table) if partition is None else [(partition, None)]:
-            self._send_rows(None if number < 0 else number, table, rows, deadline, last)
+            yield from self._send_rows(None if number < 0 else number, table, rows, deadline, last)
         if not self.options.linger:
             self._sender.release([batch for batch, _ in last.values()])
-        return [Receipt(batch, index) for _, (batch, index) in sorted(last.items())]
+        return [self._appender.receipt(batch, index) for _, (batch, index) in sorted(last.items())]
 
     def _shares(self, table: Columns) -> list[tuple[int, KafkaRows | None]]:
         """The rows by partition; -1: those that may go anywhere."""
@@ -153,13 +154,14 @@ class KafkaProducer(Sends):
 
     def _send_rows(
         self, partition: int | None, table: Columns, rows: KafkaRows | None, deadline: float, last: dict[int, tuple[OutBatch, int]]
-    ) -> None:
+    ) -> Steps[None]:
         """Rows for one partition; None: whichever is sticky when a batch begins."""
         now_ms = time.time_ns() // 1_000_000
         start, stop = 0, len(table if rows is None else rows)
         share = self.options.batch_size
         while start < stop:
-            self._room(share, deadline - time.monotonic())
+            if not self._appender.charge(share):
+                yield from self._account.taking(share, deadline)
             number = self._choose(None, share) if partition is None else partition
             used = 0
             try:
