@@ -119,6 +119,18 @@ def test_a_failure_reaches_each_who_waits() -> None:
     run(body)
 
 
+def test_a_cancelled_one_among_others_is_told_by_gather() -> None:
+    async def body(sent: Sent) -> None:
+        assert sent.futures[0].cancel("enough")
+        assert sent.futures[1].cancel()
+        sent.settle_soon(5)
+        found = await asyncio.gather(*sent.futures, return_exceptions=True)
+        assert [type(one) for one in found] == [asyncio.CancelledError, asyncio.CancelledError, int]
+        assert found[0].args == ("enough",)
+
+    run(body)
+
+
 def test_nothing_is_told_before_it_is_known() -> None:
     async def body(sent: Sent) -> None:
         future = sent.futures[0]

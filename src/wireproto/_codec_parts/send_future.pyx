@@ -74,6 +74,11 @@ cdef class SendFuture:
         self.fail(() if msg is None else (msg,))
         return True
 
+    @property
+    def _cancel_message(self):
+        """What `cancel` was given: gather asks for it."""
+        return self.failure[0] if self.given_up and self.failure else None
+
     def _make_cancelled_error(self):
         """A fresh one for each who asks: its traceback would keep whoever was told of it."""
         from asyncio import CancelledError

@@ -52,6 +52,7 @@ class Producer(AsyncRole[Any]):
         self._queue: deque[tuple[SendFuture, int, tuple[Any, ...]]] = deque()
         self._held = 0
         self._letting_in = False  # the first of the queue
+        self._refusing = False
         self._pumping: asyncio.Task[None] | None = None
         self._room: asyncio.Future[None] | None = None
         self._wanted: dict[OutBatch, None] = {}
@@ -93,7 +94,7 @@ class Producer(AsyncRole[Any]):
         return self._wait(size, encoded)
 
     def _check(self) -> None:
-        if self._closed:
+        if self._refusing:
             raise Closed("the producer is closed", topic=self.topic)
 
     def _wait(self, size: int, record: tuple[Any, ...]) -> SendFuture:
@@ -242,17 +243,16 @@ class Producer(AsyncRole[Any]):
 
     async def close(self, timeout: float = 30.0) -> None:
         """Flush, then take no more; what is not acknowledged in time fails with Closed."""
-        if self._closed:
+        if self._refusing:
             return
         deadline = time.monotonic() + timeout
-        self._closed = True
+        self._refusing = True
         if self._way is not None:
             self._way.appender.hold(True)
         if self._pumping is not None:
             await asyncio.wait([self._pumping], timeout=timeout)
             if self._pumping is not None:
                 self._pumping.cancel()
-        self._closed = False
         await super().close(max(0.0, deadline - time.monotonic()))
 
 
