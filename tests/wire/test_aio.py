@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -383,3 +384,10 @@ def test_polls_keep_their_timeout(broker: DevBroker, topic: str) -> None:
         assert time.monotonic() - began < 15.0
 
     run(broker, body)
+
+
+def test_the_example_of_the_page_runs(broker: DevBroker) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "asyncio.md").read_text()
+    example: dict[str, Any] = {}
+    exec(page.split("```python\n")[1].split("```")[0], example)
+    assert asyncio.run(asyncio.wait_for(example["main"](broker.url("kafka")), 60.0)) == 1000

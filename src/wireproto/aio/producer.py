@@ -82,11 +82,11 @@ class Producer(AsyncRole[Any]):
         self, value: Any, key: Any, headers: bytes | None, time_ms: int, stamped: bool, partition: int | None, size: int, timeout: float
     ) -> SendFuture:
         """What the Appender leaves over."""
-        self._check()
         encoded = value, key, headers, time_ms, stamped, partition, size
         if self._letting_in:
             first: SendFuture = self._slow(*encoded, 0.0)
             return first
+        self._check()
         if not self._queue:
             with suppress(BufferFull):
                 taken: SendFuture = self._slow(*encoded, 0.0)

@@ -46,10 +46,10 @@ class AsyncRole(Generic[R]):
 
     async def _opened(self) -> R:
         """The role, made by the first who comes; the others wait for that."""
-        if self._role is not None:
-            return self._role
         if self._closed:
             raise Closed(f"the {self._what} was closed")
+        if self._role is not None:
+            return self._role
         opening = self._opening
         if opening is None:
             opening = self._opening = self._host.io.create_task(self._open())
