@@ -107,8 +107,6 @@ class Suite:
             yield self._pytest(f"{protocol} brokers", *folders, "--broker", "real", "--protocol", protocol, "--durations=12", cores=0.5)
         for protocol in PROTOCOLS if "conformance" in self.parts else ():
             yield self._pytest(f"{protocol} dev", "tests/conformance", "--broker", "dev", "--protocol", protocol, cores=0.25)
-        if "conformance" in self.parts:
-            yield self._pytest("kafka asyncio", "tests/conformance", "--broker", "dev", "--protocol", "kafka", "--face", "aio", cores=0.25)
         others = [f"tests/{part}" for part in ("conformance", "integration") if part in self.parts]
         if others:
             yield self._pytest("no broker", *others, "--broker", "none", cores=0.5)

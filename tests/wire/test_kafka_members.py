@@ -15,6 +15,7 @@ from wireproto import LATEST
 from wireproto.devbroker import DevBroker
 from wireproto.errors import Revoked, TimedOut
 from wireproto.kafka.codes import FencedInstanceId, RebalanceInProgress, UnknownMemberId
+from wireproto.net.task import Steps
 from wireproto.position import LogOffset
 
 _numbers = itertools.count()
@@ -80,16 +81,16 @@ def test_a_member_that_is_forgotten_while_it_joins_takes_nothing(client: Any, to
     member = Member(client, topic, session_timeout=2.0, heartbeat_interval=0.2)
     with member.consumer as consumer:
         coordinator, forgotten = consumer._coordinator, []
-        step = coordinator.step
+        settling = coordinator.settling
 
-        def and_forget(deadline: float) -> bool:
-            joined: bool = step(deadline)
+        def and_forget(deadline: float) -> Steps[bool]:
+            joined: bool = yield from settling(deadline)
             if joined and not forgotten:
                 coordinator.membership.forget()
                 forgotten.append(1)
             return joined
 
-        coordinator.step = and_forget
+        coordinator.settling = and_forget
         member.take(20)
         assert forgotten
         assert member.told == ["+2"], "once, when it was a member"
