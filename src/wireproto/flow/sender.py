@@ -281,9 +281,8 @@ class Sender:
         """Send these batches now."""
         with self._lock:
             left = [batch for batch in self._alive if mine(batch)]
-            for batch in left:
-                if batch.queue.open is batch:
-                    self._seal(batch.queue)
+            for queue in [batch.queue for batch in left if batch.queue.open is batch]:
+                self._seal(queue)
         self.drain()
         return left
 
