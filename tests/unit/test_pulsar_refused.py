@@ -184,3 +184,21 @@ def test_the_dev_broker_names_a_refused_batch_as_a_broker_does() -> None:
         assert len(seen.requests("send")) == 3
         read = [value for batch in client.reader("t", stop=wireproto.LATEST) for value in batch.values()]
         assert read == [b"%d" % number for number in range(5, 15)]
+
+
+def test_a_producer_whose_ids_are_told_ends_with_its_first_failure() -> None:
+    """It is repeated from the first id on: what came behind the failure would have the missing batch taken for a duplicate."""
+
+    def send(link: Link, sent: Any) -> Any:
+        return refusal(sent, "NotAllowedError", "too large") if sent.sequence_id == 7 else receipt(sent, sent.sequence_id)
+
+    with PulsarServer(send=send) as server, wireproto.connect(server.url) as client:
+        producer = client.producer("t", batching=False, first_sequence=7)
+        with pytest.raises(NotAllowedError):
+            producer.send(b"a").position(20.0)
+        with pytest.raises(NotAllowedError):
+            producer.send(b"b")
+        with pytest.raises(NotAllowedError):
+            producer.close()
+        assert [one.sequence_id for one in server.commands("send")] == [7]
+        assert client.cluster.budget.used == 0

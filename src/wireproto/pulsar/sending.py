@@ -112,6 +112,9 @@ class PulsarSender:
 
     def failed(self, batch: OutBatch, why: WireprotoError) -> None:
         batch.owner.failed(why)
+        if self._options.first_sequence is not None:
+            # whoever says the ids repeats from there: what was stored behind this would make the broker drop it, and its ids be another's
+            self.core.fail([batch.key], why)
 
     def overdue(self, batch: OutBatch, trouble: str) -> WireprotoError:
         partition: PartitionProducer = batch.key
