@@ -23,7 +23,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from wireproto._codec import OutBatch, PulsarBatchBuilder, crc32c
 from wireproto._net import Connection, producer_channel
@@ -46,15 +46,34 @@ from .connection import BrokerInfo, ask, asking
 from .frames import encode
 
 if TYPE_CHECKING:
+    from wireproto._net import Mailbox
+    from wireproto.flow.sender import Sender
+
     from .cluster import PulsarCluster
     from .options import PulsarOptions
-    from .producer import PulsarProducer
-    from .sending import PulsarSender
 
 RETRY = Policy(first=0.1, factor=2.0, ceiling=10.0, jitter=0.2)
 """Seconds between attempts to open the producer again."""
 FINAL = (TopicTerminatedError, TopicNotFound, Closed, Forked)
 """What ends a producer that was open; other refusals are met with another attempt."""
+
+
+class Face(Protocol):
+    """A producer of one topic, as its partitions see it."""
+
+    @property
+    def topic(self) -> str: ...
+
+
+class Sending(Protocol):
+    """What sends for the partitions of a topic; see `sending.PulsarSender`."""
+
+    @property
+    def core(self) -> Sender: ...
+    @property
+    def box(self) -> Mailbox: ...
+    def join(self, partition: PartitionProducer) -> None: ...
+    def leave(self, partition: PartitionProducer) -> None: ...
 
 
 class PartitionProducer:
@@ -69,7 +88,7 @@ class PartitionProducer:
     """
 
     def __init__(
-        self, cluster: PulsarCluster, sender: PulsarSender, owner: PulsarProducer, number: int, name: str, options: PulsarOptions
+        self, cluster: PulsarCluster, sender: Sending, owner: Face, number: int, name: str, options: PulsarOptions
     ) -> None:
         self.owner = owner
         self.topic = owner.topic
