@@ -165,6 +165,9 @@ def rocket_pull_reply(frame: bytes) -> tuple[int, int, int, int, Slice] | None:
     None: any other reply, a broken one, or one written in an unusual way; see RemotingCommand.decode.
     """
 
+def rocket_send_reply(frame: bytes | None) -> int:
+    """The queue offset of a plain reply (without its length) to a send, whose code is 0. Negative: any other one, as above, or none."""
+
 # --- columns.pyx, record.pyx ---
 
 RowHeaders = Mapping[str, Buffer | None] | Iterable[tuple[str, Buffer | None]] | None

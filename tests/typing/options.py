@@ -59,8 +59,10 @@ def pulsar(client: PulsarClient) -> None:
 
 def rocketmq(client: RocketClient) -> None:
     client.producer("t", max_in_flight=2, compression="zlib")
-    client.producer("t", in_flight=2)  # type: ignore[call-arg]
-    client.producer("t", compression="gzip")  # type: ignore[arg-type]
+    client.producer(topic="t").send(b"v")
+    client.producer(linger=0.5).send(b"v", topic="t")
+    client.producer("t", in_flight=2)  # type: ignore[call-overload]
+    client.producer("t", compression="gzip")  # type: ignore[call-overload]
     client.reader("t", max_unacked=2)  # type: ignore[call-arg]
 
 

@@ -268,3 +268,57 @@ def test_a_signal_that_breaks_into_a_sending_costs_the_connection_and_nothing_el
     assert wire.sent[-1] == [batch]
     wire.sender.answered([(batch, Stored(3))])
     assert batch.outcome.value == 3
+
+
+def test_a_new_batch_leaves_at_once_where_its_queue_is_idle_and_takes_more_where_it_is_not() -> None:
+    wire = Quiet(Pace(linger=0.0, delivery_timeout=9.0))
+    with wire.sender.lock:
+        early = wire.sender.current("a")
+        early.values.append(0)
+    wire.sender.set_off(early)  # by the long way: the link has not been used yet
+    assert wire.alarms == [9.0], "its time is seen to"
+    wire.sender.stored(early, 0)
+    first = wire.put(1)
+    wire.sender.set_off(first)
+    second = wire.put(2)
+    wire.sender.set_off(second)
+    assert wire.put(3) is second
+    assert wire.sent == [[early], [first]]
+    wire.sender.stored(first, 1)
+    assert [batch.values for request in wire.sent for batch in request] == [[0], [1], [2, 3]]
+    assert (first.outcome.value, first.over, second.number) == (1, True, 3)
+
+
+def test_what_may_go_anywhere_leaves_a_key_that_fails_and_the_rest_stays_in_order() -> None:
+    wire = Quiet(Pace(linger=0.0, delivery_timeout=90.0))
+    first = wire.put(1, full=True)
+    wire.sender.drain()
+    stays, goes = wire.put(2, full=True), wire.put(3, full=True)
+    wire.sender.drain()
+    wire.sender.answered([(first, Again(BrokerError("busy"), to=lambda batch: None if batch is stays else "b"))])
+    assert wire.sent == [[first], [first]], "by the other key, at once"
+    assert [batch.queue.key for batch in (first, stays, goes)] == ["b", "a", "b"]
+    wire.sender.stored(first, 0)
+    assert wire.sent[2:] == [[goes]]
+    wire.now = wire.alarms[-1]
+    wire.sender.tick()
+    assert wire.sent[3:] == [[stays]], "behind the pause of its key"
+
+
+def test_a_key_that_cannot_be_reached_is_asked_for_again_after_a_pause_without_what_may_leave_it() -> None:
+    wire = Quiet(Pace(linger=0.0, delivery_timeout=90.0))
+    link, wire.link = wire.link, None
+    goes, stays = wire.put(1, full=True), wire.put(2, full=True)
+    wire.sender.drain()
+    wire.sender.unreached("a", Disconnected("gone"), lambda batch: "b" if batch is goes else None)
+    assert wire.wanted == [{"a"}, {"b"}]
+    assert goes.queue.key == "b"
+    wire.now = wire.alarms[-1]
+    assert 0.0 < wire.now < 1.0
+    for _ in range(2):
+        wire.sender.tick()
+        assert wire.wanted[2:] == [{"a"}], "once"
+    wire.link = link
+    wire.sender.ready(None)
+    assert sorted(batch.values for request in wire.sent for batch in request) == [[1], [2]]
+    assert stays.queue.key == "a"

@@ -149,7 +149,9 @@ class World:
             first = batch.count == 1
             if self.chance.random() < 0.5:
                 self.sender.seal(key)
-        if first:
+        if first and not self.sender.pace.linger and not batch.sealed and self.chance.random() < 0.5:
+            self.step(partial(self.sender.set_off, batch))
+        elif first:
             self.sender.opened(batch)
 
     def step(self, what: Any) -> None:

@@ -106,6 +106,7 @@ JOBS = {
     "sending": "batches to requests, answers to verdicts",
     "positions": "where places lie in a log",
     "request": "any message of a user's",
+    "outgoing": "the batches that it sends",
     "fetch": "what to fetch next (RocketMQ's fetches, too)",
     **dict.fromkeys(("producer", "reader", "consumer", "queue", "admin"), "the role"),
 }

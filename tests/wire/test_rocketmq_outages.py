@@ -251,7 +251,7 @@ def test_the_records_of_a_key_keep_their_order_over_a_broker_that_leaves_the_rou
         first = out.send(b"first", key=ours)
         cluster.first.call("rocketmq", "register", "calm", None)
         try:
-            until(lambda: out._lanes.coming is not None)
+            until(lambda: out._routing.coming is not None)
             assert out.send(b"beside", key=other, timeout=5.0).position(10.0).broker == "dev"
             with pytest.raises(BufferFull, match="wait for broker calm, which left the route"):
                 out.send(b"in a hurry", key=ours, timeout=0.3)

@@ -13,10 +13,10 @@ import wireproto
 from wireproto._codec import Columns, RemotingCommand
 from wireproto.devbroker import DevBroker
 from wireproto.devbroker.recording import Recording, Seen
-from wireproto.errors import BrokerError, BufferFull, TimedOut, ValueUnsupported
+from wireproto.errors import BrokerError, BufferFull, Closed, TimedOut, ValueUnsupported
 from wireproto.position import EARLIEST, LATEST
 from wireproto.rocketmq.client import RocketClient
-from wireproto.rocketmq.producer import BRIEFLY, RESEND
+from wireproto.rocketmq.sending import BRIEFLY, RESEND
 
 PROTOCOL, BROKER = "rocketmq", {"auto_create": False}
 _numbers = itertools.count()
@@ -315,3 +315,34 @@ def test_what_a_topic_is_is_asked_again_until_somebody_tells(
         while not seen.requests("SendBatchMessage"):
             assert time.monotonic() < deadline
             producer.send_batch(Columns.from_rows([b"a", b"b"]))
+
+
+# many topics ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_producer_without_a_topic_sends_to_the_one_that_each_record_names(client: RocketClient, topic: str, seen: Recording) -> None:
+    other = f"{topic}-other"
+    client.admin().create_topic(other)
+    with client.producer(group="many") as producer:
+        assert producer.send(b"a", topic=topic).position(30.0).topic == topic
+        producer.send(b"b", topic=other, key=b"k")
+        producer.send_batch(Columns.from_rows([b"c", b"d"]), topic=topic)
+        producer.flush()
+        assert stored(client, other) == [b"b"]
+    assert sorted(stored(client, topic)) == [b"a", b"c", b"d"]
+    assert {request.message.producer_group for request in sends(seen)} == {"many"}
+    with pytest.raises(Closed):
+        producer.send(b"late", topic=f"{topic}-third")
+
+
+def test_a_failure_of_one_topic_is_told_when_all_are_flushed(broker: DevBroker, client: RocketClient, topic: str) -> None:
+    other = f"{topic}-other"
+    client.admin().create_topic(other)
+    with client.producer() as producer:
+        broker.faults("rocketmq").error("SendMessageV2", 13)
+        with pytest.raises(BrokerError):
+            producer.send(b"bad", topic=topic).position(30.0)
+        producer.send(b"good", topic=other)
+        with pytest.raises(BrokerError):
+            producer.flush()
+    assert (stored(client, topic), stored(client, other)) == ([], [b"good"])

@@ -238,7 +238,7 @@ def test_a_key_waits_for_what_is_on_its_way_before_it_goes_to_new_queues(broker:
     topic = f"grows-{next(_numbers)}"
     client.admin().create_topic(topic, partitions=1)
     with client.producer(topic) as out:
-        lanes = out._lanes
+        routing = out._routing
         receipts = [out.send(b"%d" % number, key=b"k%d" % number) for number in range(8)]
         for receipt in receipts:
             receipt.position(10.0)
@@ -250,17 +250,16 @@ def test_a_key_waits_for_what_is_on_its_way_before_it_goes_to_new_queues(broker:
         )  # fmt: skip
         client.request(grown, to=(topic, 0))
         client.cluster.routes.stale(topic)
-        out._lock.acquire()
-        placed, lanes._placed = lanes._placed, lambda: ["on its way"]  # as if a record were
-        out._lock.release()
-        lanes.look_up()
-        assert lanes.coming is not None
-        assert len(lanes.route.queues) == 1, "keys stay where they were"
-        assert len(lanes.all) == 4
-        lanes._placed = placed
-        lanes.move_keys(5.0, (b"k0",))
-        assert lanes.coming is None
-        assert len(lanes.route.queues) == 4
+        with out._lock:
+            placed, routing._placed = routing._placed, lambda: ["on its way"]  # as if a record were
+        routing.look_up()
+        assert routing.coming is not None
+        assert len(routing.route.queues) == 1, "keys stay where they were"
+        assert len(routing.queues) == 4
+        routing._placed = placed
+        routing.move_keys(5.0, (b"k0",))
+        assert routing.coming is None
+        assert len(routing.route.queues) == 4
         partitions = {out.send(b"x", key=b"k%d" % number).position(10.0).partition for number in range(32)}
         assert len(partitions) == 4
 

@@ -1,4 +1,5 @@
-# What a RocketMQ reader writes and reads for each pull: a command whose fields differ in two numbers, and the head of its reply.
+# What a RocketMQ reader writes and reads for each pull: a command whose fields differ in two numbers, and the head of its reply; and the
+# head of the reply to a send, whose one field of interest is "queueOffset".
 #
 #     command    word · {"code":c,"extFields":{ … ,"a":"n","b":"m"},"flag":0,"language":"PYTHON","opaque":o,
 #                "serializeTypeCurrentRPC":"JSON","version":v}                or the ROCKETMQ header, the two fields last
@@ -6,10 +7,10 @@
 #                "flag":1, … }                                              or the ROCKETMQ header with these fields, in any order
 #
 # Only replies are read here that need no look: ASCII without escapes, no white space, every known field a number, a code that is an answer.
-# Of any other `rocket_pull_reply` says nothing, and the general codec (rocketmq_header.pyx, rocketmq_json.pyx) tells what is the matter.
+# Of any other nothing is said, and the general codec (rocketmq_header.pyx, rocketmq_json.pyx) tells what is the matter.
 # May assume: nothing of the bytes. Must not: know connections.
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp
 cimport cython
@@ -24,12 +25,14 @@ cdef enum:
     PULL_ALL = 15
     PULL_OTHER = 0
     PULL_CODE = 16
+    SEND_PLACE = 32
 
 cdef struct PullHead:
     int64_t code
     int64_t following
     int64_t least
     int64_t end
+    int64_t place                # of a send's reply
     int seen
 
 
@@ -103,26 +106,39 @@ cdef int write_number_field(Writer *w, bytes name, int64_t value) except -1:
 
 # ---- reading ------------------------------------------------------------------------------------------------------------------
 
-def rocket_pull_reply(bytes frame not None):
-    """See _codec.pyi."""
+cdef Py_ssize_t plain_reply(bytes frame, PullHead *found) noexcept:
+    """Size of the header, which is as most are; -1 for any other."""
     cdef const uint8_t *p = <const uint8_t *> PyBytes_AS_STRING(frame)
     cdef Py_ssize_t size = PyBytes_GET_SIZE(frame)
     cdef Py_ssize_t header
-    cdef PullHead found
-    cdef bint plain
     if size < 4:
-        return None
+        return -1
     header = get_u32(p) & 0xffffff
     if header > size - 4:
-        return None
+        return -1
     found.seen = 0
     if p[0] == HEADER_JSON:
-        plain = plain_json_reply(p + 4, p + 4 + header, &found)
-    else:
-        plain = p[0] == HEADER_BINARY and plain_binary_reply(p + 4, p + 4 + header, &found)
-    if not plain or found.seen != PULL_ALL | PULL_CODE:
+        return header if plain_json_reply(p + 4, p + 4 + header, found) else -1
+    return header if p[0] == HEADER_BINARY and plain_binary_reply(p + 4, p + 4 + header, found) else -1
+
+
+def rocket_pull_reply(bytes frame not None):
+    """See _codec.pyi."""
+    cdef PullHead found
+    cdef Py_ssize_t header = plain_reply(frame, &found)
+    if header < 0 or (found.seen & (PULL_ALL | PULL_CODE)) != PULL_ALL | PULL_CODE:
         return None
-    return <int32_t> found.code, found.following, found.least, found.end, new_slice(frame, 4 + header, size)
+    return <int32_t> found.code, found.following, found.least, found.end, new_slice(frame, 4 + header, PyBytes_GET_SIZE(frame))
+
+
+def rocket_send_reply(frame):
+    """See _codec.pyi."""
+    cdef PullHead found
+    if not PyBytes_CheckExact(frame) or plain_reply(<bytes> frame, &found) < 0:
+        return -1
+    if (found.seen & (SEND_PLACE | PULL_CODE)) != SEND_PLACE | PULL_CODE or found.code != 0:
+        return -1
+    return found.place
 
 
 cdef inline bint is_pull_answer(int64_t code) noexcept nogil:
@@ -158,6 +174,8 @@ cdef bint note_field(PullHead *found, const uint8_t *name, Py_ssize_t name_size,
         bit = PULL_MAX
     elif name_size == 20 and memcmp(name, b"suggestWhichBrokerId", 20) == 0:
         bit = PULL_BROKER
+    elif name_size == 11 and memcmp(name, b"queueOffset", 11) == 0:
+        bit = SEND_PLACE
     elif not (name_size == 11 and memcmp(name, b"offsetDelta", 11) == 0 or name_size == 12 and memcmp(name, b"topicSysFlag", 12) == 0
               or name_size == 12 and memcmp(name, b"groupSysFlag", 12) == 0 or name_size == 13 and memcmp(name, b"forbiddenType", 13) == 0):
         return True
@@ -170,6 +188,8 @@ cdef bint note_field(PullHead *found, const uint8_t *name, Py_ssize_t name_size,
         found.least = value
     elif bit == PULL_MAX:
         found.end = value
+    elif bit == SEND_PLACE:
+        found.place = value
     return True
 
 

@@ -178,12 +178,33 @@ class PartitionQueue:
         self.in_flight.append(batch)
         return batch
 
+    def launch(self) -> bool:
+        """Have the open batch, which is not empty, leave at once if it may and if nothing is before it; whether it is in flight now, as by
+        `take`. False: nothing has happened."""
+        batch = self.open
+        if self.ready or self.in_flight or self.held_until or self.gate is not Gate.OPEN or self.stamp.window(self) < 1:
+            return False
+        if not self.stamp.admit(self, batch, 0.0):
+            return False
+        self.open = None
+        batch.seal()
+        self.sent += 1
+        batch.number = self.sent
+        batch.attempts = 1
+        self.in_flight.append(batch)
+        return True
+
     def acked(self, batch: Any) -> None:
         """It is stored. May be said twice."""
         self.failures = 0
         self.held_until = 0.0
         self.stamp.acked(self, batch)
-        self.dropped(batch)
+        flying = self.in_flight
+        if self.gate is Gate.OPEN and not self.ready and flying and flying[0] is batch:
+            batch.over = True
+            flying.popleft()
+        else:
+            self.dropped(batch)
 
     def dropped(self, batch: Any) -> None:
         """It failed for good, or was given up. What follows keeps its numbers: if they do not fit any more the broker says so, and
@@ -201,11 +222,21 @@ class PartitionQueue:
             return  # of an earlier sending, which a signal broke into: it waits already
         self.drain()
         if pause:
-            self.held_until = now + pause
-            self.failures += 1
+            self.stumble(now, pause)
         if not batch.over:
             self._put_back(batch)
         self._land(batch)
+
+    def stumble(self, now: float, pause: float) -> None:
+        """There was no way to send: nothing before `pause` seconds."""
+        self.held_until = now + pause
+        self.failures += 1
+
+    def hand_over(self, batch: Any, other: PartitionQueue) -> None:
+        """A ready batch goes by another queue, in the order of creation there, and is numbered anew."""
+        self.ready.remove(batch)
+        batch.queue, batch.number = other, 0
+        other._put_back(batch)
 
     def start_over(self, batch: Any, now: float, pause: float) -> None:
         """As `again`, for a batch that the broker finds out of order."""

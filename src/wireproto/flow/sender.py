@@ -28,7 +28,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from wireproto._net import Section
 from wireproto.errors import BufferFull, TimedOut, WireprotoError
@@ -36,86 +36,15 @@ from wireproto.net import retry
 from wireproto.net.told import Told
 
 from .queue import Gate, PartitionQueue, Stamp
+from .verdicts import Again, Elsewhere, Refused, StartOver, Stored, Verdict, Wire
 
+__all__ = ["Again", "Pace", "Refused", "Sender", "StartOver", "Stored", "Verdict", "Wire"]
 FOREVER = float("inf")
 BACKOFF = retry.Policy(first=0.1, ceiling=1.0)
 CROWDED_PAUSE = 0.005
 """Seconds until a connection is looked at again that holds much unsent."""
 AT_ONCE = 3
 """So many times in a row a queue that starts over does without a pause."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """Acknowledged; `base` is what the first record's position is counted from."""
-
-    base: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Again:
-    """Not stored, or nobody knows. doubtful: it may be stored. now: no pause before the next sending."""
-
-    why: WireprotoError | None
-    now: bool = False
-    doubtful: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class StartOver:
-    """The broker says that the batch does not follow what it has."""
-
-    why: WireprotoError
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """Not stored, and never will be."""
-
-    why: WireprotoError
-
-
-Verdict = Stored | Again | StartOver | Refused
-
-
-class Wire(Protocol):
-    """A protocol's way of sending. Only `transmit` may raise."""
-
-    def target(self, key: Any) -> Any:
-        """The connection that a key's batches go to now; None: not known, or not there. Called under the sender's lock."""
-        ...
-
-    def crowded(self, link: Any) -> bool:
-        """Whether so much is unsent there that more should wait."""
-        ...
-
-    def requests(self, link: Any, batches: list[Any]) -> Iterable[list[Any]]:
-        """The batches, at most one a key, as they go together into requests."""
-        ...
-
-    def transmit(self, link: Any, batches: list[Any]) -> None:
-        """Send one request. Its answer comes by `Sender.answered`; so do batches that need none, before this returns."""
-        ...
-
-    def drop(self, link: Any) -> None:
-        """Close it: nobody knows whether the last request was sent."""
-        ...
-
-    def want(self, keys: set[Any]) -> None:
-        """These have no link, or cannot be numbered: see to it, without waiting, and call `Sender.ready`. Said once each time."""
-        ...
-
-    def settled(self, batches: list[Any]) -> None:
-        """Their outcomes are known, and told next: what they hold is free. May be told twice of a batch."""
-        ...
-
-    def failed(self, batch: Any, why: WireprotoError) -> None:
-        """It failed with this. Told once; `settled` follows."""
-        ...
-
-    def overdue(self, batch: Any, trouble: str) -> WireprotoError:
-        """What a batch fails with whose delivery timeout is over; `trouble` is text about what went wrong last, or empty."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +113,11 @@ class Sender:
         """Held while records are put into an open batch by `current`."""
         return self._lock
 
+    @property
+    def due(self) -> bool:
+        """Whether something waits for `drain`."""
+        return bool(self._due)
+
     def queue(self, key: Hashable) -> PartitionQueue:
         """The queue of a key, a new one if need be. Lock held."""
         queue = self._queues.get(key)
@@ -226,8 +160,8 @@ class Sender:
             self._note(queue)
 
     def opened(self, batch: Any) -> None:
-        """A batch has its first record: see that its linger ends."""
-        self._wake_at(batch.created + self.pace.linger)
+        """A batch has its first record: see that its linger ends, and its time."""
+        self._wake_at(batch.created + (self.pace.delivery_timeout if batch.sealed else self.pace.linger))
 
     def _note(self, queue: PartitionQueue) -> None:
         """The queue has something to send: where it waits until it can. Lock held."""
@@ -244,6 +178,42 @@ class Sender:
             if batch.queue.open is batch:
                 self._seal(batch.queue)
         self.drain()
+
+    def set_off(self, batch: Any) -> None:
+        """A new batch has its first record: it does not wait for more, but takes them until it may leave, at once if its queue is idle."""
+        queue = batch.queue
+        outlet: _Outlet | None = None
+        with self._lock:
+            if queue.open is not batch:
+                return
+            self._lingering.pop(batch, None)
+            if not self._due and queue.key not in self._unlinked:
+                outlet = self._idle(queue.key)
+            going = outlet is not None and queue.launch()
+            if not going:
+                self._note(queue)
+        try:
+            when = batch.created + self.pace.delivery_timeout
+            if when < self._armed:
+                self._wake_at(when)
+            if going and outlet is not None:
+                self._send_some(outlet.link, [batch])
+        except BaseException:  # a signal handler's, as in `drain`
+            self._wake_at(self._clock())
+            raise
+        finally:
+            if outlet is not None:
+                outlet.draining.release()
+        if self._due:
+            self.drain()
+
+    def _idle(self, key: Hashable) -> _Outlet | None:
+        """The link of a key, whose turn is ours now; None: there is none, or it cannot take more at once. Lock held."""
+        link = self._wire.target(key)
+        outlet = self._outlets.get(id(link))
+        if outlet is None or outlet.link is not link or self._wire.crowded(link) or not outlet.draining.acquire(blocking=False):
+            return None
+        return outlet
 
     def release(self, batches: Iterable[Any]) -> None:
         """These do not wait for more records, but take them until they may leave."""
@@ -423,12 +393,13 @@ class Sender:
         if len(batches) > 1:
             batches.sort(key=_created)
 
-    def _send_some(self, link: Any) -> bool:
-        """Send a batch of each queue that has one; whether there were any."""
-        batches: list[Any] = []
+    def _send_some(self, link: Any, taken: list[Any] | None = None) -> bool:
+        """Send what was taken, or else a batch of each queue that has one; whether there were any."""
+        batches: list[Any] = [] if taken is None else taken
         left: list[list[Any]] = [batches]
         try:
-            self._take(link, batches)
+            if not batches:
+                self._take(link, batches)
             if len(batches) > 1:
                 left = list(self._wire.requests(link, batches))
             elif not batches:
@@ -483,12 +454,47 @@ class Sender:
                     self._told.info(("resent", type(verdict.why)), "%s: %d records are sent again: %s", batch.key, batch.count, verdict.why)
         self._fail(failed)
 
+    def stored(self, batch: Any, base: Any) -> None:
+        """As `answered` for one batch that is stored."""
+        with self._lock:
+            queue: PartitionQueue = batch.queue
+            queue.acked(batch)
+            self._alive.pop(batch, None)
+            if queue.ready or (queue.open is not None and queue.open not in self._lingering):
+                self._note(queue)
+        self._wire.settled([batch])
+        batch.outcome.set(base)
+        if self._due:
+            self.drain()
+
+    def unreached(self, key: Hashable, why: WireprotoError, to: Elsewhere | None) -> None:
+        """No link was found for this key: it is asked for again after a pause, but for what may go by another one (`to`, as in `Again`)."""
+        with self._lock:
+            self.trouble = why
+            queue = self.queue(key)
+            queue.stumble(self._clock(), self._pause(queue))
+            self._move(queue, to)
+        self.ready((key,))
+
+    def _move(self, queue: PartitionQueue, to: Elsewhere | None) -> None:
+        """What is ready goes by the keys that `to` says. Lock held."""
+        if to is None:
+            return
+        self._seal(queue)
+        for batch in list(queue.ready):
+            key = to(batch)
+            if key is not None and key != queue.key:
+                other = self.queue(key)
+                queue.hand_over(batch, other)
+                self._note(other)
+
     def _unstored(self, queue: PartitionQueue, batch: Any, verdict: Verdict, now: float) -> list[tuple[Any, WireprotoError]]:
         """All verdicts but Stored; the batches that fail by it. Lock held."""
         if isinstance(verdict, Again):
             self.trouble = verdict.why or self.trouble
             pause = 0.0 if verdict.now else self._pause(queue)
             queue.again(batch, now, pause, doubtful=verdict.doubtful)
+            self._move(queue, verdict.to)
         elif isinstance(verdict, StartOver):
             self.trouble = verdict.why
             pause = 0.0 if queue.failures < AT_ONCE else self._pause(queue)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from wireproto.errors import OptionError, RoleUnsupported, UsageError
 from wireproto.net.runtime import ClientBase
@@ -18,6 +18,7 @@ from .cluster import Reply, RocketCluster
 from .options import RocketOptions
 
 if TYPE_CHECKING:
+    from wireproto.flow.topics import TopicsProducer
     from wireproto.url import Address
 
     from .admin import RocketAdmin
@@ -41,11 +42,27 @@ class RocketClient(ClientBase[RocketCluster]):
         super().__init__(RocketCluster(options, name_servers))
         self._options = options
 
-    def producer(self, topic: str | None = None, **options: Unpack[ProducerOptions]) -> RocketProducer:
-        """A producer; see `options.RocketOptions` for what it takes."""
+    @overload
+    def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> RocketProducer: ...
+    @overload
+    def producer(self, topic: None = None, **options: Unpack[ProducerOptions]) -> TopicsProducer[RocketProducer]: ...
+    @overload
+    def producer(self, topic: str | None = None, **options: Unpack[ProducerOptions]) -> Any: ...
+    def producer(
+        self, topic: str | None = None, **options: Unpack[ProducerOptions]
+    ) -> RocketProducer | TopicsProducer[RocketProducer]:
+        """A producer for one topic (the URL's, if none is named), or, without one, for many: then each `send` names its `topic`.
+
+        See `options.RocketOptions` for what it takes.
+        """
+        from wireproto.flow.topics import TopicsProducer
+
         from .producer import RocketProducer
 
-        return self.keep(RocketProducer(self.cluster, self.named(topic), self._options.for_role("producer", options)))
+        wanted = self._options.for_role("producer", options)
+        if topic is None and not self.topic:
+            return self.keep(TopicsProducer(lambda name, timeout: RocketProducer(self.cluster, name, wanted)))
+        return self.keep(RocketProducer(self.cluster, self.named(topic), wanted))
 
     def reader(
         self, topic: str | None = None, *, start: Where = EARLIEST, stop: Where | None = None, **options: Unpack[ReaderOptions]

@@ -1,0 +1,330 @@
+"""RocketMQ's way of sending: a batch a command to the master of its queue, answers into verdicts, and masters found again meanwhile.
+
+What it is: the `Wire` of a producer's `flow.sender.Sender`, whose keys are partitions. One command a queue at a time keeps its records in
+order, since brokers handle the commands of a connection on several threads; the option `max_in_flight` trades that order for more of them.
+
+    answer                                              verdict
+    0, 10, 11, 12                                       Stored
+    a refusal that may pass, silence, a lost connection Again: what may go to any queue by another broker's at once, if one is known to
+                                                        answer; what has its place behind a pause
+    a missing route or permission                       the same, but for so many times in a row (`BRIEFLY`)
+    any other code                                      Refused; what may go to any queue tries another broker's before, where the code
+                                                        speaks of the broker alone
+
+A queue whose broker failed is left alone for a while by what may go anywhere (`able`).
+The keeper reads the answers that nobody waits for; a task for each broker looks for its master and dials it.
+Must not: block in the keeper, or keep an order of its own: that is the queues'.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from copy import copy
+from typing import TYPE_CHECKING
+
+from wireproto._codec import RocketSendHeader, rocket_send_reply
+from wireproto._net import Event, Mailbox
+from wireproto.errors import TimedOut, TransportError, WireprotoError
+from wireproto.flow.queue import FreeStamp, PartitionQueue
+from wireproto.flow.sender import Again, Pace, Refused, Sender, Stored, Verdict
+from wireproto.net import retry
+from wireproto.net.task import Steps, offloaded
+from wireproto.url import parse_address
+
+from . import codes
+from .lanes import Routing
+from .outgoing import BATCH, RocketBatch
+from .remoting import SEND_WARNINGS, NoMaster
+
+if TYPE_CHECKING:
+    from wireproto._net import Call, Connection, Timer
+    from wireproto.flow.budget import Account
+
+    from .cluster import RocketCluster
+    from .options import RocketOptions
+    from .producer import RocketProducer
+    from .route import Route
+
+RESEND = retry.Policy(first=0.02, factor=2.0, ceiling=1.0, jitter=0.2)
+BRIEFLY = 3
+"""Refusals in a row for want of a route or a permission before a send fails of them: routes come, brokers are read-only for a while."""
+REPENT = 5.0
+"""Seconds after which a queue that failed, and that holds nothing now, is tried again by what may go anywhere."""
+LOOK_AGAIN = 0.1
+"""Seconds between looks at queues that failed."""
+PLAIN = 1024
+"""Bytes of an answer that is worth a short look; those to large batches name every message."""
+UNSENT = 4 << 20
+"""Bytes that a connection may hold unsent when it is given another command: beyond twice that the engine waits."""
+
+
+class RocketSender:
+    """See the module.
+
+    Attributes:
+        core: the sender that this is the wire of. routing: the topic's queues, and where keys go.
+    """
+
+    def __init__(
+        self, cluster: RocketCluster, producer: RocketProducer, account: Account, route: Route, beside: Callable[[], None]
+    ) -> None:
+        self._cluster = cluster
+        self._loop = cluster.loop
+        self._options: RocketOptions = producer.options
+        self._topic = producer.topic
+        self._account = account
+        self._producer = weakref.ref(producer)
+        self._header = RocketSendHeader(self._options.group or "wireproto", self._topic) if cluster.writes_bare_json else None
+        self._lock = threading.Lock()
+        self._timer: Timer | None = None
+        self._links: dict[int, Connection] = {}
+        self._problems: dict[int, WireprotoError] = {}
+        self._wanted: dict[str, set[int]] = {}
+        self._turn = itertools.count(random.getrandbits(16))  # programs that send one record each must not all begin with one queue
+        self._able: list[int] = []
+        self._able_until = 0.0
+        self._box = Mailbox(cluster.loop, self._replied, prompt=self._replied_well)
+        pace = Pace(linger=self._options.linger, delivery_timeout=self._options.delivery_timeout, backoff=RESEND)
+        self.core = Sender(self, FreeStamp(self._options.max_in_flight), pace, self._make_batch, self._arm, time.monotonic, cluster.told)
+        self.routing = Routing(cluster, route, self._options.route_age, self.core, self._learnt, beside)
+
+    def close(self) -> None:
+        """The producer is closed."""
+        self.routing.closed = True
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+
+    def _make_batch(self, queue: PartitionQueue, serial: int, now: float) -> RocketBatch:
+        producer = self._producer()
+        assert producer is not None
+        return RocketBatch(queue, serial, now, Event(self._loop), producer)
+
+    # --- which queue: under the sender's lock ---
+
+    def able(self) -> int:
+        """A queue for a record that may go anywhere: in turn those whose brokers answer."""
+        if not self._able or (self._able_until and time.monotonic() > self._able_until):
+            now = time.monotonic()
+            queues = self.routing.queues
+            self._able = [queue.partition for queue in queues if queue.writable and self._healthy(queue.partition, now)]
+            self._able = self._able or [queue.partition for queue in queues]
+            self._able_until = 0.0 if len(self._able) == len(queues) else now + LOOK_AGAIN
+        return self._able[next(self._turn) % len(self._able)]
+
+    def _healthy(self, partition: int, now: float) -> bool:
+        """Whether its broker answers, or deserves another try."""
+        queue, home = self.core.queue(partition), self.routing.queues[partition]
+        if queue.failures:
+            idle = not queue.ready and queue.open is None and not queue.in_flight
+            return idle and home.broker not in self._wanted and now > queue.held_until + REPENT
+        return home.address is not None
+
+    def _elsewhere(self, broker: str) -> Callable[[RocketBatch], int | None] | None:
+        """Where to batches of this broker may go instead; None: no other one is known to answer."""
+        now = time.monotonic()
+        with self.core.lock:
+            self._able = []
+            queues = self.routing.queues
+            others = [home.partition for home in queues if home.broker != broker and home.writable and self._healthy(home.partition, now)]
+        return (lambda batch: others[next(self._turn) % len(others)] if batch.anywhere else None) if others else None
+
+    def _learnt(self) -> None:
+        """Queues, or their masters, are others."""
+        self._able = []
+        for key, link in list(self._links.items()):
+            address = self.routing.queues[key].address
+            if address is None or self._cluster.peek(address) is not link:
+                del self._links[key]
+
+    # --- requests: see flow.sender.Wire ---
+
+    def target(self, key: int) -> Connection | None:
+        link = self._links.get(key)
+        if link is None or link.closed:
+            address = self.routing.queues[key].address
+            link = self._cluster.peek(address) if address is not None else None
+            if link is not None:
+                self._links[key] = link
+        return link
+
+    def crowded(self, link: Connection) -> bool:
+        return link.unsent > UNSENT
+
+    def requests(self, link: Connection, batches: list[RocketBatch]) -> Iterable[list[RocketBatch]]:
+        return [[batch] for batch in batches]
+
+    def transmit(self, link: Connection, batches: list[RocketBatch]) -> None:
+        (batch,) = batches
+        options = self._options
+        timeout_at = min(batch.created + options.delivery_timeout, time.monotonic() + options.request_timeout)
+        queue_id = self.routing.queues[batch.key].queue_id
+        code, properties, body = batch.content()
+        if self._header is not None and batch.born >= 0:
+            token = link.next_token()
+            head = self._header.encode(code, token, queue_id, batch.sys_flag, batch.born, properties)
+            link.submit(token, [head, body], self._box, timeout_at, batch)
+            return
+        ext = {
+            "a": options.group or "wireproto",
+            "b": self._topic,
+            "c": "TBW102",
+            "d": "4",
+            "e": str(queue_id),
+            "f": str(batch.sys_flag),
+            "g": str(batch.born),
+            "h": "0",
+            "i": properties.decode(),
+            "j": "0",
+            "k": "false",
+            "m": "true" if code == BATCH else "false",
+        }
+        self._cluster.submit_raw(link, code, ext, body, timeout_at=timeout_at, mailbox=self._box, context=batch)
+
+    def drop(self, link: Connection) -> None:
+        self._cluster.pool.drop(link, "a signal broke into the sending of a message")
+
+    def settled(self, batches: list[RocketBatch]) -> None:
+        for batch in batches:
+            self._account.give(batch.release())
+
+    def failed(self, batch: RocketBatch, why: WireprotoError) -> None:
+        batch.owner.failed(why)
+
+    def overdue(self, batch: RocketBatch, trouble: str) -> WireprotoError:
+        problem = self._problems.get(batch.key)
+        return copy(problem) if problem is not None else self.late(batch)
+
+    def late(self, batch: RocketBatch) -> TimedOut:
+        """It was not acknowledged in some time."""
+        return TimedOut("no acknowledgement in time; the record may still arrive", topic=self._topic, partition=batch.key)
+
+    # --- answers: in the keeper, or at once in a waiting thread when all is well ---
+
+    def _replied_well(self, call: Call) -> bool:
+        """Take in a plain answer that the batch is stored; False leaves it to `_replied`. A signal may end this anywhere, and `_replied`
+        do it all again."""
+        frame = call.frame
+        if frame is None or len(frame) > PLAIN:
+            return False
+        place = rocket_send_reply(frame)
+        if place < 0:
+            return False
+        if self._problems:
+            self._problems.pop(call.context.key, None)
+        self.core.stored(call.context, place)
+        call.context.forget()
+        return True
+
+    def _replied(self, call: Call) -> None:
+        if self._replied_well(call):
+            return
+        batch: RocketBatch = call.context
+        self.core.answered([(batch, self._verdict(batch, call))])
+        if call.conn.closed:
+            self.core.link_lost(call.conn)
+
+    def _verdict(self, batch: RocketBatch, call: Call) -> Verdict:
+        try:
+            if call.error is not None:
+                raise call.error
+            assert call.frame is not None
+            reply = self._cluster.read(call.conn, call.frame, SEND_WARNINGS, topic=self._topic, partition=batch.key)
+            text = reply.ext.get("queueOffset", "")
+            if not text.isdecimal():
+                raise codes.error(reply.code, f"the reply has no queue offset but {text!r}", peer=call.conn.peer)
+        except WireprotoError as why:
+            return self._judge(batch, why.with_context(topic=self._topic, partition=batch.key))
+        self._problems.pop(batch.key, None)
+        batch.warning = reply.code
+        batch.forget()
+        return Stored(int(text))
+
+    def _judge(self, batch: RocketBatch, why: WireprotoError) -> Verdict:
+        """What becomes of a batch that was not stored, as far as anybody knows."""
+        self._problems[batch.key] = why
+        if why.refresh:
+            self._cluster.routes.stale(self._topic)
+            self._cluster.tasks.shared(("route", id(self)), self._look_again, f"looking for {self._topic}")
+        elsewhere = self._elsewhere(self.routing.queues[batch.key].broker)
+        passing = (TimedOut,)
+        if time.monotonic() >= batch.created + self._options.delivery_timeout:
+            return Refused(why)
+        doubtful = isinstance(why, TransportError)
+        may_leave = why.elsewhere or retry.verdict(why, brief=True, passing=passing) is not retry.Verdict.NEVER
+        if may_leave and batch.anywhere and elsewhere is not None:
+            return Again(why, doubtful=doubtful, to=elsewhere)
+        if retry.verdict(why, brief=batch.queue.failures <= BRIEFLY, passing=passing) is retry.Verdict.NEVER:
+            return Refused(why)
+        return Again(why, doubtful=doubtful)
+
+    # --- masters and their connections: tasks ---
+
+    def want(self, keys: set[int]) -> None:
+        begin = []
+        with self._lock:
+            for key in keys:
+                broker = self.routing.queues[key].broker
+                if broker not in self._wanted:
+                    self._wanted[broker] = set()
+                    begin.append(broker)
+                self._wanted[broker].add(key)
+        for broker in begin:
+            self._cluster.tasks.spawn(self._find(broker), f"looking for broker {broker}")
+
+    def _find(self, broker: str) -> Steps[None]:
+        """Route and connection anew for the queues of a broker; then they go on."""
+        problem: WireprotoError | None = None
+        try:
+            yield from self._look_up()
+            yield from self._dial(broker)
+        except WireprotoError as why:
+            problem = why
+        with self._lock:
+            keys = self._wanted.pop(broker)
+        if problem is None:
+            self.core.ready(keys)
+            return
+        elsewhere = self._elsewhere(broker)
+        for key in keys:
+            self._problems[key] = problem
+            self.core.unreached(key, problem, elsewhere)
+
+    def _look_again(self) -> Steps[None]:
+        with suppress(WireprotoError):  # what is known goes on to be used
+            yield from self._look_up()
+
+    def _look_up(self) -> Steps[None]:
+        yield from offloaded(self._loop, self._cluster.deadline(self._options.connect_timeout), self.routing.look_up)
+
+    def _dial(self, broker: str) -> Steps[None]:
+        address = next((home.address for home in self.routing.queues if home.broker == broker), None)
+        if address is None:
+            self._cluster.routes.stale(self._topic)
+            raise NoMaster(f"broker {broker} has no master now", topic=self._topic)
+        until = self._cluster.deadline(self._options.connect_timeout)
+        task = self._cluster.pool.dial(parse_address(address, 0), until=until)
+        if not (yield task, until):
+            raise TimedOut(f"no connection to broker {broker} yet", topic=self._topic, peer=address)
+        task.result()
+
+    # --- time ---
+
+    def _arm(self, when: float) -> None:
+        with self._lock:
+            if self._timer is not None:
+                if self._timer.when <= when:
+                    return
+                self._timer.cancel()
+            self._timer = self._loop.call_at(when, self._tick)
+
+    def _tick(self) -> None:
+        with self._lock:
+            self._timer = None
+        self.core.tick()
