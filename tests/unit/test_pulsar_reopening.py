@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import wireproto
+from patience import until
 from pulsar_server import Link, PulsarServer
 from wireproto.errors import TimedOut
 from wireproto.pulsar import PulsarApi_pb2 as api
@@ -184,6 +185,8 @@ def test_partitions_are_opened_at_a_time_and_none_waits_for_another_to_come_back
         for one in (out.send(b"x", partition=1), out.send(b"x", partition=2), other.send(b"x", partition=2)):
             assert one.position(20.0) is not None
         assert not stuck.done
-        link, asked = next(one for one in came[3:] if one[1].topic.endswith("/t-partition-0"))
+        again: list[tuple[Link, Any]] = []
+        until(lambda: again.extend(one for one in came[3:] if one[1].topic.endswith("/t-partition-0")) or again)
+        link, asked = again[0]
         link.send(opened(link, asked))
         assert stuck.position(20.0) is not None

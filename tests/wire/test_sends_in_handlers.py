@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-PROTOCOLS = ("kafka", "zookeeper")
+PROTOCOLS = ("kafka", "pulsar", "rocketmq", "zookeeper")
 
 PROGRAM = """
 import collections, faulthandler, signal, sys, time

@@ -28,6 +28,13 @@ class Alarm:
                 self._timer.cancel()
             self._timer = self._loop.call_at(when, self._ring)
 
+    def stop(self) -> None:
+        """Nothing is due any more, until it is set again."""
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
     def _ring(self) -> None:
         with self._lock:
             self._timer = None

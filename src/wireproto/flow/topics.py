@@ -6,7 +6,6 @@ threads. Must not: know a protocol.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -41,7 +40,6 @@ class TopicsProducer(Closing, Generic[P]):
 
     def __init__(self, make: Callable[[str, float], P]) -> None:
         self._make = make
-        self._lock = threading.Lock()
         self._producers: dict[str, P] = {}
         self._closed = False
 
@@ -50,14 +48,21 @@ class TopicsProducer(Closing, Generic[P]):
         known = self._producers.get(topic)
         if known is not None:
             return known
-        if self._closed:
-            raise Closed("the producer is closed", topic=topic)
+        self._check(topic)
         made = self._make(topic, timeout)
-        with self._lock:
-            kept = self._producers.setdefault(topic, made)
+        kept = self._producers.setdefault(topic, made)
         if kept is not made:
             made.close(0.0)  # another thread was quicker
+        try:
+            self._check(topic)
+        except Closed:  # meanwhile, by another thread
+            kept.close(0.0)
+            raise
         return kept
+
+    def _check(self, topic: str) -> None:
+        if self._closed:
+            raise Closed("the producer is closed", topic=topic)
 
     def send(
         self,

@@ -16,13 +16,13 @@ May assume: the engine's pool and retry policy. Must not: know a role, or keep r
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .._codec import KafkaRoom
+from .._net import Section
 from ..errors import (
     AuthError,
     BrokerError,
@@ -73,7 +73,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
         super().__init__(options)
         self.addresses = tuple(addresses)
         self.metadata = Metadata()
-        self._lock = threading.Lock()
+        self._lock = Section()
         self._known = False
         self.budget = Budget(self.loop, options.buffer_memory)
         self.fetch_room = KafkaRoom()

@@ -11,13 +11,13 @@ from __future__ import annotations
 import functools
 import os
 import random
-import threading
 import time
 import weakref
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from wireproto._net import Section
 from wireproto.errors import AuthError, ConnectError, Malformed, TransportError, Unreachable, WireprotoError
 from wireproto.flow.budget import Budget
 from wireproto.net.dial import peer_name
@@ -102,7 +102,7 @@ class RocketCluster(Runtime[RocketOptions]):
         self.names = NameServers(peer_name(address) for address in name_servers)
         self.routes = RouteCache(options.route_age)
         self.serializer = remoting.BINARY if options.header == "binary" else remoting.JSON
-        self._route_lock = threading.Lock()
+        self._route_lock = Section()
         self._numbers = 0
         self._watchers: weakref.WeakSet[Any] = weakref.WeakSet()
         try:

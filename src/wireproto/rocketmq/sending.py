@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable
@@ -29,8 +28,9 @@ from copy import copy
 from typing import TYPE_CHECKING
 
 from wireproto._codec import RocketSendHeader, rocket_send_reply
-from wireproto._net import Event, Mailbox
+from wireproto._net import Event, Mailbox, Section
 from wireproto.errors import TimedOut, TransportError, WireprotoError
+from wireproto.flow.alarm import Alarm
 from wireproto.flow.queue import FreeStamp, PartitionQueue
 from wireproto.flow.sender import Again, Pace, Refused, Sender, Stored, Verdict
 from wireproto.net import retry
@@ -39,16 +39,15 @@ from wireproto.url import parse_address
 
 from . import codes
 from .lanes import Routing
-from .outgoing import BATCH, RocketBatch
+from .outgoing import BATCH, Face, RocketBatch
 from .remoting import SEND_WARNINGS, NoMaster
 
 if TYPE_CHECKING:
-    from wireproto._net import Call, Connection, Timer
+    from wireproto._net import Call, Connection
     from wireproto.flow.budget import Account
 
     from .cluster import RocketCluster
     from .options import RocketOptions
-    from .producer import RocketProducer
     from .route import Route
 
 RESEND = retry.Policy(first=0.02, factor=2.0, ceiling=1.0, jitter=0.2)
@@ -72,7 +71,7 @@ class RocketSender:
     """
 
     def __init__(
-        self, cluster: RocketCluster, producer: RocketProducer, account: Account, route: Route, beside: Callable[[], None]
+        self, cluster: RocketCluster, producer: Face, account: Account, route: Route, beside: Callable[[], None]
     ) -> None:
         self._cluster = cluster
         self._loop = cluster.loop
@@ -81,8 +80,8 @@ class RocketSender:
         self._account = account
         self._producer = weakref.ref(producer)
         self._header = RocketSendHeader(self._options.group or "wireproto", self._topic) if cluster.writes_bare_json else None
-        self._lock = threading.Lock()
-        self._timer: Timer | None = None
+        self._lock = Section()
+        self._alarm = Alarm(cluster.loop, lambda: self.core.tick())
         self._links: dict[int, Connection] = {}
         self._problems: dict[int, WireprotoError] = {}
         self._wanted: dict[str, set[int]] = {}
@@ -91,15 +90,14 @@ class RocketSender:
         self._able_until = 0.0
         self._box = Mailbox(cluster.loop, self._replied, prompt=self._replied_well)
         pace = Pace(linger=self._options.linger, delivery_timeout=self._options.delivery_timeout, backoff=RESEND)
-        self.core = Sender(self, FreeStamp(self._options.max_in_flight), pace, self._make_batch, self._arm, time.monotonic, cluster.told)
+        stamp = FreeStamp(self._options.max_in_flight)
+        self.core: Sender = Sender(self, stamp, pace, self._make_batch, self._alarm.set, time.monotonic, cluster.told)
         self.routing = Routing(cluster, route, self._options.route_age, self.core, self._learnt, beside)
 
     def close(self) -> None:
         """The producer is closed."""
         self.routing.closed = True
-        with self._lock:
-            if self._timer is not None:
-                self._timer.cancel()
+        self._alarm.stop()
 
     def _make_batch(self, queue: PartitionQueue, serial: int, now: float) -> RocketBatch:
         producer = self._producer()
@@ -313,18 +311,3 @@ class RocketSender:
         if not (yield task, until):
             raise TimedOut(f"no connection to broker {broker} yet", topic=self._topic, peer=address)
         task.result()
-
-    # --- time ---
-
-    def _arm(self, when: float) -> None:
-        with self._lock:
-            if self._timer is not None:
-                if self._timer.when <= when:
-                    return
-                self._timer.cancel()
-            self._timer = self._loop.call_at(when, self._tick)
-
-    def _tick(self) -> None:
-        with self._lock:
-            self._timer = None
-        self.core.tick()
