@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 import wireproto
 from wireproto.devbroker import DevBroker
-from wireproto.errors import ConnectError, OptionError
+from wireproto.errors import ConnectError, OptionError, WireprotoError
 
 PROTOCOLS = ("kafka", "pulsar", "rocketmq", "zookeeper")
 GROUPS = ("kafka", "pulsar", "rocketmq")
@@ -121,3 +122,22 @@ def test_a_client_connects_when_its_docstring_says(protocol: str) -> None:
             with pytest.raises(ConnectError, match="connection refused"):
                 wireproto.connect(url, connect_timeout=1.0)
     assert time.monotonic() - began < 30.0
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_timeout_that_no_clock_reaches(client: Any, topic: str, protocol: str) -> None:
+    """Every comparison with nan is false: it was waited for without an end, or not at all."""
+    said: list[BaseException | None] = []
+
+    def ask() -> None:
+        with client.reader(topic) as reader:
+            try:
+                reader.poll(float("nan"))
+            except WireprotoError as why:
+                said.append(why)
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(30.0)
+    assert [type(why) for why in said] == [OptionError]
+    assert "not nan" in str(said[0])

@@ -175,6 +175,8 @@ cdef class Loop:
             self.flush_corked()
             if w.ready:
                 break
+            if deadline != deadline:
+                refuse_nan()
             if self.led:
                 if self.leader_id == PyThread_get_thread_ident():
                     raise RuntimeError("a signal handler called the client inside one of its own reads")

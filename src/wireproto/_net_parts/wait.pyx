@@ -245,3 +245,7 @@ cdef class Event(Waitable):
         if self.failure is not None:
             raise self.failure
         return self.value
+
+
+cdef refuse_nan():
+    raise errors.OptionError("a timeout is a number of seconds, not nan: no clock ever reaches that")
