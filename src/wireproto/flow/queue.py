@@ -178,21 +178,12 @@ class PartitionQueue:
         self.in_flight.append(batch)
         return batch
 
-    def launch(self) -> bool:
+    def launch(self, now: float) -> bool:
         """Have the open batch, which is not empty, leave at once if it may and if nothing is before it; whether it is in flight now, as by
-        `take`. False: nothing has happened."""
-        batch = self.open
+        `take`. It is sealed before it is numbered: a record may join without the lock."""
         if self.ready or self.in_flight or self.held_until or self.gate is not Gate.OPEN or self.stamp.window(self) < 1:
             return False
-        if not self.stamp.admit(self, batch, 0.0):
-            return False
-        self.open = None
-        batch.seal()
-        self.sent += 1
-        batch.number = self.sent
-        batch.attempts = 1
-        self.in_flight.append(batch)
-        return True
+        return self.take(now) is not None
 
     def acked(self, batch: Any) -> None:
         """It is stored. May be said twice."""

@@ -173,14 +173,13 @@ class Sender:
     # --- waiting ---
 
     def hurry(self, batch: Any) -> None:
-        """Somebody waits for this batch: do not linger."""
-        with self._lock:
-            if batch.queue.open is batch:
-                self._seal(batch.queue)
-        self.drain()
+        """Somebody waits for this batch: it does not linger."""
+        self.set_off(batch)
+        if self._due:
+            self.drain()
 
     def set_off(self, batch: Any) -> None:
-        """A new batch has its first record: it does not wait for more, but takes them until it may leave, at once if its queue is idle."""
+        """This batch does not wait for more records, but takes them until it may leave, at once if its queue is idle."""
         queue = batch.queue
         outlet: _Outlet | None = None
         with self._lock:
@@ -189,7 +188,7 @@ class Sender:
             self._lingering.pop(batch, None)
             if not self._due and queue.key not in self._unlinked:
                 outlet = self._idle(queue.key)
-            going = outlet is not None and queue.launch()
+            going = outlet is not None and queue.launch(self._clock())
             if not going:
                 self._note(queue)
         try:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from wireproto._codec import OutBatch, PulsarBatchBuilder, crc32c
 from wireproto._net import Connection, producer_channel
 from wireproto.errors import Closed, Disconnected, Forked, TimedOut, WireprotoError
-from wireproto.flow.sender import Again, Refused, Stored
+from wireproto.flow.sender import Again, Refused
 from wireproto.net.retry import Policy, Verdict, Waits, verdict
 from wireproto.net.task import Steps, retrying
 
@@ -253,7 +253,7 @@ class PartitionProducer:
             self._settling = head
             self._fruitful, self.trouble = True, None
             self._waits.over()
-        self._core.answered(((head, Stored(place)),))
+        self._core.stored(head, place)
         self._settling = None
         head.builder.drop()
 
