@@ -19,7 +19,7 @@ from wireproto import LATEST
 from wireproto.devbroker import DevBroker
 from wireproto.devbroker.faults import Faults
 from wireproto.errors import TimedOut
-from wireproto.kafka.codes import NotCoordinator, RebalanceInProgress
+from wireproto.kafka.codes import NotCoordinator, RebalanceInProgress, UnknownTopicOrPartition
 from wireproto.kafka.metadata import Node
 from wireproto.position import LogOffset
 
@@ -178,3 +178,14 @@ def test_a_coordinator_that_keeps_silent_is_left_when_another_one_is_told(broker
             batch = consumer.poll(0.05)
             found += len(batch) if batch is not None else 0
         assert old.swallowed.is_set()
+
+
+def test_what_was_told_of_a_topic_stands_when_the_time_runs_out_while_it_is_asked_again(broker: DevBroker, faults: Faults) -> None:
+    """Else it hangs on a moment whether a deleted topic is told as such or as a time-out."""
+    with wireproto.connect(broker.url("kafka"), topic_patience=LATE) as client:
+        client.admin().list_topics()
+        asked = itertools.count()
+        faults.stall("Metadata", 1000, when=lambda facts: next(asked) >= 2)  # two are answered
+        with pytest.raises(UnknownTopicOrPartition, match="there is no topic"):
+            client.reader("never-made", timeout=2.0)
+        assert next(asked) > 2

@@ -290,8 +290,17 @@ class KafkaCluster(Runtime[KafkaOptions]):
         """
         enough = min(until, time.monotonic() + self.options.topic_patience)
 
+        told = False
+
         def look() -> Steps[Topic]:
-            yield from self.refreshing((topic,), until, create=create)
+            nonlocal told
+            try:
+                yield from self.refreshing((topic,), until, create=create)
+                told = True
+            except TimedOut:
+                if not told or self.metadata.problem(topic) is None:
+                    raise
+                # the time ran out while it was asked for once more: what was told last is the answer
             problem = self.metadata.problem(topic)
             entry = self.metadata.topics.get(topic)
             if problem is None and (entry is None or not entry.partitions):
