@@ -57,7 +57,7 @@ class Told:
         self._log = logging.getLogger(f"wireproto.{protocol}" if protocol else "wireproto")
         self._arm = arm
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler that came into its few lines may have something to tell, too
         self._causes: dict[Hashable, _Cause] = {}
 
     def info(self, cause: Hashable, text: str, *args: object) -> None:
