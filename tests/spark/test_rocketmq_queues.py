@@ -14,6 +14,7 @@ import pytest
 import wireproto
 from brokers import RocketMQ, plugin
 from spark.logs import Driven, ends, kept, planned, run
+from spark.peers import QUIET
 from wireproto.devbroker import DevBroker
 from wireproto.errors import DataLoss, OptionError
 from wireproto.rocketmq.messages import UpdateAndCreateTopicRequest
@@ -22,7 +23,7 @@ from wireproto.spark import worker
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # pandas, py4j and PySpark deprecations are not ours to mend
+pytestmark = QUIET
 _numbers = itertools.count()
 
 
