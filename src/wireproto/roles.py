@@ -117,7 +117,8 @@ class Consumer(Closing, Protocol):
         """Commit where to resume; None commits what poll has handed out.
 
         Raises:
-            Revoked: naming the partitions that another member owns now; the others are committed.
+            Revoked: naming the partitions that another member owns now, or (once) that were ours when poll handed out of them and have been
+                reassigned since: that comes again. The others are committed.
         """
         ...
 

@@ -97,12 +97,14 @@ def test_a_member_that_is_forgotten_while_it_joins_takes_nothing(client: Any, to
         consumer.commit()
 
 
-def until(happened: Callable[[], bool], consumer: Any) -> None:
-    """Poll until that is so."""
+def until(happened: Callable[[], bool], consumer: Any, found: list[bytes] | None = None) -> None:
+    """Poll until that is so; what comes meanwhile is put to `found`."""
     deadline = time.monotonic() + 20.0
     while not happened():
         assert time.monotonic() < deadline
-        consumer.poll(0.1)
+        batch = consumer.poll(0.1)
+        if found is not None and batch is not None:
+            found += batch.values()
 
 
 def test_lost_partitions_are_told_apart_from_revoked_ones(client: Any, broker: DevBroker, topic: str) -> None:
@@ -123,6 +125,65 @@ def test_lost_partitions_are_told_apart_from_revoked_ones(client: Any, broker: D
         until(lambda: bool(other.told), consumer)
         broker.faults("kafka").error("Heartbeat", UnknownMemberId.code)
         until(lambda: other.told == ["+2", "-2", "+2"], consumer)
+
+
+def moved_away(broker: DevBroker, member: Member) -> None:
+    """Another generation: all that was held went back, and comes again from what is committed."""
+    told = len(member.told)
+    broker.faults("kafka").error("Heartbeat", RebalanceInProgress.code)
+    until(lambda: member.told[told:] == ["-2", "+2"], member.consumer)
+
+
+def test_what_was_handed_out_before_a_rebalance_is_not_committed_in_silence(client: Any, broker: DevBroker, topic: str) -> None:
+    member = Member(client, topic, heartbeat_interval=0.05)
+    with member.consumer as consumer:
+        member.take(20)
+        moved_away(broker, member)
+        with pytest.raises(Revoked) as caught:
+            consumer.commit()
+        assert caught.value.partitions == ((topic, 0), (topic, 1))
+        consumer.commit()  # told once
+        assert consumer.committed() == {}
+        assert len(member.take(20)) == 20, "it comes again"
+        consumer.commit()
+        assert {key[1]: place.offset for key, place in consumer.committed().items()} == {0: 10, 1: 10}
+        moved_away(broker, member)
+        consumer.commit()  # nothing was lost
+
+
+def test_what_a_callback_commits_in_time_is_no_loss(client: Any, broker: DevBroker, topic: str) -> None:
+    told: list[str] = []
+
+    def revoked(parts: Any) -> None:
+        told.append("-")
+        consumer.commit()
+
+    with client.consumer(topic, f"group-{topic}", heartbeat_interval=0.05, on_revoked=revoked) as consumer:
+        found: list[bytes] = []
+        until(lambda: len(found) == 20, consumer, found)
+        broker.faults("kafka").error("Heartbeat", RebalanceInProgress.code)
+        until(lambda: bool(told) and len(consumer.assignment) == 2, consumer)
+        consumer.commit()
+        assert {key[1]: place.offset for key, place in consumer.committed().items()} == {0: 10, 1: 10}
+
+
+@pytest.mark.parametrize("told", ["by a commit", "it commits by itself", "by positions"])
+def test_what_a_rebalance_took_is_told_once(client: Any, broker: DevBroker, topic: str, told: str) -> None:
+    member = Member(client, topic, heartbeat_interval=0.05, auto_commit=told == "it commits by itself")
+    with member.consumer as consumer:
+        member.take(20)
+        places = dict(consumer.positions)
+        if told == "by a commit":
+            broker.faults("kafka").error("OffsetCommit", RebalanceInProgress.code)
+            with pytest.raises(Revoked):
+                consumer.commit()
+            until(lambda: member.told == ["+2", "-2", "+2"], consumer)
+        else:
+            moved_away(broker, member)
+        if told == "by positions":
+            consumer.commit(places)  # they are ours again, and these are where the user says
+            assert dict(consumer.committed()) == places
+        consumer.commit()
 
 
 @pytest.mark.parametrize("name", ["Heartbeat", "JoinGroup", "SyncGroup"])

@@ -79,6 +79,8 @@ class KafkaConsumer(Role):
         self._saved_at = time.monotonic()
         self._handed: dict[TopicPartition, int] = {}  # where the newest batch of each partition ended, since it was given to us or set
         self._in_work: tuple[TopicPartition, int | None] | None = None  # the newest batch's partition, and what `_handed` had of it before
+        self._dropped: set[TopicPartition] = set()  # handed out, not committed, and gone with a rebalance: what the next commit tells
+        self._told: set[TopicPartition] = set()  # of which a commit has told that they are gone
 
     # --- polling ---
 
@@ -145,6 +147,9 @@ class KafkaConsumer(Role):
         told = self._options.on_lost if lost and self._options.on_lost is not None else self._options.on_revoked
         if held and told is not None:
             self._call_back(told, held)
+        if not self._options.auto_commit:
+            self._dropped |= {key for key in self._unsaved() if key in self._handed} - self._told
+        self._told.clear()
         for key in held:
             self._fetcher.plan.remove(key)
         self._saved.clear()
@@ -240,6 +245,11 @@ class KafkaConsumer(Role):
             else:
                 gone = self._committed(ours, (yield from self._committing(ours, deadline)))
         self._saved_at = time.monotonic()
+        self._told.update(gone)
+        if given is None:
+            strange, self._dropped = tuple(self._dropped.difference(gone)), set()
+        else:
+            self._dropped -= ours.keys()
         if strange or gone:
             lost = tuple(sorted(strange + gone))
             shown = ", ".join(f"{topic}[{partition}]" for topic, partition in lost)
@@ -361,6 +371,7 @@ class KafkaConsumer(Role):
             for key, offset in found.items():
                 self._fetcher.plan.seek(key, offset)
                 self._handed.pop(key, None)
+                self._dropped.discard(key)
 
     def _cursor_key(self, key: TopicPartition) -> TopicPartition:
         if key not in self._fetcher.plan.cursors:
