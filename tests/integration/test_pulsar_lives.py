@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import patience
 from brokers.pulsar import Pulsar
 from integration.pulsar_tools import drain, new_topic, ours
 from wireproto import LATEST
@@ -178,6 +179,19 @@ def test_partitions_that_a_topic_gets_are_read(broker: Pulsar, role: str) -> Non
         until(4)
         assert sorted(found) == [b"0", b"1", b"2", b"before"]
         opened.close()
+
+
+def test_partitions_that_a_topic_gets_are_written(broker: Pulsar) -> None:
+    """A key goes where a producer that was opened later has it go, and so do other clients' (their hash is the same)."""
+    topic = new_topic(broker, partitions=1)
+    keys = [b"k-%d" % number for number in range(20)]
+    with ours(broker, metadata_max_age=0.5) as client, client.producer(topic) as early:
+        assert {early.send(b"", key=key).position(30.0).partition for key in keys} == {0}
+        broker.call("POST", f"{REST}{topic}/partitions", 3)
+        with client.producer(topic) as late:
+            wanted = [late.send(b"", key=key).position(30.0).partition for key in keys]
+        assert set(wanted) == {0, 1, 2}
+        patience.until(lambda: [early.send(b"", key=key).position(30.0).partition for key in keys] == wanted)
 
 
 def test_a_topic_that_keeps_nothing_is_read_from_now_on(broker: Pulsar) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import wireproto
+from patience import until
 from pulsar_server import Link, PulsarServer, acknowledged, stored, success
-from wireproto.errors import Revoked, TimedOut
+from wireproto.errors import OptionError, Revoked, TimedOut
 from wireproto.pulsar import PulsarApi_pb2 as api
 from wireproto.pulsar.codes import AuthorizationError, TopicNotFound
 
@@ -310,3 +311,69 @@ def test_a_topic_that_migrates_is_written_where_it_is_now(when: str) -> None:
         assert out.send(b"b").position(20.0) is not None
         assert green.count("send") == 1
         out.close()
+
+
+def refusing(count: list[int], refused: list[str]) -> PulsarServer:
+    """Topics have `count` partitions; a producer on one whose name is in `refused` is not made, once."""
+
+    def metadata(link: Link, ask: Any) -> Any:
+        return api.CommandPartitionedTopicMetadataResponse(request_id=ask.request_id, partitions=count[0], response="Success")
+
+    def producer(link: Link, ask: Any) -> Any:
+        if ask.topic in refused:
+            refused.remove(ask.topic)
+            return api.CommandError(request_id=ask.request_id, error="AuthorizationError", message="not yet")
+        return api.CommandProducerSuccess(request_id=ask.request_id, producer_name="p-1")
+
+    return PulsarServer(partitionMetadata=metadata, producer=producer)
+
+
+def partition_of(server: PulsarServer, send: Any) -> int:
+    names = {one.producer_id: one.topic for one in server.commands("producer")}
+    return int(names[send.producer_id].rpartition("-")[2])
+
+
+def test_partitions_that_a_topic_gets_are_written() -> None:
+    """Together, once all of them are open: those with a key by the new count, those without in their turn."""
+    count, refused = [1], ["persistent://public/default/t-partition-2"]
+    with refusing(count, refused) as server, wireproto.connect(server.url, metadata_max_age=0.1, linger=0) as client:
+        out = client.producer("t", batch_records=1)
+        out.send(b"x", key=b"b").position(20.0)
+        count[0] = 3
+        server.wait("producer", 3)  # both are asked for, one is refused
+
+        def known() -> bool:
+            try:
+                return out.send(b"", partition=2).position(20.0) is not None
+            except OptionError:
+                return False
+
+        until(known, "the topic's partitions are not written")
+        assert server.count("producer") == 4, "what was open is not opened again"
+        before = server.count("send")
+        places = {out.send(b"x", key=key).position(20.0).partition for key in (b"a", b"b", b"c")}  # 97, 98 and 99 by Java's hash
+        assert places == {0, 1, 2}
+        for _ in range(3):
+            out.send(b"x").position(20.0)
+        sends = server.commands("send")[before:]
+        assert [partition_of(server, one) for one in sends[:3]] == [97 % 3, 98 % 3, 99 % 3]
+        assert {partition_of(server, one) for one in sends[3:]} == {0, 1, 2}
+        looked = server.count("partitionMetadata")
+        server.wait("partitionMetadata", looked + 2)
+        assert server.count("producer") == 4
+        out.close()
+        assert server.count("close_producer") == 3
+        assert server.links[0].alive
+
+
+def test_a_producer_that_closes_while_partitions_open_leaves_none_behind() -> None:
+    count: list[int] = [1]
+    silent: list[Any] = []
+    with refusing(count, []) as server, wireproto.connect(server.url, metadata_max_age=0.1) as client:
+        out = client.producer("t")
+        server.answers["producer"] = lambda link, ask: silent.append(ask)
+        count[0] = 2
+        server.wait("producer", 2)
+        out.close(5.0)
+        server.wait("close_producer", 2)
+        assert {one.producer_id for one in server.commands("close_producer")} == {one.producer_id for one in server.commands("producer")}

@@ -15,11 +15,11 @@ may move at any time.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from wireproto._net import Connection
-from wireproto.errors import Malformed, TransportError
+from wireproto.errors import Closed, Forked, Malformed, TransportError
 from wireproto.net.task import Steps, Tasks
 from wireproto.url import Address, parse
 
@@ -122,6 +122,21 @@ class Lookup:
         if reply.response == api.CommandPartitionedTopicMetadataResponse.Failed:
             raise ServiceNotReady(reply.message or "no partition metadata", peer=conn.peer, topic=str(topic))
         return int(reply.partitions)
+
+    def growing(self, topics: Mapping[str, int], until: float) -> Steps[list[tuple[str, list[tuple[int, str]]]]]:
+        """(topic, its partitions) of the topics that have more than so many: those beyond. What cannot be looked up now is left out."""
+        found = []
+        for topic, known in list(topics.items()):
+            name = parse_topic(topic)
+            try:
+                count = yield from self.counting(name, until, create=False)
+            except (Closed, Forked):
+                raise
+            except Exception:  # credentials are the user's code; it is asked again, and who uses the topic is told by what it gets
+                continue
+            if count > known:
+                found.append((topic, partitions(name, count)[known:]))
+        return found
 
     def finding(self, topic: str, until: float) -> Steps[Broker]:
         """`broker`."""

@@ -119,6 +119,11 @@ class PartitionProducer:
     def __repr__(self) -> str:
         return f"{self.topic}[{self.number}]"
 
+    @property
+    def made(self) -> bool:
+        """Whether it was open once: then it comes back by itself."""
+        return self._epoch > 0
+
     def builder(self) -> PulsarBatchBuilder:
         """Of an open batch."""
         return self._make_builder()

@@ -21,7 +21,7 @@ from wireproto.position import MessageId
 from .partition_producer import PartitionProducer
 
 if TYPE_CHECKING:
-    from wireproto.net.task import Task
+    from wireproto.net.task import Steps, Task
     from wireproto.records import Headers
 
     from .cluster import PulsarCluster
@@ -55,6 +55,8 @@ class PulsarProducer(Sends):
         self._account = cluster.budget.account(self)
         self._partitions = [PartitionProducer(cluster, sending, self, number, name, options) for number, name in names]
         self._partitioned = names[0][0] >= 0
+        self._fresh: list[PartitionProducer] = []  # of partitions that the topic got, until all of them are open
+        self._growth: Task[None] | None = None
         in_turn = options.batch_records if options.batching and options.keyless == "sticky" else 1
         self._router = KeyRouter(options.hashing, in_turn)
         self._router.know(len(names), False)
@@ -72,6 +74,8 @@ class PulsarProducer(Sends):
             dated=False,
         )
         self._open_all(deadline)
+        if self._partitioned and options.first_sequence is None:  # whoever says the ids counts by the partitions that were there
+            self._growth = cluster.tasks.spawn(self._grow(sending), f"looking for new partitions of {topic}")
         self.send = self._appender.send  # type: ignore[method-assign]
 
     def _open_all(self, deadline: float) -> None:
@@ -91,6 +95,39 @@ class PulsarProducer(Sends):
                 partition.close(deadline)
             self._account.close()
             raise
+
+    def _grow(self, sending: PulsarSender) -> Steps[None]:
+        """Send to partitions that the topic gets, too: to all of them from when the last one is open, and not at all while one is not."""
+        cluster, interval = self._cluster, self._options.metadata_max_age
+        while True:
+            yield time.monotonic() + interval
+            known = {self.topic: len(self._partitions) + len(self._fresh)}
+            grown = yield from cluster.lookup.growing(known, time.monotonic() + self._options.operation_timeout)
+            made = [PartitionProducer(cluster, sending, self, *name, self._options) for _, names in grown for name in names]
+            with self._lock:
+                self._usable()
+                self._fresh += made
+            if (yield from self._opened(self._fresh)):
+                with self._lock:
+                    self._usable()
+                    self._partitions += self._fresh
+                    self._fresh = []
+                self._router.know(len(self._partitions), True)
+
+    def _opened(self, fresh: list[PartitionProducer]) -> Steps[bool]:
+        """Whether all of these, if there are any, are open now; one that was comes back by itself."""
+        until = time.monotonic() + self._options.operation_timeout
+        begun = [(one, self._cluster.tasks.spawn(one.opening(until), f"open {one}")) for one in fresh if not one.made]
+        try:
+            for one, task in begun:
+                if not task.done:
+                    yield task
+                if task.error is not None:
+                    self._cluster.told.warning(("growing", one), "%s: not written yet: %s", one, task.error)
+        finally:
+            for _, task in begun:
+                task.cancel(Closed("the producer was closed", topic=self.topic))
+        return bool(fresh) and all(one.made for one in fresh)
 
     # -- records in ---------------------------------------------------------------------------------------------
 
@@ -293,10 +330,12 @@ class PulsarProducer(Sends):
         deadline = time.monotonic() + timeout
         with self._lock:
             self._closed = True
+        if self._growth is not None:
+            self._growth.cancel(Closed("the producer was closed", topic=self.topic))
         try:
             self.flush(timeout)
         finally:
-            for partition in self._partitions:
+            for partition in [*self._partitions, *self._fresh]:
                 partition.close(max(deadline, time.monotonic() + 0.5))
             self._account.close()
             self._cluster.roles.forget(self)

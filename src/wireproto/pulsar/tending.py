@@ -26,7 +26,6 @@ from wireproto.net.task import Steps, Task, after
 from . import PulsarApi_pb2 as api
 from .codes import PulsarError
 from .frames import encode, reply_body, signed
-from .topics import parse_topic
 
 if TYPE_CHECKING:
     from .cluster import PulsarCluster
@@ -244,17 +243,9 @@ class Tending:
     def _watch(self, topics: dict[str, int], interval: float) -> Steps[None]:
         while True:
             yield time.monotonic() + interval
-            for topic, known in topics.items():
-                name = parse_topic(topic)
-                try:
-                    count = yield from self._cluster.lookup.counting(name, time.monotonic() + interval, create=False)
-                except (Closed, Forked):
-                    raise
-                except Exception:  # asked again next time; whoever reads is told by what it reads
-                    continue
-                if count > known:
-                    topics[topic] = count
-                    self._box.put(Grown(topic, [(number, name.of_partition(number)) for number in range(known, count)]))
+            for topic, names in (yield from self._cluster.lookup.growing(topics, time.monotonic() + interval)):
+                topics[topic] += len(names)
+                self._box.put(Grown(topic, names))
 
 
 def places(reply: api.CommandGetLastMessageIdResponse) -> tuple[Place, Place]:
