@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import wireproto
+from patience import until
 from wireproto import EARLIEST, LATEST
 from wireproto.devbroker import DevBroker
 from wireproto.devbroker.recording import Recording
@@ -250,16 +251,17 @@ def test_a_key_waits_for_what_is_on_its_way_before_it_goes_to_new_queues(broker:
         )  # fmt: skip
         client.request(grown, to=(topic, 0))
         client.cluster.routes.stale(topic)
-        with out._lock:
-            placed, routing._placed = routing._placed, lambda: ["on its way"]  # as if a record were
+        fault = broker.faults("rocketmq").delay("SendMessageV2", 1.0)
+        slow = out.send(b"slow", key=b"k0")
+        until(lambda: not fault.times)
         routing.look_up()
-        assert routing.coming is not None
-        assert len(routing.route.queues) == 1, "keys stay where they were"
-        assert len(routing.queues) == 4
-        routing._placed = placed
-        routing.move_keys(5.0, (b"k0",))
-        assert routing.coming is None
-        assert len(routing.route.queues) == 4
+        late = [out.send(b"late", key=b"k%d" % number, timeout=0.0) for number in range(32)]
+        waited = routing.coming is not None  # else a loaded machine took the second
+        places = [receipt.position(10.0) for receipt in late]
+        until(lambda: routing.coming is None)
+        assert not waited or slow.done
+        assert len(routing.route.queues) == len(routing.queues) == 4
+        assert {place.partition for place in places} == {0, 1, 2, 3}
         partitions = {out.send(b"x", key=b"k%d" % number).position(10.0).partition for number in range(32)}
         assert len(partitions) == 4
 

@@ -475,6 +475,11 @@ class Sender:
             self._move(queue, to)
         self.ready((key,))
 
+    def move(self, key: Hashable, to: Elsewhere) -> None:
+        """What this key holds and has not sent goes by the keys that `to` says. Lock held; `drain` sends it."""
+        self._unlinked.pop(key, None)
+        self._move(self.queue(key), to)
+
     def _move(self, queue: PartitionQueue, to: Elsewhere | None) -> None:
         """What is ready goes by the keys that `to` says. Lock held."""
         if to is None:

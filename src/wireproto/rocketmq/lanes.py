@@ -2,12 +2,14 @@
 
 What it is: `Routing` knows all queues of a topic, and the route that says which of them a key goes to. The route is looked at again each
 `route_age`, as by Java's client. A queue that is new takes records at once, but for those with a key: where a key goes changes with the
-number of queues, so what is on its way arrives before any record goes by the new number. Records of a key stay in order of their sending.
-So too when queues are gone, with a broker that left: until what is on its way there has arrived or failed, keys of those queues wait, and
-the others go where they went.
+number of queues, so what is on its way to a queue arrives, or fails, before the keys of that queue go by the new number. Records of a key
+stay in order of their sending, and nobody waits for a broker but the keys of its own queues, which wait without their sender: in a lane, a
+queue of the sender's that nothing is sent from, under the complement of the queue's number.
 
     route     what keys go by
-    coming    a route with other queues, which keys do not follow yet; None: there is none
+    coming    a route with other queues, which the keys of some queues do not follow yet; None: there is none
+    before    those queues, and what was on its way to each when the route came
+    latest    the route that is learnt once all keys follow the coming one; None: no other was seen since
     queues    all that were ever known, by partition
 
 The sender's lock guards all of it. Must not: send.
@@ -19,9 +21,9 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from wireproto.errors import BufferFull, TimedOut, WireprotoError
+from wireproto.errors import WireprotoError
 
 if TYPE_CHECKING:
     from wireproto.flow.sender import Sender
@@ -32,8 +34,6 @@ if TYPE_CHECKING:
 
 SOON = 5.0
 """Seconds between looks while some queues cannot be written to."""
-MOVE = 5.0
-"""Seconds that keys wait, before they go to queues that are new, for what is on its way; then they stay where they were for a while."""
 
 
 class Routing:
@@ -48,6 +48,8 @@ class Routing:
     ) -> None:
         self.route = route
         self.coming: Route | None = None
+        self.before: dict[int, list[RocketBatch]] = {}
+        self.latest: Route | None = None
         self.queues: Sequence[Queue] = route.queues
         self.closed = False
         self._cluster, self._every, self._core, self._learnt, self._beside = cluster, every, core, learnt, beside
@@ -78,56 +80,56 @@ class Routing:
             self._learn(route)
 
     def _learn(self, route: Route) -> None:
-        """Keys follow at once, unless that could overtake what is on its way."""
+        """Keys follow at once, unless that could overtake what is on its way. Lock held."""
         self.queues = route.queues
-        if route.keyed != self.route.keyed and self._placed():
-            self.coming = route
+        if self.coming is not None:
+            same = route.keyed == self.coming.keyed
+            self.coming, self.latest = (route, None) if same else (self.coming, route)
+        elif route.keyed == self.route.keyed:
+            self.route = route
         else:
-            self.route, self.coming = route, None
+            self.coming = route
+            for batch in self._core.unsettled(_stays):
+                if batch.key in self.route.keyed:
+                    self.before.setdefault(batch.key, []).append(batch)
+            self._follow()
         self._learnt()
 
-    def _placed(self) -> list[Any]:
-        """What is unsettled and may go to its own queue only."""
-        return self._core.unsettled(_stays)
+    def place(self, key: bytes) -> int:
+        """Where a record with this key goes: a queue, or a lane. Lock held."""
+        queue = self.route.by_key(key)
+        if self.coming is None:
+            return queue
+        new = self.coming.by_key(key)
+        return ~queue if new != queue and queue in self.before else new
 
-    def move_keys(self, timeout: float, keys: Sequence[bytes | None]) -> None:
-        """Wait for what is on its way, then let keys go by the coming route. Senders of keys pass here until that is done.
+    def moving(self, route: Route) -> bool:
+        """Whether keys do not simply go by this route any more. Lock held."""
+        return self.coming is not None or self.route is not route
 
-        Raises:
-            BufferFull: one of these keys goes to a broker that left, and what is on its way there is not settled within `timeout`.
-        """
-        began = time.monotonic()
-        while True:
-            with self._core.lock:
-                if self.coming is None:
-                    return
-                waiting = self._placed()
-                if not waiting:
-                    self.route, self.coming = self.coming, None
-                    self._learnt()
-                    return
-                gone = set(self.route.keyed) - set(self.coming.keyed)
-                stuck = [batch for batch in waiting if batch.key in gone]
-                if stuck and not any(key is not None and self.route.by_key(key) in gone for key in keys):
-                    return
-            try:
-                for batch in stuck or waiting:
-                    self._settled(batch, began + (timeout if stuck else min(timeout, MOVE)))
-            except TimedOut:
-                if stuck:
-                    broker = self.queues[stuck[0].key].broker
-                    raise BufferFull(f"records before this one wait for broker {broker}, which left the route") from None
-                with self._core.lock:
-                    self.coming = None  # until the route is looked at again
-                return
+    def settled(self) -> None:
+        """In the keeper, when something has arrived or failed: let keys follow that may."""
+        with self._core.lock:
+            self._follow()
+        self._core.drain()
 
-    def _settled(self, batch: RocketBatch, deadline: float) -> None:
-        self._core.hurry(batch)
-        try:
-            batch.outcome.wait(deadline)
-        except WireprotoError:
-            if not batch.outcome.done:
-                raise
+    def _follow(self) -> None:
+        """The keys of queues to which nothing is on its way any more go by the coming route, and what waited in their lanes, too."""
+        if self.coming is None:
+            return
+        left = set(self._core.unsettled(_stays))
+        for queue in [queue for queue, batches in self.before.items() if left.isdisjoint(batches)]:
+            del self.before[queue]
+            self._core.move(~queue, self._new_place)
+        if not self.before:
+            self.route, self.coming, latest, self.latest = self.coming, None, self.latest, None
+            self._learnt()
+            if latest is not None:
+                self._learn(latest)
+
+    def _new_place(self, batch: RocketBatch) -> int:
+        assert self.coming is not None
+        return self.coming.by_key(batch.waiting or b"")
 
 
 def _stays(batch: RocketBatch) -> bool:

@@ -50,12 +50,13 @@ class RocketBatch:
         born: its records' timestamp; stamped tells whether the caller gave it (else it is the first one's time of sending).
         lone: body and properties of a record that is alone. rows: the records of a batch; body: that batch, once it was to be sent.
         sys_flag: of a compressed body. size: bytes of the send budget that it holds. sealed: no more records join.
-        anywhere: any queue will do. warning: see `RocketReceipt`.
+        anywhere: any queue will do. waiting: the key of a record that is alone in a lane (see `lanes.Routing`).
+        warning: see `RocketReceipt`.
     """
 
     __slots__ = (
         "anywhere", "attempts", "body", "born", "count", "created", "doubtful", "lone", "number", "outcome", "over", "owner", "queue",
-        "rows", "sealed", "serial", "size", "stamped", "sys_flag", "warning",
+        "rows", "sealed", "serial", "size", "stamped", "sys_flag", "waiting", "warning",
     )  # fmt: skip
 
     def __init__(self, queue: PartitionQueue, serial: int, created: float, outcome: Event, owner: Face) -> None:
@@ -63,15 +64,21 @@ class RocketBatch:
         self.lone: tuple[bytes, bytes] | None = None
         self.rows: RocketBatchBuilder | None = None
         self.body: bytes | None = None
+        self.waiting: bytes | None = None
         self.number = self.attempts = self.count = self.size = self.sys_flag = self.warning = self.born = 0
         self.stamped = self.sealed = self.doubtful = self.over = False
         self.anywhere = True
 
     @property
     def key(self) -> int:
-        """Its partition."""
+        """Its partition, or the lane that it waits in."""
         key: int = self.queue.key  # type: ignore[assignment]
         return key
+
+    @property
+    def home(self) -> int:
+        """Its partition, or the one whose keys it waits for."""
+        return self.key if self.key >= 0 else ~self.key
 
     def takes(self, timestamp: int | None, size: int, limit: int) -> bool:
         """Whether a record with that timestamp may join; a command carries one timestamp."""
@@ -149,7 +156,7 @@ class RocketBatch:
         """For a receipt's repr."""
         outcome: Any = self.outcome
         state = "pending" if not outcome.done else repr(outcome.error) if outcome.error else str(outcome.value + index)
-        return f"{self.owner.topic}[{self.key}] {state}"
+        return f"{self.owner.topic}[{self.home}] {state}"
 
 
 class RocketReceipt(Receipt):

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from .cluster import RocketCluster
     from .options import RocketOptions
+    from .route import Route
 
 COMPRESSED = {"zlib": 0x301, "lz4": 0x101, "zstd": 0x201}
 """sysFlag of a compressed body: bit 0 and the codec's number."""
@@ -110,19 +111,19 @@ class RocketProducer(Sends):
         if not self._account.try_take(size):
             self._account.take(size, time.monotonic() + timeout)
         try:
-            if self._routing.coming is not None and key is not None and partition is None:
-                self._routing.move_keys(timeout, (key,))
             with self._lock:
                 anywhere = False
                 if partition is not None:
                     number = self._checked_place(partition)
                 elif key is not None:
-                    number = self._routing.route.by_key(key)
+                    number = self._routing.place(key)
                 else:
                     number, anywhere = self._sending.able(), True
-                alone = sys_flag or (anywhere and self._needs_keys is None)
+                alone = sys_flag or number < 0 or (anywhere and self._needs_keys is None)
                 batch = self._batch(number, timestamp, now_ms, size, self.options.batch_size, bool(alone))
                 batch.sys_flag = sys_flag
+                if number < 0:
+                    batch.waiting = key
                 index = batch.add(body, properties, size, anywhere)
                 if alone or batch.size >= self.options.batch_size:
                     self._sender.seal(number)
@@ -166,10 +167,10 @@ class RocketProducer(Sends):
         check_rocket_columns(table, self.options.max_message_size)
         if self._needs_keys and any(key is None for key in (table.keys() if "key" in table.columns else [None])):
             raise ValueUnsupported(WANTS_KEYS, topic=self.topic)
-        if self._routing.coming is not None and partition is None and "key" in table.columns:
-            self._routing.move_keys(timeout, table.keys())
+        by_key = partition is None and table.partitions() is None and "key" in table.columns
+        route = self._routing.route
         last: dict[int, RocketReceipt] = {}
-        for number, rows in self._routing.route.shares(table, partition, len(self._routing.queues)):
+        for number, rows in route.shares(table, partition, len(self._routing.queues)):
             start = 0
             while start < len(rows):
                 share = self._share(rows, start)
@@ -177,7 +178,7 @@ class RocketProducer(Sends):
                 used = 0
                 try:
                     with self._lock:
-                        taken, used, receipt = self._take_rows(number, rows, start, share)
+                        taken, used, receipt = self._take_rows(number, rows, start, share, route if by_key else None)
                 finally:
                     self._account.give(share - used)
                 start += taken
@@ -190,16 +191,26 @@ class RocketProducer(Sends):
         ahead = rows[start : start + self.options.batch_size // OVERHEAD + 1]
         return min(ahead.nbytes + OVERHEAD * len(ahead), max(self.options.batch_size, ahead[:1].nbytes)) + OVERHEAD
 
-    def _take_rows(self, number: int | None, rows: Columns, start: int, share: int) -> tuple[int, int, RocketReceipt]:
-        """Put neighbours that fit one command in: how many, bytes held of their share, and the receipt of the last. Under the lock."""
+    def _take_rows(
+        self, number: int | None, rows: Columns, start: int, share: int, route: Route | None
+    ) -> tuple[int, int, RocketReceipt]:
+        """Put neighbours that fit one command in: how many, bytes held of their share, and the receipt of the last. Under the lock.
+
+        Args:
+            route: what `number` was found by, where it is for keys: one by one when that does not hold any more.
+        """
         now_ms = int(time.time() * 1000)
         anywhere = number is None
-        number = self._sending.able() if number is None else self._checked_place(number)
+        moving = route is not None and not anywhere and self._routing.moving(route)
+        if moving:
+            number = self._routing.place(rows[start : start + 1].keys()[0] or b"")
+        else:
+            number = self._sending.able() if number is None else self._checked_place(number)
         limit = min(self.options.batch_size, self.options.max_message_size)
         first = rows[start : start + 1]
         timestamp = first.timestamps()[0] if "timestamp" in first.columns else None
         large = first.nbytes > limit // 2  # alone it may be as large as brokers take
-        alone = large or self._needs_keys is None
+        alone = large or moving or self._needs_keys is None
         batch = self._batch(number, timestamp, now_ms, first.nbytes + OVERHEAD, limit, alone)
         if alone:
             (value,) = first.values()
@@ -208,6 +219,7 @@ class RocketProducer(Sends):
             headers = first.headers()[0] if "headers" in first.columns else None
             properties = record.properties(key, headers, self._ids.next(now_ms)).encode()
             taken, used = 1, min(len(value) + len(properties) + OVERHEAD, share)
+            batch.waiting = key if number < 0 else None
             index = batch.add(value, properties, used, anywhere)
         else:
             builder = batch.batch()

@@ -144,6 +144,8 @@ class RocketSender:
     # --- requests: see flow.sender.Wire ---
 
     def target(self, key: int) -> Connection | None:
+        if key < 0:
+            return None  # a lane
         link = self._links.get(key)
         if link is None or link.closed:
             address = self.routing.queues[key].address
@@ -191,17 +193,19 @@ class RocketSender:
     def settled(self, batches: list[RocketBatch]) -> None:
         for batch in batches:
             self._account.give(batch.release())
+        if self.routing.coming is not None:
+            self._loop.call_soon(self.routing.settled)
 
     def failed(self, batch: RocketBatch, why: WireprotoError) -> None:
         batch.owner.failed(why)
 
     def overdue(self, batch: RocketBatch, trouble: str) -> WireprotoError:
-        problem = self._problems.get(batch.key)
+        problem = self._problems.get(batch.home)
         return copy(problem) if problem is not None else self.late(batch)
 
     def late(self, batch: RocketBatch) -> TimedOut:
         """It was not acknowledged in some time."""
-        return TimedOut("no acknowledgement in time; the record may still arrive", topic=self._topic, partition=batch.key)
+        return TimedOut("no acknowledgement in time; the record may still arrive", topic=self._topic, partition=batch.home)
 
     # --- answers: in the keeper, or at once in a waiting thread when all is well ---
 
@@ -268,6 +272,8 @@ class RocketSender:
         begin = []
         with self._lock:
             for key in keys:
+                if key < 0:
+                    continue  # a lane: what waits there is moved
                 broker = self.routing.queues[key].broker
                 if broker not in self._wanted:
                     self._wanted[broker] = set()
