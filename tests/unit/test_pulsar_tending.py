@@ -174,6 +174,37 @@ def test_a_refusal_that_lasts_is_told_and_tried_on(role: str) -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
+def test_an_outage_is_never_raised_however_long_it_is(role: str) -> None:
+    """Each attempt fails, in the ways of a broker that is not there; polls bring nothing in their time, and the end brings the rest."""
+    out = threading.Event()
+
+    def lookup(link: Link, ask: Any) -> Any:
+        if not out.is_set():
+            return usual(link, ask)
+        tried = server.count("lookupTopic")
+        if tried % 2:
+            link.close()
+            return None
+        return api.CommandLookupTopicResponse(request_id=ask.request_id, response="Failed", error="ServiceNotReady", message="not now")
+
+    with serving() as server, wireproto.connect(server.url) as client:
+        usual, server.answers["lookupTopic"] = server.answers["lookupTopic"], lookup
+        role_ = opened(client, role)
+        role_._feed._patience = 0.0
+        assert values(role_, 1) == [b"t"]
+        before = server.count("lookupTopic")
+        out.set()
+        server.links[-1].close()
+        deadline = time.monotonic() + 60.0
+        while server.count("lookupTopic") < before + 4:
+            assert time.monotonic() < deadline
+            assert not values(role_, 1, 0.2)
+        out.clear()
+        server.answers["flow"] = again_once
+        assert values(role_, 1, 60.0) == [b"t"]
+
+
+@pytest.mark.parametrize("role", ROLES)
 def test_a_topic_that_is_gone_is_told_at_once(role: str) -> None:
     with serving() as server, wireproto.connect(server.url) as client:
         role_ = opened(client, role)

@@ -56,7 +56,7 @@ class PartitionConsumer(SubscriptionState):
         self.link: Connection | None = None  # of the SUBSCRIBE that is on its way, too
         self.life: Life | None = None
         self.trouble: Exception | None = None
-        self.failing_since: float | None = None
+        self.refused_since: float | None = None
         self.queued = False
 
     @property
@@ -100,7 +100,7 @@ class Feed:
     """Args:
     names: (topic as the user named it, partition, full name).
     window: bytes for all partitions together.
-    patience: seconds for which a partition that was open may be lost before that is told.
+    patience: seconds for which what was open may be refused, for no reason that passes, before that is told.
     flow: whether permits are granted as soon as a partition is open.
     begun: called with a partition at each SUBSCRIBE: what it had of the one before is over.
     opened: called with a partition when it is open again after the broker closed it, and the place before which all is acknowledged.
@@ -173,7 +173,8 @@ class Feed:
         """MESSAGE frames of one partition, in order; None when none came until `deadline`.
 
         Raises:
-            why a partition cannot be opened again: at once where its topic is gone, else when that has lasted for `patience`. That goes on.
+            why a partition is not opened again: at once where its topic is gone; a refusal that does not pass by itself, when it has lasted
+                for `patience`. Opening goes on, and an outage is never raised, however long it is.
         """
         while True:
             self._drain()
@@ -284,7 +285,7 @@ class Feed:
             return
         part.opened()
         part.conn = part.link
-        part.trouble = part.failing_since = None
+        part.trouble = part.refused_since = None
         part.permits.largest = part.conn.context.max_message_size
         if item.mark is not None and self._opened is not None:
             self._opened(part, item.mark)
@@ -297,15 +298,15 @@ class Feed:
         if why is None:
             return
         now = time.monotonic()
-        if part.failing_since is None:
-            part.failing_since = now
+        final = verdict(why, passing=(TimedOut,)) is Verdict.NEVER
+        part.refused_since = (part.refused_since or now) if final else None
         part.trouble = why
-        if not part.life.known and verdict(why, passing=(TimedOut,)) is Verdict.NEVER:
+        if not part.life.known and final:
             raise fresh(why)
         self._cluster.told.info(("again", type(why), part.topic), "%s[%d]: tried again: %s", part.topic, part.partition, why)
         # once it was ours, who stands in its way may be this very consumer, not yet gone at the broker
-        if isinstance(why, TopicNotFound) or now - part.failing_since > self._patience:
-            part.failing_since = None
+        if isinstance(why, TopicNotFound) or (part.refused_since is not None and now - part.refused_since > self._patience):
+            part.refused_since = None
             raise fresh(why)
 
     def lost(self, part: PartitionConsumer) -> None:
