@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
 import pytest
 
 from flow_parts import Batch, Link, Quiet
@@ -141,16 +145,25 @@ def test_a_failed_queue_ends_with_all_that_it_holds_and_refuses_more() -> None:
     assert not other.outcome.done
 
 
+def flush(wire: Quiet, mine: Callable[[Any], bool]) -> None:
+    """Two seconds, in which nothing that it waits for comes."""
+    steps = wire.sender.flushing(2.0, mine)
+    with suppress(StopIteration):
+        next(steps)
+        while True:
+            steps.send(False)
+
+
 def test_a_flush_tells_what_it_met_last_when_its_time_is_over() -> None:
     wire = Quiet(Pace(linger=0.0, delivery_timeout=99.0))
     batch = wire.put(1)
     with pytest.raises(TimedOut, match="not all records were acknowledged within 2 s"):
-        wire.sender.flush(2.0, lambda batch: True)
+        flush(wire, lambda batch: True)
     assert wire.sent == [[batch]], "a flush does not linger"
     wire.sender.answered([(batch, Again(BrokerError("the disk is full")))])
     with pytest.raises(TimedOut, match="last trouble: the disk is full"):
-        wire.sender.flush(2.0, lambda batch: True)
-    wire.sender.flush(2.0, lambda batch: False)
+        flush(wire, lambda batch: True)
+    flush(wire, lambda batch: False)
 
 
 def test_only_one_batch_is_in_flight_until_the_first_of_an_identity_is_stored() -> None:

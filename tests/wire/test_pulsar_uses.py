@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from patience import until
 from wireproto import EARLIEST, LATEST
 from wireproto._codec import Columns
+from wireproto.devbroker import Faults
 from wireproto.devbroker.recording import Recording
-from wireproto.errors import Closed, ConcurrentUse, OptionError, Revoked, UsageError, ValueUnsupported
+from wireproto.errors import Closed, ConcurrentUse, OptionError, Revoked, TimedOut, UsageError, ValueUnsupported
 from wireproto.position import AtTime, LogOffset, MessageId
 from wireproto.pulsar.codes import TopicNotFound
 
@@ -273,6 +275,21 @@ def test_what_a_message_cannot_have_is_refused_before_it_goes(client: Any, topic
                 out.send(b"x", **given)
         out.flush(5.0)
         assert len(seen.requests("send")) == before
+
+
+@pytest.mark.parametrize("rows", [False, True], ids=["record", "rows"])
+@pytest.mark.parametrize("options", [{"batching": False}, {"batch_records": 1}], ids=["unbatched", "batch of one"])
+def test_a_batch_that_its_first_record_fills_keeps_its_delivery_timeout(
+    client: Any, topic: str, faults: Faults, options: dict[str, Any], rows: bool
+) -> None:
+    out = client.producer(topic, delivery_timeout=0.3, **options)
+    faults.stall("send")
+    receipt = out.send_batch(Columns.from_rows([b"x"]), partition=0)[0] if rows else out.send(b"x", partition=0)
+    until(lambda: receipt.done, "nobody asks for its place, and yet its time is over")
+    with pytest.raises(TimedOut, match=r"not acknowledged within 0\.3 s"):
+        receipt.position(0.0)
+    with pytest.raises(TimedOut, match=r"not acknowledged within 0\.3 s"):
+        out.flush(0.0)
 
 
 def test_a_producer_without_a_topic_takes_records_for_any(client: Any, topic: str, seen: Recording) -> None:

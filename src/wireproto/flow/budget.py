@@ -22,10 +22,12 @@ from copy import copy
 from typing import Protocol
 
 from wireproto._net import Event, Loop
-from wireproto.errors import BufferFull, Closed, TimedOut, WireprotoError
-from wireproto.net.task import Steps
+from wireproto.errors import BufferFull, Closed, WireprotoError
+from wireproto.net.task import Steps, Tasks
 
 from . import unflushed
+
+FOREVER = float("inf")
 
 
 class Holder(Protocol):
@@ -65,6 +67,7 @@ class Budget:
     def __init__(self, loop: Loop, limit: int) -> None:
         self.limit = limit
         self.used = 0
+        self.tasks = Tasks(loop)
         self._loop = loop
         self._lock = threading.RLock()  # held for a few lines; a signal handler may send, too
         self._line: deque[_Claim] = deque()
@@ -146,21 +149,10 @@ class Account:
             BufferFull: no room in time; nothing was taken.
             Closed: the producer takes no more, or the client is closed.
         """
-        if self.try_take(size):
-            return
-        budget = self._budget
-        claim = _Claim(self, size, Event(budget._loop))
-        try:
-            self._line_up(claim)
-            claim.event.wait(deadline)
-        except TimedOut:
-            if not self._withdraw(claim, keep=True):
-                raise self._full(size) from None
-        except BaseException:
-            self._withdraw(claim, keep=False)
-            raise
+        if not self.try_take(size):
+            self._budget.tasks.drive(self.taking(size, deadline), FOREVER)  # they keep the time
 
-    def taking(self, size: int, deadline: float = float("inf")) -> Steps[None]:
+    def taking(self, size: int, deadline: float = FOREVER) -> Steps[None]:
         """`take`, as steps."""
         if self.try_take(size):
             return

@@ -33,6 +33,7 @@ from typing import Any
 from wireproto._net import Section
 from wireproto.errors import BufferFull, TimedOut, WireprotoError
 from wireproto.net import retry
+from wireproto.net.task import Steps
 from wireproto.net.told import Told
 
 from .queue import Gate, PartitionQueue, Stamp
@@ -229,22 +230,13 @@ class Sender:
                 self._seal(batch.queue)
         self.drain()
 
-    def flush(self, deadline: float, mine: Callable[[Any], bool], *, topic: str | None = None) -> None:
+    def flushing(self, deadline: float, mine: Callable[[Any], bool], *, topic: str | None = None) -> Steps[None]:
         """Send all batches for which `mine` holds, and wait until each has an outcome, whichever. Raises TimedOut."""
         began = self._clock()
         for batch in self.hurried(mine):
-            try:
-                if batch.count:
-                    batch.outcome.wait(deadline)
-            except WireprotoError as why:
-                if batch.outcome.done:
-                    continue
-                if not isinstance(why, TimedOut):
-                    raise
-                raise TimedOut(self.unacknowledged(deadline - began), topic=topic) from None
-
-    def unacknowledged(self, seconds: float) -> str:
-        return f"not all records were acknowledged within {max(seconds, 0.0):g} s{self._last_trouble()}"
+            if batch.count and not batch.outcome.done and not (yield batch.outcome, deadline):
+                text = f"not all records were acknowledged within {max(deadline - began, 0.0):g} s{self._last_trouble()}"
+                raise TimedOut(text, topic=topic)
 
     def hurried(self, mine: Callable[[Any], bool]) -> list[Any]:
         """Send these batches now."""

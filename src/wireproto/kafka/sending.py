@@ -22,7 +22,7 @@ import time
 import weakref
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from .._codec import OutBatch
 from .._net import Event, Mailbox, Section
@@ -41,6 +41,7 @@ from .outgoing import Key
 
 if TYPE_CHECKING:
     from .._net import Call, Connection
+    from ..flow.producer import BatchProducer
     from .cluster import KafkaCluster
     from .options import KafkaOptions
 
@@ -63,20 +64,6 @@ _PROFILE = (
     "metadata_max_age",
 )
 """The options that must be the same for producers to share a sender."""
-
-
-class Face(Protocol):
-    """A producer of one topic, as its sender sees it."""
-
-    @property
-    def topic(self) -> str: ...
-    def failed(self, why: WireprotoError) -> None:
-        """A batch of its records failed."""
-        ...
-
-    def settled(self, size: int) -> None:
-        """So many bytes of the send budget are free."""
-        ...
 
 
 class KafkaSenders:
@@ -147,7 +134,7 @@ class KafkaSender:
         self._unnumbered: set[Key] = set()  # who waits for a producer id
         self._waits = retry.Waits(_AGAIN)
         self._looked_at = time.monotonic()
-        self._producers: weakref.WeakValueDictionary[str, Face] = weakref.WeakValueDictionary()
+        self._producers: weakref.WeakValueDictionary[str, BatchProducer] = weakref.WeakValueDictionary()
         self._make_builder = outgoing.builder_factory(options)
         self._box = Mailbox(cluster.loop, self._replied, prompt=self._replied_well)
         self._state = state
@@ -157,7 +144,7 @@ class KafkaSender:
         self._alarm = Alarm(cluster.loop, lambda: self.core.tick())
         self.core = Sender(self, stamp, pace, self._make_batch, self._alarm.set, time.monotonic, cluster.told)
 
-    def join(self, producer: Face) -> bool:
+    def join(self, producer: BatchProducer) -> bool:
         """Serve this producer too, unless its topic has one here."""
         return self._producers.setdefault(producer.topic, producer) is producer
 
@@ -165,7 +152,7 @@ class KafkaSender:
         """Whether a producer of this topic is here."""
         return topic in self._producers
 
-    def leave(self, producer: Face) -> None:
+    def leave(self, producer: BatchProducer) -> None:
         """It was closed."""
         if self._producers.get(producer.topic) is producer:
             del self._producers[producer.topic]

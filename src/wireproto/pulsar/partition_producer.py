@@ -47,6 +47,7 @@ from .frames import encode
 
 if TYPE_CHECKING:
     from wireproto._net import Mailbox
+    from wireproto.flow.producer import BatchProducer
     from wireproto.flow.sender import Sender
 
     from .cluster import PulsarCluster
@@ -56,13 +57,6 @@ RETRY = Policy(first=0.1, factor=2.0, ceiling=10.0, jitter=0.2)
 """Seconds between attempts to open the producer again."""
 FINAL = (TopicTerminatedError, TopicNotFound, Closed, Forked)
 """What ends a producer that was open; other refusals are met with another attempt."""
-
-
-class Face(Protocol):
-    """A producer of one topic, as its partitions see it."""
-
-    @property
-    def topic(self) -> str: ...
 
 
 class Sending(Protocol):
@@ -88,7 +82,7 @@ class PartitionProducer:
     """
 
     def __init__(
-        self, cluster: PulsarCluster, sender: Sending, owner: Face, number: int, name: str, options: PulsarOptions
+        self, cluster: PulsarCluster, sender: Sending, owner: BatchProducer, number: int, name: str, options: PulsarOptions
     ) -> None:
         self.owner = owner
         self.topic = owner.topic

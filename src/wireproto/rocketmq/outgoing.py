@@ -10,37 +10,19 @@ May assume: the sender's lock round all that puts records in. Must not: choose b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from wireproto._codec import Receipt, RocketBatchBuilder
 
 if TYPE_CHECKING:
     from wireproto._net import Event
-    from wireproto.errors import WireprotoError
+    from wireproto.flow.producer import BatchProducer
     from wireproto.flow.queue import PartitionQueue
     from wireproto.position import QueueOffset
-
-    from .options import RocketOptions
 
 SINGLE, BATCH = 310, 320
 OVERHEAD = 256
 """Bytes of the send budget that a record is counted for beyond its own."""
-
-
-class Face(Protocol):
-    """A producer of one topic, as what it sends and its sender see it."""
-
-    @property
-    def topic(self) -> str: ...
-    @property
-    def options(self) -> RocketOptions: ...
-    def failed(self, why: WireprotoError) -> None:
-        """A batch of its records failed."""
-        ...
-
-    def position_in(self, batch: RocketBatch, index: int, timeout: float | None) -> QueueOffset:
-        """Where this record of the batch is stored; waits for it."""
-        ...
 
 
 class RocketBatch:
@@ -59,7 +41,7 @@ class RocketBatch:
         "rows", "sealed", "serial", "size", "stamped", "sys_flag", "waiting", "warning",
     )  # fmt: skip
 
-    def __init__(self, queue: PartitionQueue, serial: int, created: float, outcome: Event, owner: Face) -> None:
+    def __init__(self, queue: PartitionQueue, serial: int, created: float, outcome: Event, owner: BatchProducer) -> None:
         self.queue, self.serial, self.created, self.outcome, self.owner = queue, serial, created, outcome, owner
         self.lone: tuple[bytes, bytes] | None = None
         self.rows: RocketBatchBuilder | None = None
@@ -149,8 +131,9 @@ class RocketBatch:
         return self.outcome.done
 
     def position(self, index: int, timeout: float | None) -> QueueOffset:
-        """The place of a record; see `Face.position_in`."""
-        return self.owner.position_in(self, index, timeout)
+        """The place of a record; see `BatchProducer.position_in`."""
+        place: QueueOffset = self.owner.position_in(self, index, timeout)
+        return place
 
     def describe(self, index: int) -> str:
         """For a receipt's repr."""

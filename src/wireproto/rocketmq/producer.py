@@ -19,14 +19,13 @@ import contextlib
 import time
 import weakref
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from wireproto._codec import Columns, check_rocket_columns, rocket_plain_properties, timestamp_ms
 from wireproto.compression import compress
-from wireproto.errors import Closed, OptionError, TimedOut, TransportError, ValueUnsupported, WireprotoError
-from wireproto.flow.unflushed import Sends
+from wireproto.errors import OptionError, TimedOut, TransportError, ValueUnsupported, WireprotoError
+from wireproto.flow.producer import BatchProducer
 from wireproto.position import QueueOffset
 
 from . import codes, record
@@ -46,26 +45,22 @@ COMPRESSED = {"zlib": 0x301, "lz4": 0x101, "zstd": 0x201}
 WANTS_KEYS = "the topic is compacted: its brokers keep the newest record of each key, and none without one"
 
 
-class RocketProducer(Sends):
+class RocketProducer(BatchProducer):
     """Appends records to one topic. Made by `RocketClient.producer`."""
 
     def __init__(self, cluster: RocketCluster, topic: str, options: RocketOptions) -> None:
         record.check_topic(topic)
-        self.topic = topic
-        self.options = replace(options, batch_size=min(options.batch_size, cluster.budget.limit - OVERHEAD))
+        self.options = options = replace(options, batch_size=min(options.batch_size, cluster.budget.limit - OVERHEAD))
         self._cluster = cluster
-        self._loop = cluster.loop
         self._ids = record.ids_of_this_process()
-        self._failure: WireprotoError | None = None
-        self._closed = False
-        self._account = cluster.budget.account(self)
         route = cluster.route(topic, cluster.deadline(options.timeout))
         if not route.queues:
             raise codes.NoPermission("the topic has no queue", topic=topic)
-        self._sending = RocketSender(cluster, self, self._account, route, _calling(self))
+        self._sending = RocketSender(cluster, topic, options, route, weakref.ref(self), _calling(self))
         self._routing = self._sending.routing
-        self._sender = self._sending.core
-        self._lock = self._sender.lock
+        super().__init__(
+            cluster, cluster.budget, topic, self._sending.core, linger=options.linger, delivery_timeout=options.delivery_timeout
+        )
         self._routing.refresh_later()
         deadline = cluster.deadline(min(options.timeout, options.connect_timeout))
         for address in route.masters:
@@ -135,8 +130,7 @@ class RocketProducer(Sends):
 
     def _batch(self, number: int, timestamp: int | None, now_ms: int, size: int, limit: int, alone: bool) -> RocketBatch:
         """The open batch of a queue that takes a record, a new one if need be. Under the lock."""
-        if self._closed:
-            raise Closed("the producer was closed", topic=self.topic)
+        self._usable()
         batch: RocketBatch = self._sender.current(number)
         if batch.count and (alone or not batch.takes(timestamp, size, limit)):
             self._sender.seal(number)
@@ -157,7 +151,7 @@ class RocketProducer(Sends):
                 sender.opened(batch)
             if sender.due:
                 sender.drain()
-        if self._cluster.budget.waiting:
+        if self._budget.waiting:
             sender.hurry_all()
 
     def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> Sequence[RocketReceipt]:
@@ -173,7 +167,7 @@ class RocketProducer(Sends):
         for number, rows in route.shares(table, partition, len(self._routing.queues)):
             start = 0
             while start < len(rows):
-                share = self._share(rows, start)
+                share = self._charged(rows, start)
                 self._account.take(share, deadline)
                 used = 0
                 try:
@@ -186,7 +180,7 @@ class RocketProducer(Sends):
                 self._set_off(receipt.batch, receipt.index + 1 - taken)
         return list(last.values())
 
-    def _share(self, rows: Columns, start: int) -> int:
+    def _charged(self, rows: Columns, start: int) -> int:
         """Bytes that the rows which fit one command may need of the send budget."""
         ahead = rows[start : start + self.options.batch_size // OVERHEAD + 1]
         return min(ahead.nbytes + OVERHEAD * len(ahead), max(self.options.batch_size, ahead[:1].nbytes)) + OVERHEAD
@@ -252,66 +246,17 @@ class RocketProducer(Sends):
             deadline = self._cluster.deadline(self.options.connect_timeout)
             self._needs_keys = needs_keys(self._cluster, self.topic, self._routing.route.masters, deadline)
 
-    def relieve(self) -> None:
-        """Somebody waits for room in the send budget; see `wireproto.flow.budget.Holder`."""
-        self._sender.hurry_all()
-
-    def failed(self, why: WireprotoError) -> None:
-        """A batch failed: the next flush tells of the first."""
-        self._failure = self._failure or why
-
     # waiting ---------------------------------------------------------------------------------------------------------------------
 
-    def position_in(self, batch: RocketBatch, index: int, timeout: float | None) -> QueueOffset:
-        """The place of a batch's record, as `Receipt.position`.
+    def _late(self, batch: RocketBatch, why: WireprotoError) -> WireprotoError:
+        return self._sending.late(batch) if isinstance(why, TimedOut) else why
 
-        Raises:
-            TimedOut: not known in time; the record may still arrive.
-            BrokerError, TransportError: it was refused, or every retry failed.
-        """
-        outcome = batch.outcome
-        if not outcome.done:
-            if self.options.linger and not batch.sealed:
-                self._sender.hurry(batch)
-            try:
-                outcome.wait(time.monotonic() + (self.options.delivery_timeout if timeout is None else timeout))
-            except WireprotoError as why:
-                if not outcome.done:
-                    raise self._sending.late(batch) from None if isinstance(why, TimedOut) else why
-        if outcome.error is not None:
-            raise copy(outcome.error)  # a fresh one for each who asks
+    def _place(self, batch: RocketBatch, index: int) -> QueueOffset:
         home = self._routing.queues[batch.key]
-        return QueueOffset(self.topic, home.partition, outcome.value + index, home.broker, home.queue_id)
+        return QueueOffset(self.topic, home.partition, batch.outcome.value + index, home.broker, home.queue_id)
 
-    def flush(self, timeout: float = 30.0) -> None:
-        """Wait until every record taken so far is acknowledged; raises the first failure, or TimedOut."""
-        self._sender.flush(time.monotonic() + timeout, _any, topic=self.topic)
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
-
-    def unsettled(self) -> int:
-        """Records whose outcome is not known."""
-        return sum(batch.count for batch in self._sender.unsettled(_any))
-
-    def close(self, timeout: float = 30.0) -> None:
-        """Take no more, and flush; what is not acknowledged in time fails with Closed."""
-        if self._closed:
-            return
-        why = Closed("the producer was closed", topic=self.topic)
-        self._account.refuse(why)
-        try:
-            self.flush(timeout)
-        finally:
-            with self._lock:
-                self._closed = True
-            self._sender.abandon(_any, why)
-            self._sending.close()
-            self._account.close()
-
-
-def _any(batch: RocketBatch) -> bool:
-    return True
+    def _leave(self, deadline: float) -> None:
+        self._sending.close()
 
 
 def _calling(producer: RocketProducer) -> Any:

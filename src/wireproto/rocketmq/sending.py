@@ -21,7 +21,6 @@ from __future__ import annotations
 import itertools
 import random
 import time
-import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from copy import copy
@@ -39,12 +38,12 @@ from wireproto.url import parse_address
 
 from . import codes
 from .lanes import Routing
-from .outgoing import BATCH, Face, RocketBatch
+from .outgoing import BATCH, RocketBatch
 from .remoting import SEND_WARNINGS, NoMaster
 
 if TYPE_CHECKING:
     from wireproto._net import Call, Connection
-    from wireproto.flow.budget import Account
+    from wireproto.flow.producer import BatchProducer
 
     from .cluster import RocketCluster
     from .options import RocketOptions
@@ -71,14 +70,19 @@ class RocketSender:
     """
 
     def __init__(
-        self, cluster: RocketCluster, producer: Face, account: Account, route: Route, beside: Callable[[], None]
+        self,
+        cluster: RocketCluster,
+        topic: str,
+        options: RocketOptions,
+        route: Route,
+        producer: Callable[[], BatchProducer | None],
+        beside: Callable[[], None],
     ) -> None:
         self._cluster = cluster
         self._loop = cluster.loop
-        self._options: RocketOptions = producer.options
-        self._topic = producer.topic
-        self._account = account
-        self._producer = weakref.ref(producer)
+        self._options = options
+        self._topic = topic
+        self._producer = producer
         self._header = RocketSendHeader(self._options.group or "wireproto", self._topic) if cluster.writes_bare_json else None
         self._lock = Section()
         self._alarm = Alarm(cluster.loop, lambda: self.core.tick())
@@ -192,7 +196,7 @@ class RocketSender:
 
     def settled(self, batches: list[RocketBatch]) -> None:
         for batch in batches:
-            self._account.give(batch.release())
+            batch.owner.settled(batch.release())
         if self.routing.coming is not None:
             self._loop.call_soon(self.routing.settled)
 
