@@ -23,6 +23,13 @@ def open_client(text: str, options: dict[str, Any]) -> Client:
     return client
 
 
+def make_client(text: str, options: dict[str, Any]) -> Client:
+    """A client that is not connected yet, for another event loop."""
+    url = parse(text)
+    client: Client = protocols.find(url.protocol).make(url, options)
+    return client
+
+
 def _refuse_patched_threads() -> None:
     """Threads that gevent or eventlet has put its own in place of cannot wait in the engine: they would all stand still, without an end."""
     for module, asked, of in (("gevent.monkey", "is_module_patched", "threading"), ("eventlet.patcher", "is_monkey_patched", "thread")):

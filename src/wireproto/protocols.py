@@ -62,6 +62,11 @@ class Protocol:
         """Open a client (`roles.Client`) for a `Url`."""
         return part(self.client)(url, options)
 
+    def make(self, url: Any, options: dict[str, Any]) -> Any:
+        """A client that may not be connected yet: `ClientBase.beginning` does that, in steps."""
+        module = import_module(self.client.partition(":")[0])
+        return getattr(module, "make", part(self.client))(url, options)
+
     def option_class(self) -> Any:
         """The class of its options, a `CommonOptions`."""
         return part(self.options)

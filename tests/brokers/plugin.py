@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--protocol", action="append", default=[], help="only tests of this protocol (repeatable)")
     group.addoption("--except", action="append", default=[], help="only tests that do not name this protocol (repeatable)")
     group.addoption("--broker", action="append", default=[], help="only tests on: none, dev, real, or names that contain this (repeatable)")
-    group.addoption("--face", choices=("sync", "aio"), default="sync", help="which face of the clients the conformance tests use")
+    group.addoption("--face", choices=("sync", "aio"), help="only conformance tests over this face of the clients (default: both)")
     group.addoption("--soak", choices=("no", "only", "too"), default="no", help="tests marked soak, which make soak runs (default: no)")
     group.addoption("--broker-table", type=Path, default=None, metavar="FILE", help="write what ran where to this JSON file")
 

@@ -24,10 +24,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "seat" in metafunc.fixturenames:
         only = metafunc.definition.get_closest_marker("only")
         module, test = metafunc.module.__name__.rpartition(".")[2], metafunc.function.__name__
+        chosen = metafunc.config.getoption("--face")
+        faces = {"sync", "aio"} if chosen is None else {chosen}
+        if "dial" not in metafunc.fixturenames:  # it opens no client by the fixture, so that it would only be repeated
+            faces.discard("aio")
         places = [
             place if place.takes(module, test) else pytest.param(place, marks=pytest.mark.soak)
             for place in PLACES
-            if only is None or place.protocol in only.args
+            if (only is None or place.protocol in only.args) and place.face in faces
         ]
         metafunc.parametrize("seat", places, ids=str, indirect=True, scope="session")
 
@@ -57,11 +61,11 @@ def _broker_is_up(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.fixture
-def dial(seat: Seat, request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
+def dial(seat: Seat) -> Iterator[Callable[..., Any]]:
     """Opens clients of the seat; all are closed when the test ends, within their timeout."""
     opened: list[Any] = []
-    over_asyncio = request.config.getoption("--face") == "aio"
-    connect: Callable[..., Any] = (lambda url, **given: face.Client(url, given)) if over_asyncio else wireproto.connect
+    runner = face.Runner() if seat.place.face == "aio" else None
+    connect: Callable[..., Any] = wireproto.connect if runner is None else lambda url, **given: face.Client(runner, url, given)
 
     def open_client(url: str | None = None, **options: Any) -> Any:
         client = connect(seat.url if url is None else url, **options)
@@ -71,6 +75,8 @@ def dial(seat: Seat, request: pytest.FixtureRequest) -> Iterator[Callable[..., A
     yield open_client
     for client in reversed(opened):
         client.close(timeout=10.0)
+    if runner is not None:
+        runner.stop()
 
 
 @pytest.fixture

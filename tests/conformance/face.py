@@ -7,20 +7,25 @@ coroutines of `wireproto.aio`, and by nothing else.
 from __future__ import annotations
 
 import asyncio
-import inspect
+import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import wireproto.aio
 from wireproto._codec import SendFuture
 from wireproto.errors import TimedOut
 
+FUTURES = SendFuture, asyncio.Future
+HANGS = 120.0
+"""Seconds after which a call of a test is given up: none of them waits so long."""
+
 
 class Runner:
     """An event loop in a thread."""
 
     def __init__(self) -> None:
+        self._pid = os.getpid()
         self.io = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.io.run_forever, name="conformance-asyncio", daemon=True)
         self._thread.start()
@@ -30,9 +35,11 @@ class Runner:
 
         async def made() -> Any:
             result = call()
-            return await result if inspect.iscoroutine(result) else result
+            return await result if isinstance(result, Coroutine) else result  # also what an async generator's `__anext__` gives
 
-        return asyncio.run_coroutine_threadsafe(made(), self.io).result()
+        if os.getpid() != self._pid:  # a forked child has no such thread
+            return asyncio.run(made())
+        return asyncio.run_coroutine_threadsafe(made(), self.io).result(HANGS)
 
     def stop(self) -> None:
         self.io.call_soon_threadsafe(self.io.stop)
@@ -53,6 +60,8 @@ class Face:
             return found
 
         def call(*args: Any, **options: Any) -> Any:
+            args = tuple(one._face if isinstance(one, Face) else one for one in args)
+            options = {key: one._face if isinstance(one, Face) else one for key, one in options.items()}
             if name == "send":
                 options.pop("timeout", None)  # it never waits
             return self._given(self._runner.do(lambda: found(*args, **options)))
@@ -60,10 +69,12 @@ class Face:
         return call
 
     def _given(self, result: Any) -> Any:
-        if isinstance(result, SendFuture):
+        if isinstance(result, FUTURES):
             return Receipt(self._runner, result)
-        if isinstance(result, list) and result and isinstance(result[0], SendFuture):
+        if isinstance(result, list) and result and isinstance(result[0], FUTURES):
             return [Receipt(self._runner, one) for one in result]
+        if isinstance(result, (wireproto.aio.Delivery, wireproto.aio.Watch)):
+            return Face(self._runner, result)
         return Opened(self._runner, result) if isinstance(result, wireproto.aio.roles.AsyncRole) else result
 
     def __enter__(self) -> Face:
@@ -91,7 +102,7 @@ class Opened(Face):
 
 
 class Receipt:
-    def __init__(self, runner: Runner, future: SendFuture) -> None:
+    def __init__(self, runner: Runner, future: Any) -> None:
         self._runner = runner
         self._future = future
 
@@ -112,8 +123,9 @@ class Receipt:
 class Client(Face):
     """What the tests' `dial` gives with `--face aio`."""
 
-    def __init__(self, url: str, options: dict[str, Any]) -> None:
-        super().__init__(Runner(), wireproto.aio.connect(url, **options))
+    def __init__(self, runner: Runner, url: str, options: dict[str, Any]) -> None:
+        super().__init__(runner, wireproto.aio.connect(url, **options))
+        runner.do(self._face.__aenter__)
 
     @property
     def cluster(self) -> Any:
@@ -122,7 +134,3 @@ class Client(Face):
     @property
     def loop(self) -> Any:
         return self._face._made.loop
-
-    def close(self, timeout: float = 30.0) -> None:
-        self._runner.do(lambda: self._face.close(timeout))
-        self._runner.stop()

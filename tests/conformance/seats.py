@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from brokers import Broker
@@ -30,20 +30,39 @@ class Place:
     options: Mapping[str, str] = field(default_factory=dict)
     brief: bool = False
     timeouts: bool = True
+    face: str = "sync"
 
     def __str__(self) -> str:
-        return self.broker_name
+        return self.broker_name if self.face == "sync" else f"{self.broker_name}-{self.face}"
 
     def takes(self, module: str, test: str) -> bool:
         """Whether `make test` runs this test here."""
+        if self.face != "sync":
+            chosen = module != TIMEOUTS or test in AWAITED if self.dev else module in OVER_ASYNCIO
+            return chosen and test not in OF_THREADS
         return (self.timeouts or module != TIMEOUTS) and (not self.brief or bool(BRIEF & {module, test}))
 
 
+    @property
+    def dev(self) -> bool:
+        return self.broker_name.startswith("dev-")
+
+
 TIMEOUTS = "test_timeouts"
+OVER_ASYNCIO = frozenset({"test_records", "test_producer", "test_positions", "test_consumer", "test_queue", "test_tree"})
+"""What `make test` runs over the asyncio face on real brokers; on the dev broker it is all, and of the timeouts AWAITED."""
+OF_THREADS = frozenset({"test_threads_share_a_producer"})
+"""What is about many threads says little of one event loop, to which all of them hop."""
+AWAITED = frozenset({
+    "test_admin", "test_receipt_and_flush", "test_poll_returns_none_in_time", "test_queue_receive",
+    "test_close_keeps_its_timeout_before_a_silent_peer",
+})  # fmt: skip
 BRIEF = {
     *("test_records", "test_refusals"),
     *("test_commit_and_resume_after_a_new_client", "test_a_released_message_is_handed_out_again", "test_start_and_stop_by_time"),
 }
+ASYNCIO = frozenset({"dev-kafka", "kafka-4.3.1", "dev-zookeeper", "zookeeper-3.9.5"})
+"""Where the same tests run over `wireproto.aio`, too (`face.py`): the places whose protocol has all of its roles there."""
 PLACES = [
     Place("kafka", "dev-kafka"),
     Place("kafka", "kafka-3.9.2", timeouts=False),
@@ -63,6 +82,9 @@ PLACES = [
 
 
 PLACES += [Place(found.name, f"dev-{found.name}") for found in protocols.every() if found.features and found.name not in protocols.ours()]
+
+
+PLACES += [replace(place, face="aio") for place in PLACES if place.broker_name in ASYNCIO]
 
 
 class Seat:

@@ -13,6 +13,7 @@ import pytest
 from brokers.proxy import FaultProxy
 from wireproto.devbroker import DevBroker, Faults
 from wireproto.errors import BufferFull, Revoked
+from wireproto.net.task import Steps
 from wireproto.position import LATEST
 from wireproto.zookeeper.codes import EventType, SessionExpired
 from wireproto.zookeeper.messages import ReplyHeader, WatcherEvent
@@ -137,11 +138,11 @@ def test_a_claim_that_waits_while_its_session_ends_hides_no_message(
     with client.queue(jobs, "g") as queue:
         real = queue._look
 
-        def look(deadline: float) -> bool:
-            found = real(deadline)
+        def look(deadline: float) -> Steps[bool]:
+            found = yield from real(deadline)
             monkeypatch.undo()
             expire(client.tree())
-            return bool(found)
+            return found
 
         monkeypatch.setattr(queue, "_look", look)
         delivery = queue.receive(SECONDS)
@@ -191,11 +192,11 @@ def test_a_queue_that_is_deleted_while_a_claim_is_made_is_gone_on_with(dial: Any
     with client.queue(jobs, "g") as queue:
         real = queue._look
 
-        def look(deadline: float) -> bool:
-            found = real(deadline)
+        def look(deadline: float) -> Steps[bool]:
+            found = yield from real(deadline)
             monkeypatch.undo()
             other.admin().delete_topic(jobs)
-            return bool(found)
+            return found
 
         monkeypatch.setattr(queue, "_look", look)
         assert queue.receive(0.5) is None

@@ -126,10 +126,10 @@ def test_a_watch_that_is_set_while_the_last_one_is_taken_back_waits_for_that(
     tree, other = dial().tree(), dial().tree()
     first, second = tree.watch(), tree.watch()
     tree.get(node, watch=first)
-    real, known = tree._link.call, len(seen.requests("getData"))
+    real, known = tree._link.calling, len(seen.requests("getData"))
     setters: list[threading.Thread] = []
 
-    def call(request: Any, *arguments: Any) -> Any:
+    def calling(request: Any, *arguments: Any) -> Any:
         if request.code == 18:  # the book is without the callback, the server not yet
             setters.append(threading.Thread(target=lambda: tree.get(node, watch=second)))
             setters[0].start()
@@ -137,7 +137,7 @@ def test_a_watch_that_is_set_while_the_last_one_is_taken_back_waits_for_that(
                 seen.wait("getData", known + 1, timeout=0.3)
         return real(request, *arguments)
 
-    monkeypatch.setattr(tree._link, "call", call)
+    monkeypatch.setattr(tree._link, "calling", calling)
     tree.remove_watch(node, first)
     setters[0].join(SECONDS)
     assert tree.has_watch(node)

@@ -14,30 +14,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from wireproto._connect import open_client
-from wireproto.errors import AsyncUnsupported, UsageError
+from wireproto._connect import make_client
+from wireproto.errors import UsageError
 from wireproto.net.runtime import ClientBase
-from wireproto.url import parse
 
 from .client import Client
 from .producer import Producer
+from .queue import Delivery, Queue
 from .roles import Admin, Consumer, Reader
+from .tree import Tree, Watch
 
-__all__ = ["Admin", "Client", "Consumer", "Producer", "Reader", "connect"]
-
-_PROTOCOLS = ("kafka",)
+__all__ = ["Admin", "Client", "Consumer", "Delivery", "Producer", "Queue", "Reader", "Tree", "Watch", "connect"]
 
 
 def connect(url: str, **options: Any) -> Client:
     """A client for the cluster that `url` names; see `wireproto.connect`. Connections are made when they are needed.
 
     Raises:
-        OptionError: the URL or an option is wrong. AsyncUnsupported: the protocol has nothing for asyncio yet.
+        OptionError: the URL or an option is wrong. UsageError: the protocol has no engine that an event loop could drive.
     """
-    protocol = parse(url).protocol
-    if protocol not in _PROTOCOLS:
-        raise AsyncUnsupported(f"{protocol} has nothing for asyncio yet: {', '.join(_PROTOCOLS)} has; use wireproto.connect")
-    made = open_client(url, options)
+    made = make_client(url, options)
     if not isinstance(made, ClientBase):
         raise UsageError(f"{type(made).__name__} has no engine that an event loop could drive")
     return Client(made)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Self
 
@@ -19,8 +20,11 @@ from wireproto.net.task import Steps, steps_of
 from wireproto.position import EARLIEST, Where
 
 from .host import Host
+from .plain import PlainProducer
 from .producer import Producer
+from .queue import Queue
 from .roles import Admin, AsyncRole, Consumer, Reader
+from .tree import Tree
 
 
 class Client:
@@ -34,6 +38,7 @@ class Client:
         self._host: Host | None = None
         self._roles: dict[AsyncRole[Any], None] = {}
         self._closed = False
+        self._ready = False
 
     @property
     def protocol(self) -> str:
@@ -49,7 +54,17 @@ class Client:
             raise Closed("the client is closed")
         if self._host is None:
             self._host = Host(self._made.loop)
+            self._made.told_by(self._host.io.call_soon)
         return self._host
+
+    def _begun(self, make: Callable[[], Steps[Any]]) -> Steps[Any]:
+        """What these steps make, of a client that is connected where it needs to be: the first who comes sees to it."""
+        if not self._ready:
+            beginning = self._made.cluster.tasks.shared(("begin",), self._made.beginning, "the first connection")
+            yield beginning
+            beginning.result()
+            self._ready = True
+        return (yield from make())
 
     def _steps(self, name: str, *args: Any, **options: Any) -> Callable[[], Steps[Any]]:
         """What makes the steps of the client's own method of this name."""
@@ -59,7 +74,8 @@ class Client:
             raise AsyncUnsupported(f"{self.protocol} has no {name} for asyncio yet; use the synchronous client for it")
         return partial(steps, *args, **options)
 
-    def _keep(self, role: Any) -> Any:
+    def _role(self, kind: type[Any], what: str, make: Callable[[], Steps[Any]], *more: Any) -> Any:
+        role = kind(self._here(), what, partial(self._begun, make), self._forget, *more)
         self._roles[role] = None
         return role
 
@@ -69,42 +85,52 @@ class Client:
     def producer(self, topic: str | None = None, **options: Any) -> Producer:
         """A producer of one topic, that of the URL if none is named; see `Producer`."""
         make = getattr(self._made, "producing", None)
-        if make is None:
-            raise AsyncUnsupported(f"{self.protocol} has no producer for asyncio yet; use the synchronous client for it")
         limit = self._made.cluster.options.buffer_memory
-        role: Producer = self._keep(Producer(self._here(), "producer", partial(make, topic, **options), self._forget, topic or "", limit))
+        role: Producer
+        if make is not None:
+            role = self._role(Producer, "producer", partial(make, topic, **options), topic or "", limit)
+        else:
+            role = self._role(PlainProducer, "producer", self._steps("producer", topic, **options), topic or "", limit)
         return role
 
     def reader(self, topic: str | None = None, *, start: Where = EARLIEST, stop: Where | None = None, **options: Any) -> Reader:
         """A reader without a group; see `wireproto.roles.Client.reader`."""
         make = self._steps("reader", topic, start=start, stop=stop, **options)
-        role: Reader = self._keep(Reader(self._here(), "reader", make, self._forget))
+        role: Reader = self._role(Reader, "reader", make)
         return role
 
     def consumer(self, topics: str | Sequence[str] | None = None, group: str = "", *, start: Where = EARLIEST, **options: Any) -> Consumer:
         """A member of a group; see `wireproto.roles.Client.consumer`."""
         make = self._steps("consumer", topics, group, start=start, **options)
-        role: Consumer = self._keep(Consumer(self._here(), "consumer", make, self._forget))
+        role: Consumer = self._role(Consumer, "consumer", make)
         return role
 
-    def queue(self, topic: str, group: str, **options: Any) -> Any:
-        """Not for asyncio yet."""
-        raise AsyncUnsupported(f"{self.protocol} has no queue for asyncio yet; use the synchronous client for it")
+    def queue(self, topic: str | None = None, group: str = "", **options: Any) -> Queue:
+        """A worker of a queue; see `wireproto.roles.Client.queue`."""
+        role: Queue = self._role(Queue, "queue", self._steps("queue", topic, group, **options))
+        return role
 
-    def tree(self) -> Any:
-        """Not for asyncio yet."""
-        raise AsyncUnsupported(f"{self.protocol} has no tree for asyncio yet; use the synchronous client for it")
+    def tree(self) -> Tree:
+        """The tree of nodes; see the protocol's. Raises RoleUnsupported."""
+        plain = self._made.tree()  # type: ignore[attr-defined]
+        role: Tree = self._role(Tree, "tree", partial(_made, plain), plain)
+        return role
 
     def admin(self) -> Admin:
         """Topics, groups, positions; see `wireproto.roles.Admin`."""
-        return Admin(self._here(), "admin", partial(_made, self._made.admin()), self._forget)  # type: ignore[attr-defined]
+        role: Admin = self._role(Admin, "admin", partial(_made, self._made.admin()))  # type: ignore[attr-defined]
+        return role
 
     async def request(self, message: Any, *, timeout: float = 30.0, **how: Any) -> Any:
         """Any message, and its typed reply; see the protocol's client."""
-        return await self._here().drive(self._steps("request", message, timeout=timeout, **how)())
+        return await self._here().drive(self._begun(self._steps("request", message, timeout=timeout, **how)))
 
     async def __aenter__(self) -> Self:
-        self._here()
+        try:
+            await self._here().drive(self._begun(partial(_made, None)))
+        except BaseException:
+            await self.close(0.0)
+            raise
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -130,6 +156,9 @@ class Client:
         finally:
             self._closed = True
             if self._host is not None:
+                if self._ready:
+                    with suppress(WireprotoError):
+                        await self._host.drive(self._made.ending(deadline))
                 self._made.cluster.pool.close()
                 self._host.close()
                 await asyncio.sleep(0)  # who waited is told

@@ -38,6 +38,10 @@ class Host:
         self._fd = loop.adopt(self._schedule)
         self.io.add_reader(self._fd, self._run, True)
 
+    def check(self) -> None:
+        """Raises Closed, Forked."""
+        self._loop.check()
+
     def _schedule(self) -> None:
         self.io.call_soon(self._run, False)
 

@@ -48,6 +48,7 @@ class AsyncRole(Generic[R]):
         """The role, made by the first who comes; the others wait for that."""
         if self._closed:
             raise Closed(f"the {self._what} was closed")
+        self._host.check()
         if self._role is not None:
             return self._role
         opening = self._opening
@@ -79,10 +80,22 @@ class AsyncRole(Generic[R]):
 
     def _steps(self, role: Any, name: str) -> Callable[..., Steps[Any]]:
         method = getattr(role, name, None)
-        steps = None if method is None else steps_of(method)
+        if method is None:
+            raise AsyncUnsupported(f"{type(role).__name__} has no {name}")
+        return self._made_of(method)
+
+    def _made_of(self, method: Callable[..., Any]) -> Callable[..., Steps[Any]]:
+        steps = steps_of(method)
         if steps is None:
-            raise AsyncUnsupported(f"{type(role).__name__}.{name} cannot be awaited yet; use the synchronous client for it")
+            raise AsyncUnsupported(f"{getattr(method, '__qualname__', method)} cannot be awaited yet; use the synchronous client for it")
         return steps
+
+    def _being(self, role: Any, name: str) -> Callable[[float], Steps[Any]]:
+        """Steps that the role has under a name of their own, beside a call that is too frequent to be an operation."""
+        found: Callable[[float], Steps[Any]] | None = getattr(role, name, None)
+        if found is None:
+            raise AsyncUnsupported(f"{type(role).__name__} cannot be awaited yet; use the synchronous client for it")
+        return found
 
     def __await__(self) -> Generator[Any, None, Self]:
         yield from self._opened().__await__()
@@ -138,29 +151,23 @@ class Reading(AsyncRole[R]):
     async def poll(self, timeout: float = 1.0) -> Batch | None:
         """As the synchronous role's `poll`; one coroutine at a time (ConcurrentUse)."""
         role: Any = await self._opened()
-        batch: Batch | None = await self._run(self._polling(role)(timeout))
+        batch: Batch | None = await self._run(self._being(role, "polling")(timeout))
         return batch
-
-    def _polling(self, role: Any) -> Callable[[float], Steps[Batch | None]]:
-        polling: Callable[[float], Steps[Batch | None]] | None = getattr(role, "polling", None)
-        if polling is None:
-            raise AsyncUnsupported(f"{type(role).__name__} cannot be awaited yet; use the synchronous client for it")
-        return polling
 
     async def __aiter__(self) -> AsyncIterator[Batch]:
         role: Any = await self._opened()
         rested = time.monotonic()
         while not getattr(role, "done", False):
-            batch = await self._run(self._polling(role)(3600.0))
+            batch = await self._run(self._being(role, "polling")(3600.0))
             if batch is not None:
                 yield batch
             if time.monotonic() - rested > _BREATH:
                 await asyncio.sleep(0)
                 rested = time.monotonic()
 
-    async def seek(self, where: Where) -> None:
+    async def seek(self, where: Where, **options: Any) -> None:
         """As the synchronous role's `seek`."""
-        await self._do("seek", where)
+        await self._do("seek", where, **options)
 
     @property
     def positions(self) -> Mapping[TopicPartition, Position]:

@@ -101,7 +101,8 @@ class KafkaClient(ClientBase[KafkaCluster]):
 
         return KafkaAdmin(self.cluster)
 
-    def queue(self, topic: str | None = None, group: str = "", **options: Any) -> Any:
+    @operation
+    def queue(self, /, topic: str | None = None, group: str = "", **options: Any) -> Steps[Any]:
         raise RoleUnsupported("Kafka's queues (share groups) come in a later version; use a Consumer", nearest="consumer")
 
     def tree(self) -> Tree:

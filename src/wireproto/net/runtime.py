@@ -300,6 +300,17 @@ class ClientBase(Closing, Generic[Cluster]):
     def closed(self) -> bool:
         return self.cluster.closed
 
+    def beginning(self) -> Steps[None]:
+        """What `connect` waits for, as steps: the first connection, where a client needs one."""
+        yield from ()
+
+    def ending(self, deadline: float) -> Steps[None]:
+        """What a close waits for behind the ends of the roles, as steps: the end of a session, say."""
+        yield from ()
+
+    def told_by(self, call_soon: Callable[..., object]) -> None:
+        """An event loop drives this client: callbacks of the user's are called by ``call_soon(callback, …)``."""
+
     topic = ""
     """The URL's, for roles that are asked for without one."""
 

@@ -36,7 +36,7 @@ Steps = Generator[Wait, bool, T]
 
 GRACE = 1.0
 """Seconds that a failure is kept for somebody to ask for it before it is told to the log."""
-_NEVER = float("inf")
+NEVER = float("inf")
 
 
 E = TypeVar("E", bound=BaseException)
@@ -55,7 +55,7 @@ def fresh(error: E) -> E:
 def _parts(wait: Wait) -> tuple[Waitable | None, float]:
     if isinstance(wait, tuple):
         return wait
-    return (wait, _NEVER) if isinstance(wait, Waitable) else (None, float(wait))
+    return (wait, NEVER) if isinstance(wait, Waitable) else (None, float(wait))
 
 
 class Task(Runnable, Generic[T]):
@@ -81,7 +81,7 @@ class Task(Runnable, Generic[T]):
         self._ended = ended
         self._answer: bool | None = None  # what the steps are resumed with; None: they have not begun
         self._thrown: BaseException | None = None
-        self._due = _NEVER
+        self._due = NEVER
         self._timer: Timer | None = None
         self._told = False
         self._value: Any = None
@@ -118,7 +118,7 @@ class Task(Runnable, Generic[T]):
         self.take_off()  # when a time came, or a cancellation
         why, self._thrown = self._thrown, None
         answer, self._answer = self._answer, True
-        self._due = _NEVER
+        self._due = NEVER
         try:
             wait = steps.throw(why) if why is not None else next(steps) if answer is None else steps.send(answer)
         except StopIteration as end:
@@ -136,7 +136,7 @@ class Task(Runnable, Generic[T]):
         what, due = _parts(wait)
         if what is not None and not self.hang_on(what):
             self.make_runnable()
-        elif due < _NEVER:
+        elif due < NEVER:
             self._due = due
             self._arm(due)
 
@@ -150,7 +150,7 @@ class Task(Runnable, Generic[T]):
 
     def _tick(self) -> None:
         self._timer = None
-        if self.queued or self._due == _NEVER:
+        if self.queued or self._due == NEVER:
             return  # what it waits for came before, if only just
         if self._due > time.monotonic():
             self._arm(self._due)
@@ -340,7 +340,7 @@ class Tasks:
                 now = time.monotonic()
                 if now >= next_at or not running:
                     entry = next(left, None)
-                    next_at = _NEVER if entry is None else now + stagger
+                    next_at = NEVER if entry is None else now + stagger
                     if entry is not None:
                         running.append(self.spawn(entry[1], entry[0]))
                 if not running:
@@ -448,17 +448,28 @@ def operation(steps: Callable[Concatenate[S, P], Steps[T]]) -> Callable[Concaten
     Args:
         steps: a method that makes them, and keep their time themselves. Where `timeout` in seconds is among its keywords, it is seen to.
     """
-    default: float = (getattr(steps, "__kwdefaults__", None) or {}).get("timeout", _NEVER)
+    default: float = (getattr(steps, "__kwdefaults__", None) or {}).get("timeout", NEVER)
 
     @wraps(steps)
     def done(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        timeout: Any = kwargs.get("timeout", default) if default < _NEVER else default
+        timeout: Any = kwargs.get("timeout", default) if default < NEVER else default
         return self._tasks.drive(steps(self, *args, **kwargs), time.monotonic() + timeout + _SPARE)
 
     return done
 
 
 def steps_of(method: Callable[P, T]) -> Callable[P, Steps[T]] | None:
-    """What makes the steps of a role's bound method, if it is an operation."""
+    """What makes the steps of a role's bound method, if it is an operation (or a `partial` of one)."""
+    if isinstance(method, partial):
+        inner = steps_of(method.func)
+        return None if inner is None else partial(inner, *method.args, **method.keywords)
     steps = getattr(method, "__wrapped__", None)
     return None if steps is None else partial(steps, method.__self__)  # type: ignore[attr-defined]
+
+
+def steps(method: Callable[P, T]) -> Callable[P, Steps[T]]:
+    """`steps_of` what is known to be an operation, for use in other steps: ``yield from steps(tree.get)(path)``."""
+    found = steps_of(method)
+    if found is None:
+        raise TypeError(f"{method!r} is no operation")
+    return found

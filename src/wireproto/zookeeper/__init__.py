@@ -19,3 +19,10 @@ def connect(url: Url, options: dict[str, Any]) -> ZooKeeperClient:
     from .client import ZooKeeperClient
 
     return ZooKeeperClient.connect(url, options)
+
+
+def make(url: Url, options: dict[str, Any]) -> ZooKeeperClient:
+    """A client without a session yet."""
+    from .client import ZooKeeperClient
+
+    return ZooKeeperClient.made(url, options)

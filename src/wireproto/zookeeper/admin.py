@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ..errors import RoleUnsupported, UsageError
 from ..net.closing import Closing
+from ..net.task import Steps, operation, steps
 from ..position import LATEST, AtTime, Position, TopicPartition, Where
 from ..records import GroupInfo, PartitionInfo, TopicInfo
 from .codes import NodeExists
@@ -22,8 +23,9 @@ from .paths import join, parents
 from .reader import first_since
 
 if TYPE_CHECKING:
+    from .call import Call
     from .messages import ACL, Stat
-    from .tree import Call, Tree
+    from .tree import Tree
 
 
 class QueueAdmin(Closing):
@@ -31,31 +33,41 @@ class QueueAdmin(Closing):
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
+        self._tasks = tree.tasks
 
-    def list_topics(self, *, timeout: float = 30.0) -> list[str]:
+    @operation
+    def list_topics(self, *, timeout: float = 30.0) -> Steps[list[str]]:
         """Paths of the queues directly below the chroot."""
         deadline = time.monotonic() + timeout
-        names, _ = self._tree.children("/", timeout=timeout)
+        names, _ = yield from steps(self._tree.children)("/", timeout=timeout)
 
-        def ask(path: str) -> Call[Stat | None]:
-            return self._tree.exists_async(path, timeout=max(deadline - time.monotonic(), 0.0)).unordered()
-
-        calls = [(name, ask(f"/{name}/{ENTRIES}"), ask(f"/{name}/{TAKEN}")) for name in names]
+        calls: list[tuple[str, list[Call[Stat | None]]]] = []
+        for name in names:
+            asked = []
+            for part in (ENTRIES, TAKEN):
+                look = steps(self._tree.exists_async)(f"/{name}/{part}", timeout=max(deadline - time.monotonic(), 0.0))
+                asked.append((yield from look).unordered())
+            calls.append((name, asked))
         found = []
-        for name, entries, taken in calls:
-            if entries.result(deadline - time.monotonic()) is not None and taken.result(deadline - time.monotonic()) is not None:
+        for name, asked in calls:
+            parts = []
+            for call in asked:
+                parts += [(yield from call.getting(deadline))]
+            if None not in parts:
                 found.append(f"/{name}")
         return sorted(found)
 
-    def describe_topic(self, topic: str, *, timeout: float = 30.0) -> TopicInfo:
+    @operation
+    def describe_topic(self, topic: str, *, timeout: float = 30.0) -> Steps[TopicInfo]:
         """Details of the partition: messages waiting, messages in work, the next counter. Raises NoNode."""
         deadline = time.monotonic() + timeout
         path = queue_path(topic)
-        names, stat = self._tree.children(join(path, ENTRIES), timeout=timeout)
-        taken, _ = self._tree.children(join(path, TAKEN), timeout=deadline - time.monotonic())
+        names, stat = yield from steps(self._tree.children)(join(path, ENTRIES), timeout=timeout)
+        taken, _ = yield from steps(self._tree.children)(join(path, TAKEN), timeout=deadline - time.monotonic())
         details = {"messages": len(by_sequence(names)), "taken": len(taken), "next": next_sequence(stat)}
         return TopicInfo(topic, (PartitionInfo(0, None, details),), {"path": path, "created": stat.ctime})
 
+    @operation
     def create_topic(
         self,
         topic: str,
@@ -64,7 +76,7 @@ class QueueAdmin(Closing):
         config: Mapping[str, str] | None = None,
         acl: Sequence[ACL] | None = None,
         timeout: float = 30.0,
-    ) -> None:
+    ) -> Steps[None]:
         """Make the queue's three nodes, with this access list (None: the client's default), and those above them. Raises NodeExists."""
         if partitions != 1:
             raise UsageError(f"a ZooKeeper queue has one partition, not {partitions}")
@@ -73,51 +85,58 @@ class QueueAdmin(Closing):
         deadline = time.monotonic() + timeout
         path = queue_path(topic)
         for above in parents(path):
-            self._tree.ensure(above, acl=acl, timeout=deadline - time.monotonic())
-        bare = self._tree.exists(path, timeout=deadline - time.monotonic()) is not None
-        if bare and self._tree.exists(join(path, ENTRIES), timeout=deadline - time.monotonic()) is not None:
+            yield from steps(self._tree.ensure)(above, acl=acl, timeout=deadline - time.monotonic())
+        exists = steps(self._tree.exists)
+        bare = (yield from exists(path, timeout=deadline - time.monotonic())) is not None
+        if bare and (yield from exists(join(path, ENTRIES), timeout=deadline - time.monotonic())) is not None:
             raise NodeExists(path, node=path)
         nodes = [Create(join(path, part), acl=acl) for part in (ENTRIES, TAKEN)]
         uncertain = False
         while True:
             try:
-                self._tree.multi(nodes if bare else [Create(path, acl=acl), *nodes], timeout=deadline - time.monotonic())
+                yield from steps(self._tree.multi)(nodes if bare else [Create(path, acl=acl), *nodes], timeout=deadline - time.monotonic())
             except ConnectionLoss:  # whether it was made before the connection was lost, asking again tells
                 uncertain = True
                 continue
             except NodeExists:
                 if not uncertain:
                     raise
-                self._tree.catch_up(path, timeout=deadline - time.monotonic())  # this server may be behind the one that made it
-                if self._tree.exists(join(path, TAKEN), timeout=deadline - time.monotonic()) is None:
+                catch_up = steps(self._tree.catch_up)  # this server may be behind the one that made it
+                yield from catch_up(path, timeout=deadline - time.monotonic())
+                if (yield from exists(join(path, TAKEN), timeout=deadline - time.monotonic())) is None:
                     raise
             return
 
-    def delete_topic(self, topic: str, *, timeout: float = 30.0) -> None:
+    @operation
+    def delete_topic(self, topic: str, *, timeout: float = 30.0) -> Steps[None]:
         """Delete the queue with its messages. Raises NoNode."""
-        self._tree.delete(queue_path(topic), recursive=True, timeout=timeout)
+        yield from steps(self._tree.delete)(queue_path(topic), recursive=True, timeout=timeout)
 
-    def positions(self, topic: str, at: Where = LATEST, *, timeout: float = 30.0) -> dict[TopicPartition, Position]:
+    @operation
+    def positions(self, topic: str, at: Where = LATEST, *, timeout: float = 30.0) -> Steps[dict[TopicPartition, Position]]:
         """Where EARLIEST (the first message that is there), LATEST (the next counter) or AtTime lies."""
         deadline = time.monotonic() + timeout
         entries = join(queue_path(topic), ENTRIES)
-        self._tree.catch_up(entries, timeout=timeout)
-        names, stat = self._tree.children(entries, timeout=deadline - time.monotonic())
+        yield from steps(self._tree.catch_up)(entries, timeout=timeout)
+        names, stat = yield from steps(self._tree.children)(entries, timeout=deadline - time.monotonic())
         found, end = by_sequence(names), next_sequence(stat)
         where = resolve(at, topic, end, "at")
         if isinstance(where, AtTime):
-            where = first_since(self._tree, entries, found, where, end, deadline)
+            where = yield from first_since(self._tree, entries, found, where, end, deadline)
         elif where == 0:
             where = found[0].sequence if found else end
         return {(topic, 0): position(topic, where)}
 
-    def list_groups(self, *, timeout: float = 30.0) -> list[str]:
+    @operation
+    def list_groups(self, *, timeout: float = 30.0) -> Steps[list[str]]:
         self._no_groups()
 
-    def describe_group(self, group: str, *, timeout: float = 30.0) -> GroupInfo:
+    @operation
+    def describe_group(self, group: str, *, timeout: float = 30.0) -> Steps[GroupInfo]:
         self._no_groups()
 
-    def group_positions(self, group: str, topic: str, *, timeout: float = 30.0) -> dict[TopicPartition, Position]:
+    @operation
+    def group_positions(self, group: str, topic: str, *, timeout: float = 30.0) -> Steps[dict[TopicPartition, Position]]:
         self._no_groups()
 
     def _no_groups(self) -> NoReturn:
@@ -125,5 +144,3 @@ class QueueAdmin(Closing):
 
     def close(self, timeout: float = 30.0) -> None:
         """Nothing: the session belongs to the client."""
-
-

@@ -6,12 +6,13 @@ What it is: the Client role. Thread-safe. May assume: `cluster` for engine and s
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 from .._codec import Message
 from ..errors import RoleUnsupported, UsageError, WireprotoError
 from ..net.runtime import ClientBase
+from ..net.task import NEVER, Steps, operation
 from ..position import EARLIEST, Where
 from ..url import Address, Url
 from .admin import QueueAdmin
@@ -42,14 +43,24 @@ class ZooKeeperClient(ClientBase[ZooKeeperCluster]):
     @classmethod
     def connect(cls, url: Url, options: dict[str, Any]) -> ZooKeeperClient:
         """Open a session; raises ConnectError, TlsError, AuthError, TimedOut, OptionError."""
-        read = ZooKeeperOptions.from_url(url, **options)
-        client = cls(read, url.addresses, Chroot(f"/{url.path}".rstrip("/")))
+        client = cls.made(url, options)
         try:
-            client.cluster.link.connect(client.deadline())
+            client.cluster.drive(client.beginning(), NEVER)
         except BaseException:
             client.cluster.close()
             raise
         return client
+
+    @classmethod
+    def made(cls, url: Url, options: dict[str, Any]) -> ZooKeeperClient:
+        read = ZooKeeperOptions.from_url(url, **options)
+        return cls(read, url.addresses, Chroot(f"/{url.path}".rstrip("/")))
+
+    def beginning(self) -> Steps[None]:
+        return self.cluster.link.beginning(self.deadline())
+
+    def told_by(self, call_soon: Callable[..., object]) -> None:
+        self.cluster.link.events.dispatcher.call_soon = call_soon
 
     # -- roles ------------------------------------------------------------------------------------------------------------
 
@@ -61,7 +72,8 @@ class ZooKeeperClient(ClientBase[ZooKeeperCluster]):
         """Queues as topics."""
         return QueueAdmin(self._tree.any_session())
 
-    def producer(self, topic: str | None = None, **given: Unpack[ProducerOptions]) -> QueueProducer:
+    @operation
+    def producer(self, topic: str | None = None, **given: Unpack[ProducerOptions]) -> Steps[QueueProducer]:
         """Puts messages into the queue `topic`."""
         options = self._options.for_role("producer", given)
         made = QueueProducer(
@@ -73,28 +85,35 @@ class ZooKeeperClient(ClientBase[ZooKeeperCluster]):
             delivery_timeout=options.delivery_timeout,
             repeat=options.repeat,
             acl=options.access,
-            timeout=options.timeout,
         )
-        return self.keep(made)
+        return self.keep((yield from made.opening(options.access, options.timeout)))
 
+    @operation
     def reader(
         self, topic: str | None = None, *, start: Where = EARLIEST, stop: Where | None = None, **given: Unpack[ReaderOptions]
-    ) -> QueueReader:
+    ) -> Steps[QueueReader]:
         """Reads the messages of the queue `topic` in order, without taking them. Raises NoNode when there is no such queue."""
         options = self._options.for_role("reader", given)
         begin, end = self.between(start, stop)
-        return QueueReader(self._tree.any_session(), self.named(topic), start=begin, stop=end, timeout=options.timeout)
+        opening = QueueReader.opening(self._tree.any_session(), self.named(topic), start=begin, stop=end, timeout=options.timeout)
+        return (yield from opening)
 
-    def queue(self, topic: str | None = None, group: str = "", **given: Unpack[QueueOptions]) -> QueueWorker:
+    @operation
+    def queue(self, /, topic: str | None = None, group: str = "", **given: Unpack[QueueOptions]) -> Steps[QueueWorker]:
         """A worker on the queue `topic`. All workers of a queue share it, whatever their group is called."""
+        yield from ()
         return QueueWorker(self._tree, self.named(topic), group, acl=self._options.for_role("queue", given).access)
 
-    def consumer(self, topics: str | Sequence[str] | None = None, group: str = "", *, start: Where = EARLIEST, **options: Any) -> NoReturn:
+    @operation
+    def consumer(
+        self, /, topics: str | Sequence[str] | None = None, group: str = "", *, start: Where = EARLIEST, **options: Any
+    ) -> Steps[NoReturn]:
         raise RoleUnsupported("ZooKeeper has no groups with positions", nearest="queue")
 
+    @operation
     def request(
-        self, message: Message | MultiRequest | None = None, *, timeout: float = 30.0, operation: str | None = None, **route: Any
-    ) -> Any:
+        self, /, message: Message | MultiRequest | None = None, *, timeout: float = 30.0, operation: str | None = None, **route: Any
+    ) -> Steps[Any]:
         """Send any record of the wire as it is (paths are the servers': the chroot is not applied); returns the typed reply, or None.
 
         Args:
@@ -106,7 +125,10 @@ class ZooKeeperClient(ClientBase[ZooKeeperCluster]):
         """
         if route:
             raise UsageError(f"ZooKeeper has no routes: {', '.join(route)}")
-        return request(self.cluster.link, message, operation, time.monotonic() + timeout)
+        return (yield from request(self.cluster.link, message, operation, time.monotonic() + timeout))
+
+    def ending(self, deadline: float) -> Steps[None]:
+        return self.cluster.link.ending(deadline)
 
     def close(self, timeout: float = 30.0) -> None:
         """Flush the producers, end the session (its ephemeral nodes go at once) and close everything."""
@@ -114,7 +136,7 @@ class ZooKeeperClient(ClientBase[ZooKeeperCluster]):
         problem: WireprotoError | None = None
         if not self.closed and not self.loop.forked:
             problem = self.cluster.roles.close(deadline)
-            self.cluster.link.close(deadline)
+            self.cluster.drive(self.ending(deadline), NEVER)
         super().close(max(0.0, deadline - time.monotonic()))
         if problem is not None:
             raise problem

@@ -91,8 +91,8 @@ class Events:
 
     # -- watches ----------------------------------------------------------------------------------------------------------
 
-    def setting(self, watching: Watching, deadline: float) -> None:
-        """A request that sets this watch is about to be sent; `unset` or its outcome in the mailbox follows."""
+    def setting(self, watching: Watching, deadline: float) -> Steps[None]:
+        """A request that sets this watch is about to be sent; `unset` or its outcome in the mailbox follows. Steps."""
         self._loop.check()
         while True:
             with self._lock:
@@ -100,7 +100,7 @@ class Events:
                 if going is None:
                     self._setting.setdefault(watching[1], {})[id(watching)] = watching
                     return
-            going.wait(deadline)
+            yield from _over(going, deadline)
 
     def unset(self, watching: Watching) -> None:
         """That request has its outcome, or was never sent."""
@@ -113,13 +113,13 @@ class Events:
         if not under_way:
             self._setting.pop(watching[1], None)
 
-    def take_back(self, path: str, callback: Callback | None, deadline: float) -> tuple[bool, bool]:
-        """Forget a callback of a path (None: all).
+    def take_back(self, path: str, callback: Callback | None, deadline: float) -> Steps[tuple[bool, bool]]:
+        """Forget a callback of a path (None: all). Steps.
 
         Returns:
             whether there was one; whether nobody else needs the servers' watch: then it is to be removed there, and `taken_back` to follow.
         """
-        self.settle(deadline)
+        yield from self.settling(deadline)
         while True:
             with self._lock:
                 going = self._removing.get(path)
@@ -129,7 +129,7 @@ class Events:
                         return known, False
                     self._removing[path] = Event(self._loop)
                     return known, True
-            going.wait(deadline)
+            yield from _over(going, deadline)
 
     def taken_back(self, path: str) -> None:
         """The servers were asked to remove their watch of this path."""
@@ -173,6 +173,11 @@ class Events:
         """See that events which came before a reply are told before it is: their `Watch` has fired, their callbacks wait for their turn."""
         with contextlib.suppress(WireprotoError):
             self.settle(deadline)
+
+    def seen(self, until: float) -> Steps[None]:
+        """`before`, as steps."""
+        with contextlib.suppress(WireprotoError):
+            yield from self.settling(until)
 
     # -- the session's state ----------------------------------------------------------------------------------------------
 
@@ -252,6 +257,12 @@ class Events:
             elif header.err:
                 return
             self.table.add(kind, path, callback)
+
+
+def _over(going: Event, until: float) -> Steps[None]:
+    """Wait until the servers' watch of that path is taken back."""
+    if not (yield going, until):
+        raise TimedOut("another call that takes a watch of this path back is not done in time")
 
 
 __all__ = ["IF_EXISTS", "Events", "Listening", "Watching"]

@@ -32,10 +32,9 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from .._codec import reply_error
-from .._net import Call, Event
+from .._net import Event
 from ..errors import (
     AuthError,
     BrokerError,
@@ -45,18 +44,16 @@ from ..errors import (
     ProtocolError,
     TimedOut,
     TransportError,
-    ValueUnsupported,
     WireprotoError,
 )
 from ..net import retry
-from ..net.pool import pause
-from ..net.task import Steps, Tasks
+from ..net.task import Steps, Tasks, reply
 from .acl import OPEN
-from .codes import KeeperState, NoNode, SessionClosedRequireSaslAuth, SessionExpired, error
+from .asking import ANY, NOW, SETTLE, Asking, ConnectionLoss
+from .codes import KeeperState, SessionClosedRequireSaslAuth, SessionExpired, error
 from .events import IF_EXISTS, Events, Listening, Watching
 from .greeting import Greeting
 from .messages import ACL, RequestHeader
-from .operations import Request, failure
 from .search import Search
 from .session import Session, SessionEvent, State
 from .turns import Turns
@@ -70,24 +67,12 @@ if TYPE_CHECKING:
     from ..url import Address
     from .paths import Chroot
 
-T = TypeVar("T")
-ANY, NOW = -1, -2
-"""Which session a call belongs to, where it is not one by number: whichever there is, or that of the moment when it is made."""
-
 log = logging.getLogger("wireproto.zookeeper")
-_SETTLE = 5.0
 SPREAD = 0.5
 """Seconds over which clients that lost a server together come back, at most; a twentieth of the session's time-out at most, too."""
 
 
-class ConnectionLoss(Disconnected):
-    """The connection was lost with a write in flight: it may or may not have taken effect, so it was not repeated."""
-
-    retriable = False
-    doubtful = True
-
-
-class Link:
+class Link(Asking):
     """One session over an ensemble.
 
     Args:
@@ -128,7 +113,7 @@ class Link:
         self.acl = acl
         self.era = 0  # how many sessions have ended
         self.writes = 0  # how many requests were sent that must not be repeated; two threads' may count as one
-        self._tasks = tasks
+        self.tasks = tasks
         self._loop = loop
         self._told = told
         self._servers = list(servers)
@@ -156,123 +141,6 @@ class Link:
         self._closing = Event(loop)
         self._hooks: list[Callable[[], Callable[[], Any] | None]] = []
 
-    # -- calls ------------------------------------------------------------------------------------------------------------
-
-    def call(self, request: Request[T], deadline: float, watching: Watching | None = None, within: int = NOW) -> T:
-        """Send one request and read its reply; see the module's table for what a lost connection does.
-
-        Args:
-            within: number of the session that it belongs to (`era`), `NOW` or `ANY`.
-        """
-        failures = 0
-        events = self.events
-        if within == NOW:
-            within = self.era
-        if not request.repeats:
-            self.writes += 1
-            self._vitals.look()
-        while True:
-            conn = self._conn or self.connection(deadline, within)
-            if within != self.era and within != ANY:  # looked at behind the connection: it is of this session or an earlier one
-                raise self._over(request.path)
-            sent, frame = True, None
-            try:
-                if watching is None and len(request.body) <= self._max_body:
-                    frame = conn.ask(request.code, request.body, deadline)
-                if frame is None:  # a watch to be noted, or the connection takes nothing just now
-                    sent = False
-                    waiting = self.submit(request, deadline, watching, within)
-                    sent, conn = True, waiting.conn
-                    if not waiting.wait(deadline):  # it is not given up: a watch may yet be set
-                        raise TimedOut("no reply in time", peer=conn.peer)
-                    frame = waiting.result(deadline)
-                if not events.mailbox.idle:
-                    events.before(deadline)
-                if reply_error(frame) == 0:
-                    return request.read(frame)
-                return self.read(request, frame, conn)
-            except ProtocolError as why:  # bytes that are no reply
-                conn.close(str(why))
-                raise why.with_context(peer=conn.peer) from None
-            except TimedOut as why:
-                why.doubtful = not request.repeats and sent
-                raise
-            except Disconnected as why:
-                self.lost(conn, why)
-                if not sent:  # nothing left this machine
-                    continue
-                if not request.repeats:
-                    raise ConnectionLoss(f"{request.path}: {why.text}", peer=conn.peer) from why
-            except BrokerError as why:  # a server that says "throttled" or "session moved" has done nothing
-                if retry.verdict(why) is retry.Verdict.NEVER:
-                    raise
-                if time.monotonic() + retry.DEFAULT.delay(failures + 1) >= deadline:
-                    raise
-            failures += 1
-            if failures > 1:  # a request that costs a connection each time must not cost them as fast as they can be made
-                pause(self._loop, min(time.monotonic() + retry.DEFAULT.delay(failures), deadline))
-
-    def submit(self, request: Request[Any], deadline: float, watching: Watching | None = None, within: int = NOW) -> Call:
-        """Send one request without waiting for the reply; waits for a connection until `deadline` where there is none."""
-        self._fits(request)
-        if within == NOW:
-            within = self.era
-        if not request.repeats:
-            self.writes += 1
-            self._vitals.look()
-        while True:
-            conn = self._conn or self.connection(deadline, within)
-            if within != self.era and within != ANY:
-                raise self._over(request.path)
-            try:
-                if watching is None:
-                    return conn.post(request.code, request.body, None, deadline)
-                self.events.setting(watching, deadline)
-                try:
-                    return conn.post(request.code, request.body, self.events.mailbox, deadline, watching)
-                except BaseException:
-                    self.events.unset(watching)
-                    raise
-            except Disconnected as why:  # nothing was sent
-                self.lost(conn, why)
-
-    def submit_on(self, conn: Connection, request: Request[Any]) -> Call:
-        """Send one request on this connection or not at all (Disconnected): for senders that keep an order over a reconnect."""
-        self._fits(request)
-        self.writes += 1
-        try:
-            return conn.post(request.code, request.body)
-        except Disconnected as why:
-            self.lost(conn, why)
-            raise
-
-    def read(self, request: Request[T], frame: bytes, conn: Connection) -> T:
-        """A reply's value, or its typed error. Bytes that are no reply cost the connection."""
-        try:
-            err = reply_error(frame)
-            if err == 0:
-                return request.read(frame)
-        except ProtocolError as why:
-            conn.close(str(why))
-            raise why.with_context(peer=conn.peer) from None
-        if err == NoNode.code and request.absent:
-            return None  # type: ignore[return-value]
-        answer = failure(err, request, conn.peer)
-        if err == SessionClosedRequireSaslAuth.code:
-            self._shut_out(answer)
-        raise answer
-
-    def check(self, request: Request[Any]) -> None:
-        """Raise ValueUnsupported for a request that no server would take, Closed on a closed client."""
-        self._loop.check()
-        self._fits(request)
-
-    def _fits(self, request: Request[Any]) -> None:
-        if len(request.body) > self._max_body:
-            raise ValueUnsupported(
-                f"{request.path}: a request of {len(request.body) + 8} bytes; servers take at most {self._max_body + 8} (jute.maxbuffer)"
-            )
-
     # -- the connection of now --------------------------------------------------------------------------------------------
 
     def connection(self, deadline: float, within: int = ANY) -> Connection:
@@ -283,6 +151,10 @@ class Link:
             TimedOut: no server could be reached in time; the text names the last reason.
             AuthError: the ensemble refused the credentials.
         """
+        return self.tasks.drive(self.connecting(deadline, within), deadline + SETTLE)
+
+    def connecting(self, deadline: float, within: int = ANY) -> Steps[Connection]:
+        """`connection`, as steps."""
         self._loop.check()
         while True:
             with self._lock:
@@ -293,31 +165,31 @@ class Link:
                 if self._conn is not None:
                     return self._conn
                 ready, last = self._ready, self._last_error
-            try:
-                ready.wait(deadline)
-            except TimedOut as why:
+            if not (yield ready, deadline):
                 reason = f": {last}" if last is not None else ""
-                raise TimedOut(f"no connection to the ensemble{reason}") from why
+                raise TimedOut(f"no connection to the ensemble{reason}")
+            ready.wait(0.0)
 
-    def connect(self, deadline: float) -> None:
-        """The first connection, made by the calling thread. Raises what the last server said.
+    def beginning(self, deadline: float) -> Steps[None]:
+        """The first connection. Raises what the last server said. Steps.
 
         A server that accepts and hangs up is asked again: it starts, or has no quorum yet.
         """
         patience = min(deadline, time.monotonic() + self._server_timeout)
         waits = retry.Waits(self._rounds)
+        before: TransportError | None = None
         while True:
             try:
-                self._tasks.drive(self._establishing(deadline), deadline + _SETTLE)
+                yield from self._establishing(deadline)
                 return
             except TransportError as why:
+                if before is not None and isinstance(why, TimedOut):
+                    raise before from None  # which says more than that the time is over
+                before = why
                 hung_up = isinstance(why, Disconnected) or isinstance(why.__cause__, Disconnected)
                 again = time.monotonic() + waits.next()
-                if not hung_up or again >= patience or self._closing.ready_by(again):
+                if not hung_up or again >= patience or (yield self._closing, again):
                     raise
-
-    def _over(self, path: str = "") -> BrokerError:
-        return SessionExpired(f"{path}: the session ended before this was done" if path else "the session has ended")
 
     @property
     def zxid(self) -> int:
@@ -368,7 +240,7 @@ class Link:
             if (hook := reference()) is not None:
                 hook()
 
-    def identify(self, scheme: str, credential: bytes, deadline: float) -> None:
+    def identifying(self, scheme: str, credential: bytes, deadline: float) -> Steps[None]:
         """Give an identity now and on every later connection, also when nobody answered in time. Raises AuthFailed when it is refused."""
         self._loop.check()
         given = scheme, credential
@@ -377,9 +249,9 @@ class Link:
             if new:
                 self._identities.append(given)
         while True:
-            conn = self.connection(deadline)
+            conn = yield from self.connecting(deadline)
             try:
-                self._tasks.drive(self._greeting.authenticate(conn, scheme, credential, deadline), deadline)
+                yield from self._greeting.authenticate(conn, scheme, credential, deadline)
             except Disconnected as why:
                 self.lost(conn, why)
             except BrokerError:
@@ -394,8 +266,8 @@ class Link:
         with self._lock, contextlib.suppress(ValueError):
             self._identities.remove((scheme, credential))
 
-    def close(self, deadline: float) -> None:
-        """End the session at the server (its ephemeral nodes go at once), as far as it can be reached in time.
+    def ending(self, deadline: float) -> Steps[None]:
+        """End the session at the server (its ephemeral nodes go at once), as far as it can be reached in time. Steps.
 
         A server that does not answer has the time that a handshake may take. Without a connection, each server is asked once,
         in a third of the session's time-out at most: it ends by itself soon.
@@ -410,17 +282,16 @@ class Link:
         ready.fail(self._failure)
         now = time.monotonic()
         if conn is None and away:
-            until = min(deadline, now + self.session.timeout / 3)
-            conn = self._tasks.drive(self._anywhere(until), until + _SETTLE)
+            conn = yield from self._anywhere(min(deadline, now + self.session.timeout / 3))
         if conn is not None:
             xid = conn.next_token()
             try:
-                patience = min(self.session.dead_after, self._server_timeout)
-                conn.call(xid, RequestHeader(xid=xid, type=-11).encode(), min(deadline, now + patience))
+                until = min(deadline, now + min(self.session.dead_after, self._server_timeout))
+                yield from reply(conn.submit(xid, RequestHeader(xid=xid, type=-11).encode(), timeout_at=until), until)
             except WireprotoError as why:
                 self._told.info("end", "the session is not ended at the server: %s", why)
             conn.close("closed by the client")
-        self._tasks.drive(self.events.ending(KeeperState.CLOSED, deadline), deadline + _SETTLE)
+        yield from self.events.ending(KeeperState.CLOSED, deadline)
         self.events.dispatcher.stop()
 
     # -- handshake --------------------------------------------------------------------------------------------------------
@@ -596,7 +467,7 @@ class Link:
                 return
             self._failure = why
         with contextlib.suppress(Closed):
-            self._tasks.spawn(self._giving_up(why, time.monotonic() + _SETTLE), "giving up the session")
+            self.tasks.spawn(self._giving_up(why, time.monotonic() + SETTLE), "giving up the session")
 
     def _set_state(self, state: State) -> None:
         self.session.state = state

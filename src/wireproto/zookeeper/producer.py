@@ -15,12 +15,12 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from .._net import Section
 from ..errors import BufferFull, Closed, Disconnected, TimedOut, ValueUnsupported, WireprotoError
 from ..flow.unflushed import Sends
-from ..net.pool import pause
+from ..net.task import NEVER, Steps, operation, steps
 from ..position import LogOffset
 from ..records import Headers
 from . import operations as op
@@ -63,7 +63,8 @@ class QueueReceipt:
     def position(self, timeout: float | None = None) -> LogOffset:
         """Wait until the message is in the queue; its counter there."""
         if not self.done:
-            self._producer._settle(time.monotonic() + (self._producer.delivery_timeout if timeout is None else timeout), self)
+            deadline = time.monotonic() + (self._producer.delivery_timeout if timeout is None else timeout)
+            self._producer._tasks.drive(self._producer.settling(deadline, self), NEVER)
         if self.error is not None:
             raise self.error
         assert self.where is not None
@@ -80,7 +81,6 @@ class QueueProducer(Sends):
         delivery_timeout: seconds that `Receipt.position` waits by default.
         repeat: send again what a lost connection left unanswered.
         acl: of the nodes; None is the client's default.
-        timeout: seconds to make the queue's nodes in.
 
     While there is no connection, messages wait in the buffer; they go out in order with the next one.
     """
@@ -96,11 +96,11 @@ class QueueProducer(Sends):
         delivery_timeout: float = 120.0,
         repeat: bool = True,
         acl: Sequence[ACL] | None = None,
-        timeout: float = 30.0,
     ) -> None:
         self.topic = topic
         self.delivery_timeout = delivery_timeout
         self._tree = tree
+        self._tasks = tree.tasks
         self._link = link
         self._path = queue_path(topic)
         self._prefix = join(join(self._path, ENTRIES), entry_prefix(priority))
@@ -117,10 +117,14 @@ class QueueProducer(Sends):
         self._conn: Connection | None = None
         self._failed: WireprotoError | None = None
         self._closed = False
+
+    def opening(self, acl: Sequence[ACL] | None, timeout: float) -> Steps[Self]:
+        """See that the queue is there, with this access list where it is made. Steps."""
         deadline = time.monotonic() + timeout
         for part in (ENTRIES, TAKEN):
-            tree.ensure(join(self._path, part), acl=acl, timeout=deadline - time.monotonic())
-        link.on_ready(self._pump)
+            yield from steps(self._tree.ensure)(join(self._path, part), acl=acl, timeout=deadline - time.monotonic())
+        self._link.on_ready(self._pump)
+        return self
 
     def send(
         self,
@@ -133,22 +137,33 @@ class QueueProducer(Sends):
         timeout: float = 30.0,
     ) -> QueueReceipt:
         """Take one message; see `Producer.send`. A key, headers, a timestamp and partitions other than 0 raise ValueUnsupported."""
-        self._refuse(key, headers, timestamp, partition)
         deadline = time.monotonic() + timeout
-        receipt = QueueReceipt(self, op.create(self._server_prefix, self._prefix, value, sequence=True, acl=self._acl))
-        self._link.check(receipt._request)
-        with self._lock:
-            self._collect()
-            if self._account.try_take(receipt.size):
-                self._take(receipt)
-                return receipt
-        self._account.take(receipt.size, deadline)
-        with self._lock:
-            self._account.check()
-            self._take(receipt)
+        receipt = self._record(value, key, headers, timestamp, partition)
+        if not self._taken(receipt):
+            self._account.take(receipt.size, deadline)
+            self._put(receipt)
         return receipt
 
-    def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> list[QueueReceipt]:
+    def sending(
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Headers = None,
+        timestamp: int | None = None,
+        partition: int | None = None,
+        timeout: float = 30.0,
+    ) -> Steps[QueueReceipt]:
+        """`send`, as steps."""
+        deadline = time.monotonic() + timeout
+        receipt = self._record(value, key, headers, timestamp, partition)
+        if not self._taken(receipt):
+            yield from self._account.taking(receipt.size, deadline)
+            self._put(receipt)
+        return receipt
+
+    @operation
+    def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> Steps[list[QueueReceipt]]:
         """Take many messages; returns one receipt, of the last of them."""
         from .._codec import Columns
 
@@ -160,22 +175,24 @@ class QueueProducer(Sends):
             self._refuse(key, headers[index], None, partitions[index])
         receipt = None
         for value in batch.values():
-            receipt = self.send(value, partition=partition, timeout=max(deadline - time.monotonic(), 0.0))
+            receipt = yield from self.sending(value, partition=partition, timeout=max(deadline - time.monotonic(), 0.0))
         return [] if receipt is None else [receipt]
 
-    def flush(self, timeout: float = 30.0) -> None:
+    @operation
+    def flush(self, timeout: float = 30.0) -> Steps[None]:
         """Wait until every message taken so far is answered; raises the first failure since the last flush."""
         deadline = time.monotonic() + timeout
         with self._lock:
             last = self._unanswered[-1] if self._unanswered else None
         if last is not None:
-            self._settle(deadline, last)
+            yield from self.settling(deadline, last)
         with self._lock:
             failed, self._failed = self._failed, None
         if failed is not None:
             raise failed
 
-    def close(self, timeout: float = 30.0) -> None:
+    @operation
+    def close(self, timeout: float = 30.0) -> Steps[None]:
         """Take no more, and flush; what is not answered by then fails with Closed, and may be in the queue all the same."""
         with self._lock:
             if self._closed:
@@ -184,13 +201,37 @@ class QueueProducer(Sends):
         closed = Closed("the producer was closed", topic=self.topic)
         self._account.refuse(closed)
         try:
-            self.flush(timeout)
+            yield from steps(self.flush)(timeout)
         finally:
             with self._lock:
                 self._give_up(closed)
             self._account.close()
 
     # -- inside -----------------------------------------------------------------------------------------------------------
+
+    def _record(
+        self, value: bytes | None, key: bytes | None, headers: Headers, timestamp: int | None, partition: int | None
+    ) -> QueueReceipt:
+        """A message that a node can carry, and servers take."""
+        self._refuse(key, headers, timestamp, partition)
+        receipt = QueueReceipt(self, op.create(self._server_prefix, self._prefix, value, sequence=True, acl=self._acl))
+        self._link.check(receipt._request)
+        return receipt
+
+    def _taken(self, receipt: QueueReceipt) -> bool:
+        """Whether there was room for it at once."""
+        with self._lock:
+            self._collect()
+            if not self._account.try_take(receipt.size):
+                return False
+            self._take(receipt)
+            return True
+
+    def _put(self, receipt: QueueReceipt) -> None:
+        """There is room for it now."""
+        with self._lock:
+            self._account.check()
+            self._take(receipt)
 
     def _refuse(self, key: bytes | None, headers: Any, timestamp: int | None, partition: int | None) -> None:
         if key is not None:
@@ -278,8 +319,8 @@ class QueueProducer(Sends):
                 return
             self._finish(self._unanswered[0])
 
-    def _settle(self, deadline: float, until: QueueReceipt) -> None:
-        """Wait for answers, oldest first, up to and with this one. The lock is free meanwhile."""
+    def settling(self, deadline: float, until: QueueReceipt) -> Steps[None]:
+        """Wait for answers, oldest first, up to and with this one. The lock is free meanwhile. Steps."""
         while True:
             with self._lock:
                 self._collect()
@@ -288,17 +329,17 @@ class QueueProducer(Sends):
                 head = self._unanswered[0]
                 sent = head._sent
             if sent is not None and not sent.done:
-                if not sent.wait(deadline):
+                if not (yield sent, deadline):
                     raise TimedOut("the message is not acknowledged yet", topic=self.topic)
                 continue
             if sent is not None:
                 self._link.lost(sent.conn, sent.error)  # perhaps nobody has told it yet
-            self._link.connection(deadline)
+            yield from self._link.connecting(deadline)
             self._pump()
             if head._sent is None:  # others fill the connection
                 if time.monotonic() >= deadline:
                     raise TimedOut("the message is not sent yet", topic=self.topic)
-                pause(self._loop, min(time.monotonic() + ROOM, deadline))
+                yield min(time.monotonic() + ROOM, deadline)
 
     def _finish(self, receipt: QueueReceipt) -> None:
         self._unanswered.popleft()

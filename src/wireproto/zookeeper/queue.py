@@ -15,11 +15,13 @@ import uuid
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from .._codec import ColumnsBuilder
 from ..errors import Revoked, TimedOut, WireprotoError
 from ..flow.role import Role
+from ..net.task import NEVER, Steps, operation, steps
 from ..records import Delivery
 from .codes import BadVersion, NodeExists, NoNode, SessionExpired
 from .layout import ENTRIES, TAKEN, Entry, by_priority, queue_path
@@ -28,8 +30,9 @@ from .multi import Delete, Operation, Set
 from .paths import join
 
 if TYPE_CHECKING:
+    from .call import Call
     from .messages import ACL
-    from .tree import Call, Tree
+    from .tree import Tree
     from .watch import Watch
 
 
@@ -60,6 +63,7 @@ class QueueWorker(Role):
         self.topic = topic
         self.group = group
         self._acl = acl
+        self._tasks = tree.tasks
         self._tree = tree.any_session()
         path = queue_path(topic)
         self._entries, self._taken = join(path, ENTRIES), join(path, TAKEN)
@@ -73,52 +77,60 @@ class QueueWorker(Role):
 
     def receive(self, timeout: float = 1.0) -> Delivery | None:
         """Claim the next message, or None when none came within `timeout`."""
+        return self._tasks.drive(self.receiving(timeout), NEVER)
+
+    def receiving(self, timeout: float = 1.0) -> Steps[Delivery | None]:
+        """`receive`, as steps."""
         deadline = time.monotonic() + timeout
         with self._only:
             try:
-                return self._receive(deadline)
+                return (yield from self._receive(deadline))
             except TimedOut:
                 return None  # nobody could be asked in time; the session goes on in the background
 
-    def _receive(self, deadline: float) -> Delivery | None:
+    def _receive(self, deadline: float) -> Steps[Delivery | None]:
         while True:
             if self._watch is not None and self._watch.fired and time.monotonic() - self._looked > STALE:
                 self._candidates.clear()
             while self._candidates or self._claiming is not None:
-                delivery = self._claim(deadline)
+                delivery = yield from self._claim(deadline)
                 if delivery is not None:
                     return delivery
-            if (self._watch is None or self._watch.fired) and self._look(max(deadline, time.monotonic() + 0.1)):
+            if (self._watch is None or self._watch.fired) and (yield from self._look(max(deadline, time.monotonic() + 0.1))):
                 continue
             if self._watch is None:  # the queue was deleted meanwhile
                 if time.monotonic() >= deadline:
                     return None
                 continue
-            if self._watch.wait(max(deadline - time.monotonic(), 0.0)) is None:
+            if not (yield from self._watch.waiting(deadline)):
                 return None
 
     def _let_go(self, deadline: float) -> None:
+        self._tasks.drive(self._letting_go(deadline), NEVER)
+
+    def _letting_go(self, deadline: float) -> Steps[None]:
         """Give back what is in hand."""
         for claim in list(self._claims.values()):
-            self._drop(claim.name, claim.scope, deadline)
+            yield from self._drop(claim.name, claim.scope, deadline)
         self._claims.clear()
         if self._claiming is not None:
-            self._drop(self._claiming[0].name, self._claiming[2], deadline, only_ours=True)
+            yield from self._drop(self._claiming[0].name, self._claiming[2], deadline, only_ours=True)
 
     # -- inside -----------------------------------------------------------------------------------------------------------
 
-    def _look(self, deadline: float) -> bool:
+    def _look(self, deadline: float) -> Steps[bool]:
         """List the queue, with a watch on both lists; whether there is anything to claim."""
         for path in (self._entries, self._taken):  # one by one: a call may have time for one of them only
             if path not in self._made:
-                self._tree.ensure(path, acl=self._acl, timeout=deadline - time.monotonic())
+                yield from steps(self._tree.ensure)(path, acl=self._acl, timeout=deadline - time.monotonic())
                 self._made.add(path)
         watch = self._tree.watch()
-        entries = self._tree.children_async(self._entries, watch=watch, timeout=deadline - time.monotonic()).unordered()
-        taken = self._tree.children_async(self._taken, watch=watch, timeout=deadline - time.monotonic()).unordered()
+        list_ = steps(self._tree.children_async)
+        entries = yield from list_(self._entries, watch=watch, timeout=deadline - time.monotonic())
+        taken = yield from list_(self._taken, watch=watch, timeout=deadline - time.monotonic())
         try:
-            names, _ = entries.result(deadline - time.monotonic())
-            claimed, _ = taken.result(deadline - time.monotonic())
+            names, _ = yield from entries.unordered().getting(deadline)
+            claimed, _ = yield from taken.unordered().getting(deadline)
         except NoNode:
             self._look_anew()
             return False
@@ -127,7 +139,7 @@ class QueueWorker(Role):
         self._candidates.extend(entry for entry in by_priority(names) if entry.name not in held)
         return bool(self._candidates)
 
-    def _claim(self, deadline: float) -> Delivery | None:
+    def _claim(self, deadline: float) -> Steps[Delivery | None]:
         """Go on with the claim under way, or begin the next one; None when somebody else was first.
 
         When time runs out (TimedOut) the claim stays under way and the next call goes on with it: nobody may forget that it is ours.
@@ -135,21 +147,22 @@ class QueueWorker(Role):
         if self._claiming is None:
             claim, scope = join(self._taken, self._candidates[0].name), self._tree.session_scope()
             try:
-                call = scope.create_async(claim, self._id, ephemeral=True, acl=self._acl, timeout=max(deadline - time.monotonic(), 0.0))
+                begin, left = steps(scope.create_async), max(deadline - time.monotonic(), 0.0)
+                call = yield from begin(claim, self._id, ephemeral=True, acl=self._acl, timeout=left)
             except SessionExpired:
                 self._look_anew()
                 return None
             self._claiming = self._candidates.popleft(), call, scope
         entry, call, scope = self._claiming
-        if not call.wait(max(deadline - time.monotonic(), 0.0)):
+        if not (yield from call.waiting(deadline)):
             raise TimedOut("the claim is not answered yet", topic=self.topic)
         try:
-            call.result(0.0)
+            yield from call.getting(max(deadline, time.monotonic() + 1.0))
         except NodeExists:
             self._claiming = None
             return None
         except ConnectionLoss:
-            if not self._ours(join(self._taken, entry.name), scope, deadline):
+            if not (yield from self._ours(join(self._taken, entry.name), scope, deadline)):
                 self._look_anew()
                 return None
         except NoNode:
@@ -159,9 +172,9 @@ class QueueWorker(Role):
             self._look_anew()
             raise
         try:
-            data, stat = scope.get(join(self._entries, entry.name), timeout=deadline - time.monotonic())
+            data, stat = yield from steps(scope.get)(join(self._entries, entry.name), timeout=deadline - time.monotonic())
         except NoNode:  # finished by its worker between our look and our claim
-            self._drop(entry.name, scope, deadline)
+            yield from self._drop(entry.name, scope, deadline)
             self._claiming = None
             return None
         except SessionExpired:
@@ -172,7 +185,7 @@ class QueueWorker(Role):
         builder = ColumnsBuilder("sequence")
         builder.append(data, timestamp=stat.ctime, position=entry.sequence)
         record = builder.finish().record(0, self.topic, 0)
-        return Delivery(record, stat.version, lambda delivery, ack, timeout: self._end(made, delivery, ack, timeout))
+        return Delivery(record, stat.version, partial(self._end, made))
 
     def _look_anew(self) -> None:
         """The claim under way has come to nothing, and no event may tell of it: list the queue again, which may have been made anew."""
@@ -181,7 +194,8 @@ class QueueWorker(Role):
         self._candidates.clear()
         self._made.clear()
 
-    def _end(self, held: Claim, delivery: Delivery, ack: bool, timeout: float) -> None:
+    @operation
+    def _end(self, held: Claim, delivery: Delivery, ack: bool, timeout: float) -> Steps[None]:
         deadline = time.monotonic() + timeout
         name, version, scope = held.name, held.version, held.scope
         if self._claims.get(name) is not held:
@@ -191,7 +205,7 @@ class QueueWorker(Role):
         uncertain = False
         while True:
             try:
-                scope.multi(work, timeout=deadline - time.monotonic())
+                yield from steps(scope.multi)(work, timeout=deadline - time.monotonic())
             except ConnectionLoss:
                 uncertain = True
                 continue
@@ -214,21 +228,21 @@ class QueueWorker(Role):
             position=delivery.position,
         )
 
-    def _ours(self, claim: str, scope: Tree, deadline: float) -> bool:
+    def _ours(self, claim: str, scope: Tree, deadline: float) -> Steps[bool]:
         """Whether a claim whose answer was lost came to be. The server of now may be behind the one that made it."""
         try:
-            scope.catch_up(self._taken, timeout=deadline - time.monotonic())
-            data, _ = scope.get(claim, timeout=deadline - time.monotonic())
+            yield from steps(scope.catch_up)(self._taken, timeout=deadline - time.monotonic())
+            data, _ = yield from steps(scope.get)(claim, timeout=deadline - time.monotonic())
         except (NoNode, SessionExpired):  # with its session it goes by itself
             return False
         return data == self._id
 
-    def _drop(self, name: str, scope: Tree, deadline: float, *, only_ours: bool = False) -> None:
+    def _drop(self, name: str, scope: Tree, deadline: float, *, only_ours: bool = False) -> Steps[None]:
         while True:
             try:
-                if only_ours and not self._ours(join(self._taken, name), scope, deadline):
+                if only_ours and not (yield from self._ours(join(self._taken, name), scope, deadline)):
                     return
-                scope.delete(join(self._taken, name), timeout=deadline - time.monotonic())
+                yield from steps(scope.delete)(join(self._taken, name), timeout=deadline - time.monotonic())
             except (NoNode, SessionExpired):
                 return
             except ConnectionLoss:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from .._codec import ColumnsBuilder
 from ..errors import TimedOut, WireprotoError
 from ..flow.role import Role
+from ..net.task import NEVER, Steps, operation, steps
 from ..position import EARLIEST, AtTime, Position, TopicPartition, Where
 from ..records import Batch
 from .codes import NoNode
@@ -22,8 +23,9 @@ from .layout import ENTRIES, Entry, by_sequence, next_sequence, position, queue_
 from .paths import join
 
 if TYPE_CHECKING:
+    from .call import Call
     from .messages import Stat
-    from .tree import Call, Tree
+    from .tree import Tree
     from .watch import Watch
 
 AHEAD_BYTES = 4 << 20
@@ -41,23 +43,32 @@ FOLLOW = 1.0
 class QueueReader(Role):
     """Reads one queue.
 
-    Args:
-        start, stop: see `Client.reader`; positions are the servers' counters.
+    Positions are the servers' counters. Made by `opening`.
     """
 
-    def __init__(self, tree: Tree, topic: str, *, start: Where = EARLIEST, stop: Where | None = None, timeout: float = 30.0) -> None:
+    def __init__(self, tree: Tree, topic: str) -> None:
         super().__init__("reader", tree.loop)
         self.topic = topic
         self._tree = tree
+        self._tasks = tree.tasks
         self._entries = join(queue_path(topic), ENTRIES)
         self._found: deque[Entry] = deque()
         self._asked: deque[tuple[Entry, Call[tuple[bytes | None, Stat]]]] = deque()
         self._asked_at = 0.0
         self._watch: Watch | None = None
         self._size = AHEAD_BYTES // 16
+        self._next = 0
+        self._stop: int | None = None
+
+    @classmethod
+    def opening(cls, tree: Tree, topic: str, *, start: Where = EARLIEST, stop: Where | None = None, timeout: float = 30.0) -> Steps[Self]:
+        """Make a reader. Steps."""
+        made = cls(tree, topic)
         deadline = time.monotonic() + timeout
-        self._next = self._resolve(start, deadline, "start")
-        self._stop = None if stop is None else self._resolve(stop, deadline, "stop")
+        made._next = yield from made._resolve(start, deadline, "start")
+        if stop is not None:
+            made._stop = yield from made._resolve(stop, deadline, "stop")
+        return made
 
     def __iter__(self) -> Iterator[Batch]:
         while not self.done:
@@ -67,31 +78,36 @@ class QueueReader(Role):
 
     def poll(self, timeout: float = 1.0) -> Batch | None:
         """The next messages, or None when none came within `timeout` or the stop is reached."""
+        return self._tasks.drive(self.polling(timeout), NEVER)
+
+    def polling(self, timeout: float = 1.0) -> Steps[Batch | None]:
+        """`poll`, as steps."""
         deadline = time.monotonic() + timeout
         until = max(deadline, time.monotonic() + LEAST)
         with self._only:
             try:
-                return self._poll(deadline, until)
+                return (yield from self._poll(deadline, until))
             except TimedOut:
                 return None  # no server answered in time; the session goes on in the background
 
-    def _poll(self, deadline: float, until: float) -> Batch | None:
+    def _poll(self, deadline: float, until: float) -> Steps[Batch | None]:
         while not self.done:
             if not self._found and not self._asked:
-                self._list(until)
+                yield from self._list(until)
             if not self._found and not self._asked:
-                if self.done or self._watch is None or not self._watch.wait(deadline - time.monotonic()):
+                if self.done or self._watch is None or not (yield from self._watch.waiting(deadline)):
                     return None
                 continue
-            batch = self._read(until)
+            batch = yield from self._read(until)
             if batch is not None:
                 return batch
         return None
 
-    def seek(self, where: Where, *, timeout: float = 30.0) -> None:
+    @operation
+    def seek(self, where: Where, *, timeout: float = 30.0) -> Steps[None]:
         """Go on from there."""
         with self._only:
-            self._next = self._resolve(where, time.monotonic() + timeout, "seek")
+            self._next = yield from self._resolve(where, time.monotonic() + timeout, "seek")
             self._found.clear()
             self._asked.clear()
             self._watch = None
@@ -111,19 +127,21 @@ class QueueReader(Role):
 
     # -- inside -----------------------------------------------------------------------------------------------------------
 
-    def _resolve(self, where: Where, deadline: float, what: str) -> int:
-        self._tree.catch_up(self._entries, timeout=deadline - time.monotonic())
-        names, stat = self._tree.children(self._entries, timeout=deadline - time.monotonic())
+    def _resolve(self, where: Where, deadline: float, what: str) -> Steps[int]:
+        yield from steps(self._tree.catch_up)(self._entries, timeout=deadline - time.monotonic())
+        names, stat = yield from steps(self._tree.children)(self._entries, timeout=deadline - time.monotonic())
         end = next_sequence(stat)
         at = resolve(where, self.topic, end, what)
-        return first_since(self._tree, self._entries, by_sequence(names), at, end, deadline) if isinstance(at, AtTime) else at
+        if isinstance(at, AtTime):
+            return (yield from first_since(self._tree, self._entries, by_sequence(names), at, end, deadline))
+        return at
 
-    def _list(self, deadline: float) -> None:
+    def _list(self, deadline: float) -> Steps[None]:
         """What lies between here and the stop; with a watch for more."""
         if self._watch is not None and not self._watch.fired:
             return
         watch = None if self._stop is not None else self._tree.watch()
-        names, _ = self._tree.children(self._entries, watch=watch, timeout=max(deadline - time.monotonic(), 0.0))
+        names, _ = yield from steps(self._tree.children)(self._entries, watch=watch, timeout=max(deadline - time.monotonic(), 0.0))
         self._watch = watch
         self._found.extend(
             entry for entry in by_sequence(names) if entry.sequence >= self._next and (self._stop is None or entry.sequence < self._stop)
@@ -131,20 +149,20 @@ class QueueReader(Role):
         if not self._found and self._stop is not None:
             self._next = self._stop  # counters below the stop were given out before it was set: nothing more can come
 
-    def _read(self, until: float) -> Batch | None:
+    def _read(self, until: float) -> Steps[Batch | None]:
         """What a run of gets brings until then; None when its messages are all gone. Raises TimedOut when nothing came in time."""
         if not self._asked:
-            self._ask(until)
+            yield from self._ask(until)
         builder = ColumnsBuilder("sequence")
         read: list[Entry] = []
         size = 0
         try:
             while self._asked:
                 entry, call = self._asked[0]
-                if not call.wait(until - time.monotonic()):
+                if not (yield from call.waiting(until)):
                     break
                 try:
-                    data, stat = call.result(until - time.monotonic())
+                    data, stat = yield from call.getting(until)
                 except NoNode:
                     pass  # a worker has finished it
                 else:
@@ -167,13 +185,13 @@ class QueueReader(Role):
             return None
         return Batch(self.topic, 0, builder.finish(), position(self.topic, self._next))
 
-    def _ask(self, until: float) -> None:
+    def _ask(self, until: float) -> Steps[None]:
         """Send a run of gets."""
         self._asked_at = time.monotonic()
         for _ in range(min(len(self._found), AHEAD, max(AHEAD_BYTES // max(self._size, 1), 1))):
             path = join(self._entries, self._found[0].name)
-            call = self._tree.get_async(path, timeout=max(until - time.monotonic(), 0.0)).unordered()
-            self._asked.append((self._found.popleft(), call))
+            call = yield from steps(self._tree.get_async)(path, timeout=max(until - time.monotonic(), 0.0))
+            self._asked.append((self._found.popleft(), call.unordered()))
 
     def _ask_again(self) -> None:
         """Have what was not answered asked for once more."""
@@ -181,12 +199,12 @@ class QueueReader(Role):
         self._asked.clear()
 
 
-def first_since(tree: Tree, entries: str, found: list[Entry], at: AtTime, end: int, deadline: float) -> int:
-    """Counter of the first message that came at or after a time; `end` when there is none."""
+def first_since(tree: Tree, entries: str, found: list[Entry], at: AtTime, end: int, deadline: float) -> Steps[int]:
+    """Counter of the first message that came at or after a time; `end` when there is none. Steps."""
     low, high = 0, len(found)
     while low < high:  # the leader's clock may step back: then the first of the messages around the step may be missed by that step
         middle = (low + high) // 2
-        stat = tree.exists(join(entries, found[middle].name), timeout=deadline - time.monotonic())
+        stat = yield from steps(tree.exists)(join(entries, found[middle].name), timeout=deadline - time.monotonic())
         if stat is None:
             del found[middle]
             high -= 1

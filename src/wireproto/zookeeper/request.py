@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .._codec import Message
 from ..errors import UsageError
+from ..net.task import Steps, reply
 from . import messages
 from . import operations as op
 from .codes import OPERATIONS, error
@@ -40,35 +41,36 @@ _OWN: Final = {
 }
 
 
-def request(link: Link, message: Message | MultiRequest | None, operation: str | None, deadline: float) -> Any:
-    """Send one request and return the typed reply, None where there is none; see `ZooKeeperClient.request`."""
+def request(link: Link, message: Message | MultiRequest | None, operation: str | None, deadline: float) -> Steps[Any]:
+    """Send one request and return the typed reply, None where there is none; see `ZooKeeperClient.request`. Steps."""
     name = _operation(message, operation)
     if name in _OWN:
         raise UsageError(f"{name}: {_OWN[name]}")
     facts = OPERATIONS[name]
     if name == "auth" and isinstance(message, messages.AuthPacket):
-        link.identify(message.scheme, bytes(message.auth or b""), deadline)
+        yield from link.identifying(message.scheme, bytes(message.auth or b""), deadline)
         return None
     body = b"" if message is None else message.encode()
     if facts.xid is not None:
-        return _fixed(link, name, facts.xid, facts.code, body, deadline)
+        return (yield from _fixed(link, name, facts.xid, facts.code, body, deadline))
 
     def read(frame: bytes) -> Any:
         if name in ("multi", "multiRead"):
             return MultiResponse.decode(frame, op.HEADER)
         return None if facts.reply is None else getattr(messages, facts.reply).decode(frame, start=op.HEADER)
 
-    return link.call(op.Request(facts.code, body, read, getattr(message, "path", name), repeats=name in _READS), deadline)
+    asked = op.Request(facts.code, body, read, getattr(message, "path", name), repeats=name in _READS)
+    return (yield from link.calling(asked, deadline))
 
 
-def _fixed(link: Link, name: str, xid: int, code: int, body: bytes, deadline: float) -> None:
+def _fixed(link: Link, name: str, xid: int, code: int, body: bytes, deadline: float) -> Steps[None]:
     """An operation under an xid of its own."""
-    conn = link.connection(deadline)
+    conn = yield from link.connecting(deadline)
     parts = (messages.RequestHeader(xid=xid, type=code).encode(), body)
     if name == "ping":
         conn.send(parts, timeout_at=deadline)
         return
-    header, _ = messages.ReplyHeader.decode_from(conn.call(xid, parts, deadline))
+    header, _ = messages.ReplyHeader.decode_from((yield from reply(conn.submit(xid, parts), deadline)))
     if header.err:
         raise error(header.err, name, peer=conn.peer)
 

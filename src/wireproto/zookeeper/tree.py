@@ -14,12 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
-from ..errors import Disconnected, TimedOut, UsageError, ValueUnsupported, WireprotoError
+from ..errors import UsageError, ValueUnsupported
 from ..net.closing import Closing
+from ..net.task import Steps, operation
 from . import multi as multi_module
 from . import operations as op
+from .call import Call
 from .codes import AddWatchMode, NoAuth, NodeExists, NoNode, NotEmpty, NoWatcher, WatcherType
 from .link import ANY, CHILD, DATA, IF_EXISTS, ConnectionLoss, Link, Watching
 from .messages import ACL, AddWatchRequest, CheckWatchesRequest, ClientInfo, ReconfigRequest, RemoveWatchesRequest, Stat, WhoAmIResponse
@@ -27,87 +29,12 @@ from .paths import CONFIG, Chroot, join
 from .paths import parents as parents_of
 from .session import SessionEvent, State
 from .watch import PERSISTENT, RECURSIVE, Callback, Watch
-from .within import Within
+from .within import Stepwise, Within
 
 T = TypeVar("T")
+P = ParamSpec("P")
 REMEMBERED, REMEMBERED_LENGTH = 512, 200
 """Paths that a tree keeps something of, by kind, and characters of a path that it keeps one for."""
-
-
-class Call(Generic[T]):
-    """An answer on its way.
-
-    A read whose connection was lost is sent again by `result`, within its session, unless a write of this client was sent behind it: the
-    read might see that write, so it raises ConnectionLoss, as a write does. An outcome stays as it is; a call that timed out goes on.
-    """
-
-    __slots__ = ("_era", "_error", "_finish", "_link", "_request", "_sent", "_settled", "_value", "_watching", "_writes")
-
-    def __init__(
-        self,
-        link: Link | Within,
-        request: op.Request[Any],
-        deadline: float,
-        finish: Callable[[Any], T] | None,
-        watching: Watching | None,
-    ) -> None:
-        self._link = link
-        self._request = request
-        self._finish = finish
-        self._watching = watching
-        self._era = link.era
-        self._writes: int | None = link.writes
-        self._settled = False
-        self._value: Any = None
-        self._error: Exception | None = None
-        self._sent = link.submit(request, deadline, watching, self._era)
-
-    def unordered(self) -> Self:
-        """Have it read again after a lost connection whatever was written meanwhile; returns the call."""
-        self._writes = None
-        return self
-
-    @property
-    def done(self) -> bool:
-        """Whether `result` will not wait."""
-        return self._settled or (self._sent.done and (self._sent.frame is not None or not self._repeats()))
-
-    def wait(self, timeout: float = 30.0) -> bool:
-        """Wait without taking the answer; whether it is there."""
-        return self._settled or self._sent.wait(monotonic() + timeout)
-
-    def result(self, timeout: float = 30.0) -> T:
-        """Wait for the answer; returns what the waiting form of the call does, or raises what it raises. TimedOut is no outcome: the
-        answer may be asked for again."""
-        if not self._settled:
-            try:
-                self._value = self._outcome(monotonic() + timeout)
-            except TimedOut:
-                raise
-            except WireprotoError as why:
-                self._error = why
-            self._settled = True
-        if self._error is not None:
-            raise self._error.with_traceback(None)
-        return self._value  # type: ignore[no-any-return]
-
-    def _repeats(self) -> bool:
-        return self._request.repeats and self._writes in (None, self._link.writes)
-
-    def _outcome(self, deadline: float) -> Any:
-        if not self._sent.wait(deadline):
-            raise TimedOut("no reply in time", peer=self._sent.conn.peer, doubtful=not self._request.repeats)
-        if not self._link.events.mailbox.idle:
-            self._link.events.before(deadline)
-        try:
-            value = self._link.read(self._request, self._sent.result(deadline), self._sent.conn)
-        except Disconnected as why:
-            if not self._repeats():
-                behind = ", and a write behind it may have taken effect" if self._request.repeats else ""
-                raise ConnectionLoss(f"{self._request.path}: {why.text}{behind}", peer=self._sent.conn.peer) from why
-            self._link.lost(self._sent.conn, why)
-            value = self._link.call(self._request, deadline, self._watching, self._era)
-        return value if self._finish is None else self._finish(value)
 
 
 class Known(dict[str, T]):
@@ -133,12 +60,20 @@ class Known(dict[str, T]):
         return made
 
 
+def stepwise(method: Callable[P, T]) -> Callable[P, T]:
+    """Mark a method that hands on what one call of the link gives: over `Stepwise` it gives that call's steps (`steps_of`)."""
+    method.__wrapped__ = lambda tree, *args, **given: method(tree.stepping, *args, **given)  # type: ignore[attr-defined]
+    return method
+
+
 class Tree(Closing):
     """The tree of nodes. Made by ``client.tree()``; closing it does nothing, the client holds the session."""
 
     def __init__(self, link: Link | Within, loop: Any) -> None:
         self._link = link
         self._loop = loop
+        self.tasks = self._tasks = link.tasks
+        self._steps: Tree | None = None
         self._root = link.root
         self._gets = Known(op.get, link.root)
         self._looks = Known(op.exists, link.root)
@@ -146,6 +81,7 @@ class Tree(Closing):
 
     # -- reads ------------------------------------------------------------------------------------------------------------
 
+    @stepwise
     def get(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> tuple[bytes | None, Stat]:
         """A node's data (None where it has null) and stat. `watch` is called when it is written or deleted."""
         if watch is None:
@@ -153,12 +89,14 @@ class Tree(Closing):
         watching = self._watching(DATA, path, watch)
         return self._link.call(op.get(self._root.out(path), path, watch is not None), monotonic() + timeout, watching)
 
+    @stepwise
     def get_async(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> Call[tuple[bytes | None, Stat]]:
         if watch is None:
-            return Call(self._link, self._gets[path], monotonic() + timeout, None, None)
+            return self._send(self._gets[path], timeout)
         watching = self._watching(DATA, path, watch)
         return self._send(op.get(self._root.out(path), path, watch is not None), timeout, watching=watching)
 
+    @stepwise
     def exists(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> Stat | None:
         """A node's stat, or None when there is no such node. `watch` is called when it is created, written or deleted."""
         if watch is None:
@@ -166,33 +104,39 @@ class Tree(Closing):
         watching = self._watching(IF_EXISTS, path, watch)
         return self._link.call(op.exists(self._root.out(path), path, watch is not None), monotonic() + timeout, watching)
 
+    @stepwise
     def exists_async(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> Call[Stat | None]:
         if watch is None:
-            return Call(self._link, self._looks[path], monotonic() + timeout, None, None)
+            return self._send(self._looks[path], timeout)
         watching = self._watching(IF_EXISTS, path, watch)
         return self._send(op.exists(self._root.out(path), path, watch is not None), timeout, watching=watching)
 
+    @stepwise
     def children(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> tuple[list[str], Stat]:
         """Names of a node's children, in no order, and its stat. `watch` is called when one comes or goes, or the node is deleted."""
         watching = self._watching(CHILD, path, watch)
         return self._link.call(op.children(self._root.out(path), path, watch is not None), monotonic() + timeout, watching)
 
+    @stepwise
     def children_async(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> Call[tuple[list[str], Stat]]:
         watching = self._watching(CHILD, path, watch)
         return self._send(op.children(self._root.out(path), path, watch is not None), timeout, watching=watching)
 
+    @stepwise
     def get_acl(self, path: str, *, timeout: float = 30.0) -> tuple[tuple[ACL, ...], Stat]:
         """A node's access list and stat; `stat.aversion` is the list's version."""
         return self._link.call(op.get_acl(self._root.out(path), path), monotonic() + timeout)
 
-    def sync(self, path: str = "/", *, timeout: float = 30.0) -> str:
+    @operation
+    def sync(self, path: str = "/", *, timeout: float = 30.0) -> Steps[str]:
         """Let the server catch up with the leader: reads after this see what the leader itself shows now. Returns the path.
 
         The leader answers at once, and may show a write a moment after the server that told its writer; see `catch_up`.
         """
-        return self._root.back(self._link.call(op.sync(self._root.out(path), path), monotonic() + timeout))
+        return self._root.back((yield from self._link.calling(op.sync(self._root.out(path), path), monotonic() + timeout)))
 
-    def catch_up(self, path: str = "/", *, timeout: float = 30.0) -> None:
+    @stepwise
+    def catch_up(self, path: str = "/", *, timeout: float = 30.0) -> Any:
         """Let the server apply every write that anybody was told is done, whichever server told it: reads after this see them.
 
         It is a transaction that only demands that `path` is there: it changes nothing, and takes its place behind all others.
@@ -200,19 +144,22 @@ class Tree(Closing):
         """
         request = multi_module.request([multi_module.Check(path)], self._root)
         request.repeats = True
-        self._link.call(request, monotonic() + timeout)
+        return self._link.call(request, monotonic() + timeout)
 
-    def ephemerals(self, prefix: str = "/", *, timeout: float = 30.0) -> list[str]:
+    @operation
+    def ephemerals(self, prefix: str = "/", *, timeout: float = 30.0) -> Steps[list[str]]:
         """Paths of this session's ephemeral nodes that begin with `prefix` (servers from 3.6)."""
-        found = self._link.call(op.ephemerals(self._root.out(prefix), prefix), monotonic() + timeout)
+        found = yield from self._link.calling(op.ephemerals(self._root.out(prefix), prefix), monotonic() + timeout)
         return [self._root.back(path) for path in found]
 
+    @stepwise
     def count(self, path: str = "/", *, timeout: float = 30.0) -> int:
         """How many nodes lie below a path, at any depth (servers from 3.6)."""
         return self._link.call(op.count(self._root.out(path), path), monotonic() + timeout)
 
     # -- writes -----------------------------------------------------------------------------------------------------------
 
+    @operation
     def create(
         self,
         path: str,
@@ -225,7 +172,7 @@ class Tree(Closing):
         parents: bool = False,
         acl: Sequence[ACL] | None = None,
         timeout: float = 30.0,
-    ) -> str:
+    ) -> Steps[str]:
         """Create a node and return its path.
 
         Args:
@@ -245,49 +192,55 @@ class Tree(Closing):
         request = op.create(self._root.out(path, sequence=sequence), path, data, **kind)
         while True:
             try:
-                return self._root.back(link.call(request, deadline))
+                return self._root.back((yield from link.calling(request, deadline)))
             except NoNode:
                 if not parents:
                     raise
-            self._ensure((parents_of(self._root.out(path, sequence=sequence)) or ["/"])[-1], acl, deadline)
+            yield from self._ensure((parents_of(self._root.out(path, sequence=sequence)) or ["/"])[-1], acl, deadline)
 
+    @stepwise
     def create_async(self, path: str, data: bytes | None = b"", *, timeout: float = 30.0, **kind: Any) -> Call[str]:
         """As `create`, without `parents`."""
         kind["acl"] = self._access(kind.get("acl"))
         request = op.create(self._root.out(path, sequence=bool(kind.get("sequence"))), path, data, **kind)
         return self._send(request, timeout, self._root.back)
 
-    def create2(self, path: str, data: bytes | None = b"", *, timeout: float = 30.0, **kind: Any) -> tuple[str, Stat]:
+    @operation
+    def create2(self, /, path: str, data: bytes | None = b"", *, timeout: float = 30.0, **kind: Any) -> Steps[tuple[str, Stat]]:
         """As `create`, without `parents`; returns the new node's stat too (servers from 3.5)."""
         kind["acl"] = self._access(kind.get("acl"))
         request = op.create2(self._root.out(path, sequence=bool(kind.get("sequence"))), path, data, **kind)
-        made, stat = self._link.call(request, monotonic() + timeout)
+        made, stat = yield from self._link.calling(request, monotonic() + timeout)
         return self._root.back(made), stat
 
-    def ensure(self, path: str, *, acl: Sequence[ACL] | None = None, timeout: float = 30.0) -> bool:
+    @operation
+    def ensure(self, path: str, *, acl: Sequence[ACL] | None = None, timeout: float = 30.0) -> Steps[bool]:
         """See that a node and those above it exist; whether it had to be created."""
-        return self._ensure(self._root.out(path), acl, monotonic() + timeout)
+        return (yield from self._ensure(self._root.out(path), acl, monotonic() + timeout))
 
+    @stepwise
     def set(self, path: str, data: bytes | None, *, version: int = -1, timeout: float = 30.0) -> Stat:
         """Write a node's data; `version` demands that it has this data version (-1: any). Returns the new stat."""
         return self._link.call(op.set_data(self._writes[path], path, data, version), monotonic() + timeout)
 
+    @stepwise
     def set_async(self, path: str, data: bytes | None, *, version: int = -1, timeout: float = 30.0) -> Call[Stat]:
-        return Call(self._link, op.set_data(self._writes[path], path, data, version), monotonic() + timeout, None, None)
+        return self._send(op.set_data(self._writes[path], path, data, version), timeout)
 
-    def delete(self, path: str, *, version: int = -1, recursive: bool = False, timeout: float = 30.0) -> None:
+    @operation
+    def delete(self, path: str, *, version: int = -1, recursive: bool = False, timeout: float = 30.0) -> Steps[None]:
         """Delete a node; `recursive` deletes what is below it first. Raises NoNode, NotEmpty, BadVersion."""
         deadline = monotonic() + timeout
         request = op.delete(self._root.out(path), path, version)
         if not recursive:
-            self._link.call(request, deadline)
+            yield from self._link.calling(request, deadline)
             return
         uncertain = False
         while True:
             try:
-                self._link.call(request, deadline)
+                yield from self._link.calling(request, deadline)
             except NotEmpty:
-                self._delete_below(path, deadline)
+                yield from self._delete_below(path, deadline)
             except ConnectionLoss:
                 uncertain = True  # asking again tells
             except NoNode:
@@ -297,13 +250,16 @@ class Tree(Closing):
             else:
                 return
 
+    @stepwise
     def delete_async(self, path: str, *, version: int = -1, timeout: float = 30.0) -> Call[None]:
         return self._send(op.delete(self._root.out(path), path, version), timeout)
 
+    @stepwise
     def set_acl(self, path: str, acl: Sequence[ACL], *, version: int = -1, timeout: float = 30.0) -> Stat:
         """Replace a node's access list; `version` demands that the list has this version (`stat.aversion`)."""
         return self._link.call(op.set_acl(self._root.out(path), path, acl, version), monotonic() + timeout)
 
+    @stepwise
     def multi(self, operations: Sequence[multi_module.Operation], *, timeout: float = 30.0) -> list[Any]:
         """Do all of the operations or none: `Create`, `Delete`, `Set`, `Check` of ``wireproto.zookeeper.multi``; or read several
         nodes at once: `Get`, `Children` (servers from 3.6).
@@ -315,6 +271,7 @@ class Tree(Closing):
         """
         return self._link.call(multi_module.request(operations, self._root, self._link.acl), monotonic() + timeout)
 
+    @stepwise
     def multi_async(self, operations: Sequence[multi_module.Operation], *, timeout: float = 30.0) -> Call[list[Any]]:
         return self._send(multi_module.request(operations, self._root, self._link.acl), timeout)
 
@@ -324,7 +281,8 @@ class Tree(Closing):
         """A `Watch` to pass as ``watch=`` and wait for."""
         return Watch(self._loop)
 
-    def add_watch(self, path: str, callback: Callback, *, recursive: bool = False, timeout: float = 30.0) -> None:
+    @stepwise
+    def add_watch(self, path: str, callback: Callback, *, recursive: bool = False, timeout: float = 30.0) -> Any:
         """Call `callback` at every event of a node, or of the whole tree below it, until `remove_watch` (servers from 3.6).
 
         The watch is set again after a lost connection; what happened meanwhile is not told, by the servers' doing: look again at
@@ -333,18 +291,19 @@ class Tree(Closing):
         mode = AddWatchMode.PERSISTENT_RECURSIVE if recursive else AddWatchMode.PERSISTENT
         body = AddWatchRequest(path=self._root.out(path), mode=int(mode)).encode()
         request = op.Request(106, body, op.nothing, path)
-        self._link.call(request, monotonic() + timeout, self._watching(RECURSIVE if recursive else PERSISTENT, path, callback))
+        return self._link.call(request, monotonic() + timeout, self._watching(RECURSIVE if recursive else PERSISTENT, path, callback))
 
-    def remove_watch(self, path: str, callback: Callback | None = None, *, timeout: float = 30.0) -> None:
+    @operation
+    def remove_watch(self, path: str, callback: Callback | None = None, *, timeout: float = 30.0) -> Steps[None]:
         """Take back one callback of a path, or all. Raises NoWatcher when there is none."""
         deadline = monotonic() + timeout
         server_path = self._root.out(path)
         events = self._link.events
-        known, ask = events.take_back(server_path, callback, deadline)
+        known, ask = yield from events.take_back(server_path, callback, deadline)
         if ask:
             body = RemoveWatchesRequest(path=server_path, type=int(WatcherType.ANY)).encode()
             try:
-                self._link.call(op.Request(18, body, op.nothing, path), deadline)
+                yield from self._link.calling(op.Request(18, body, op.nothing, path), deadline)
                 known = True  # one that was set though nobody heard of it: its call had timed out
             except NoWatcher:
                 pass  # it has fired meanwhile, or the server knows it by another connection
@@ -353,11 +312,12 @@ class Tree(Closing):
         if not known:
             raise NoWatcher(path, node=path)
 
-    def has_watch(self, path: str, type: WatcherType = WatcherType.ANY, *, timeout: float = 30.0) -> bool:  # noqa: A002
+    @operation
+    def has_watch(self, path: str, type: WatcherType = WatcherType.ANY, *, timeout: float = 30.0) -> Steps[bool]:  # noqa: A002
         """Whether the server has a watch of this type of ours on a path (servers from 3.5)."""
         body = CheckWatchesRequest(path=self._root.out(path), type=int(type)).encode()
         try:
-            self._link.call(op.Request(17, body, op.nothing, path), monotonic() + timeout)
+            yield from self._link.calling(op.Request(17, body, op.nothing, path), monotonic() + timeout)
         except NoWatcher:
             return False
         return True
@@ -400,6 +360,13 @@ class Tree(Closing):
         return self._loop
 
     @property
+    def stepping(self) -> Tree:
+        """This tree, whose calls give their steps."""
+        if self._steps is None:
+            self._steps = _Stepping(self)
+        return self._steps
+
+    @property
     def _bare(self) -> Link:
         return self._link if isinstance(self._link, Link) else self._link._link
 
@@ -423,7 +390,8 @@ class Tree(Closing):
         """The last transaction that this client has seen."""
         return self._link.zxid
 
-    def add_auth(self, scheme: str, credential: str | bytes, *, timeout: float = 30.0) -> None:
+    @operation
+    def add_auth(self, scheme: str, credential: str | bytes, *, timeout: float = 30.0) -> Steps[None]:
         """Give an identity (``digest``, ``user:password``) now and after every reconnect, also when nobody answers in time.
 
         Raises AuthFailed; then it is given no more.
@@ -431,12 +399,13 @@ class Tree(Closing):
         secret = credential.encode() if isinstance(credential, str) else bytes(credential)
         if not secret:
             raise ValueUnsupported("an empty credential")
-        self._link.identify(scheme, secret, monotonic() + timeout)
+        yield from self._link.identifying(scheme, secret, monotonic() + timeout)
 
     def forget_auth(self, scheme: str, credential: str | bytes) -> None:
         """Give an identity no more after a reconnect. The connection of now keeps it: servers cannot take one back."""
         self._link.forget_identity(scheme, credential.encode() if isinstance(credential, str) else bytes(credential))
 
+    @stepwise
     def whoami(self, *, timeout: float = 30.0) -> tuple[ClientInfo, ...]:
         """The identities that the server has for this connection (servers from 3.7)."""
 
@@ -445,11 +414,13 @@ class Tree(Closing):
 
         return self._link.call(op.Request(107, b"", read), monotonic() + timeout)
 
+    @stepwise
     def config(self, *, watch: Callback | None = None, timeout: float = 30.0) -> tuple[bytes | None, Stat]:
         """The ensemble's configuration (``server.1=…`` lines and its version) and the stat of its node, whatever the chroot."""
         watching = None if watch is None else self._watching(DATA, CONFIG, watch, CONFIG)
         return self._link.call(op.get(CONFIG, CONFIG, watch is not None), monotonic() + timeout, watching)
 
+    @stepwise
     def reconfigure(
         self,
         *,
@@ -478,7 +449,19 @@ class Tree(Closing):
         finish: Callable[[Any], T] | None = None,
         watching: Watching | None = None,
     ) -> Call[T]:
-        return Call(self._link, request, monotonic() + timeout, finish, watching)
+        sent = self._link.submit(request, monotonic() + timeout, watching)
+        return Call(self._link, request, sent, finish, watching)
+
+    def sending(
+        self,
+        request: op.Request[Any],
+        deadline: float,
+        finish: Callable[[Any], T] | None = None,
+        watching: Watching | None = None,
+    ) -> Steps[Call[T]]:
+        """`get_async` and its like, as steps."""
+        sent = yield from self._link.submitting(request, deadline, watching)
+        return Call(self._link, request, sent, finish, watching)
 
     def _watching(self, kind: str, path: str, callback: Callback | None, server_path: str | None = None) -> Watching | None:
         if callback is None:
@@ -488,66 +471,80 @@ class Tree(Closing):
             self._link.events.dispatcher.prepare()
         return kind, self._root.out(path) if server_path is None else server_path, callback
 
-    def _ensure(self, server_path: str, acl: Sequence[ACL] | None, deadline: float) -> bool:
+    def _ensure(self, server_path: str, acl: Sequence[ACL] | None, deadline: float) -> Steps[bool]:
         """Look upwards for what is there, then create downwards: nobody needs the right to create where nothing is missing. Again, while
         somebody deletes what was there."""
         while True:
             missing: list[str] = []
             for node in (server_path, *reversed(parents_of(server_path))):  # the chroot's own nodes too
-                if self._there(node, deadline):
+                if (yield from self._there(node, deadline)):
                     break
                 missing.append(node)
             try:
-                made = [self._ensure_one(node, acl, deadline) for node in reversed(missing)]
+                made = []
+                for node in reversed(missing):
+                    made += [(yield from self._ensure_one(node, acl, deadline))]
             except NoNode:
                 continue
             return bool(made) and made[-1]
 
-    def _ensure_one(self, server_path: str, acl: Sequence[ACL] | None, deadline: float) -> bool:
+    def _ensure_one(self, server_path: str, acl: Sequence[ACL] | None, deadline: float) -> Steps[bool]:
         while True:
             try:
-                self._link.call(op.create(server_path, self._root.back(server_path), b"", acl=self._access(acl)), deadline)
+                request = op.create(server_path, self._root.back(server_path), b"", acl=self._access(acl))
+                yield from self._link.calling(request, deadline)
             except NodeExists:
                 return False
             except ConnectionLoss:
                 continue  # asking again tells whether it was created
             except NoAuth:
-                if self._there(server_path, deadline):  # somebody else was first
+                if (yield from self._there(server_path, deadline)):  # somebody else was first
                     return False
                 raise
             else:
                 return True
 
-    def _there(self, server_path: str, deadline: float) -> bool:
+    def _there(self, server_path: str, deadline: float) -> Steps[bool]:
         try:
-            return self._link.call(op.exists(server_path, self._root.back(server_path)), deadline) is not None
+            return (yield from self._link.calling(op.exists(server_path, self._root.back(server_path)), deadline)) is not None
         except NoAuth:
             return True  # servers say so of nodes that are there and may not be read, and of no others
 
-    def _delete_below(self, path: str, deadline: float) -> None:
+    def _delete_below(self, path: str, deadline: float) -> Steps[None]:
         """Deepest first; what others delete or add meanwhile is left to the next round."""
         below = [path]
         closed: dict[str, NoAuth] = {}
         for node in below:
             try:
-                names, _ = self._link.call(op.children(self._root.out(node), node), deadline)
+                names, _ = yield from self._link.calling(op.children(self._root.out(node), node), deadline)
             except NoNode:
                 continue
             except NoAuth as why:  # it may be deleted all the same, if it has no children
                 closed[node] = why
                 continue
             below += (join(node, name) for name in names)
-        calls: list[Call[None]] = [
-            self._send(op.delete(self._root.out(node), node), deadline - monotonic()) for node in reversed(below[1:])
-        ]
+        calls: list[Call[None]] = []
+        for node in reversed(below[1:]):
+            calls += [(yield from self.sending(op.delete(self._root.out(node), node), deadline))]
         for node, call in zip(reversed(below[1:]), calls, strict=True):
             try:
-                call.result(deadline - monotonic())
+                yield from call.getting(deadline)
             except (NoNode, ConnectionLoss):
                 continue
             except NotEmpty:
                 if node in closed:
                     raise closed[node] from None
+
+
+class _Stepping(Tree):
+    """A tree whose calls give their steps."""
+
+    def __init__(self, whole: Tree) -> None:
+        super().__init__(cast("Within", Stepwise(whole._link)), whole.loop)
+        self._whole = whole
+
+    def _send(self, request: op.Request[Any], timeout: float, finish: Any = None, watching: Watching | None = None) -> Any:
+        return self._whole.sending(request, monotonic() + timeout, finish, watching)
 
 
 def _check_callback(callback: Callback) -> None:

@@ -32,6 +32,7 @@ from .messages import SetWatches, SetWatches2
 
 if TYPE_CHECKING:
     from .._net import Loop
+    from ..net.task import Steps
 
 log = logging.getLogger("wireproto.zookeeper")
 
@@ -104,6 +105,10 @@ class Watch:
         except TimedOut:
             return None
         return event
+
+    def waiting(self, until: float) -> Steps[bool]:
+        """Whether the event comes by then. Steps."""
+        return (yield self._event, until)
 
 
 @dataclass(slots=True)
@@ -200,9 +205,14 @@ def _self_and_above(path: str) -> Iterator[str]:
 
 
 class Dispatcher:
-    """Runs users' callbacks, one after the other, in a thread that starts with the first of them."""
+    """Runs users' callbacks, one after the other, in a thread that starts with the first of them.
+
+    Attributes:
+        call_soon: what calls them instead, where an event loop drives the client.
+    """
 
     def __init__(self, name: str) -> None:
+        self.call_soon: Callable[..., object] | None = None
         self._name = name
         self._queue: queue.SimpleQueue[tuple[Callable[[Any], Any], Any] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -210,7 +220,7 @@ class Dispatcher:
 
     def prepare(self) -> None:
         """Start the thread, if it does not run yet. Called by the thread that sets a callback, never by the engine's."""
-        if self._thread is None:
+        if self._thread is None and self.call_soon is None:
             with self._lock:
                 if self._thread is None:
                     self._thread = threading.Thread(target=self._run, name=f"{self._name}-watches", daemon=True)
@@ -221,6 +231,8 @@ class Dispatcher:
         for callback in callbacks:
             if type(callback) is Watch:
                 callback(event)
+            elif self.call_soon is not None:
+                self.call_soon(callback, event)
             else:
                 self._queue.put((callback, event))
 

@@ -1,0 +1,210 @@
+"""The Producer under asyncio of a protocol whose records do not go through the core's Appender.
+
+What it is: the role's own `sending`, record by record, in order, by one task; and its `settling`, oldest first, by another. `send` puts a
+record into the queue between. Must not: know a protocol, or reorder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from wireproto.errors import BufferFull, Closed, WireprotoError
+from wireproto.net.task import NEVER, Steps
+
+from .host import Host
+from .roles import AsyncRole
+
+if TYPE_CHECKING:
+    from wireproto.records import Headers
+
+_ROUND = 128
+"""Bytes of a queued record beside its key and value, as the queue counts them."""
+
+
+class PlainProducer(AsyncRole[Any]):
+    """Sends records to one topic; see `wireproto.aio.Producer`."""
+
+    def __init__(
+        self, host: Host, what: str, make: Callable[[], Steps[Any]], forget: Callable[[Any], object], topic: str, limit: int
+    ) -> None:
+        super().__init__(host, what, make, forget)
+        self.topic = topic
+        self._limit = limit
+        self._held = 0
+        self._queue: deque[tuple[asyncio.Future[Any], int, bytes | None, dict[str, Any]]] = deque()
+        self._sent: deque[tuple[asyncio.Future[Any], Any]] = deque()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._room = asyncio.Event()
+
+    def send(
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Headers = None,
+        timestamp: int | None = None,
+        partition: int | None = None,
+    ) -> asyncio.Future[Any]:
+        """Take a record; the result is a future of its place.
+
+        Raises:
+            BufferFull: `buffer_memory` is taken, and as much again waits here: await `room`, or what was sent. Closed.
+            ValueUnsupported, OptionError: such a record cannot be sent (or the future fails so, where records wait before it).
+        """
+        if self._closed:
+            raise Closed("the producer is closed", topic=self.topic)
+        self._host.check()
+        size = _ROUND + (len(value) if value is not None else 0) + (len(key) if key is not None else 0)
+        if self._queue and self._held + size > self._limit:
+            raise BufferFull(f"{self._held} bytes wait for room already; the record was not taken", topic=self.topic)
+        given = {"key": key, "headers": headers, "timestamp": timestamp, "partition": partition}
+        receipt = None if self._queue else self._at_once(value, given)
+        future = self._host.io.create_future()
+        future.add_done_callback(_retrieved)
+        if receipt is not None:
+            self._await(future, receipt)
+            return future
+        self._queue.append((future, size, value, given))
+        self._held += size
+        self._go("sending", self._sending)
+        return future
+
+    def _at_once(self, value: bytes | None, given: dict[str, Any]) -> Any:
+        """The receipt of a record for which there is room now, or None; raises why it cannot be sent."""
+        if self._role is None:
+            return None
+        steps = self._role.sending(value, **given, timeout=_FOREVER)
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+        steps.close()  # it leaves the line
+        return None
+
+    def _await(self, future: asyncio.Future[Any], receipt: Any) -> None:
+        self._sent.append((future, receipt))
+        self._go("settling", self._settling)
+
+    def _go(self, name: str, what: Callable[[], Any]) -> None:
+        task = self._tasks.get(name)
+        if task is None or task.done():
+            self._tasks[name] = self._host.io.create_task(what())
+
+    async def _sending(self) -> None:
+        """Let records in as there is room for them."""
+        try:
+            role: Any = await self._opened()
+            while self._queue:
+                future, size, value, given = self._queue[0]
+                if not future.cancelled():
+                    try:
+                        self._await(future, await self._host.drive(role.sending(value, **given, timeout=_FOREVER)))
+                    except Closed:
+                        raise
+                    except Exception as why:
+                        _fail(future, why)
+                self._queue.popleft()
+                self._held -= size
+                if self._held <= self._limit // 2:
+                    self._room.set()
+        except BaseException as why:
+            gone = Closed("the producer was closed", topic=self.topic) if isinstance(why, asyncio.CancelledError) else why
+            while self._queue:
+                _fail(self._queue.popleft()[0], gone)
+            self._held = 0
+            self._room.set()
+            if not isinstance(why, Exception):
+                raise
+
+    async def _settling(self) -> None:
+        """Tell places, in the order of the records."""
+        while self._sent:
+            future, receipt = self._sent[0]
+            if not receipt.done:
+                with suppress(WireprotoError):
+                    await self._host.drive(self._role.settling(NEVER, receipt))  # type: ignore[union-attr]
+            self._settle(future, receipt)
+            self._sent.popleft()
+
+    def _settle(self, future: asyncio.Future[Any], receipt: Any) -> None:
+        """What became of a record; Closed where nobody knows at the end."""
+        try:
+            place = receipt.position(0.0) if receipt.done else None
+        except WireprotoError as why:
+            _fail(future, why)
+        else:
+            if place is None:
+                _fail(future, Closed("the producer was closed", topic=self.topic))
+            elif not future.done():
+                future.set_result(place)
+
+    async def room(self) -> None:
+        """Wait while more than half of `buffer_memory` waits in the queue: for loops that send without awaiting."""
+        while self._queue and self._held > self._limit // 2:
+            self._room.clear()
+            await self._room.wait()
+
+    async def _let_in(self, timeout: float) -> None:
+        """Until what was sent so far has left the queue."""
+        task = self._tasks.get("sending")
+        if task is not None and not task.done():
+            await asyncio.wait([task], timeout=timeout)
+
+    async def flush(self, timeout: float = 30.0) -> None:
+        """Wait until all that was taken is answered; raises the first failure since the last flush, TimedOut."""
+        deadline = time.monotonic() + timeout
+        await self._let_in(timeout)
+        if self._role is not None:
+            await self._do("flush", max(0.0, deadline - time.monotonic()))
+            await asyncio.sleep(0)
+
+    async def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> Sequence[asyncio.Future[Any]]:
+        """As the synchronous `send_batch`, behind what was sent before."""
+        await self._let_in(timeout)
+        futures = []
+        for receipt in await self._do("send_batch", columns, partition=partition, timeout=timeout):
+            future = self._host.io.create_future()
+            future.add_done_callback(_retrieved)
+            self._await(future, receipt)
+            futures.append(future)
+        return futures
+
+    async def _end(self, role: Any, timeout: float) -> None:
+        await self._host.drive(self._steps(role, "close")(timeout))
+
+    async def close(self, timeout: float = 30.0) -> None:
+        """Flush, then take no more; what is not acknowledged in time fails with Closed."""
+        if self._closed:
+            return
+        deadline = time.monotonic() + timeout
+        await self._let_in(timeout)
+        if (task := self._tasks.get("sending")) is not None:
+            task.cancel()
+        try:
+            await super().close(max(0.0, deadline - time.monotonic()))
+        finally:
+            if (task := self._tasks.get("settling")) is not None:
+                task.cancel()
+                await asyncio.wait([task])
+            while self._sent:
+                self._settle(*self._sent.popleft())
+
+
+_FOREVER = 86400.0 * 365
+"""Seconds that a record waits for room: as long as its producer is open."""
+
+
+def _fail(future: asyncio.Future[Any], why: BaseException) -> None:
+    if not future.done():
+        future.set_exception(why)
+
+
+def _retrieved(future: asyncio.Future[Any]) -> None:
+    """A failure that nobody asks for is told by `flush`."""
+    if not future.cancelled():
+        future.exception()

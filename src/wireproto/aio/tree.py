@@ -1,0 +1,126 @@
+"""The tree of nodes under asyncio: the synchronous tree's own calls, awaited.
+
+What it is: no tree of its own. A call that waits is a coroutine here, found by its name, with the same arguments and errors; what does not
+wait is plain. `Watch` and `Events` are callbacks that a coroutine waits for; other callbacks are called by the event loop.
+May assume: the event loop's thread. Must not: know a protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any, Self
+
+from wireproto.errors import WireprotoError
+from wireproto.net.task import Steps, steps_of
+
+from .host import Host
+from .roles import AsyncRole
+
+_GONE = -1
+"""Type of the event that says that the session is gone, and its watches with it."""
+
+
+class Watch:
+    """A one-shot callback that a coroutine waits for: pass it as ``watch=``, then `wait`.
+
+    Attributes:
+        event: what it was called with.
+    """
+
+    def __init__(self) -> None:
+        self.event: Any = None
+        self._come = asyncio.Event()
+
+    def __call__(self, event: Any) -> None:
+        self.event = event
+        self._come.set()
+
+    @property
+    def fired(self) -> bool:
+        """Whether the event has come."""
+        return self._come.is_set()
+
+    async def wait(self, timeout: float = 30.0) -> Any:
+        """The event, or None when none came within `timeout` seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._come.wait()
+        return self.event
+
+
+class Events:
+    """Events of a node, or of all below it: ``async with tree.events(path) as events: async for event in events``. They end with the
+    session, whose end is the last of them."""
+
+    def __init__(self, tree: Tree, path: str, recursive: bool) -> None:
+        self._tree, self._path, self._recursive = tree, path, recursive
+        self._queue: asyncio.Queue[Any] = asyncio.Queue()
+        self._over = False
+
+    def _told(self, event: Any) -> None:
+        self._queue.put_nowait(event)
+
+    async def __aenter__(self) -> Self:
+        await self._tree.add_watch(self._path, self._told, recursive=self._recursive)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if not self._over:
+            with suppress(WireprotoError):  # it is gone with its session, say
+                await self._tree.remove_watch(self._path, self._told, timeout=5.0)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        if self._over:
+            raise StopAsyncIteration
+        event = await self._queue.get()
+        self._over = event.type == _GONE
+        return event
+
+
+class Tree(AsyncRole[Any]):
+    """See the protocol's Tree (`wireproto.roles.Tree`): the same calls, awaited. Properties are plain."""
+
+    def __init__(self, host: Host, what: str, make: Callable[[], Steps[Any]], forget: Callable[[Any], object], plain: Any) -> None:
+        super().__init__(host, what, make, forget)
+        self._plain = plain
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        method = getattr(self._plain, name)
+        if not callable(method) or steps_of(method) is None:
+            return method
+
+        async def call(*args: Any, **given: Any) -> Any:
+            return await self._do(name, *args, **given)
+
+        return call
+
+    def events(self, path: str, *, recursive: bool = False) -> Events:
+        """What happens to a node, or with `recursive` to all below it, as an iterator (ZooKeeper's servers from 3.6)."""
+        return Events(self, path, recursive)
+
+    def session_scope(self) -> Tree:
+        """As the synchronous tree's: this tree for the session of now."""
+        return self._over(self._plain.session_scope())
+
+    def any_session(self) -> Tree:
+        """As the synchronous tree's: this tree for whichever session there is."""
+        return self._over(self._plain.any_session())
+
+    def _over(self, plain: Any) -> Tree:
+        return Tree(self._host, self._what, partial(self._making, plain), self._forget, plain)
+
+    def _making(self, plain: Any) -> Steps[Any]:
+        yield from self._make()
+        return plain
+
+    def watch(self) -> Watch:
+        """A `Watch` to pass as ``watch=`` and wait for."""
+        return Watch()

@@ -1,0 +1,223 @@
+"""Asking: requests go out over the connection of now, and what comes of them.
+
+What it is: the half of the link that callers use: `call` and `submit`, and the same as steps, for who waits in another way. The short way
+of a request without a watch, on a connection that is there, is a call of the engine's; everything else is done by the steps. What a lost
+connection does to a request stands in `link`. Must not: know how a connection is made.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .._codec import reply_error
+from ..errors import BrokerError, BufferFull, Disconnected, ProtocolError, TimedOut, ValueUnsupported, WireprotoError
+from ..net import retry
+from ..net.task import Steps
+from .codes import NoNode, SessionClosedRequireSaslAuth, SessionExpired
+from .operations import Request, failure
+
+if TYPE_CHECKING:
+    from .._net import Call, Connection, Loop
+    from ..net.task import Tasks
+    from .events import Events, Watching
+    from .vitals import Vitals
+
+T = TypeVar("T")
+ANY, NOW = -1, -2
+"""Which session a call belongs to, where it is not one by number: whichever there is, or that of the moment when it is made."""
+ROOM = 0.01
+"""Seconds between looks whether a connection that had no room for more bytes has some again."""
+SETTLE = 5.0
+"""Seconds beyond its own time after which an operation is ended from outside."""
+
+
+class ConnectionLoss(Disconnected):
+    """The connection was lost with a write in flight: it may or may not have taken effect, so it was not repeated."""
+
+    retriable = False
+    doubtful = True
+
+
+class Asking:
+    """Sends requests over one session.
+
+    Attributes:
+        era: how many sessions have ended.
+        writes: how many requests were sent that must not be repeated; two threads' may count as one.
+    """
+
+    era: int
+    writes: int
+    events: Events
+    _conn: Connection | None
+    _loop: Loop
+    _max_body: int
+    tasks: Tasks
+    _vitals: Vitals
+
+    @abstractmethod
+    def connecting(self, deadline: float, within: int = ANY) -> Steps[Connection]:
+        """The current connection, handshake done; waits for one until `deadline`. Steps."""
+
+    @abstractmethod
+    def lost(self, conn: Connection, why: Exception | None) -> None:
+        """This connection is gone."""
+
+    @abstractmethod
+    def _shut_out(self, why: WireprotoError) -> None:
+        """The servers take nothing from this client."""
+
+    def call(self, request: Request[T], deadline: float, watching: Watching | None = None, within: int = NOW) -> T:
+        """Send one request and read its reply; see the table of `link` for what a lost connection does.
+
+        Args:
+            within: number of the session that it belongs to (`era`), `NOW` or `ANY`.
+        """
+        if within == NOW:
+            within = self.era
+        conn, trouble = self._conn, None
+        if conn is not None and watching is None and len(request.body) <= self._max_body and (within == self.era or within == ANY):
+            if not request.repeats:  # the short way: as `calling` does it first
+                self.writes += 1
+                self._vitals.look()
+            try:
+                frame = conn.ask(request.code, request.body, deadline)
+                if frame is not None:
+                    if not self.events.mailbox.idle:
+                        self.events.before(deadline)
+                    if reply_error(frame) == 0:
+                        return request.read(frame)
+                    return self.read(request, frame, conn)
+            except (ProtocolError, TimedOut, Disconnected, BrokerError) as why:
+                self._judge(request, conn, why, deadline)
+                trouble = why
+        return self.tasks.drive(self.calling(request, deadline, watching, within, int(trouble is not None)), deadline + SETTLE)
+
+    def calling(
+        self, request: Request[T], deadline: float, watching: Watching | None = None, within: int = NOW, failures: int = 0
+    ) -> Steps[T]:
+        """`call`, as steps.
+
+        Args:
+            failures: how many attempts have failed.
+        """
+        if within == NOW:
+            within = self.era
+        while True:
+            call = yield from self.submitting(request, deadline, watching, within)
+            try:
+                if not (yield call, deadline):  # one with a watch is not given up: it may yet be set
+                    raise TimedOut("no reply in time", peer=call.conn.peer)
+                frame = call.result(0.0)
+                if not self.events.mailbox.idle:
+                    yield from self.events.seen(deadline)
+                return self.read(request, frame, call.conn)
+            except (ProtocolError, TimedOut, Disconnected, BrokerError) as why:
+                self._judge(request, call.conn, why, deadline, failures)
+            finally:
+                if watching is None:
+                    call.cancel()
+            failures += 1
+            if failures > 1:  # a request that costs a connection each time must not cost them as fast as they can be made
+                yield min(time.monotonic() + retry.DEFAULT.delay(failures), deadline)
+
+    def _judge(self, request: Request[Any], conn: Connection, why: WireprotoError, deadline: float, failures: int = 0) -> None:
+        """What became of a request that was sent: raises, or it is to be sent again."""
+        if isinstance(why, ProtocolError):  # bytes that are no reply
+            conn.close(str(why))
+            raise why.with_context(peer=conn.peer) from None
+        if isinstance(why, TimedOut):
+            why.doubtful = not request.repeats
+            raise why
+        if isinstance(why, Disconnected):
+            self.lost(conn, why)
+            if not request.repeats:
+                raise ConnectionLoss(f"{request.path}: {why.text}", peer=conn.peer) from why
+        elif retry.verdict(why) is retry.Verdict.NEVER or time.monotonic() + retry.DEFAULT.delay(failures + 1) >= deadline:
+            raise why  # a server that says "throttled" or "session moved" has done nothing
+
+    def submit(self, request: Request[Any], deadline: float, watching: Watching | None = None, within: int = NOW) -> Call:
+        """Send one request without waiting for the reply; waits for a connection until `deadline` where there is none."""
+        if within == NOW:
+            within = self.era
+        conn = self._conn
+        if conn is not None and watching is None and (within == self.era or within == ANY):  # the short way
+            self._fits(request)
+            if not request.repeats:
+                self.writes += 1
+                self._vitals.look()
+            try:
+                return conn.post(request.code, request.body, None, deadline)
+            except Disconnected as why:  # nothing was sent
+                self.lost(conn, why)
+        return self.tasks.drive(self.submitting(request, deadline, watching, within), deadline + SETTLE)
+
+    def submitting(self, request: Request[Any], deadline: float, watching: Watching | None = None, within: int = NOW) -> Steps[Call]:
+        """`submit`, as steps."""
+        self._fits(request)
+        if within == NOW:
+            within = self.era
+        if not request.repeats:
+            self.writes += 1
+            self._vitals.look()
+        while True:
+            conn = self._conn or (yield from self.connecting(deadline, within))
+            if within != self.era and within != ANY:  # looked at behind the connection: it is of this session or an earlier one
+                raise self._over(request.path)
+            try:
+                if watching is None:
+                    return conn.post(request.code, request.body, None, deadline)
+                yield from self.events.setting(watching, deadline)
+                try:
+                    return conn.post(request.code, request.body, self.events.mailbox, deadline, watching)
+                except BaseException:
+                    self.events.unset(watching)
+                    raise
+            except Disconnected as why:  # nothing was sent
+                self.lost(conn, why)
+            except BufferFull:  # where nobody may wait in `post`: an event loop's thread
+                if time.monotonic() >= deadline:
+                    raise TimedOut("the request is not sent in time", peer=conn.peer) from None
+                yield min(time.monotonic() + ROOM, deadline)
+
+    def submit_on(self, conn: Connection, request: Request[Any]) -> Call:
+        """Send one request on this connection or not at all (Disconnected): for senders that keep an order over a reconnect."""
+        self._fits(request)
+        self.writes += 1
+        try:
+            return conn.post(request.code, request.body)
+        except Disconnected as why:
+            self.lost(conn, why)
+            raise
+
+    def read(self, request: Request[T], frame: bytes, conn: Connection) -> T:
+        """A reply's value, or its typed error. Bytes that are no reply cost the connection."""
+        try:
+            err = reply_error(frame)
+            if err == 0:
+                return request.read(frame)
+        except ProtocolError as why:
+            conn.close(str(why))
+            raise why.with_context(peer=conn.peer) from None
+        if err == NoNode.code and request.absent:
+            return None  # type: ignore[return-value]
+        answer = failure(err, request, conn.peer)
+        if err == SessionClosedRequireSaslAuth.code:
+            self._shut_out(answer)
+        raise answer
+
+    def check(self, request: Request[Any]) -> None:
+        """Raise ValueUnsupported for a request that no server would take, Closed on a closed client."""
+        self._loop.check()
+        self._fits(request)
+
+    def _fits(self, request: Request[Any]) -> None:
+        if len(request.body) > self._max_body:
+            raise ValueUnsupported(
+                f"{request.path}: a request of {len(request.body) + 8} bytes; servers take at most {self._max_body + 8} (jute.maxbuffer)"
+            )
+
+    def _over(self, path: str = "") -> BrokerError:
+        return SessionExpired(f"{path}: the session ended before this was done" if path else "the session has ended")

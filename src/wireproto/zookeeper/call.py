@@ -1,0 +1,115 @@
+"""Call: an answer on its way, of a request that was sent without waiting for it. Made by a `Tree`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+from ..errors import Disconnected, TimedOut, WireprotoError
+from ..net.task import Steps
+from .asking import SETTLE, ConnectionLoss
+
+if TYPE_CHECKING:
+    from .._net import Call as Sent
+    from .events import Watching
+    from .link import Link
+    from .operations import Request
+    from .within import Within
+
+T = TypeVar("T")
+
+
+class Call(Generic[T]):
+    """An answer on its way.
+
+    A read whose connection was lost is sent again by `result`, within its session, unless a write of this client was sent behind it: the
+    read might see that write, so it raises ConnectionLoss, as a write does. An outcome stays as it is; a call that timed out goes on.
+    """
+
+    __slots__ = ("_era", "_error", "_finish", "_link", "_request", "_sent", "_settled", "_value", "_watching", "_writes")
+
+    def __init__(
+        self, link: Link | Within, request: Request[Any], sent: Sent, finish: Callable[[Any], T] | None, watching: Watching | None
+    ) -> None:
+        self._link = link
+        self._request = request
+        self._finish = finish
+        self._watching = watching
+        self._era = link.era
+        self._writes: int | None = link.writes
+        self._settled = False
+        self._value: Any = None
+        self._error: Exception | None = None
+        self._sent = sent
+
+    def unordered(self) -> Self:
+        """Have it read again after a lost connection whatever was written meanwhile; returns the call."""
+        self._writes = None
+        return self
+
+    @property
+    def done(self) -> bool:
+        """Whether `result` will not wait."""
+        return self._settled or (self._sent.done and (self._sent.frame is not None or not self._repeats()))
+
+    def wait(self, timeout: float = 30.0) -> bool:
+        """Wait without taking the answer; whether it is there."""
+        return self._settled or self._sent.wait(monotonic() + timeout)
+
+    def waiting(self, until: float) -> Steps[bool]:
+        """`wait`, as steps."""
+        return self._settled or self._sent.done or (yield self._sent, until)
+
+    def result(self, timeout: float = 30.0) -> T:
+        """Wait for the answer; returns what the waiting form of the call does, or raises what it raises. TimedOut is no outcome: the
+        answer may be asked for again."""
+        if not self._settled:
+            deadline = monotonic() + timeout
+            if not self._sent.wait(deadline) or self._sent.frame is None or not self._link.events.mailbox.idle:
+                return self._link.tasks.drive(self.getting(deadline), deadline + SETTLE)
+            try:
+                self._value = self._answer()
+            except WireprotoError as why:
+                self._error = why
+            self._settled = True
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+        return self._value  # type: ignore[no-any-return]
+
+    def getting(self, deadline: float) -> Steps[T]:
+        """`result`, as steps."""
+        if not self._settled:
+            try:
+                self._value = yield from self._outcome(deadline)
+            except TimedOut:
+                raise
+            except WireprotoError as why:
+                self._error = why
+            self._settled = True
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+        return self._value  # type: ignore[no-any-return]
+
+    def _repeats(self) -> bool:
+        return self._request.repeats and self._writes in (None, self._link.writes)
+
+    def _outcome(self, deadline: float) -> Steps[Any]:
+        sent, events = self._sent, self._link.events
+        if not sent.done and not (yield sent, deadline):
+            raise TimedOut("no reply in time", peer=sent.conn.peer, doubtful=not self._request.repeats)
+        if not events.mailbox.idle:
+            yield from events.seen(deadline)
+        try:
+            return self._answer()
+        except Disconnected as why:
+            if not self._repeats():
+                behind = ", and a write behind it may have taken effect" if self._request.repeats else ""
+                raise ConnectionLoss(f"{self._request.path}: {why.text}{behind}", peer=sent.conn.peer) from why
+            self._link.lost(sent.conn, why)
+            value = yield from self._link.calling(self._request, deadline, self._watching, self._era)
+            return value if self._finish is None else self._finish(value)
+
+    def _answer(self) -> Any:
+        value = self._link.read(self._request, self._sent.result(0.0), self._sent.conn)
+        return value if self._finish is None else self._finish(value)

@@ -1,0 +1,171 @@
+"""ZooKeeper under asyncio, on the dev broker: calls of the tree, watches, the queue's roles; what is cancelled leaves nothing, and no
+thread is started."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+
+import wireproto
+import wireproto.aio
+from wireproto.devbroker import DevBroker
+from wireproto.errors import Closed, RoleUnsupported, ValueUnsupported
+from wireproto.zookeeper.codes import EventType, NodeExists, NoNode
+from wireproto.zookeeper.multi import Create, Set
+
+LONG = 60.0
+Body = Callable[[wireproto.aio.Client], Awaitable[Any]]
+
+
+@pytest.fixture
+def broker() -> Iterator[DevBroker]:
+    with DevBroker(["zookeeper"]) as made:
+        yield made
+
+
+def run(broker: DevBroker, body: Body, **options: Any) -> Any:
+    async def main() -> Any:
+        async with wireproto.aio.connect(broker.url("zookeeper"), **options) as client:
+            return await asyncio.wait_for(body(client), LONG)
+
+    return asyncio.run(main())
+
+
+def test_the_trees_calls_are_awaited_and_no_thread_is_started(broker: DevBroker) -> None:
+    before = set(threading.enumerate())
+
+    async def body(client: wireproto.aio.Client) -> None:
+        tree = client.tree()
+        assert await tree.create("/a/b/c", b"1", parents=True) == "/a/b/c"
+        stat = await tree.set("/a/b/c", b"2")
+        assert await tree.get("/a/b/c") == (b"2", stat)
+        made = await tree.multi([Create("/a/x", b"x"), Set("/a/b/c", b"3")])
+        assert made[0] == "/a/x"
+        assert sorted((await tree.children("/a"))[0]) == ["b", "x"]
+        assert await tree.exists("/none") is None
+        with pytest.raises(NodeExists):
+            await tree.create("/a")
+        await tree.delete("/a", recursive=True)
+        with pytest.raises(NoNode):
+            await tree.get("/a")
+        found = await asyncio.gather(*(tree.create("/n-", sequence=True) for _ in range(300)))
+        assert len(set(found)) == 300
+        assert found == sorted(found)  # they take effect in the order in which they were made
+        assert tree.session[0] != 0
+        assert {thread for thread in set(threading.enumerate()) - before if not thread.name.startswith("wireproto-offload")} == set()
+
+    run(broker, body)
+
+
+def test_a_watch_is_waited_for_and_events_are_iterated(broker: DevBroker) -> None:
+    async def body(client: wireproto.aio.Client) -> None:
+        tree = client.tree()
+        await tree.create("/w", b"")
+        watch, told = tree.watch(), []
+        await tree.get("/w", watch=watch)
+        await tree.children("/w", watch=lambda event: told.append((event.type, threading.get_ident())))
+        assert not watch.fired
+        async with tree.events("/w", recursive=True) as events:
+            await tree.set("/w", b"1")
+            await tree.create("/w/c")
+            await tree.delete("/w/c")
+            seen = [(event.type, event.path) for event in [await anext(events) for _ in range(3)]]
+        assert seen == [(EventType.NODE_DATA_CHANGED, "/w"), (EventType.NODE_CREATED, "/w/c"), (EventType.NODE_DELETED, "/w/c")]
+        assert (await watch.wait(LONG)).type == EventType.NODE_DATA_CHANGED
+        assert told == [(EventType.NODE_CHILDREN_CHANGED, threading.get_ident())]
+        assert not await tree.has_watch("/w")
+        assert await tree.watch().wait(0.01) is None
+
+    run(broker, body)
+
+
+def test_the_events_of_a_tree_end_with_its_session(broker: DevBroker) -> None:
+    async def body(client: wireproto.aio.Client) -> list[Any]:
+        events = await client.tree().events("/", recursive=True).__aenter__()
+        waiting = asyncio.ensure_future(_all(events))
+        await client.tree().create("/last")
+        await client.close()
+        return await waiting
+
+    assert [event.type for event in run(broker, body)] == [EventType.NODE_CREATED, EventType.NONE]
+
+
+async def _all(events: Any) -> list[Any]:
+    return [event async for event in events]
+
+
+def test_the_queues_roles_hand_on_what_was_sent(broker: DevBroker) -> None:
+    async def body(client: wireproto.aio.Client) -> None:
+        out = client.producer("jobs")
+        early = [out.send(b"%d" % number) for number in range(100)]  # before the producer is made
+        places = await asyncio.gather(*early)
+        places += await asyncio.gather(*(out.send(b"%d" % number) for number in range(100, 300)))
+        assert [place.offset for place in places] == list(range(300))
+        with pytest.raises(ValueUnsupported):
+            out.send(b"v", key=b"k")
+        await out.flush()
+        read = [record.value async for batch in client.reader("jobs", stop=wireproto.LATEST) for record in batch]
+        assert read == [b"%d" % number for number in range(300)]
+        queue = client.queue("jobs", "g")
+        first, second = await queue.receive(LONG), await queue.receive(LONG)
+        assert (first.value, second.value) == (b"0", b"1")
+        await first.release()
+        await second.ack()
+        await queue.close()
+        async with client.queue("jobs", "g") as queue:
+            async for delivery in queue:
+                assert (delivery.value, delivery.attempt) == (b"0", 1)
+                await delivery.ack()
+                break
+        assert (await client.admin().describe_topic("/jobs")).partitions[0].details["messages"] == 298
+
+    run(broker, body)
+
+
+def test_a_cancelled_call_leaves_nothing_behind_and_the_next_is_answered(broker: DevBroker) -> None:
+    async def body(client: wireproto.aio.Client) -> None:
+        tree = client.tree()
+        await tree.create("/slow", b"v")
+        stalled = broker.faults("zookeeper")
+        queue = client.queue("empty", "g")
+        assert await queue.receive(0.1) is None
+        for wait in (lambda: queue.receive(LONG), lambda: tree.watch().wait(LONG)):
+            task = asyncio.ensure_future(wait())
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        stalled.delay("getData", 0.5)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(tree.get("/slow"), 0.05)
+        assert (await tree.get("/slow"))[0] == b"v"
+        async with client.producer("empty") as out:
+            await out.send(b"job")
+        delivery = await queue.receive(LONG)
+        assert delivery.value == b"job"
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        assert {task for task in tasks if "main" not in repr(task.get_coro())} == set()
+
+    run(broker, body)
+
+
+def test_what_is_closed_says_so_and_what_is_not_there(broker: DevBroker) -> None:
+    async def main() -> None:
+        client = wireproto.aio.connect(broker.url("zookeeper"))
+        tree, out = client.tree(), client.producer("jobs")
+        await out.send(b"v")
+        with pytest.raises(RoleUnsupported):
+            await client.consumer("jobs", "g")
+        await client.close()
+        with pytest.raises(Closed):
+            await tree.get("/")
+        with pytest.raises(Closed):
+            out.send(b"v")
+        with pytest.raises(Closed):
+            client.queue("jobs", "g")
+
+    asyncio.run(main())
