@@ -25,7 +25,7 @@ class ClientOptions(TypedDict, total=False):
     batch_bytes: int
     batch_records: int
     batch_size: int
-    batching: bool
+    batching: Literal['key'] | bool
     buffer_memory: int
     check_crc: bool
     client_id: str
@@ -119,7 +119,7 @@ class ProducerOptions(TypedDict, total=False):
     auto_create: bool
     batch_records: int
     batch_size: int
-    batching: bool
+    batching: Literal['key'] | bool
     compress_above: int
     compression: Literal['none', 'gzip', 'snappy', 'lz4', 'zstd', 'zlib']
     delivery_timeout: float

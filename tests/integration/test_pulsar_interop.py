@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import time
 from typing import Any
 
 import pytest
 
 from brokers.pulsar import Pulsar
 from integration.pulsar_tools import PREFIX, drain, new_topic, ours, pulsar, read_theirs, theirs
+from patience import soon
 from wireproto import EARLIEST, LATEST
 
 real = pytest.mark.parametrize("broker", ["pulsar-4.2.4"], indirect=True)
@@ -137,3 +139,24 @@ def test_entries_behind_the_brokers_own_metadata(broker: Pulsar) -> None:
         producer.flush()
         records = [record for batch in client.reader(topic, stop=LATEST) for record in batch]
     assert [(record.value, record.key, dict(record.headers), record.timestamp) for record in records] == ROWS
+
+
+def test_workers_of_a_key_shared_group_share_no_key_of_batches_by_key(broker: Pulsar) -> None:
+    topic = new_topic(broker)
+    keys = [b"k-%d" % number for number in range(7)]
+    with ours(broker) as client, client.producer(topic, batching="key", linger=0.2) as producer:
+        workers = [client.queue(topic, "g", mode="key-shared") for _ in range(2)]
+        receipts = [producer.send(b"%d" % turn, key=key) for turn in range(20) for key in keys]
+        producer.flush()
+        assert len({one.position(0.0).entry for one in receipts}) < len(receipts), "records did share batches"
+        found: list[dict[bytes, list[bytes]]] = [{}, {}]
+        deadline = soon(60.0)
+        while sum(len(values) for mine in found for values in mine.values()) < len(receipts) and time.monotonic() < deadline:
+            for worker, mine in zip(workers, found, strict=True):
+                while (delivery := worker.receive(0.2)) is not None:
+                    mine.setdefault(delivery.key, []).append(delivery.value)
+                    delivery.ack()
+        assert sorted([*found[0], *found[1]]) == keys, "a key went to both, or to none"
+        assert all(values == [b"%d" % turn for turn in range(20)] for mine in found for values in mine.values())
+        for worker in workers:
+            worker.close()

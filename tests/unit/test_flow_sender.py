@@ -82,6 +82,7 @@ class World:
         self.sender = Sender(self, self.state, pace, self.make, self.arm, lambda: self.now)
         self.batches: list[Batch] = []
         self.given = 0
+        self.lanes = self.chance.choice((1, 1, 3))
 
     # the sender's hooks
 
@@ -142,7 +143,7 @@ class World:
     def send(self) -> None:
         key = self.chance.randrange(3)
         with self.sender.lock:
-            batch = self.sender.current(key)
+            batch = self.sender.current(key, self.given % self.lanes or None)
             batch.values.append(self.given)
             self.held += 1
             self.given += 1

@@ -111,14 +111,14 @@ class BatchProducer(Sends):
         self, appender: Appender, number: int, value: Any, key: Any, headers: bytes | None, time_ms: int, size: int
     ) -> tuple[OutBatch, int]:
         """Put a record in whose room is taken: its batch, which is sealed when it is full, and its index there."""
-        where = self._key(number)
+        where, lane = self._key(number), self._lane(key)
         try:
             with self._lock:
-                batch = self._open(where)
+                batch = self._open(where, lane)
                 index = batch.add(value, key, headers, time_ms, size)
                 if index < 0:
                     self._sender.seal(where)
-                    batch = self._open(where)
+                    batch = self._open(where, lane)
                     index = batch.add(value, key, headers, time_ms, size)
                 if batch.full:
                     self._sender.seal(where)
@@ -133,10 +133,14 @@ class BatchProducer(Sends):
         """The sender's key of a partition."""
         raise NotImplementedError
 
-    def _open(self, where: Hashable) -> OutBatch:
+    def _lane(self, key: Any) -> Hashable:
+        """Which of a partition's open batches takes records of this key; None: there is one for all."""
+        return None
+
+    def _open(self, where: Hashable, lane: Hashable = None) -> OutBatch:
         """The open batch of a key, a new one if need be. Under the lock."""
         self._usable()
-        batch: OutBatch = self._sender.current(where)
+        batch: OutBatch = self._sender.current(where, lane)
         return batch
 
     @operation
@@ -163,6 +167,10 @@ class BatchProducer(Sends):
         """The partition of a portion's next batch, for so many bytes."""
         return number
 
+    def _lane_of(self, rows: Columns) -> Hashable:
+        """`_lane` of a portion's rows."""
+        return None
+
     def _share(self, rows: Columns, start: int, stop: int) -> tuple[int, int]:
         """How far the rows from `start` on may go into one batch, and the bytes of the send budget to take for it."""
         raise NotImplementedError
@@ -177,7 +185,7 @@ class BatchProducer(Sends):
     def _put_rows(self, number: int, rows: Columns, picked: Any, deadline: float, last: dict[int, tuple[OutBatch, int]]) -> Steps[None]:
         """Rows into batches of one partition. Room for a whole batch is taken before, and what it does not need given back."""
         assert self._appender is not None
-        row_time = self._row_time()
+        row_time, lane = self._row_time(), self._lane_of(rows)
         start, stop = 0, len(rows if picked is None else picked)
         while start < stop:
             end, share = self._share(rows, start, stop)
@@ -187,7 +195,7 @@ class BatchProducer(Sends):
             used = 0
             try:
                 with self._lock:
-                    batch = self._open(where)
+                    batch = self._open(where, lane)
                     taken, size, index = batch.add_rows(rows, picked, start, end, row_time)
                     if taken:
                         self._fit(where, batch, size, index)

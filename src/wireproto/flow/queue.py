@@ -111,17 +111,19 @@ class PartitionQueue:
     """The batches of one key (a partition, a producer id).
 
     Attributes:
-        open: takes records; None when there is none. ready: sealed, in order. in_flight: sent and not answered, in order of sending.
+        open: takes records; None when there is none. beside: more that do, by what their records have in common; all are sealed together.
+        ready: sealed, in order. in_flight: sent and not answered, in order of sending.
         held_until: a pause after a failure. failures: in a row. gate, error: see `Gate`. sent: batches numbered so far.
         mark: what the stamp keeps here.
     """
 
-    __slots__ = ("error", "failures", "gate", "held_until", "in_flight", "key", "mark", "open", "ready", "sent", "stamp")
+    __slots__ = ("beside", "error", "failures", "gate", "held_until", "in_flight", "key", "mark", "open", "ready", "sent", "stamp")
 
     def __init__(self, key: Hashable, stamp: Stamp) -> None:
         self.key = key
         self.stamp = stamp
         self.open: Any = None
+        self.beside: dict[Hashable, Any] = {}
         self.ready: deque[Any] = deque()
         self.in_flight: deque[Any] = deque()
         self.held_until = 0.0
@@ -134,16 +136,33 @@ class PartitionQueue:
     def __repr__(self) -> str:
         return f"<PartitionQueue {self.key}: {self.gate.value}, {len(self.ready)} ready, {len(self.in_flight)} in flight>"
 
-    def seal(self) -> Any:
-        """No more records into the open batch; it is ready now. Returns it, None when there was none with records."""
+    def taking(self) -> list[Any]:
+        """The batches that take records, oldest first."""
+        opened = [self.open] if self.open is not None else []
+        return sorted([*opened, *self.beside.values()], key=_place) if self.beside else opened
+
+    def seal(self) -> bool:
+        """No more records into the open batches; they are ready now. Whether there were any with records."""
+        if self.beside:
+            filled = [batch for batch in self._shut() if batch.count]
+            self.ready += filled
+            return bool(filled)
         batch, self.open = self.open, None
         if batch is None:
-            return None
+            return False
         batch.seal()
         if not batch.count:
-            return None
+            return False
         self.ready.append(batch)
-        return batch
+        return True
+
+    def _shut(self) -> list[Any]:
+        opened = self.taking()
+        self.open = None
+        self.beside.clear()
+        for batch in opened:
+            batch.seal()
+        return opened
 
     def oldest(self) -> Any:
         """The batch that everything else in the queue follows; None when there is none."""
@@ -248,10 +267,7 @@ class PartitionQueue:
 
     def clear(self) -> list[Any]:
         """Take out all that is not settled, oldest first; what is in flight stays there until its answer comes."""
-        left, self.open = self.open, None
-        if left is not None:
-            left.seal()
-        gone = [*(batch for batch in self.in_flight if not batch.over), *self.ready, *([left] if left is not None else [])]
+        gone = [*(batch for batch in self.in_flight if not batch.over), *self.ready, *self._shut()]
         self.ready.clear()
         return sorted(gone, key=_place)
 
@@ -263,6 +279,9 @@ class PartitionQueue:
             batch.seal()
         elif batch in self.ready:
             self.ready.remove(batch)
+        elif batch in self.beside.values():
+            self.beside = {lane: other for lane, other in self.beside.items() if other is not batch}
+            batch.seal()
 
     def _put_back(self, batch: Any) -> None:
         """Among the ready ones, in the order of creation."""

@@ -126,15 +126,23 @@ class Sender:
             queue = self._queues[key] = PartitionQueue(key, self._stamp)
         return queue
 
-    def current(self, key: Hashable) -> Any:
-        """The open batch of a key, a new one if need be. Lock held. Raises what the queue failed with."""
+    def current(self, key: Hashable, lane: Hashable = None) -> Any:
+        """The open batch of a key, a new one if need be. Lock held. Raises what the queue failed with.
+
+        Args:
+            lane: of several open batches of the key the one for this; they are sealed together.
+        """
         queue = self._queues.get(key) or self.queue(key)
-        batch = queue.open
+        batch = queue.open if lane is None else queue.beside.get(lane)
         if batch is None:
             if queue.error is not None:
                 raise copy(queue.error)
             self._serial += 1
-            batch = queue.open = self._make_batch(queue, self._serial, self._clock())
+            batch = self._make_batch(queue, self._serial, self._clock())
+            if lane is None:
+                queue.open = batch
+            else:
+                queue.beside[lane] = batch
             self._alive[batch] = self._lingering[batch] = None
         return batch
 
@@ -151,14 +159,13 @@ class Sender:
             self._take_out(batch)
 
     def _seal(self, queue: PartitionQueue) -> None:
-        batch = queue.open
-        if batch is None:
-            return
-        self._lingering.pop(batch, None)
-        if queue.seal() is None:
-            self._alive.pop(batch, None)
-        else:
+        opened = queue.taking()
+        if queue.seal():
             self._note(queue)
+        for batch in opened:
+            self._lingering.pop(batch, None)
+            if not batch.count:
+                self._alive.pop(batch, None)
 
     def opened(self, batch: Any) -> None:
         """A batch has its first record: see that its linger ends, and its time."""
@@ -185,7 +192,9 @@ class Sender:
         outlet: _Outlet | None = None
         with self._lock:
             if queue.open is not batch:
-                return
+                if not queue.beside or batch.sealed:
+                    return
+                self._seal(queue)
             self._lingering.pop(batch, None)
             if not self._due and queue.key not in self._unlinked:
                 outlet = self._idle(queue.key)
@@ -242,7 +251,7 @@ class Sender:
         """Send these batches now."""
         with self._lock:
             left = [batch for batch in self._alive if mine(batch)]
-            for queue in [batch.queue for batch in left if batch.queue.open is batch]:
+            for queue in [batch.queue for batch in left if not batch.sealed]:
                 self._seal(queue)
         self.drain()
         return left
@@ -545,7 +554,7 @@ class Sender:
                 batch = next(iter(self._lingering))
                 if now < batch.created + self.pace.linger:
                     break
-                if batch.count:  # it takes records until it may leave
+                if batch.count and not batch.queue.beside:  # it takes records until it may leave
                     del self._lingering[batch]
                     self._note(batch.queue)
                 else:

@@ -38,7 +38,7 @@ class ClientOptions(TypedDict, total=False):
     metadata_max_age: float
     keep_alive: float
     compression: Literal['none', 'lz4', 'zlib', 'zstd', 'snappy']
-    batching: bool
+    batching: bool | Literal['key']
     batch_size: int
     batch_records: int
     linger: float
@@ -65,7 +65,7 @@ class ProducerOptions(TypedDict, total=False):
 
     batch_records: int
     batch_size: int
-    batching: bool
+    batching: bool | Literal['key']
     compression: Literal['none', 'lz4', 'zlib', 'zstd', 'snappy']
     delivery_timeout: float
     first_sequence: int | None

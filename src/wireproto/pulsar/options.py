@@ -28,7 +28,7 @@ class PulsarOptions(CommonOptions):
         keep_alive: seconds of a broker's silence after which it is asked whether it is there, and after as many again given up.
 
         compression: of what producers send.
-        batching: collect records into batches; a batch of one is a batch.
+        batching: collect records into batches; a batch of one is a batch. ``key``: of one key each, for key-shared queues.
         batch_size, batch_records: bytes and records that close a batch.
         linger: seconds after its first record that close a batch.
         hashing: of keys to partitions: ``java`` (String.hashCode) or ``murmur3``.
@@ -68,7 +68,7 @@ class PulsarOptions(CommonOptions):
     keep_alive: float = 30.0
 
     compression: Literal["none", "lz4", "zlib", "zstd", "snappy"] = "none"
-    batching: bool = True
+    batching: bool | Literal["key"] = True
     batch_size: int = 128 << 10
     batch_records: int = 1000
     linger: float = 0.001

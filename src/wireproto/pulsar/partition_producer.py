@@ -171,7 +171,7 @@ class PartitionProducer:
             PulsarBatchBuilder,
             reply.producer_name,
             compression=options.compression,
-            batched=options.batching,
+            batched=bool(options.batching),
             max_size=self.max_size,
             max_records=options.batch_records,
             limit=options.batch_size,

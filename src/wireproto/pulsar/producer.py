@@ -19,6 +19,8 @@ from wireproto.position import MessageId
 from .partition_producer import PartitionProducer
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from wireproto.net.task import Steps, Task
 
     from .cluster import PulsarCluster
@@ -36,12 +38,11 @@ class PulsarProducer(BatchProducer):
 
     def __init__(self, cluster: PulsarCluster, sending: PulsarSender, topic: str, options: PulsarOptions, deadline: float) -> None:
         self._options = options = replace(options, batch_size=min(options.batch_size, cluster.budget.limit * 3 // 4))
-        super().__init__(
-            cluster, cluster.budget, topic, sending.core, linger=options.linger, delivery_timeout=options.delivery_timeout
-        )
+        super().__init__(cluster, cluster.budget, topic, sending.core, linger=options.linger, delivery_timeout=options.delivery_timeout)
         self._cluster = cluster
         self._ahead = min(options.batch_records, cluster.budget.limit // (4 * _ROUND))  # rows that a batch's room is taken for
         names = cluster.names(topic, deadline)
+        self._keyed = options.batching == "key"
         self._partitions = [PartitionProducer(cluster, sending, self, number, name, options) for number, name in names]
         self._partitioned = names[0][0] >= 0
         self._fresh: list[PartitionProducer] = []  # of partitions that the topic got, until all of them are open
@@ -54,8 +55,8 @@ class PulsarProducer(BatchProducer):
             Changes(),
             _nothing,
             largest=options.batch_size,
-            direct=options.batching and options.linger > 0,
-            headers=bound(pulsar_properties, options.batching),
+            direct=options.batching is True and options.linger > 0,
+            headers=bound(pulsar_properties, bool(options.batching)),
             dated=False,
         )
         self._open_all(deadline)
@@ -139,7 +140,21 @@ class PulsarProducer(BatchProducer):
         return partition
 
     def _portions(self, table: Columns, partition: int | None) -> list[tuple[int, Columns, None]]:
-        return [(number, rows, None) for number, rows in self.shares(table, partition)]
+        shares = self.shares(table, partition)
+        return [(number, part, None) for number, rows in shares for part in (_by_key(rows) if self._keyed else (rows,))]
+
+    def _lane(self, key: Any) -> bytes | None:
+        return bytes(key) if self._keyed and key is not None else None
+
+    def _lane_of(self, rows: Columns) -> bytes | None:
+        return self._lane(rows[:1].keys()[0]) if self._keyed and "key" in rows.columns else None
+
+    def _open(self, where: Hashable, lane: Hashable = None) -> OutBatch:
+        batch = super()._open(where, lane)
+        if len(batch.queue.beside) > self._options.batch_records:
+            self._sender.seal(where)
+            batch = super()._open(where, lane)
+        return batch
 
     def shares(self, columns: Any, partition: int | None = None) -> list[tuple[int, Columns]]:
         """(number of a partition, its rows in their order): where `send_batch` would send them; takes nothing."""
@@ -190,6 +205,15 @@ class PulsarProducer(BatchProducer):
         for partition in [*self._partitions, *self._fresh]:
             partition.close(max(deadline, time.monotonic() + 0.5))
         self._cluster.roles.forget(self)
+
+
+def _by_key(rows: Columns) -> list[Columns]:
+    """The rows of each key, in their order; keys as they first come."""
+    if "key" not in rows.columns:
+        return [rows]
+    numbers: dict[bytes | None, int] = {}
+    places = [numbers.setdefault(None if key is None else bytes(key), len(numbers)) for key in rows.keys()]  # noqa: SIM118
+    return [part for _, part in split_columns(rows, places, len(numbers))]
 
 
 def _nothing() -> None:
