@@ -1,14 +1,11 @@
 """The embedded Kafka beside a real one: the same random calls on both, by clients of their own; what they answer is compared.
 
-Compared are values, offsets and errors. What a real broker does a moment later (a topic that is made or deleted) is asked for again, where
-the call only looks. WIREPROTO_SEED chooses the calls of the long form; those of the short one are always the same.
+How: see alike.py. WIREPROTO_SEED chooses the calls of the long form; those of the short one are always the same.
 """
 
 from __future__ import annotations
 
 import random
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,9 +13,9 @@ import pytest
 import wireproto
 from brokers import Broker
 from chance import seed
+from integration.alike import SECONDS, Calls, Kind, compare
 from wireproto import EARLIEST, LATEST, AtTime, LogOffset
 from wireproto.devbroker import DevBroker
-from wireproto.errors import WireprotoError
 from wireproto.kafka.messages import (
     CreatePartitionsRequest,
     ListOffsetsRequest,
@@ -30,56 +27,42 @@ from wireproto.kafka.messages.list_offsets import ListOffsetsPartition, ListOffs
 from wireproto.kafka.messages.offset_commit import OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from wireproto.kafka.messages.offset_fetch import OffsetFetchRequestTopic
 
-SECONDS = 30.0
-SETTLES = 20.0  # seconds for a real broker to show what it has done
 BEGAN = 1_700_000_000_000
 BROKERS = ["kafka-4.3.1"]
 
-Call = Callable[[Any], Any]
-
-
-class Calls:
-    """Random calls; `next` gives a name, whether it only looks, and what it does with a client."""
-
+class KafkaCalls(Calls):
     def __init__(self, chance: random.Random, prefix: str) -> None:
-        self._chance = chance
-        self._names = [f"{prefix}-{number}" for number in range(5)]
-        self._prefix = prefix
+        super().__init__(chance, prefix)
         self._time = BEGAN
 
-    def next(self) -> tuple[str, bool, Call]:
-        kind = self._chance.choice([name for name in dir(self) if name.startswith("do_")])
-        looks, call, shown = getattr(self, kind)()
-        return f"{kind[3:]}({shown})", looks, call
-
     def _topic(self) -> str:
-        odd = ["a/b", "..", "x" * 250, f"{self._prefix}-none", ""]
-        return self._chance.choice(odd) if self._chance.random() < 0.1 else self._chance.choice(self._names)
+        odd = ["a/b", "..", "x" * 250, f"{self.prefix}-none", ""]
+        return self.chance.choice(odd) if self.chance.random() < 0.1 else self.chance.choice(self.names)
 
     def _partition(self) -> int:
-        return self._chance.choice([0, 0, 0, 1, 2, 7])
+        return self.chance.choice([0, 0, 0, 1, 2, 7])
 
-    def do_create(self) -> tuple[bool, Call, str]:
-        topic, count = self._topic(), self._chance.choice([1, 2, 3, 0, -2])
+    def do_create(self) -> Kind:
+        topic, count = self._topic(), self.chance.choice([1, 2, 3, 0, -2])
         return False, lambda client: client.admin().create_topic(topic, partitions=count, timeout=SECONDS), f"{topic!r}, {count}"
 
-    def do_delete(self) -> tuple[bool, Call, str]:
+    def do_delete(self) -> Kind:
         topic = self._topic()
         return False, lambda client: client.admin().delete_topic(topic, timeout=SECONDS), repr(topic)
 
-    def do_describe(self) -> tuple[bool, Call, str]:
+    def do_describe(self) -> Kind:
         topic = self._topic()
         return True, lambda client: len(client.admin().describe_topic(topic, timeout=3.0).partitions), repr(topic)
 
-    def do_list(self) -> tuple[bool, Call, str]:
-        return True, lambda client: [name for name in client.admin().list_topics(timeout=SECONDS) if name.startswith(self._prefix)], ""
+    def do_list(self) -> Kind:
+        return True, lambda client: [name for name in client.admin().list_topics(timeout=SECONDS) if name.startswith(self.prefix)], ""
 
-    def do_produce(self) -> tuple[bool, Call, str]:
-        topic, count = self._chance.choice(self._names), self._chance.choice([1, 1, 2, 30])
+    def do_produce(self) -> Kind:
+        topic, count = self.chance.choice(self.names), self.chance.choice([1, 1, 2, 30])
         partition, self._time = self._partition(), self._time + 1000
-        times = [self._time + self._chance.choice([0, 1, 5, -500]) for _ in range(count)]
-        headers = self._chance.choice([(), (("h", b"v"),), (("h", None),)])
-        key = self._chance.choice([None, b"", b"k"])
+        times = [self._time + self.chance.choice([0, 1, 5, -500]) for _ in range(count)]
+        headers = self.chance.choice([(), (("h", b"v"),), (("h", None),)])
+        key = self.chance.choice([None, b"", b"k"])
 
         def produce(client: Any) -> Any:
             with client.producer(topic, timeout=3.0) as out:
@@ -88,10 +71,10 @@ class Calls:
 
         return False, produce, f"{topic!r}, {partition}, {count}"
 
-    def do_read(self) -> tuple[bool, Call, str]:
-        topic = self._chance.choice(self._names)
-        place = LogOffset(topic, 0, self._chance.choice([0, 1, 5, 10**6]))
-        start = self._chance.choice([EARLIEST, LATEST, AtTime(self._time - 3000), place])
+    def do_read(self) -> Kind:
+        topic = self.chance.choice(self.names)
+        place = LogOffset(topic, 0, self.chance.choice([0, 1, 5, 10**6]))
+        start = self.chance.choice([EARLIEST, LATEST, AtTime(self._time - 3000), place])
 
         def read(client: Any) -> Any:
             with client.reader(topic, start=start, stop=LATEST, timeout=3.0) as reader:
@@ -100,16 +83,16 @@ class Calls:
 
         return True, read, f"{topic!r}, {start!r}"
 
-    def do_places(self) -> tuple[bool, Call, str]:
-        topic, at = self._topic(), self._chance.choice([EARLIEST, LATEST, AtTime(0), AtTime(self._time - 2000), AtTime(self._time + 10**6)])
+    def do_places(self) -> Kind:
+        topic, at = self._topic(), self.chance.choice([EARLIEST, LATEST, AtTime(0), AtTime(self._time - 2000), AtTime(self._time + 10**6)])
 
         def places(client: Any) -> Any:
             return {key: place.offset for key, place in client.admin().positions(topic, at, timeout=3.0).items()}
 
         return True, places, f"{topic!r}, {at!r}"
 
-    def do_offsets(self) -> tuple[bool, Call, str]:
-        topic, partition, at = self._topic(), self._partition(), self._chance.choice([-1, -2, -3, -4, 0, self._time, self._time + 10**6])
+    def do_offsets(self) -> Kind:
+        topic, partition, at = self._topic(), self._partition(), self.chance.choice([-1, -2, -3, -4, 0, self._time, self._time + 10**6])
         part = ListOffsetsPartition(partition_index=partition, timestamp=at)
 
         def offsets(client: Any) -> Any:
@@ -119,8 +102,8 @@ class Calls:
 
         return True, offsets, f"{topic!r}, {partition}, {at}"
 
-    def do_grow(self) -> tuple[bool, Call, str]:
-        topic, count = self._topic(), self._chance.choice([1, 2, 3, 4, 0])
+    def do_grow(self) -> Kind:
+        topic, count = self._topic(), self.chance.choice([1, 2, 3, 4, 0])
 
         def grow(client: Any) -> Any:
             message = CreatePartitionsRequest(topics=(CreatePartitionsTopic(name=topic, count=count, assignments=None),), timeout_ms=10_000)
@@ -128,9 +111,9 @@ class Calls:
 
         return False, grow, f"{topic!r}, {count}"
 
-    def do_commit(self) -> tuple[bool, Call, str]:
-        topic, partition, group = self._topic(), self._partition(), f"{self._prefix}-{self._chance.choice('ab')}"
-        offset, generation = self._chance.choice([0, 5, 10**6]), self._chance.choice([-1, -1, -1, 3])
+    def do_commit(self) -> Kind:
+        topic, partition, group = self._topic(), self._partition(), f"{self.prefix}-{self.chance.choice('ab')}"
+        offset, generation = self.chance.choice([0, 5, 10**6]), self.chance.choice([-1, -1, -1, 3])
         part = OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset, committed_metadata=None)
 
         def commit(client: Any) -> Any:
@@ -142,8 +125,8 @@ class Calls:
 
         return False, commit, f"{topic!r}, {partition}, {group!r}, {offset}, {generation}"
 
-    def do_committed(self) -> tuple[bool, Call, str]:
-        topic, partition, group = self._topic(), self._partition(), f"{self._prefix}-{self._chance.choice('abc')}"
+    def do_committed(self) -> Kind:
+        topic, partition, group = self._topic(), self._partition(), f"{self.prefix}-{self.chance.choice('abc')}"
 
         def committed(client: Any) -> Any:
             message = OffsetFetchRequest(group_id=group, topics=(OffsetFetchRequestTopic(name=topic, partition_indexes=(partition,)),))
@@ -153,40 +136,24 @@ class Calls:
         return True, committed, f"{topic!r}, {partition}, {group!r}"
 
 
-def outcome(call: Call, client: Any) -> Any:
-    try:
-        return call(client)
-    except WireprotoError as why:
-        return type(why).__name__
-
-
-def compare(broker: Broker, count: int, chance: random.Random, prefix: str) -> None:
+def beside(broker: Broker, count: int, chance: random.Random, prefix: str) -> None:
     """So many calls on both."""
-    calls = Calls(chance, prefix)
-    done: list[str] = []
     with (
         DevBroker(["kafka"], auto_create=False) as dev,
         wireproto.connect(broker.url, timeout=SECONDS, topic_patience=0.1) as real,
         wireproto.connect(dev.url("kafka"), timeout=SECONDS, topic_patience=0.1) as ours,
     ):
-        for _ in range(count):
-            name, looks, call = calls.next()
-            done.append(name)
-            theirs, mine = outcome(call, real), outcome(call, ours)
-            until = time.monotonic() + SETTLES
-            while looks and theirs != mine and time.monotonic() < until:
-                theirs = outcome(call, real)
-            assert mine == theirs, f"{name} after {done[-30:]}"
+        compare(real, ours, KafkaCalls(chance, prefix), count)
 
 
 @pytest.mark.parametrize("broker", BROKERS, indirect=True)
 @pytest.mark.parametrize("chosen", [7])
 def test_the_embedded_broker_answers_as_the_real_one_does(broker: Broker, chosen: int) -> None:
-    compare(broker, 100, random.Random(chosen), f"alike-{chosen}")
+    beside(broker, 100, random.Random(chosen), f"alike-{chosen}")
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("broker", BROKERS, indirect=True)
 def test_the_embedded_broker_answers_as_the_real_one_does_for_long(broker: Broker) -> None:
-    compare(broker, 10_000, random.Random(seed()), f"alike-long-{seed()}")
+    beside(broker, 10_000, random.Random(seed()), f"alike-long-{seed()}")

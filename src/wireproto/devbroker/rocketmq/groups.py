@@ -11,7 +11,7 @@ from .reply import Reply, refuse
 if TYPE_CHECKING:
     from .reply import Request
 
-SYSTEM_ERROR, QUERY_NOT_FOUND, CONSUMER_NOT_ONLINE = 1, 22, 206
+SYSTEM_ERROR, TOPIC_NOT_EXIST, QUERY_NOT_FOUND, SUBSCRIPTION_GROUP_NOT_EXIST, CONSUMER_NOT_ONLINE = 1, 17, 22, 26, 206
 LOCK_SECONDS = 60.0
 
 
@@ -57,19 +57,26 @@ async def connections(request: Request) -> Reply:
 
 async def all_groups(request: Request) -> Reply:
     """Code 201: every group that a consumer named or that has offsets."""
-    names = {*request.side.groups.consumers, *(key.partition("@")[2] for key in request.side.groups.offsets)}
+    names = {*request.side.groups.known, *(key.partition("@")[2] for key in request.side.groups.offsets)}
     table = {name: {"groupName": name, "consumeEnable": True, "retryQueueNums": 1, "retryMaxTimes": 16} for name in sorted(names)}
     return Reply(body=fastjson.dumps({"subscriptionGroupTable": table}))
 
 
+async def create_group(request: Request) -> Reply:
+    """Code 200: a group by name, which commits may be made for from now on; none of its settings is followed."""
+    request.side.groups.known.add(str(fastjson.loads(request.body)["groupName"]))
+    return Reply()
+
+
 async def query_offset(request: Request) -> Reply:
     """Code 14."""
-    header = request.header
-    kept = request.side.groups.offsets.get(f"{header.topic}@{header.consumer_group}", {}).get(str(header.queue_id))
-    if kept is None and request.side.groups.old:
+    header, groups = request.header, request.side.groups
+    kept = groups.offsets.get(f"{header.topic}@{header.consumer_group}", {}).get(str(header.queue_id), -1)
+    if kept < 0 and header.set_zero_if_not_found is not False:  # a queue whose first message is still in memory: from there on
         log = request.side.queues.log(header.topic, header.queue_id)
-        kept = 0 if log is not None and log.start == 0 else None
-    if kept is None:
+        young = log is None or log.start == 0
+        kept = 0 if young and (groups.old or (log is not None and log.end)) else -1
+    if kept < 0:
         return refuse(QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
     return Reply(ext=m.QueryConsumerOffsetResponse(offset=kept).to_ext())
 
@@ -82,7 +89,11 @@ async def all_offsets(request: Request) -> Reply:
 
 async def update_offset(request: Request) -> Reply:
     """Code 15."""
-    header = request.header
+    header, groups = request.header, request.side.groups
+    if not groups.old and header.consumer_group not in groups.known:
+        return refuse(SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.consumer_group} not exist!")
+    if not groups.old and header.topic not in request.side.queues.topics:
+        return refuse(TOPIC_NOT_EXIST, f"Topic {header.topic} not exist!")
     if (f"{header.topic}@{header.consumer_group}", header.queue_id) in request.side.groups.resets:
         return Reply(remark="Offset has been previously reset")
     request.side.groups.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)

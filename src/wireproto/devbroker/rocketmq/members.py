@@ -25,6 +25,7 @@ class Groups:
         self.members: dict[str, dict[str, Connection]] = {}
         self.consumers: dict[str, dict[str, Any]] = {}  # group: its consumer data of the last heartbeat
         self.offsets: dict[str, dict[str, int]] = side.store.facts.setdefault("offsets", {})  # topic@group: queue: offset
+        self.known: set[str] = {key.partition("@")[2] for key in self.offsets}  # groups that made themselves: by a heartbeat or a pull
         self.locks: dict[tuple[str, str, int], tuple[str, float]] = {}
         self.resets: dict[tuple[str, int], int] = {}  # by topic@group and queue: told with the next pull's answer
         self.old = False  # see `side.RocketMQSide.answer_as_old`
@@ -32,6 +33,12 @@ class Groups:
     def commit(self, group: str, topic: str, queue: int, offset: int) -> None:
         """Keep a group's offset."""
         self.offsets.setdefault(f"{topic}@{group}", {})[str(queue)] = offset
+
+    def forget(self, topic: str) -> None:
+        """A topic was deleted: with it go its offsets, but for the 4.9 line, whose groups go on with them when it is made again."""
+        if not self.old:
+            for key in [key for key in self.offsets if key.rpartition("@")[0] == topic]:
+                del self.offsets[key]
 
     def reset(self, group: str, topic: str, queue: int, offset: int) -> None:
         """Set a group back or forth, as 5.x brokers do by default: nobody is called; no other commit counts until a pull was told."""
@@ -58,6 +65,7 @@ class Groups:
             if retry not in self._queues.topics:
                 self._queues.create(retry, 1)
             self.consumers[group] = item
+            self.known.add(group)
             members = self.members.setdefault(group, {})
             if members.get(client) is not connection:
                 members[client] = connection

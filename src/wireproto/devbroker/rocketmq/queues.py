@@ -14,12 +14,24 @@ from .reply import Reply, refuse
 
 if TYPE_CHECKING:
     from .reply import Request
+    from .state import RocketMQState
 
 MESSAGE_ILLEGAL, NO_PERMISSION, TOPIC_NOT_EXIST, PULL_NOT_FOUND, PULL_RETRY, PULL_OFFSET_MOVED = 13, 16, 17, 19, 20, 21
+SYSTEM_ERROR, NOT_SUPPORTED, INVALID_PARAMETER = 1, 3, 29
 READ, WRITE = 4, 2
 TEMPLATE = "TBW102"  # the topic whose route a producer asks for before it makes a new topic by sending to it
 MAX_BODY = 4 << 20
 MAX_PULL, MAX_PULL_BYTES = 32, 256 << 10
+
+
+def named(topic: str) -> bool:
+    """Whether brokers take this as a topic's name."""
+    return 0 < len(topic) <= 127 and all(c.isascii() and (c.isalnum() or c in "%|_-") for c in topic)
+
+
+def invalid(side: RocketMQState, remark: str) -> Reply:
+    """A parameter that cannot be: the 4.9 line has no code of its own for that."""
+    return refuse(SYSTEM_ERROR if side.groups.old else INVALID_PARAMETER, remark)
 
 
 async def send(request: Request) -> Reply:
@@ -27,16 +39,18 @@ async def send(request: Request) -> Reply:
     header, side = request.header, request.side
     queues = side.queues
     topic = header.topic
+    if not named(topic):
+        return invalid(side, f"the topic name [{topic}] is illegal")
     if topic not in queues.topics:
         if not side.auto_create:
             return refuse(TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
         queues.create(topic, max(min(header.default_topic_queue_nums, 16), 1))
     settings = queues.topics[topic]
-    if not settings["perm"] & WRITE:
-        return refuse(NO_PERMISSION, f"the topic[{topic}] is not writable")
-    if len(request.body) > MAX_BODY or len(topic) > 127:
+    if header.queue_id >= settings["queues"]:
+        return invalid(side, f"request queueId[{header.queue_id}] is illegal, {topic} has {settings['queues']}")
+    if len(request.body) > MAX_BODY:
         return refuse(MESSAGE_ILLEGAL, f"a body of {len(request.body)} bytes is above {MAX_BODY}")
-    queue = header.queue_id if 0 <= header.queue_id < settings["queues"] else 0 if header.queue_id >= 0 else side.pick(settings["queues"])
+    queue = header.queue_id if header.queue_id >= 0 else side.pick(settings["queues"])
     host, _, port = request.connection.peer.rpartition(":")
     common = {
         "topic": topic,
@@ -73,10 +87,13 @@ async def pull(request: Request) -> Reply:
     """Code 11: messages from an offset on; held open while there are none and the client allows it."""
     header, side = request.header, request.side
     log = side.queues.log(header.topic, header.queue_id)
+    side.groups.known.add(header.consumer_group)
     if header.topic not in side.queues.topics:
         return refuse(TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!")
-    if log is None:
-        return refuse(1, f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}]")
+    if not side.queues.topics[header.topic]["perm"] & READ:
+        return refuse(NO_PERMISSION, f"the topic[{header.topic}] pulling message is forbidden")
+    if log is None or header.queue_id >= side.queues.topics[header.topic]["queues"]:
+        return invalid(side, f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}]")
     told = (header.subscription, header.expression_type) if header.sys_flag & 4 else None
     expression, kind = told or side.groups.subscription(header.consumer_group, header.topic)
     if special.wants_sql(kind):
@@ -87,22 +104,25 @@ async def pull(request: Request) -> Reply:
     if log.start <= offset == end() and header.sys_flag & 2:
         limit = min(header.suspend_timeout_millis, 60_000) / 1000
         await wait_for_append([log], lambda: end() > offset, limit)
-    code, after, bodies = 0, offset, []
+    code, after, bodies = 0, offset, list[bytes]()
     moved = side.groups.take_reset(header.consumer_group, header.topic, header.queue_id)
     if moved is not None:
         ext = m.PullMessageResponse(suggest_which_broker_id=0, next_begin_offset=moved, min_offset=log.start, max_offset=end()).to_ext()
         return Reply(PULL_OFFSET_MOVED, "OFFSET_RESET", ext)
-    if offset < (until := side.queues.removed.get((header.topic, header.queue_id), 0)):
+    if offset < (until := side.queues.removed.get((header.topic, header.queue_id), offset)):
         ext = m.PullMessageResponse(suggest_which_broker_id=0, next_begin_offset=until, min_offset=log.start, max_offset=end()).to_ext()
         return Reply(PULL_RETRY, "MESSAGE_WAS_REMOVING", ext)
     if not log.start <= offset <= end():
         code, after = PULL_OFFSET_MOVED, log.start if offset < log.start else end()
     else:
-        entries = log.read(offset, MAX_PULL_BYTES, max_entries=max(min(header.max_msg_nums, MAX_PULL), 1))
-        entries = [entry for entry in entries if entry.end <= end()]
-        after = entries[-1].end if entries else offset
-        wanted = special.tags(expression)
-        bodies = [entry.data for entry in entries if wanted is None or special.tag_of(entry.data) in wanted]
+        wanted, most = special.tags(expression), max(min(header.max_msg_nums, MAX_PULL), 1)
+        entries = [entry for entry in log.read(offset, MAX_PULL_BYTES) if entry.end <= end()]
+        for entry in entries:  # on to the next queue offset that was not looked at: those with other tags count as read
+            if len(bodies) == most:
+                break
+            if wanted is None or special.tag_of(entry.data) in wanted:
+                bodies.append(entry.data)
+            after = entry.end
         if not bodies:
             code = PULL_RETRY if entries else PULL_NOT_FOUND
     ext = m.PullMessageResponse(suggest_which_broker_id=0, next_begin_offset=after, min_offset=log.start, max_offset=end()).to_ext()
@@ -127,11 +147,11 @@ async def min_offset(request: Request) -> Reply:
 
 
 async def search_offset(request: Request) -> Reply:
-    """Code 29, by store time: the first message stored at or after a time; the last one's offset when all are older, as 4.9 brokers do."""
+    """Code 29, by store time: the first message stored at or after a time; when all are older the end, in the 4.9 line the last one."""
 
     def find(log: PartitionLog) -> int:
         entry = log.at_time(request.header.timestamp, appended=True)
-        return entry.base if entry is not None else log.end
+        return entry.base if entry is not None else max(log.end - request.side.groups.old, log.start)
 
     return _offset(request, m.SearchOffsetByTimestampResponse, find)
 
@@ -144,8 +164,8 @@ def _offset(request: Request, response: Any, find: Any) -> Reply:
 async def create_topic(request: Request) -> Reply:
     """Code 17."""
     header = request.header
-    if not header.topic or len(header.topic) > 127 or not all(c.isascii() and (c.isalnum() or c in "%|_-") for c in header.topic):
-        return refuse(1, f"the topic name [{header.topic}] is illegal")
+    if not named(header.topic):
+        return invalid(request.side, f"the topic name [{header.topic}] is illegal")
     request.side.queues.create(header.topic, max(header.write_queue_nums, header.read_queue_nums), header.perm, header.attributes)
     return Reply()
 
@@ -153,6 +173,8 @@ async def create_topic(request: Request) -> Reply:
 async def topic_config(request: Request) -> Reply:
     """Code 351."""
     topic = request.header.topic
+    if request.side.groups.old:
+        return refuse(NOT_SUPPORTED, "request type 351 not supported")
     settings = request.side.queues.topics.get(topic)
     if settings is None:
         return refuse(TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
@@ -164,6 +186,7 @@ async def topic_config(request: Request) -> Reply:
 async def delete_topic(request: Request) -> Reply:
     """Codes 215 and 216."""
     request.side.queues.delete(request.header.topic)
+    request.side.groups.forget(request.header.topic)
     return Reply()
 
 

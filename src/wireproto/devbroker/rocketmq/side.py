@@ -46,6 +46,7 @@ COMMANDS: dict[int, tuple[str, Handler]] = {
     101: ("GetKvConfig", names.get_kv),
     105: ("GetRouteInfoByTopic", names.route),
     106: ("GetBrokerClusterInfo", names.cluster),
+    200: ("UpdateAndCreateSubscriptionGroup", groups.create_group),
     201: ("GetAllSubscriptionGroupConfig", groups.all_groups),
     203: ("GetConsumerConnectionList", groups.connections),
     206: ("GetAllTopicListFromNameserver", names.topics),

@@ -5,7 +5,8 @@
     half messages           refused, as with rejectTransactionMessage
     SQL92                   refused, as without enablePropertyFilter, which is the brokers' default
     tags                    by hash code, as brokers do: the client compares the texts
-    queries by key (12)     by any of KEYS, or by UNIQ_KEY; the whole topic is looked through
+    queries by key (12)     by any of KEYS, or by UNIQ_KEY; the whole topic is looked through; real
+                            brokers find messages of a topic that is deleted, too, until their log is
 
 Must not: send.
 """
