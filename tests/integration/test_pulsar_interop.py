@@ -141,6 +141,7 @@ def test_entries_behind_the_brokers_own_metadata(broker: Pulsar) -> None:
     assert [(record.value, record.key, dict(record.headers), record.timestamp) for record in records] == ROWS
 
 
+@real
 def test_workers_of_a_key_shared_group_share_no_key_of_batches_by_key(broker: Pulsar) -> None:
     topic = new_topic(broker)
     keys = [b"k-%d" % number for number in range(7)]
