@@ -12,7 +12,8 @@ import pytest
 
 import wireproto
 from brokers import Broker
-from wireproto import LATEST
+from wireproto import EARLIEST, LATEST
+from wireproto.errors import DataLoss
 from wireproto.kafka.codes import UnknownTopicId, UnknownTopicOrPartition
 
 BROKERS = ["kafka-3.9.2", "kafka-4.3.1"]
@@ -57,6 +58,41 @@ def test_a_reader_with_a_stop_is_told_of_a_topic_that_is_deleted_meanwhile(clien
         client.admin().delete_topic(topic)
         with pytest.raises((UnknownTopicOrPartition, UnknownTopicId)):
             read_for(reader, 30.0)
+
+
+@pytest.mark.parametrize("broker", BROKERS, indirect=True)
+@pytest.mark.parametrize("role", ["reader", "consumer"])
+def test_a_topic_made_again_is_told_where_its_first_records_would_be_missed(client: Any, broker: Broker, role: str) -> None:
+    """It has more records by then than were read of the old one, so that the next one's place is there."""
+    name = f"again-{next(_numbers)}"
+
+    def write(values: range) -> None:
+        with wireproto.connect(broker.url) as other, other.producer(name) as producer:
+            for value in values:
+                producer.send(b"%d" % value)
+
+    def values(count: int) -> list[int]:
+        found: list[int] = []
+        deadline = time.monotonic() + 60.0
+        while len(found) < count:
+            assert time.monotonic() < deadline, f"{len(found)} of {count}"
+            batch = ours.poll(1.0)
+            found += [int(value) for value in batch.values()] if batch is not None else []
+        return found
+
+    with wireproto.connect(broker.url) as other:
+        other.admin().create_topic(name)
+        write(range(10))
+        with client.reader(name) if role == "reader" else client.consumer(name, f"g-{name}") as ours:
+            assert values(10) == [*range(10)]
+            other.admin().delete_topic(name)
+            other.admin().create_topic(name)
+            write(range(100, 130))
+            with pytest.raises(DataLoss, match=r"made again|was cut") as told:
+                values(1)
+            assert told.value.diverges_at == 0
+            ours.seek(EARLIEST)
+            assert values(30) == [*range(100, 130)]
 
 
 def read_for(reader: Any, seconds: float) -> None:

@@ -300,6 +300,38 @@ def test_a_fetch_names_the_epoch_of_the_last_batch_before_it() -> None:
     assert (cursor.position_epoch, cursor.ahead_epoch) == (-1, -1)
 
 
+def test_a_topic_made_again_is_told_where_its_first_records_would_be_missed() -> None:
+    """Its log may be as long by then as what was read of the old one."""
+
+    def of(topic_id: bytes, **facts: Any) -> m.FetchResponse:
+        part = m.FetchPartitionData(partition_index=0, **facts)
+        return m.FetchResponse(responses=(m.FetchableTopicResponse(topic="", topic_id=topic_id, partitions=(part,)),))
+
+    def ask_of(topic_id: bytes) -> Any:
+        (due,) = asking.due(0.0)
+        return asking.request(due, lambda topic: topic_id, lambda topic, partition: 0)[1]
+
+    asking = fetches()
+    cursor = asking.add("t", 0, 0)
+    old, new, third = b"o" * 16, b"n" * 16, b"t" * 16
+    asking.answer(ask_of(old), of(old, high_watermark=0), 17, 0.0)
+    asking.answer(ask_of(new), of(new, high_watermark=1, records=batch(b"a")), 17, 0.0)
+    taken = pop(asking)
+    assert (taken.error, cursor.topic_id) == (None, new), "nothing had been read of the old one"
+    asking.plan.moved(taken, 1)
+    following = bytearray(batch(b"b"))
+    following[0:8] = (1).to_bytes(8, "big")
+    for _ in range(2):
+        asking.answer(ask_of(third), of(third, high_watermark=9, records=bytes(following)), 17, 0.0)
+        told = pop(asking).error
+        assert isinstance(told, DataLoss)
+        assert (told.diverges_at, told.topic, told.partition) == (0, "t", 0)
+        assert "made again" in str(told)
+    asking.plan.seek(("t", 0), 1)
+    asking.answer(ask_of(third), of(third, high_watermark=9, records=bytes(following)), 17, 0.0)
+    assert pop(asking).error is None, "a seek goes on with the topic that there is"
+
+
 def test_what_was_fetched_before_a_seek_is_dropped() -> None:
     asking = fetches()
     plan = asking.plan

@@ -15,7 +15,7 @@ import pytest
 
 import wireproto
 from patience import LATE
-from wireproto import LATEST
+from wireproto import LATEST, AtTime, LogOffset
 from wireproto.devbroker import DevBroker
 from wireproto.errors import WireprotoError
 from wireproto.kafka.codes import CorruptMessage, KafkaStorageError, UnknownServerError, UnknownTopicOrPartition
@@ -262,3 +262,18 @@ def test_a_reader_with_a_stop_is_told_of_trouble_that_lasts(broker: DevBroker, t
         broker.faults("kafka").clear()
         assert polled(follower, 3.0) == (1800, None)
     assert any("has not been read for" in record.message and "KAFKA_STORAGE_ERROR" in record.message for record in caplog.records)
+
+
+@pytest.mark.parametrize("ms", [-1, -10, -(10**12)])
+def test_a_time_before_1970_is_before_every_record(client: Any, ms: int) -> None:
+    """Kafka has such numbers for the ends of a log: -1 is the place after its last record."""
+    name = f"reading-{next(_numbers)}"
+    client.admin().create_topic(name)
+    with client.producer(name) as producer:
+        for number in range(5):
+            producer.send(b"%d" % number)
+    assert client.admin().positions(name, AtTime(ms)) == {(name, 0): LogOffset(name, 0, 0)}
+    with client.reader(name, start=AtTime(ms), stop=LATEST) as reader:
+        assert [value for batch in reader for value in batch.values()] == [b"%d" % number for number in range(5)]
+    with client.reader(name, stop=AtTime(ms)) as reader:
+        assert [*reader] == []

@@ -89,7 +89,8 @@ class KafkaConsumer(Role):
 
         Raises:
             OffsetOutOfRange: the log does not hold the group's position any more; seek to go on. What cannot be decoded, with its place.
-            DataLoss: the log was cut before the position, and goes on with other records; seek to go on (`diverges_at` tells where).
+            DataLoss: the log was cut before the position, or its topic made again, and goes on with other records; seek to go on
+            (`diverges_at` tells where).
             The group's own errors: GroupAuthorizationFailed, FencedInstanceId, InconsistentGroupProtocol …
         """
         return self._tasks.drive(self.polling(timeout), _NEVER)

@@ -55,6 +55,7 @@ class Cursor(ahead.Cursor):
         end: high watermark, or last stable offset for a reader of committed records, as of the last answer; -1: none yet.
         empties: answers without records in a row, though its end is further on; the first came at `empty_since` under `empty_epoch`.
         missing_since: when its topic was first not known, 0.0 while it is.
+        topic_id: of the topic that was read so far; empty: not known.
         replica: node that the leader sent us to, being nearer to our rack (KIP-392), until `replica_until`; -1: the leader is asked.
     """
 
@@ -70,6 +71,7 @@ class Cursor(ahead.Cursor):
         "replica",
         "replica_until",
         "topic",
+        "topic_id",
     )
 
     def __init__(self, topic: str, partition: int, start: int, stop: int | None, max_bytes: int, epoch: int = -1) -> None:
@@ -78,6 +80,7 @@ class Cursor(ahead.Cursor):
         self.partition = partition
         self.position_epoch = self.ahead_epoch = epoch
         self.max_bytes = max_bytes
+        self.topic_id = b""
         self.replica = -1
         self.replica_until = 0.0
         self.empties = 0
@@ -88,6 +91,7 @@ class Cursor(ahead.Cursor):
     def restart(self, offset: int) -> None:
         super().restart(offset)
         self.position_epoch = self.ahead_epoch = -1
+        self.topic_id = b""
         self.empties = 0
         self.missing_since = 0.0
 
@@ -293,9 +297,10 @@ class Fetches:
             for part in topic.partitions:
                 found = tickets.pop((name or "", part.partition_index), None)
                 if found is not None and not (part.error_code and self._moved(found.cursor, part, nodes)):
-                    self._take(found, part, now, asked.epochs[found.cursor], nothing=nothing)
+                    topic_id = topic.topic_id if version >= _BY_ID else b""
+                    self._take(found, part, now, asked.epochs[found.cursor], topic_id, nothing=nothing)
 
-    def _take(self, ticket: Ticket[Cursor], part: FetchPartitionData, now: float, epoch: int, *, nothing: bool) -> None:
+    def _take(self, ticket: Ticket[Cursor], part: FetchPartitionData, now: float, epoch: int, topic_id: bytes, *, nothing: bool) -> None:
         """One partition's share. `epoch`: the leader's that it was asked under. `nothing`: the whole answer has no records."""
         cursor = ticket.cursor
         if part.error_code:
@@ -307,8 +312,13 @@ class Fetches:
             return
         self.plan.well(cursor)
         cursor.missing_since = 0.0
+        if cursor.topic_id not in (b"", topic_id) and ticket.offset > 0:
+            self._lost(cursor, f"the topic was deleted and made again, and was read up to {cursor.ahead}", 0)
+            return
+        cursor.topic_id = topic_id
         if part.diverging_epoch.end_offset >= 0:
-            self._cut(cursor, part.diverging_epoch.epoch, part.diverging_epoch.end_offset)
+            cut, at = part.diverging_epoch.epoch, part.diverging_epoch.end_offset
+            self._lost(cursor, f"the log was cut: for leader epoch {cut} it ends at offset {at} now, and was read up to {cursor.ahead}", at)
             return
         if part.preferred_read_replica >= 0 and part.preferred_read_replica != cursor.replica:
             cursor.replica = part.preferred_read_replica
@@ -347,17 +357,9 @@ class Fetches:
         """Have it raised behind what was fetched before."""
         self.plan.push(Chunk(cursor, cursor.generation, cursor.ahead, cursor.ahead, error=problem))
 
-    def _cut(self, cursor: Cursor, epoch: int, end: int) -> None:
-        """The leader's log parts from what was read: after an unclean election, or with a disk that was lost."""
-        self._fail(
-            cursor,
-            DataLoss(
-                f"the log was cut: for leader epoch {epoch} it ends at offset {end} now, and was read up to {cursor.ahead}; seek to go on",
-                topic=cursor.topic,
-                partition=cursor.partition,
-                diverges_at=end,
-            ),
-        )
+    def _lost(self, cursor: Cursor, why: str, diverges_at: int) -> None:
+        """The leader's log parts from what was read: after an unclean election, with a disk that was lost, or as another topic's."""
+        self._fail(cursor, DataLoss(f"{why}; seek to go on", topic=cursor.topic, partition=cursor.partition, diverges_at=diverges_at))
 
     def _empty(self, cursor: Cursor, epoch: int, now: float) -> None:
         """It had nothing, though there is more of the log. What a replica says of that does not count."""

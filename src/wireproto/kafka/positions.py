@@ -7,7 +7,7 @@ What it is: ListOffsets for many partitions at once, each sent to its leader, wi
     EARLIEST                 -2
     LATEST                   -1: high watermark, or last stable offset for readers of committed records
     (`earliest_local`)       -4: what the leader has on its own disk
-    AtTime(ms)               ms; -1 comes back when nothing is that late: LATEST then
+    AtTime(ms)               ms, at least 0, for what is below is Kafka's own words; -1 comes back when nothing is that late: LATEST then
     Position                 nothing is asked
 """
 
@@ -61,7 +61,7 @@ def finding(
 
 def _timestamp(request: Request) -> int:
     if isinstance(request, AtTime):
-        return request.ms
+        return max(request.ms, 0)
     return EARLIEST_TIME if isinstance(request, Earliest) else LATEST_TIME
 
 

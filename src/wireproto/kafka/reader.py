@@ -74,7 +74,8 @@ class KafkaReader(Role):
         Raises:
             OffsetOutOfRange: the log does not hold the position (any more); seek to go on. ChecksumMismatch, DecompressionError,
             Malformed: with topic, partition and position (`on_corrupt="skip"` passes them over). Closed, ConcurrentUse.
-            DataLoss: the log was cut before the position, and goes on with other records; seek to go on (`diverges_at` tells where).
+            DataLoss: the log was cut before the position, or its topic made again, and goes on with other records; seek to go on
+            (`diverges_at` tells where).
         """
         with self._only:
             return self._fetcher.poll(time.monotonic() + timeout)
