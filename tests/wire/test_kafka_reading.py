@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import wireproto
-from patience import LATE
-from wireproto import LATEST, AtTime, LogOffset
+from patience import LATE, soon
+from wireproto import EARLIEST, LATEST, AtTime, LogOffset
 from wireproto.devbroker import DevBroker
 from wireproto.errors import WireprotoError
 from wireproto.kafka.codes import CorruptMessage, KafkaStorageError, UnknownServerError, UnknownTopicOrPartition
@@ -277,3 +277,42 @@ def test_a_time_before_1970_is_before_every_record(client: Any, ms: int) -> None
         assert [value for batch in reader for value in batch.values()] == [b"%d" % number for number in range(5)]
     with client.reader(name, stop=AtTime(ms)) as reader:
         assert [*reader] == []
+
+
+@pytest.mark.parametrize("role", ["reader", "reader that starts at the end", "consumer that starts at the end"])
+def test_partitions_that_are_added_are_read_from_their_beginning(broker: DevBroker, role: str) -> None:
+    """By somebody else, who writes to them before we know."""
+    name, start = f"reading-{next(_numbers)}", LATEST if "end" in role else EARLIEST
+    with wireproto.connect(broker.url("kafka")) as other, wireproto.connect(broker.url("kafka"), metadata_max_age=0.2) as client:
+        other.admin().create_topic(name)
+        group = f"group-{name}"
+        with client.reader(name, start=start) if "reader" in role else client.consumer(name, group, start=start) as ours:
+            until = soon()
+            while not ours.positions:
+                ours.poll(0.1)
+                assert time.monotonic() < until
+            broker.call("kafka", "grow", name, 3)
+            with wireproto.connect(broker.url("kafka")) as newcomer, newcomer.producer(name) as producer:
+                for number in range(9):
+                    producer.send(b"%d" % number, partition=number % 3)
+            found: list[int] = []
+            until = soon()
+            while len(found) < 9 and time.monotonic() < until:
+                batch = ours.poll(0.5)
+                found += [int(value) for value in batch.values()] if batch is not None else []
+            assert sorted(found) == [*range(9)]
+
+
+def test_a_reader_of_named_partitions_or_with_a_stop_keeps_to_those(broker: DevBroker) -> None:
+    name = f"reading-{next(_numbers)}"
+    with wireproto.connect(broker.url("kafka"), metadata_max_age=0.05) as client:
+        client.admin().create_topic(name)
+        with client.reader(name, stop=LATEST) as bounded, client.reader(name, partitions=[0]) as some, client.reader(name) as all_of_it:
+            broker.call("kafka", "grow", name, 2)
+            until = soon()
+            while len(all_of_it.positions) < 2:
+                for reader in (bounded, some, all_of_it):
+                    reader.poll(0.05)
+                assert time.monotonic() < until
+            some.poll(0.05)
+            assert [len(bounded.positions), len(some.positions)] == [1, 1]

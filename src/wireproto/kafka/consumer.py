@@ -20,7 +20,7 @@ from ..errors import BrokerError, Closed, OptionError, Revoked, TransportError
 from ..flow.resolve import named
 from ..flow.role import Role
 from ..net.task import Steps, Task, operation
-from ..position import LogOffset, Position, TopicPartition, Where, places
+from ..position import EARLIEST, Latest, LogOffset, Position, TopicPartition, Where, places
 from ..records import Batch
 from . import offsets, positions
 from .codes import IllegalGeneration, RebalanceInProgress, UnknownMemberId, UnstableOffsetCommit
@@ -48,7 +48,7 @@ class KafkaConsumer(Role):
         made = cls(cluster, topics, group, start, options)
         deadline = cluster.deadline(options.timeout)
         for topic in topics:
-            yield from cluster.looking_up(topic, deadline)
+            made._first_counts[topic] = len((yield from cluster.looking_up(topic, deadline)).partitions)
         return made
 
     def __init__(self, cluster: KafkaCluster, topics: tuple[str, ...], group: str, start: Where, options: KafkaOptions) -> None:
@@ -74,6 +74,7 @@ class KafkaConsumer(Role):
         self._last = False  # the automatic commit before a join has begun
         self._looking: Task[None] | None = None
         self._counts: dict[str, int] = {}
+        self._first_counts: dict[str, int] = {}  # as of our opening: what lies beyond came later
         self._looked_at = time.monotonic()
         self._saved: dict[TopicPartition, int] = {}
         self._saved_at = time.monotonic()
@@ -197,6 +198,8 @@ class KafkaConsumer(Role):
         if mine:
             resume = yield from offsets.fetching(cluster, group, mine, until, to=to, epochs=epochs)
         begin = positions.PLACES.requests(self._start, [key for key in sorted(mine) if key not in resume])
+        if isinstance(self._start, Latest):  # all of a partition that came later has been written since
+            begin |= {key: EARLIEST for key in begin if key[1] >= self._first_counts.get(key[0], 0)}
         return resume, (yield from positions.finding(cluster, begin, until, committed=self._committed_only)), epochs
 
     def _call_back(self, function: object, partitions: frozenset[TopicPartition]) -> None:

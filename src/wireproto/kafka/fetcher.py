@@ -70,6 +70,8 @@ class Fetcher:
         self._waits = Waits(_AGAIN)
         self._failing_since = 0.0
         self._problem: WireprotoError | None = None
+        self._followed = ""
+        self._follow_at = float("inf")
         self._topics = cluster.metadata.topics  # replaced when anything of them is news
         self.asking = Fetches(
             FetchSettings(
@@ -91,6 +93,10 @@ class Fetcher:
             cluster.hint,
         )
         self.plan = self.asking.plan
+
+    def follow(self, topic: str) -> None:
+        """Read the partitions that a topic gets later on, too, from their beginning."""
+        self._followed, self._follow_at = topic, time.monotonic() + self._options.metadata_max_age
 
     def poll(self, deadline: float) -> Batch | None:
         """The next batch that has records; None when none came until `deadline`, or the plan is done.
@@ -141,7 +147,7 @@ class Fetcher:
         now = time.monotonic()
         pauses = (until for until in self._down.values() if until > now)
         look = self._look_at if self.asking.stale and self._looking is None else float("inf")
-        return min(self.plan.wakeup(now), look, *self._overdue.values(), *pauses)
+        return min(self.plan.wakeup(now), look, self._follow_at, *self._overdue.values(), *pauses)
 
     def wake(self) -> None:
         """Make a poll in another thread return now (from the keeper)."""
@@ -193,6 +199,10 @@ class Fetcher:
         if self._cluster.metadata.topics is not self._topics:
             self._topics = self._cluster.metadata.topics
             self.plan.relink(asking)
+            self._grow()
+        if now >= self._follow_at:
+            self._follow_at = now + self._options.metadata_max_age
+            asking.stale.add(self._followed)
         if patient:
             if not self._calls:
                 self.plan.nothing_out()  # a signal handler may have come between the asking and the sending
@@ -210,6 +220,13 @@ class Fetcher:
                 asking.dropped(ask)
         if asking.stale:
             self._look_up(now)
+
+    def _grow(self) -> None:
+        """Read what the followed topic has got meanwhile."""
+        topic = self._topics.get(self._followed)
+        for number in topic.partitions if topic is not None else ():
+            if (self._followed, number) not in self.plan.cursors:
+                self.asking.add(self._followed, number, 0)
 
     def _busy(self, now: float) -> Callable[[int], bool]:
         """Nodes that cannot be asked now."""

@@ -2,6 +2,7 @@
 
 What it is: starts and stops made offsets once, at open; then batches from the fetcher. The stop LATEST is the high watermark, or the last
 stable offset when only committed records are read; a partition ends when its position passes the stop, whether or not a record stood there.
+A reader of a whole topic without a stop reads partitions that are added, too.
 May assume: one thread at a time. Must not: commit anything.
 """
 
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Self
 
 from ..errors import OptionError
+from ..flow.resolve import named
 from ..flow.role import Role
 from ..net.task import Steps, operation
 from ..position import LogOffset, Position, TopicPartition, Where
@@ -60,7 +62,10 @@ class KafkaReader(Role):
         first, last = positions.PLACES.ranges(start, stop, keys)
         stops = yield from positions.finding(cluster, last, deadline, committed=committed)
         starts = yield from positions.finding(cluster, first, deadline, committed=committed)
-        return cls(cluster, topic, starts, stops, options)
+        made = cls(cluster, topic, starts, stops, options)
+        if stop is None and named(start) is None and options.partitions is None:
+            made._fetcher.follow(topic)
+        return made
 
     def __iter__(self) -> Iterator[Batch]:
         while not self.done:
