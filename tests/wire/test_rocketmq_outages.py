@@ -344,3 +344,28 @@ def test_members_follow_a_broker_whose_master_is_elsewhere(cluster: Cluster, dia
                     polled.until(put(other, topic, range(100, 110), (0, 1)))
         finally:
             cluster.first.call("rocketmq", "register", "calm", here)
+
+
+@pytest.mark.parametrize("what", ["read to the end", "positions", "read on"])
+def test_a_broker_that_has_come_back_is_not_left_out_by_the_route_of_before(
+    cluster: Cluster, dial: Callable[..., RocketClient], topic: str, what: str
+) -> None:
+    """A route of a moment when the name server did not know the broker, as when it was started before it."""
+    client = dial(route_age=600.0)
+    with direct(cluster) as writer:
+        wanted = put(writer, topic, range(8), (0, 1, 2, 3))
+    assert len(client.admin().positions(topic)) == 4
+    cluster.first.call("rocketmq", "register", "calm", None)
+    try:
+        route = client.cluster.route(topic, client.deadline(10.0), fresh=True)
+        assert {queue.broker for queue in route.readable()} == {"dev"}
+    finally:
+        cluster.first.call("rocketmq", "register", "calm", cluster.other.address("rocketmq", "broker"))
+    if what == "positions":
+        assert len(client.admin().positions(topic)) == 4
+    elif what == "read on":
+        with client.reader(topic) as reader:
+            Polled(reader).until(wanted)
+    else:
+        with client.reader(topic, stop=LATEST) as reader:
+            assert sorted(value for batch in reader for value in batch.values()) == wanted

@@ -23,7 +23,7 @@ from wireproto.position import AtTime, Earliest, Latest, LogOffset, Position, To
 
 from . import homes
 from .bodies import runtime_info
-from .codes import RequestCodeNotSupported
+from .codes import RequestCodeNotSupported, TopicNotExist
 from .messages import (
     GetBrokerRuntimeInfoRequest,
     GetMaxOffsetRequest,
@@ -178,18 +178,23 @@ class Offsets:
         Raises:
             OptionError: no place, a position of another topic, of a queue that is not there, or that does not say which it is of.
         """
+        self._look_again(deadline)
         given, keys = self._ours(at, deadline)
         wanted = keys if partitions is None else [key for key in keys if key[1] in partitions]
         return self.find(PLACES.requests(given, wanted, what), deadline)
 
     def ranges(self, start: Where, stop: Where | None, deadline: float) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
         """Where a reader of these begins and ends (`flow.resolve`)."""
+        away: list[TopicPartition] = []
+        if stop is not None and named(start) is None and named(stop) is None:
+            away = self._away(deadline)
+        else:
+            self._look_again(deadline)
         first, keys = self._ours(start, deadline)
         if stop is None:
             return self.find(PLACES.requests(first, keys), deadline), {}
         last, more = self._ours(stop, deadline)
-        if named(first) is None and named(last) is None:
-            more += self._away(deadline)
+        more += away
         starts, stops = PLACES.ranges(first, last, dict.fromkeys((*keys, *more)))
         return self.find(starts, deadline), self.find(stops, deadline)
 
@@ -201,12 +206,28 @@ class Offsets:
 
     def _away(self, deadline: float) -> list[TopicPartition]:
         """Queues that this client knows and no route names, since no broker of that name is registered: without them a read that is to
-        be whole would lack theirs in silence. Those of a broker that is there, and has the topic no more, are gone."""
-        absent = [queue for queue in self._cluster.route(self._topic, deadline).queues if queue.address is None and not queue.readable]
-        if not absent:
+        be whole would lack theirs in silence. Those of a broker that is there, and has the topic no more, are gone.
+
+        A route that lacks any may be from before their broker came back, so it is learnt anew, after the brokers that are there.
+        """
+        if not self._absent(deadline):
             return []
         there = self._cluster.info(deadline).brokers
-        return [(self._topic, queue.partition) for queue in absent if queue.broker not in there]
+        try:
+            self._cluster.route(self._topic, deadline, fresh=True)
+        except TopicNotExist:  # a name server that was started a moment ago: nobody who has the topic is there for it
+            there = {}
+        return [(self._topic, queue.partition) for queue in self._absent(deadline) if queue.broker not in there]
+
+    def _look_again(self, deadline: float) -> None:
+        """The same for what need not be whole: learn the route anew where it lacks queues, if a name server answers."""
+        if self._absent(deadline):
+            self._cluster.routes.stale(self._topic)
+            self._cluster.route(self._topic, deadline)
+
+    def _absent(self, deadline: float) -> list[Queue]:
+        queues = self._cluster.route(self._topic, deadline).queues
+        return [queue for queue in queues if queue.address is None and not queue.readable]
 
     def find(self, requests: Requests, deadline: float) -> dict[TopicPartition, int]:
         """The offsets that requests mean, by our own partitions. A broker that is away is waited for where it alone can tell."""
