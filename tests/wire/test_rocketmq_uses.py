@@ -254,7 +254,7 @@ def test_a_key_waits_for_what_is_on_its_way_before_it_goes_to_new_queues(broker:
         fault = broker.faults("rocketmq").delay("SendMessageV2", 1.0)
         slow = out.send(b"slow", key=b"k0")
         until(lambda: not fault.times)
-        routing.look_up()
+        client.cluster.drive(routing.looking_up(), time.monotonic() + 30)
         late = [out.send(b"late", key=b"k%d" % number, timeout=0.0) for number in range(32)]
         waited = routing.coming is not None  # else a loaded machine took the second
         places = [receipt.position(10.0) for receipt in late]

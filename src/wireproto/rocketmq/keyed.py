@@ -17,17 +17,20 @@ from .codes import RequestCodeNotSupported, TopicNotExist
 from .messages import GetTopicConfigRequest
 
 if TYPE_CHECKING:
+    from wireproto.net.task import Steps
+
     from .cluster import RocketCluster
 
 POLICY, COMPACTED = "cleanup.policy", "COMPACTION"
 
 
-def needs_keys(cluster: RocketCluster, topic: str, masters: Sequence[str], deadline: float) -> bool | None:
+def needing_keys(cluster: RocketCluster, topic: str, masters: Sequence[str], until: float) -> Steps[bool | None]:
     """Ask the topic's masters, the next one where one is away; None when none of them tells (or we may not ask)."""
     for left, address in zip(range(len(masters), 0, -1), masters, strict=True):
         now = time.monotonic()
         try:
-            reply = cluster.invoke(address, GetTopicConfigRequest(topic=topic), deadline=now + max(0.0, deadline - now) / left)
+            share = now + max(0.0, until - now) / left
+            reply = yield from cluster.invoking(address, GetTopicConfigRequest(topic=topic), until=share)
             tree = fastjson.loads(reply.body)
         except (RequestCodeNotSupported, TopicNotExist):  # an old broker, or a topic that makes itself when it is written to
             return False

@@ -27,6 +27,7 @@ from wireproto.errors import WireprotoError
 
 if TYPE_CHECKING:
     from wireproto.flow.sender import Sender
+    from wireproto.net.task import Steps
 
     from .cluster import RocketCluster
     from .outgoing import RocketBatch
@@ -40,11 +41,17 @@ class Routing:
     """See the module. From `refresh_later` on it looks for new queues, until it is closed or forgotten.
 
     Args:
-        learnt: called with the lock held when queues or their addresses may be others; beside: called in the worker at each look.
+        learnt: called with the lock held when queues or their addresses may be others; beside: steps that are taken at each look.
     """
 
     def __init__(
-        self, cluster: RocketCluster, route: Route, every: float, core: Sender, learnt: Callable[[], None], beside: Callable[[], None]
+        self,
+        cluster: RocketCluster,
+        route: Route,
+        every: float,
+        core: Sender,
+        learnt: Callable[[], None],
+        beside: Callable[[], Steps[None]],
     ) -> None:
         self.route = route
         self.coming: Route | None = None
@@ -63,19 +70,19 @@ class Routing:
         """Whether every queue can be written to, as far as the route says."""
         return all(queue.writable and queue.address for queue in self.queues)
 
-    def refresh(self) -> None:
-        """In the client's worker: take in what the name servers say now."""
+    def _refreshing(self) -> Steps[None]:
+        """Take in what the name servers say now."""
         if not self._whole():  # a look after a refusal has made the route young again
             self._cluster.routes.stale(self.route.topic)
         with suppress(WireprotoError):  # what is known goes on to be used; senders find out what does not work
-            self.look_up()
-            self._beside()
+            yield from self.looking_up()
+            yield from self._beside()
         if not self.closed and not self._cluster.loop.closed:
             self.refresh_later()
 
-    def look_up(self) -> None:
-        """Where the queues are now; blocks."""
-        route = self._cluster.route(self.route.topic, self._cluster.deadline(self._cluster.options.connect_timeout))
+    def looking_up(self) -> Steps[None]:
+        """Where the queues are now."""
+        route = yield from self._cluster.routing(self.route.topic, self._cluster.deadline(self._cluster.options.connect_timeout))
         with self._core.lock:
             self._learn(route)
 
@@ -140,4 +147,4 @@ def _refresh(held: weakref.ref[Routing]) -> None:
     """In the keeper, when a route is old."""
     routing = held()
     if routing is not None and not routing.closed:
-        routing._cluster.loop.background(routing.refresh)
+        routing._cluster.tasks.spawn(routing._refreshing(), f"queues of {routing.route.topic}")

@@ -29,11 +29,12 @@ from wireproto.flow.producer import BatchProducer
 from wireproto.position import QueueOffset
 
 from . import codes, record
-from .keyed import needs_keys
+from .keyed import needing_keys
 from .outgoing import OVERHEAD, RocketBatch, RocketReceipt
 from .sending import RocketSender
 
 if TYPE_CHECKING:
+    from wireproto.net.task import Steps
     from wireproto.records import Headers
 
     from .cluster import RocketCluster
@@ -66,7 +67,7 @@ class RocketProducer(BatchProducer):
         for address in route.masters:
             with contextlib.suppress(TransportError):  # one that is down is left to the retries
                 cluster.connection(address, deadline)
-        self._needs_keys = needs_keys(cluster, topic, route.masters, deadline)
+        self._needs_keys = cluster.drive(needing_keys(cluster, topic, route.masters, deadline), deadline)
 
     # taking records --------------------------------------------------------------------------------------------------------------
 
@@ -240,11 +241,11 @@ class RocketProducer(BatchProducer):
             raise OptionError(f"{self.topic} has no partition {partition}: it has {len(self._routing.queues)}", topic=self.topic)
         return partition
 
-    def learn_keys(self) -> None:
-        """In the worker, now and then: ask whether the topic is compacted, if nobody has told yet."""
+    def learning_keys(self) -> Steps[None]:
+        """Now and then: ask whether the topic is compacted, if nobody has told yet."""
         if self._needs_keys is None:
-            deadline = self._cluster.deadline(self.options.connect_timeout)
-            self._needs_keys = needs_keys(self._cluster, self.topic, self._routing.route.masters, deadline)
+            until = self._cluster.deadline(self.options.connect_timeout)
+            self._needs_keys = yield from needing_keys(self._cluster, self.topic, self._routing.route.masters, until)
 
     # waiting ---------------------------------------------------------------------------------------------------------------------
 
@@ -260,12 +261,12 @@ class RocketProducer(BatchProducer):
 
 
 def _calling(producer: RocketProducer) -> Any:
-    """`learn_keys`, while somebody holds the producer."""
+    """`learning_keys`, while somebody holds the producer."""
     held = weakref.ref(producer)
 
-    def learn() -> None:
+    def learn() -> Steps[None]:
         there = held()
         if there is not None:
-            there.learn_keys()
+            yield from there.learning_keys()
 
     return learn

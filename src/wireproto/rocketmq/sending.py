@@ -33,7 +33,7 @@ from wireproto.flow.alarm import Alarm
 from wireproto.flow.queue import FreeStamp, PartitionQueue
 from wireproto.flow.sender import Again, Pace, Refused, Sender, Stored, Verdict
 from wireproto.net import retry
-from wireproto.net.task import Steps, offloaded
+from wireproto.net.task import Steps
 from wireproto.url import parse_address
 
 from . import codes
@@ -76,7 +76,7 @@ class RocketSender:
         options: RocketOptions,
         route: Route,
         producer: Callable[[], BatchProducer | None],
-        beside: Callable[[], None],
+        beside: Callable[[], Steps[None]],
     ) -> None:
         self._cluster = cluster
         self._loop = cluster.loop
@@ -290,7 +290,7 @@ class RocketSender:
         """Route and connection anew for the queues of a broker; then they go on."""
         problem: WireprotoError | None = None
         try:
-            yield from self._look_up()
+            yield from self.routing.looking_up()
             yield from self._dial(broker)
         except WireprotoError as why:
             problem = why
@@ -306,10 +306,7 @@ class RocketSender:
 
     def _look_again(self) -> Steps[None]:
         with suppress(WireprotoError):  # what is known goes on to be used
-            yield from self._look_up()
-
-    def _look_up(self) -> Steps[None]:
-        yield from offloaded(self._loop, self._cluster.deadline(self._options.connect_timeout), self.routing.look_up)
+            yield from self.routing.looking_up()
 
     def _dial(self, broker: str) -> Steps[None]:
         address = next((home.address for home in self.routing.queues if home.broker == broker), None)
