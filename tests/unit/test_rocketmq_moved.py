@@ -1,97 +1,105 @@
-"""What a fetcher makes of "no such offset" (21), at each place about the ends of its queue."""
+"""What becomes of "no such offset" (21), at each place about the ends of a queue."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from wireproto._net import Loop
-from wireproto.net.told import Told
+from wireproto._codec import KafkaRoom, Slice
+from wireproto.flow.ahead import Ticket
 from wireproto.rocketmq.codes import PullOffsetMoved
-from wireproto.rocketmq.fetch import Fetcher, Fetching
 from wireproto.rocketmq.options import RocketOptions
+from wireproto.rocketmq.pulls import Cursor, Pulls
 from wireproto.rocketmq.route import Queue
 
 LOW, HIGH = 10, 50
 QUEUE = Queue(0, "b", 0, "h:1", True, True)
 
 
-class Client:
-    """As much of one as a fetcher that sends nothing needs."""
+class Log:
+    """As much of the client's log as is told to."""
 
-    writes_bare = True
-
-    def __init__(self, loop: Loop) -> None:
-        self.loop = loop
-        self.told = Told("rocketmq", loop.call_at)
+    def warning(self, *words: object) -> None:
+        pass
 
 
-@pytest.fixture
-def loop() -> Iterator[Loop]:
-    loop = Loop("test")
-    yield loop
-    loop.close()
+def asked(offset: int, *, on_moved: str, lenient: bool, caught_up: bool = True) -> tuple[Pulls, Cursor]:
+    """Pulls whose only one, at `offset`, is out."""
+    log: Any = Log()
+    pulls = Pulls(RocketOptions(on_moved=on_moved), KafkaRoom(), log)
+    cursor = pulls.add("t", QUEUE, offset, lenient=lenient)
+    cursor.caught_up = caught_up
+    assert [ticket.offset for ticket in due(pulls)] == [offset]
+    return pulls, cursor
 
 
-def asked(loop: Loop, offset: int, *, on_moved: str, lenient: bool, caught_up: bool = True) -> tuple[Fetcher, Fetching]:
-    """A fetcher whose only pull, at `offset`, is out."""
-    fetcher = Fetcher(Client(loop), RocketOptions(on_moved=on_moved), group="g", purpose="pull")  # type: ignore[arg-type]
-    fetcher.add("t", QUEUE, offset, earliest=lenient)
-    item: Any = fetcher._held["t", 0]
-    item.caught_up = caught_up
-    assert [at for at, _, _ in item.pulls.wanted()] == [offset]
-    return fetcher, item
+def due(pulls: Pulls) -> list[Ticket[Cursor]]:
+    return [ticket for ask in pulls.plan.due(pulls, 1.0) for ticket in ask.tickets]
+
+
+def moved(pulls: Pulls, cursor: Cursor, offset: int, following: int, high: int = HIGH) -> None:
+    ticket: Any = cursor.out[offset]
+    pulls.answer(ticket, (21, following, LOW, high, Slice(b"")))
 
 
 @pytest.mark.parametrize("lenient", [False, True])
 @pytest.mark.parametrize("on_moved", ["error", "earliest", "latest"])
 @pytest.mark.parametrize("offset", [0, LOW - 1, HIGH + 1, 1 << 40])
-def test_outside_of_the_queue_the_option_says_where_to_go(loop: Loop, offset: int, on_moved: str, lenient: bool) -> None:
-    fetcher, item = asked(loop, offset, on_moved=on_moved, lenient=lenient)
+def test_outside_of_the_queue_the_option_says_where_to_go(offset: int, on_moved: str, lenient: bool) -> None:
+    pulls, cursor = asked(offset, on_moved=on_moved, lenient=lenient)
+    moved(pulls, cursor, offset, LOW)
     if on_moved == "error" and not lenient:
-        with pytest.raises(PullOffsetMoved, match=f"holds {LOW} up to {HIGH}") as caught:
-            fetcher._moved(item, offset, LOW, LOW, HIGH)
-        assert caught.value.position == QUEUE.at("t", offset)
-        assert item.pulls.next == offset, "it is told again"
+        (chunk,) = pulls.plan.take()
+        assert isinstance(chunk.error, PullOffsetMoved)
+        assert f"holds {LOW} up to {HIGH}" in str(chunk.error)
+        assert chunk.error.position == QUEUE.at("t", offset)
+        assert cursor.position == offset
+        assert [ticket.offset for ticket in due(pulls)] == [offset], "it is told again"
     else:
-        fetcher._moved(item, offset, LOW, LOW, HIGH)
-        assert item.pulls.next == (LOW if lenient or on_moved == "earliest" else HIGH)
+        assert cursor.position == (LOW if lenient or on_moved == "earliest" else HIGH)
 
 
 @pytest.mark.parametrize("lenient", [False, True])
 @pytest.mark.parametrize("on_moved", ["error", "earliest", "latest"])
-def test_at_the_end_it_is_no_news(loop: Loop, on_moved: str, lenient: bool) -> None:
-    fetcher, item = asked(loop, HIGH, on_moved=on_moved, lenient=lenient, caught_up=False)
-    fetcher._moved(item, HIGH, HIGH, LOW, HIGH)
-    assert item.pulls.next == HIGH
-    assert item.pulls.idle
-    assert list(item.pulls.wanted()) == [(HIGH, 32, True)]
+def test_at_the_end_it_is_no_news(on_moved: str, lenient: bool) -> None:
+    pulls, cursor = asked(HIGH, on_moved=on_moved, lenient=lenient, caught_up=False)
+    moved(pulls, cursor, HIGH, HIGH)
+    assert cursor.position == HIGH
+    assert not cursor.out
+    (ticket,) = due(pulls)
+    assert (ticket.offset, ticket.size) == (HIGH, 0), "it is held"
 
 
 @pytest.mark.parametrize("on_moved", ["error", "earliest", "latest"])
 @pytest.mark.parametrize("offset", [LOW, LOW + 1, HIGH - 1])
-def test_within_the_queue_the_broker_says_where_to_go(loop: Loop, offset: int, on_moved: str) -> None:
-    fetcher, item = asked(loop, offset, on_moved=on_moved, lenient=False)
-    fetcher._moved(item, offset, 30, LOW, HIGH)
-    assert item.pulls.next == 30
+def test_within_the_queue_the_broker_says_where_to_go(on_moved: str, offset: int) -> None:
+    pulls, cursor = asked(offset, on_moved=on_moved, lenient=False)
+    moved(pulls, cursor, offset, 30)
+    assert cursor.position == 30
 
 
 @pytest.mark.parametrize("on_moved", ["error", "earliest", "latest"])
 @pytest.mark.parametrize("lenient", [False, True])
-def test_beyond_the_end_it_is_believed_when_the_queue_shows_all_of_the_log(loop: Loop, on_moved: str, lenient: bool) -> None:
-    fetcher, item = asked(loop, HIGH + 1, on_moved=on_moved, lenient=lenient, caught_up=False)
-    fetcher._moved(item, HIGH + 1, HIGH, LOW, HIGH)
-    assert item.unseen
-    assert item.pulls.next == HIGH + 1
+def test_beyond_the_end_it_is_believed_when_the_queue_shows_all_of_the_log(on_moved: str, lenient: bool) -> None:
+    pulls, cursor = asked(HIGH + 1, on_moved=on_moved, lenient=lenient, caught_up=False)
+    moved(pulls, cursor, HIGH + 1, HIGH)
+    assert cursor.position == HIGH + 1
+    assert due(pulls) == []
+    assert pulls.unseen == {"h:1"}, "it is waited for until it has caught up"
+    pulls.shown("h:1", None, 1.0)
+    assert [ticket.offset for ticket in due(pulls)] == [HIGH + 1]
+    moved(pulls, cursor, HIGH + 1, HIGH)
+    assert pulls.plan.take() or cursor.position in (LOW, HIGH)
 
 
-def test_of_a_pull_sent_ahead_it_only_tells_the_end(loop: Loop) -> None:
-    fetcher, item = asked(loop, 20, on_moved="error", lenient=False)
-    item.pulls.answered(20, 25, 100, b"x")
-    ahead = [at for at, _, _ in item.pulls.wanted()]
+def test_of_a_pull_sent_ahead_it_only_tells_the_end() -> None:
+    pulls, cursor = asked(20, on_moved="error", lenient=False)
+    ticket: Any = cursor.out[20]
+    pulls.answer(ticket, (0, 25, LOW, 100, Slice(b"x")))
+    ahead = [ticket.offset for ticket in due(pulls)]
     assert ahead[:2] == [25, 30]
-    fetcher._moved(item, 57, LOW, LOW, HIGH)
-    assert item.pulls.end == HIGH
-    assert item.pulls.next == 20
+    moved(pulls, cursor, ahead[-1], LOW)
+    assert cursor.end == HIGH
+    assert cursor.position == 20
+    assert not any(chunk.error for chunk in pulls.plan.take())

@@ -1,17 +1,70 @@
-"""Pulls sent ahead: whatever the order and size of the replies, every offset is handed on once, in order."""
+"""Pulls sent ahead: whatever the order and size of the replies, every offset is handed on once, in order, within the room there is."""
 
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
-from wireproto.rocketmq.pulls import QueuePulls
+from wireproto._codec import KafkaRoom, Slice
+from wireproto.errors import Disconnected
+from wireproto.flow.ahead import Ticket
+from wireproto.rocketmq.codes import TopicNotExist
+from wireproto.rocketmq.options import RocketOptions
+from wireproto.rocketmq.pulls import LARGEST, Cursor, Pulls
+from wireproto.rocketmq.route import Queue
+
+FOUND, NOTHING, FILTERED = 0, 19, 20
+NOW = 100.0
 
 
-def serve(end: int, limit: int, offset: int, size: int) -> int:
-    """A broker's next offset: at most `limit` messages, or as far as there are any."""
-    return min(offset + min(size, limit), end)
+def queue(number: int = 0, address: str | None = "h:1") -> Queue:
+    return Queue(number, "b", number, address, True, True)
+
+
+def made(limit: int = 64 << 20, **options: Any) -> Pulls:
+    room = KafkaRoom()
+    room.bound(limit)
+    told: Any = None
+    return Pulls(RocketOptions(**options), room, told)
+
+
+def one(start: int = 0, *, end: int = -1, stop: int | None = None, limit: int = 64 << 20, **options: Any) -> tuple[Pulls, Cursor]:
+    """A plan with one queue, whose end is known, or not."""
+    pulls = made(limit, **options)
+    cursor = pulls.add("t", queue(), start, stop)
+    cursor.end = end
+    return pulls, cursor
+
+
+def asked(pulls: Pulls, now: float = NOW) -> list[Ticket[Cursor]]:
+    return [ticket for ask in pulls.plan.due(pulls, now) for ticket in ask.tickets]
+
+
+def wanted(pulls: Pulls, now: float = NOW) -> list[tuple[int, int, bool]]:
+    """Pulls to send, as (offset, number of messages, suspended)."""
+    return [(ticket.offset, ticket.count, not ticket.size) for ticket in asked(pulls, now)]
+
+
+def out(cursor: Cursor, offset: int) -> Ticket[Any]:
+    return cursor.out[offset]
+
+
+def found(pulls: Pulls, cursor: Cursor, offset: int, following: int, end: int, size: int = 1) -> None:
+    pulls.answer(out(cursor, offset), (FOUND, following, 0, end, Slice(bytes(size))))
+
+
+def empty(pulls: Pulls, cursor: Cursor, offset: int, following: int, end: int) -> None:
+    pulls.answer(out(cursor, offset), (NOTHING if following == offset else FILTERED, following, 0, end, Slice(b"")))
+
+
+def taken(pulls: Pulls, most: int = 1000, *, late: bool = False) -> list[tuple[int, int]]:
+    """What is handed out in one turn: (first offset, next one) of each reply."""
+    chunks = pulls.plan.take(most, late=late)
+    for chunk in chunks:
+        pulls.plan.moved(chunk, chunk.next)
+    return [(chunk.start, chunk.next) for chunk in chunks]
 
 
 @pytest.mark.parametrize("limit", [1, 3, 7, 32])
@@ -20,111 +73,229 @@ def serve(end: int, limit: int, offset: int, size: int) -> int:
 @pytest.mark.parametrize("seed", range(6))
 def test_every_offset_once_and_in_order(limit: int, ahead: int, least: int, seed: int) -> None:
     chance = random.Random(seed)
+    room = chance.choice([1, 40, 1 << 20])
     end, start = chance.randrange(1, 500), chance.randrange(20)
     stop = chance.randrange(start, end + 1) if end > start else start
-    pulls = QueuePulls(next=start, stop=stop, ahead=ahead, least=least)
+    pulls, cursor = one(start, stop=stop, limit=room, pull_ahead=ahead, min_bytes=least)
     patient = chance.random() < 0.5
-    out: list[tuple[int, int, bool]] = []
+    under_way: list[Ticket[Any]] = []
     seen: list[int] = []
+    now = NOW
     for _ in range(10_000):
-        out += list(pulls.wanted())
-        assert len(out) <= ahead
-        assert len({offset for offset, _, _ in out}) == len(out)
-        if pulls.done:
+        now += 10.0
+        under_way += asked(pulls, now)
+        assert len(under_way) <= ahead
+        assert len({ticket.offset for ticket in under_way}) == len(under_way)
+        assert pulls.plan.room.held <= room + LARGEST + 10 * ahead
+        if cursor.done:
             break
-        if out:
-            offset, size, _ = out.pop(chance.randrange(len(out)))
+        if under_way:
+            ticket = under_way.pop(chance.randrange(len(under_way)))
+            offset, size = ticket.offset, ticket.count
             assert offset + size <= max(stop, offset + 1)
             if chance.random() < 0.1:
-                pulls.failed(offset)
+                pulls.failed(ticket, Disconnected("gone"), now)
+                cursor.look = False
             elif chance.random() < 0.1:
-                pulls.empty(offset, offset + chance.choice((0, size)), end)
+                empty(pulls, cursor, offset, offset + chance.choice((0, size)), end)
             else:
-                pulls.answered(offset, serve(end, limit, offset, size), end, bytes(10))
+                found(pulls, cursor, offset, min(offset + min(size, limit), end), end, 10)
         else:
-            assert pulls.ripe  # or it would be waited for in vain
-        if patient and not pulls.ripe:
+            assert cursor.ripe(late=False)  # or it would be waited for in vain
+        if patient and not (cursor.chunks and cursor.ripe(late=False)):
             continue
-        for answer in pulls.take(chance.choice([0, 30, 1000])):
-            seen += range(answer.offset, answer.next_offset)
+        for first, following in taken(pulls, chance.choice([0, 30, 1000]), late=True):
+            seen += range(first, following)
     assert seen == list(range(start, stop))
-    assert pulls.idle
+    assert not cursor.out
+    assert pulls.plan.room.held == 0
 
 
 def test_at_the_end_one_pull_waits_at_the_broker() -> None:
-    pulls = QueuePulls(next=10)
-    assert list(pulls.wanted()) == [(10, 32, True)]
-    assert list(pulls.wanted()) == []
-    pulls.empty(10, 10, 10)
-    assert list(pulls.wanted()) == [(10, 32, True)]
-    pulls.answered(10, 42, 100, b"x")
-    assert list(pulls.wanted()) == [(42, 32, False), (74, 32, False)]
+    pulls, cursor = one(10)
+    assert wanted(pulls) == [(10, 32, False)], "where the end is is not known"
+    assert wanted(pulls) == []
+    empty(pulls, cursor, 10, 10, 10)
+    assert wanted(pulls) == [(10, 32, True)]
+    assert wanted(pulls) == []
+    empty(pulls, cursor, 10, 10, 10)
+    assert wanted(pulls) == [(10, 32, True)]
+    found(pulls, cursor, 10, 42, 100)
+    assert wanted(pulls) == [(42, 32, False), (74, 32, False)]
 
 
 def test_filtered_out_messages_are_passed_over() -> None:
-    pulls = QueuePulls(next=0, stop=40)
-    assert list(pulls.wanted()) == [(0, 32, True)]
-    pulls.empty(0, 32, 100)
-    assert [answer.next_offset for answer in pulls.take(100)] == [32]
-    assert list(pulls.wanted()) == [(32, 8, False)]
+    pulls, cursor = one(0, stop=40)
+    assert wanted(pulls) == [(0, 32, False)]
+    empty(pulls, cursor, 0, 32, 100)
+    assert taken(pulls, 100) == [(0, 32)]
+    assert wanted(pulls) == [(32, 8, False)]
 
 
 def test_a_hole_is_filled_and_later_replies_stay_good() -> None:
-    pulls = QueuePulls(next=0, end=96, ahead=3)
-    assert list(pulls.wanted()) == [(0, 32, False), (32, 32, False), (64, 32, False)]
-    pulls.answered(0, 20, 96, b"a")
-    pulls.answered(32, 64, 96, b"c")
-    assert [answer.offset for answer in pulls.take(100)] == [0]
-    assert next(iter(pulls.wanted())) == (20, 12, False)
-    pulls.answered(20, 32, 96, b"b")
-    assert [answer.offset for answer in pulls.take(100)] == [20, 32]
+    pulls, cursor = one(0, end=96, pull_ahead=3)
+    assert wanted(pulls) == [(0, 32, False), (32, 32, False), (64, 32, False)]
+    found(pulls, cursor, 0, 20, 96)
+    found(pulls, cursor, 32, 64, 96)
+    assert taken(pulls, 100) == [(0, 20)]
+    assert wanted(pulls)[0] == (20, 12, False)
+    found(pulls, cursor, 20, 32, 96)
+    assert taken(pulls, 100) == [(20, 32), (32, 64)]
+
+
+def test_a_hole_is_asked_for_though_the_queue_ends_before_it_now() -> None:
+    """A crash cut the log behind what was told before it: what lies behind the hole must not hold up the pull at its end."""
+    pulls, cursor = one(0, end=64, pull_ahead=2)
+    assert wanted(pulls) == [(0, 32, False), (32, 32, False)]
+    found(pulls, cursor, 32, 64, 64)
+    empty(pulls, cursor, 0, 0, 0)
+    assert wanted(pulls) == [(0, 32, True)]
 
 
 def test_a_batch_waits_for_its_bytes_while_more_is_known_to_be_there() -> None:
-    pulls = QueuePulls(next=0, end=128, ahead=2, least=30)
-    assert [offset for offset, _, _ in pulls.wanted()] == [0, 32]
-    pulls.answered(0, 32, 128, bytes(10))
-    assert pulls.has_ready
-    assert not pulls.ripe
-    pulls.answered(32, 64, 128, bytes(10))
-    assert not pulls.ripe
-    assert [offset for offset, _, _ in pulls.wanted()] == [64, 96]
-    pulls.answered(96, 128, 128, bytes(10))
-    assert not pulls.ripe  # 64 is a hole
-    assert list(pulls.wanted()) == []
-    pulls.answered(64, 96, 128, bytes(10))
-    assert pulls.ripe
-    assert [answer.offset for answer in pulls.take(1000)] == [0, 32, 64, 96]
+    pulls, cursor = one(0, end=128, pull_ahead=2, min_bytes=30)
+    assert [offset for offset, _, _ in wanted(pulls)] == [0, 32]
+    found(pulls, cursor, 0, 32, 128, 10)
+    assert taken(pulls) == []
+    found(pulls, cursor, 32, 64, 128, 10)
+    assert taken(pulls) == []
+    assert [offset for offset, _, _ in wanted(pulls)] == [64, 96]
+    found(pulls, cursor, 96, 128, 128, 10)
+    assert taken(pulls) == []  # 64 is a hole
+    assert wanted(pulls) == []
+    found(pulls, cursor, 64, 96, 128, 10)
+    assert taken(pulls) == [(0, 32), (32, 64), (64, 96), (96, 128)]
 
 
 def test_a_batch_waits_no_longer_where_a_pull_fails_or_the_end_is_reached() -> None:
-    pulls = QueuePulls(next=0, end=100, ahead=2, least=1000)
-    list(pulls.wanted())
-    pulls.answered(0, 32, 100, bytes(10))
-    assert not pulls.ripe
-    pulls.failed(32)
-    assert pulls.ripe
-    assert [answer.offset for answer in pulls.take(1000)] == [0]
-    assert [offset for offset, _, _ in pulls.wanted()] == [32, 64]
-    pulls.answered(32, 64, 100, bytes(10))
-    assert not pulls.ripe
-    pulls.answered(64, 96, 96, bytes(10))
-    assert pulls.ripe
+    pulls, cursor = one(0, end=100, pull_ahead=2, min_bytes=1000)
+    wanted(pulls)
+    found(pulls, cursor, 0, 32, 100, 10)
+    assert taken(pulls) == []
+    pulls.failed(out(cursor, 32), Disconnected("gone"), NOW)
+    assert taken(pulls) == [(0, 32)]
+    cursor.look = False
+    assert [offset for offset, _, _ in wanted(pulls, NOW + 1)] == [32, 64]
+    found(pulls, cursor, 32, 64, 100, 10)
+    assert taken(pulls) == []
+    found(pulls, cursor, 64, 96, 96, 10)
+    assert taken(pulls) == [(32, 64), (64, 96)]
 
 
 def test_waiting_bytes_bound_what_is_sent_ahead() -> None:
-    pulls = QueuePulls(next=0, end=10_000, ahead=4, least=50)
+    pulls, cursor = one(0, end=10_000, pull_ahead=4, min_bytes=50)
     for _ in range(20):
-        for offset, size, _ in list(pulls.wanted()):
-            pulls.answered(offset, offset + size, 10_000, bytes(10))
-    assert pulls.upto == 8 * 32  # 50 bytes are there with five; no more are out then than fit `ahead`
-    assert pulls.ripe
+        for offset, size, _ in wanted(pulls):
+            found(pulls, cursor, offset, offset + size, 10_000, 10)
+    assert cursor.ahead == 8 * 32  # 50 bytes are there with five; no more are out then than fit `pull_ahead`
+    assert cursor.ripe(late=False)
 
 
 def test_seek_drops_what_is_out() -> None:
-    pulls = QueuePulls(next=0, end=100)
-    list(pulls.wanted())
-    generation = pulls.generation
-    pulls.seek(50)
-    assert pulls.generation != generation
-    assert next(iter(pulls.wanted())) == (50, 32, False)
+    pulls, cursor = one(0, end=100)
+    old = asked(pulls)
+    found(pulls, cursor, 32, 64, 100)
+    pulls.plan.seek(cursor.key, 50)
+    pulls.answer(old[0], (FOUND, 32, 0, 100, Slice(b"x")))
+    assert taken(pulls, late=True) == []
+    assert wanted(pulls)[0] == (50, 32, False)
+
+
+# bytes ----------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_all_queues_of_a_client_count_in_one_room() -> None:
+    """Also what waits behind a hole; and who has no room hands out what there is though it is less than `min_bytes`."""
+    pulls = made(40_000, pull_ahead=8, min_bytes=1 << 20, batch_bytes=1 << 20)
+    cursors = [pulls.add("t", queue(number), 0) for number in range(4)]
+    for cursor in cursors:
+        cursor.end, cursor.mean = 10_000, 100
+    for _ in range(100):
+        for ticket in asked(pulls):
+            pulls.answer(ticket, (FOUND, ticket.offset + 32, 0, 10_000, Slice(bytes(3200))))
+        assert pulls.plan.room.held <= 40_000
+    assert pulls.plan.room.held > 36_000
+    assert taken(pulls) != []
+    assert asked(pulls) != []
+
+
+def test_a_hole_is_filled_though_what_is_behind_it_takes_all_the_room() -> None:
+    pulls, cursor = one(0, end=96, limit=6400, pull_ahead=3)
+    cursor.mean = 100
+    first, second = asked(pulls)
+    pulls.answer(second, (FOUND, 64, 0, 96, Slice(bytes(6400))))
+    pulls.failed(first, Disconnected("gone"), NOW)
+    cursor.look = False
+    assert wanted(pulls, NOW + 1) == [(0, 32, False)]
+
+
+def test_pulls_held_by_brokers_take_no_room_from_others() -> None:
+    pulls = made(10_000)
+    cursors = [pulls.add("t", queue(number), 5) for number in range(1000)]
+    for cursor in cursors:
+        cursor.end = 5
+    assert len(wanted(pulls)) == 1000
+    assert pulls.plan.room.held == 0
+    found(pulls, cursors[7], 5, 6, 6, 500)
+    assert pulls.plan.room.held == 500
+
+
+def test_what_a_closed_plan_held_is_free() -> None:
+    pulls, cursor = one(0, end=96)
+    asked(pulls)
+    found(pulls, cursor, 32, 64, 96, 100)
+    found(pulls, cursor, 0, 32, 96, 100)
+    assert pulls.plan.room.held > 200
+    pulls.plan.close()
+    assert pulls.plan.room.held == 0
+
+
+# troubles -------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_several_pulls_that_fail_for_one_reason_are_one_refusal() -> None:
+    pulls, cursor = one(0, end=1000)
+    for ticket in asked(pulls):
+        pulls.failed(ticket, Disconnected("gone"), NOW)
+    assert cursor.failures == 1
+    assert pulls.wakeup(NOW) < NOW + 0.1
+    assert asked(pulls, NOW + 0.1) == []
+    assert pulls.stale == {"t"}, "its broker is looked up first"
+
+
+def test_what_will_not_pass_is_raised_behind_what_is_there_and_once() -> None:
+    pulls, cursor = one(0, end=1000, pull_ahead=3, recovery_timeout=10.0)
+    first, second, third = asked(pulls)
+    pulls.answer(first, (FOUND, 32, 0, 1000, Slice(b"x")))
+    pulls.failed(second, TopicNotExist("no"), NOW)
+    assert asked(pulls, NOW) == []
+    pulls.failed(third, TopicNotExist("no"), NOW + 11)
+    assert taken(pulls) == [(0, 32)]
+    (chunk,) = pulls.plan.take(1000)
+    assert isinstance(chunk.error, TopicNotExist)
+    assert (chunk.error.topic, chunk.error.partition) == ("t", 0)
+    assert not pulls.plan.take(1000)
+    assert cursor.position == 32
+
+
+def test_a_queue_whose_broker_moved_is_asked_where_it_is_now() -> None:
+    pulls, cursor = one(0, end=1000, pull_ahead=2)
+    old = asked(pulls)
+    found(pulls, cursor, 0, 32, 1000)
+    pulls.follow(cursor, queue(0, "h:2"))
+    pulls.answer(old[1], (FOUND, 64, 0, 1000, Slice(b"x")))
+    (ask,) = pulls.plan.due(pulls, NOW)
+    assert ask.link == "h:2"
+    assert [ticket.offset for ticket in ask.tickets] == [0, 32], "what another had told is read again"
+
+
+def test_after_a_signal_nothing_counts_as_under_way() -> None:
+    pulls, cursor = one(0, end=1000, pull_ahead=2)
+    old = asked(pulls)
+    found(pulls, cursor, 0, 32, 1000)
+    pulls.plan.take(1000)
+    pulls.restart()
+    assert pulls.plan.room.held == 0
+    assert [offset for offset, _, _ in wanted(pulls)] == [0, 32]
+    pulls.answer(old[1], (FOUND, 64, 0, 1000, Slice(b"x")))
+    assert cursor.ahead == 0

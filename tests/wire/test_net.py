@@ -19,7 +19,6 @@ from wireproto.errors import AuthError, Closed, ConnectError, Disconnected, Time
 from wireproto.net import address as address_module
 from wireproto.net import debug
 from wireproto.net.dial import Progress, dial, dialling
-from wireproto.net.errand import Errand
 from wireproto.net.options import CommonOptions
 from wireproto.net.pool import Pool
 from wireproto.net.retry import Policy
@@ -346,72 +345,6 @@ def test_a_client_that_is_closed_while_it_dials_leaves_no_socket_and_tells_who_w
     gc.collect()  # a socket that was forgotten is a ResourceWarning, and that an error
     for filler in fillers:
         filler.close()
-
-
-def test_an_errand_brings_an_answer_that_takes_longer_than_each_call(loop: Loop) -> None:
-    errand = Errand(loop, 20.0)
-    asked: list[str] = []
-    answered = threading.Event()
-
-    def slowly(deadline: float) -> str:
-        asked.append(threading.current_thread().name)
-        if deadline - time.monotonic() < 5.0:
-            raise TimedOut("too short")
-        answered.wait(15.0)
-        return "the answer"
-
-    for _ in range(4):
-        with pytest.raises(TimedOut):
-            errand.ask("matter", slowly, soon(0.03))
-    answered.set()
-    assert errand.ask("matter", slowly, soon()) == "the answer"
-    assert asked[0] == threading.current_thread().name, "in the caller's own time first"
-    assert len(asked) == 2
-    assert asked[1] != asked[0]
-
-
-def test_an_errand_that_takes_long_holds_up_no_other_of_the_client(loop: Loop) -> None:
-    go = threading.Event()
-    slow, quick = Errand(loop, 20.0), Errand(loop, 20.0)
-
-    def ask_twice(errand: Errand, question: Callable[[float], str]) -> str:
-        def in_time(deadline: float) -> str:
-            if deadline - time.monotonic() < 5.0:
-                raise TimedOut("too short")
-            return question(deadline)
-
-        with pytest.raises(TimedOut):
-            errand.ask("matter", in_time, soon(0.0))
-        return errand.ask("matter", in_time, soon(0.05) if errand is slow else soon())
-
-    with pytest.raises(TimedOut):
-        ask_twice(slow, lambda until: str(go.wait(60.0)))
-    assert ask_twice(quick, lambda until: "the answer") == "the answer"
-    go.set()
-
-
-def test_an_errand_tells_what_went_wrong_and_begins_anew_for_another_matter(loop: Loop) -> None:
-    errand = Errand(loop, 20.0)
-    with pytest.raises(AuthError):
-        errand.ask("one", lambda until: _refuse(), soon())
-    assert errand.ask("one", lambda until: 1, soon()) == 1
-
-    def late(deadline: float) -> int:
-        if threading.current_thread() is threading.main_thread():
-            raise TimedOut("too short")
-        raise AuthError("no", code=58, name="SASL_AUTHENTICATION_FAILED")
-
-    with pytest.raises(TimedOut):
-        errand.ask("two", late, soon(0.0))
-    with pytest.raises(AuthError):
-        errand.ask("two", late, soon())
-    with pytest.raises(TimedOut):
-        errand.ask("two", late, soon(0.0))
-    assert errand.ask("three", lambda until: 3, soon()) == 3
-
-
-def _refuse() -> int:
-    raise AuthError("no", code=58, name="SASL_AUTHENTICATION_FAILED")
 
 
 class Client(Runtime[CommonOptions]):

@@ -18,12 +18,12 @@ from wireproto.errors import ChecksumMismatch, DecompressionError, FrameTooLarge
 from wireproto.position import LATEST, LogOffset, QueueOffset
 from wireproto.rocketmq import fastjson
 from wireproto.rocketmq.client import RocketClient
-from wireproto.rocketmq.fetch import AGAIN
 from wireproto.rocketmq.messages import (
     GetAllTopicListFromNameserverRequest,
     InvokeBrokerToResetOffsetRequest,
     UpdateAndCreateTopicRequest,
 )
+from wireproto.rocketmq.pulls import AGAIN
 
 PROTOCOL, BROKER = "rocketmq", {"auto_create": False}
 _numbers = itertools.count()
@@ -172,8 +172,10 @@ def test_refusals_end_reading_after_recovery_timeout(broker: DevBroker, client: 
 @pytest.mark.parametrize("seconds", [2.0, 7.0])
 def test_a_pull_at_the_end_is_held_as_long_as_the_option_says(client: RocketClient, topic: str, seen: Recording, seconds: float) -> None:
     with client.reader(topic, pull_suspend=seconds) as reader:
-        until(lambda: (reader.poll(0.05), seen.requests("PullMessage"))[1] != [])
-    pull = seen.requests("PullMessage")[0]
+        until(lambda: (reader.poll(0.05), len(seen.requests("PullMessage")) > 1)[1])
+    first, pull = seen.requests("PullMessage")[:2]
+    assert not first.message.sys_flag & 2, "it asks where the end is"
+    assert first.message.queue_offset == pull.message.queue_offset
     assert pull.message.sys_flag & 2
     assert pull.message.suspend_timeout_millis == seconds * 1000
 

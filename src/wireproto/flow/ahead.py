@@ -60,12 +60,13 @@ class Cursor:
         end: where the log ends, as last told; -1: not yet. paused: neither asked for nor handed out.
         generation: counts seeks. out: its tickets under way, by offset. chunks: what waits to be handed out; held: its bytes.
         asked_at: counts up, as of the last asking.
+        short: there was no room for what was to be asked last.
         failures: refusals in a row, since `troubled_since` (0.0 while all is well); not to be asked before `retry_at`.
     """
 
     __slots__ = (
         "ahead", "asked_at", "chunks", "end", "failures", "generation", "held", "key", "out", "paused", "position", "queued", "retry_at",
-        "stop", "troubled_since",
+        "short", "stop", "troubled_since",
     )  # fmt: skip
 
     def __init__(self, key: TopicPartition, start: int, stop: int | None = None) -> None:
@@ -73,7 +74,7 @@ class Cursor:
         self.position = self.ahead = start
         self.stop = stop
         self.end = -1
-        self.paused = self.queued = False
+        self.paused = self.queued = self.short = False
         self.generation = self.held = self.asked_at = self.failures = 0
         self.out: dict[int, Ticket[Any]] = {}
         self.chunks: deque[Any] = deque()
@@ -112,7 +113,7 @@ C = TypeVar("C", bound=Cursor)
 A = TypeVar("A", bound=Cursor, contravariant=True)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Chunk:
     """What an answer brought for one cursor: records from `start` up to, not including, `next`, or the error to raise in their place."""
 
@@ -249,6 +250,7 @@ class ReadAhead(Generic[C, P]):
         """
         asks: dict[Any, Ask[C]] = {}
         held_up: dict[Any, bool] = {}
+        most = asking.most
         alone: bool | None = None  # whether one may be asked without room; None: not looked at
         at_end: tuple[C, Ask[C], tuple[int, int, int]] | None = None
         for cursor in sorted((c for c in self.cursors.values() if c.wanting(now)), key=_ASKED_AT):
@@ -261,19 +263,25 @@ class ReadAhead(Generic[C, P]):
                 continue
             ask: Ask[C] = asks.get(link) or Ask(link)
             for offset, count, size in asking.questions(cursor):
-                size = min(size, asking.most - ask.size)
+                if size > most - ask.size:
+                    size = most - ask.size
                 if size and not self.room.try_take(size):
                     if alone is None:
                         alone = self._nothing_comes
                     if not alone:
+                        cursor.short = True
                         break
                     if 0 <= cursor.end <= offset:
                         at_end = at_end or (cursor, ask, (offset, count, size))
+                        cursor.short = True
                         break
                     alone = False
                     self._granted = self._ask(ask, cursor, offset, count, size, granted=True)
                 else:
                     self._ask(ask, cursor, offset, count, size)
+            else:
+                cursor.short = False
+            if ask.tickets:
                 asks[link] = ask
         if at_end is not None and alone and not asks:
             self._granted = self._ask(at_end[1], at_end[0], *at_end[2], granted=True)
@@ -313,7 +321,10 @@ class ReadAhead(Generic[C, P]):
 
     def answered(self, ticket: Ticket[C]) -> bool:
         """Its answer is here, or will not come. Whether it still counts: False after a seek, a removal, under another leader."""
-        self._count(-ticket.size)
+        size = ticket.size
+        if size and not self._closed:
+            self._counted -= size
+            self.room.add(-size)
         ticket.size = 0
         out = ticket.cursor.out
         if out.get(ticket.offset) is not ticket:
@@ -353,11 +364,15 @@ class ReadAhead(Generic[C, P]):
         cursor.failures = 0
         cursor.troubled_since = 0.0
 
-    def push(self, chunk: P) -> None:
-        """Put a chunk behind the others of its cursor."""
+    def push(self, chunk: P, *, held: bool = False) -> None:
+        """Put a chunk behind the others of its cursor. held: it counts already."""
         cursor: C = chunk.cursor  # type: ignore[assignment]
         cursor.fetched(chunk)
-        self._hold(cursor, chunk.size)
+        size = 0 if held else chunk.size
+        if size and not self._closed:
+            cursor.held += size
+            self._counted += size
+            self.room.add(size)
         cursor.chunks.append(chunk)
         if not cursor.queued:
             cursor.queued = True
@@ -380,14 +395,18 @@ class ReadAhead(Generic[C, P]):
 
     def _turn(self, cursor: C, most: int) -> list[P]:
         chunks: deque[P] = cursor.chunks
-        taken = [chunks.popleft()]
-        size = taken[0].size
-        if taken[0].error is not None:
+        first = chunks.popleft()
+        taken, size = [first], first.size
+        if first.error is not None:
             cursor.retry_at = 0.0  # it is told now: whoever goes on asks at once
-        while chunks and taken[0].error is None and chunks[0].error is None and size + chunks[0].size <= most:
-            size += chunks[0].size
-            taken.append(chunks.popleft())
-        self._hold(cursor, -size)
+        else:
+            while chunks:
+                chunk = chunks[0]
+                if chunk.error is not None or size + chunk.size > most:
+                    break
+                size += chunk.size
+                taken.append(chunks.popleft())
+        self.hold(cursor, -size)
         return taken
 
     def put_back(self, chunk: P) -> None:
@@ -395,7 +414,7 @@ class ReadAhead(Generic[C, P]):
         cursor: C = chunk.cursor  # type: ignore[assignment]
         if chunk.generation != cursor.generation:
             return
-        self._hold(cursor, chunk.size)
+        self.hold(cursor, chunk.size)
         cursor.chunks.appendleft(chunk)
         if cursor.queued:
             self._turns.remove(cursor)
@@ -409,9 +428,12 @@ class ReadAhead(Generic[C, P]):
 
     # --- bytes ---
 
-    def _hold(self, cursor: C, size: int) -> None:
+    def hold(self, cursor: C, size: int) -> None:
+        """Count bytes of a cursor's that are no chunk of it yet, or (negative) are none any more."""
         cursor.held += size
-        self._count(size)
+        if size and not self._closed:
+            self._counted += size
+            self.room.add(size)
 
     def _count(self, size: int) -> None:
         if size and not self._closed:

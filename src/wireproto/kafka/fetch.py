@@ -105,7 +105,7 @@ class Cursor(ahead.Cursor):
         self.position_epoch = chunk.epoch if position == chunk.next else -1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Chunk(ahead.Chunk):
     """What one answer brought for one partition: records to decode, or the error to raise in their place."""
 

@@ -17,13 +17,14 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from wireproto._codec import KafkaRoom
 from wireproto._net import Section
 from wireproto.errors import AuthError, ConnectError, Malformed, TransportError, Unreachable, WireprotoError
 from wireproto.flow.budget import Budget
 from wireproto.net.dial import peer_name
 from wireproto.net.retry import DEFAULT, Policy
 from wireproto.net.runtime import Runtime
-from wireproto.net.task import Steps, reply
+from wireproto.net.task import Steps, Task, reply
 from wireproto.url import Address, parse_address
 
 from . import acl, fastjson, remoting
@@ -99,6 +100,8 @@ class RocketCluster(Runtime[RocketOptions]):
         super().__init__(options)
         self.frame_cap = options.max_frame
         self.budget = Budget(self.loop, options.buffer_memory)
+        self.fetch_room = KafkaRoom()
+        self.fetch_room.bound(options.fetch_memory)
         self.names = NameServers(peer_name(address) for address in name_servers)
         self.routes = RouteCache(options.route_age)
         self.serializer = remoting.BINARY if options.header == "binary" else remoting.JSON
@@ -152,6 +155,10 @@ class RocketCluster(Runtime[RocketOptions]):
     def connection(self, address: str, deadline: float, purpose: str = "main") -> Connection:
         """`connecting`, in the caller's thread."""
         return self.peek(address, purpose) or self.drive(self.connecting(address, deadline, purpose), deadline)
+
+    def dial(self, address: str, purpose: str = "main") -> Task[Connection]:
+        """The task that dials it, for those who have no time to wait."""
+        return self.pool.dial(_parsed(address), purpose)
 
     def peek(self, address: str, purpose: str = "main") -> Connection | None:
         """The open connection, or None; never dials."""

@@ -200,7 +200,7 @@ class Sharing:
 
     def _drop(self, key: TopicPartition) -> None:
         self.queues.pop(key, None)
-        self.fetcher.remove(key)
+        self.fetcher.plan.remove(key)
         self.gone.add(key)
 
     def _found(self, topic: str, deadline: float) -> None:
@@ -520,7 +520,7 @@ class RocketConsumer(Role):
                 PLACES.requests(where, (), "seek")  # for its checks
                 found = sharing.where(where, deadline)
             for key, offset in found.items():
-                sharing.fetcher.seek(key, offset)
+                sharing.fetcher.seek(key, offset, earliest=isinstance(where, Earliest))
                 self._handed.pop(key, None)
                 self._revoked.discard(key)
                 self._elsewhere.discard(key)

@@ -68,10 +68,10 @@ class RocketReader(Role):
         """Go on from there; drops what was fetched ahead. Queues that `where` does not name stay where they are."""
         with self._only:
             deadline = self._cluster.deadline(self.options.timeout)
-            held = self._fetcher.keys()
+            held = self._fetcher.plan.cursors
             for key, offset in self._offsets.where(where, deadline, "seek").items():
                 if key in held:
-                    self._fetcher.seek(key, offset)
+                    self._fetcher.seek(key, offset, earliest=isinstance(where, Earliest))
                 elif isinstance(where, Mapping | Position):
                     raise OptionError(f"this reader does not read partition {key[1]}", topic=self.topic)
 

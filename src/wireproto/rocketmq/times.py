@@ -34,6 +34,8 @@ from .messages import (
 from .remoting import PULL_ANSWERS, NoMaster
 
 if TYPE_CHECKING:
+    from wireproto.net.task import Steps
+
     from .cluster import Reply, RocketCluster
     from .route import Queue
 
@@ -97,7 +99,7 @@ class Offsets:
         message = GetMaxOffsetRequest(topic=self._topic, queue_id=queue.queue_id)
         return max(0, int(self._ask(queue, message, deadline).message.offset))
 
-    def catch_up(self, address: str, deadline: float) -> None:
+    def catching_up(self, address: str, until: float) -> Steps[None]:
         """Wait until the queues of a broker hold everything that its log holds now. A broker that will not tell is taken as it is.
 
         Trap: in their first second brokers answer 28 with SYSTEM_ERROR, for want of samples to tell; others may refuse it for ever.
@@ -106,14 +108,14 @@ class Offsets:
         patience = time.monotonic() + STARTING
         while True:
             try:
-                reply = self._cluster.invoke(address, GetBrokerRuntimeInfoRequest(), deadline=deadline)
+                reply = yield from self._cluster.invoking(address, GetBrokerRuntimeInfoRequest(), until=until)
             except (AuthError, RequestCodeNotSupported):
                 return
             except BrokerError:
-                wait = AGAIN.delay(1)
-                if time.monotonic() + wait >= min(patience, deadline):
+                again = time.monotonic() + AGAIN.delay(1)
+                if again >= min(patience, until):
                     return
-                self._cluster.pause(wait)
+                yield again
                 continue
             facts = runtime_info(reply.body)
             try:
@@ -123,15 +125,15 @@ class Offsets:
             goal = log_end if goal < 0 else goal
             if log_end - behind >= goal:
                 return
-            wait = waits.next()
-            if time.monotonic() + wait >= deadline:
+            again = time.monotonic() + waits.next()
+            if again >= until:
                 raise TimedOut("the broker has not caught up with its own log", peer=address, topic=self._topic)
-            self._cluster.pause(wait)
+            yield again
 
     def all_shown(self, queues: Iterable[Queue], deadline: float) -> None:
         """Wait until these queues hold everything that is acknowledged now."""
         for address in {queue.address for queue in queues if queue.address}:
-            self._cluster.retry(partial(self.catch_up, address, deadline), deadline)
+            self._cluster.drive(self._cluster.retrying(partial(self.catching_up, address, deadline), deadline), deadline)
 
     def at_time(self, queue: Queue, ms: int, deadline: float) -> int:
         """The first message stored at or after a time; the end when there is none yet."""
