@@ -549,6 +549,13 @@ class Sender:
         self._armed = FOREVER
         now = self._clock()
         with self._lock:
+            oldest = next(iter(self._alive), None)
+            ends = FOREVER if oldest is None else oldest.created + self.pace.delivery_timeout
+            idle = now < ends and not (self._lingering or self._paused or self._due)
+        if idle:  # all that lingered when it was set is on its way
+            self._wake_at(ends)
+            return
+        with self._lock:
             expired = list(self._overdue(now))
             while self._lingering:
                 batch = next(iter(self._lingering))

@@ -8,6 +8,7 @@ What it is: the pure parts of sending. Must not: send.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from .._codec import Columns, KafkaBatchBuilder, OutBatch, kafka_earliest
 from ..errors import ValueUnsupported
@@ -76,14 +77,18 @@ def version_cap(options: KafkaOptions, nameless: bool) -> int | None:
     return BY_ID - 1 if nameless else None
 
 
+def sealed(batch: OutBatch) -> Any:
+    """The bytes of a batch under its numbers."""
+    who = batch.identity
+    return batch.builder.seal(who.producer_id, who.epoch, batch.sequence)
+
+
 def request(batches: list[OutBatch], ids: Mapping[str, bytes], acks: int, timeout_ms: int) -> ProduceRequest:
     """One request with at most one batch of each partition; `ids` has those of all topics."""
     parts: dict[str, list[PartitionProduceData]] = {}
     for batch in batches:
         topic, partition = batch.key
-        who = batch.identity
-        records = batch.builder.seal(who.producer_id, who.epoch, batch.sequence)
-        parts.setdefault(topic, []).append(PartitionProduceData(index=partition, records=records))
+        parts.setdefault(topic, []).append(PartitionProduceData(index=partition, records=sealed(batch)))
     return ProduceRequest(
         transactional_id=None,
         acks=acks,

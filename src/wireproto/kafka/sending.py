@@ -38,6 +38,8 @@ from .identity import NOBODY, Identity, ProducerState
 from .messages import InitProducerIdRequest, InitProducerIdResponse, ProduceRequest, ProduceResponse
 from .metadata import NO_ID, Node
 from .outgoing import Key
+from .prepared import FIRST as PREPARED_FROM
+from .prepared import Prepared
 
 if TYPE_CHECKING:
     from .._net import Call, Connection
@@ -135,6 +137,7 @@ class KafkaSender:
         self._waits = retry.Waits(_AGAIN)
         self._looked_at = time.monotonic()
         self._producers: weakref.WeakValueDictionary[str, BatchProducer] = weakref.WeakValueDictionary()
+        self._prepared: dict[Key, Prepared] = {}
         self._make_builder = outgoing.builder_factory(options)
         self._box = Mailbox(cluster.loop, self._replied, prompt=self._replied_well)
         self._state = state
@@ -156,6 +159,8 @@ class KafkaSender:
         """It was closed."""
         if self._producers.get(producer.topic) is producer:
             del self._producers[producer.topic]
+            for key in [key for key in self._prepared if key[0] == producer.topic]:
+                self._prepared.pop(key, None)
 
     def _make_batch(self, queue: PartitionQueue, serial: int, now: float) -> OutBatch:
         topic: str = queue.key[0]  # type: ignore[index]
@@ -180,6 +185,36 @@ class KafkaSender:
         return outgoing.requests(batches, self._options.max_request_size)
 
     def transmit(self, link: Connection, batches: list[OutBatch]) -> None:
+        now = time.monotonic()
+        prepared = self._preparing(link, batches[0].key) if self._acks and len(batches) == 1 else None
+        if prepared is not None:
+            token = link.next_token()
+            sent = wire.Sent(ProduceResponse, prepared.version, (batches, prepared.names, prepared))
+            timeout_at = now + self._options.request_timeout + 1.0
+            link.submit(token, prepared.request(token, outgoing.sealed(batches[0])), self._box, timeout_at, sent)
+        else:
+            self._transmit(link, batches, now)
+        if now - self._looked_at > self._options.metadata_max_age:
+            self._looked_at = now
+            self._refresh(self._producers.keys())
+
+    def _preparing(self, link: Connection, key: Key) -> Prepared | None:
+        """What is there for one batch of this partition by this connection; None: its requests are encoded each."""
+        topics = self._metadata.topics
+        prepared = self._prepared.get(key)
+        if prepared is None or prepared.topics is not topics or prepared.link is not link:
+            entry = topics.get(key[0])
+            if entry is None:
+                return None
+            version = wire.version_for(link, ProduceRequest, outgoing.version_cap(self._options, entry.id == NO_ID))
+            if version < PREPARED_FROM:
+                return None
+            timeout_ms = int(self._options.request_timeout * 1000)
+            prepared = self._prepared[key] = Prepared(link, topics, key, version, self._acks, timeout_ms)
+        return prepared
+
+    def _transmit(self, link: Connection, batches: list[OutBatch], now: float) -> None:
+        """Encode a request, and send it."""
         topics = self._metadata.topics
         ids: dict[str, bytes] = {}
         for batch in batches:
@@ -189,18 +224,14 @@ class KafkaSender:
                 ids[topic] = entry.id if entry is not None else NO_ID
         version = wire.version_for(link, ProduceRequest, outgoing.version_cap(self._options, NO_ID in ids.values()))
         request = outgoing.request(batches, ids, self._acks, int(self._options.request_timeout * 1000))
-        now = time.monotonic()
         if self._acks:
             names = {topic_id if version >= outgoing.BY_ID else topic: topic for topic, topic_id in ids.items()}
             timeout_at = now + self._options.request_timeout + 1.0
-            wire.submit(link, request, mailbox=self._box, timeout_at=timeout_at, version=version, matter=(batches, names))
+            wire.submit(link, request, mailbox=self._box, timeout_at=timeout_at, version=version, matter=(batches, names, None))
         else:
             agreed: wire.Agreed = link.context
             link.send(wire.frame(request, version, link.next_token(), agreed.client_id))
             self.core.settle([(batch, Stored(-1)) for batch in batches])
-        if now - self._looked_at > self._options.metadata_max_age:
-            self._looked_at = now
-            self._refresh(self._producers.keys())
 
     def drop(self, link: Connection) -> None:
         link.close("a signal broke into the sending of a Produce")
@@ -225,7 +256,13 @@ class KafkaSender:
         """Take in an answer that all batches are stored; False leaves it to `_replied`. A signal may end this anywhere, and `_replied` do
         it all again."""
         sent: wire.Sent = call.context
-        batches, names = sent.matter
+        batches, names, prepared = sent.matter
+        frame = call.frame
+        if prepared is not None and frame is not None:
+            base = prepared.base(frame)
+            if base >= 0:
+                self.core.stored(batches[0], base)
+                return True
         try:
             reply: ProduceResponse = wire.result(call)
         except WireprotoError:
@@ -243,7 +280,7 @@ class KafkaSender:
 
     def _replied(self, call: Call) -> None:
         sent: wire.Sent = call.context
-        batches, names = sent.matter
+        batches, names, _ = sent.matter
         try:
             reply: ProduceResponse = wire.result(call)
         except WireprotoError as why:
@@ -347,6 +384,7 @@ class KafkaSender:
         else:
             self._found(keys)
         if old is not None:
+            self._prepared.clear()
             self.core.link_lost(old)
 
     def _found(self, keys: set[Key]) -> None:
