@@ -1,7 +1,8 @@
 """Types of the compiled codec core."""
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextvars import Context
 from typing import Any, ClassVar, Final, Literal, Self, final, overload
 
@@ -325,9 +326,78 @@ def kafka_shares(
     columns: Columns, partitions: int, chosen: Sequence[int] | None = None
 ) -> list[tuple[int, KafkaRows | None]]: ...
 
+class QueueCore:
+    """The base of flow.queue.PartitionQueue."""
+
+    open: Any
+    error: Any
+    gate: Any
+    mark: Any
+    held_until: float
+    failures: int
+    sent: int
+    @property
+    def key(self) -> Hashable: ...
+    @property
+    def stamp(self) -> Any: ...
+    @property
+    def ready(self) -> deque[Any]: ...
+    @property
+    def in_flight(self) -> deque[Any]: ...
+    def __init__(self, key: Hashable, stamp: Any, ready: deque[Any], in_flight: deque[Any], gate: Any) -> None: ...
+    def launch(self, now: float) -> bool:
+        """Whether the open batch leaves at once."""
+    def acked(self, batch: Any) -> None:
+        """It is stored."""
+
+@final
+class Outlet:
+    """A link's turn."""
+
+    again: bool
+    @property
+    def link(self) -> Any: ...
+    def __init__(self, link: Any) -> None: ...
+    def try_take(self) -> bool: ...
+    def release(self) -> None: ...
+
+class SenderCore:
+    """The base of flow.sender.Sender."""
+
+    _wire: Any
+    _make_batch: Any
+    _clock: Any
+    _lock: Any
+    _queues: dict[Any, Any]
+    _outlets: dict[int, Outlet]
+    _due: dict[Any, Any]
+    _unlinked: dict[Any, Any]
+    _lingering: Any
+    _alive: Any
+    _armed: float
+    _lifetime: float
+    _serial: int
+    def current(self, key: Hashable) -> Any:
+        """The open batch of a key."""
+    def set_off(self, batch: Any) -> None:
+        """It does not wait for more records."""
+    def stored(self, batch: Any, base: Any) -> None:
+        """It is stored."""
+
+class KafkaProduceForm:
+    """A Produce of one batch, encoded but for token and records."""
+
+    @property
+    def version(self) -> int: ...
+    def __init__(self, api: int, version: int, front: bytes, before: bytes, after: bytes) -> None: ...
+    def head(self, token: int, size: int) -> bytes: ...
+    def base(self, frame: bytes) -> int:
+        """The offset of a stored batch's first record; -1: the answer is another one."""
+
 class OutBatch:
     """A batch on its way out; takes records until it is sealed."""
 
+    queue: Any
     outcome: Any
     owner: Any
     waiters: list[SendFuture] | None
@@ -339,8 +409,6 @@ class OutBatch:
     created: float
     doubtful: bool
     over: bool
-    @property
-    def queue(self) -> Any: ...
     @property
     def key(self) -> Any: ...
     @property
@@ -360,6 +428,8 @@ class OutBatch:
     ) -> None: ...
     def seal(self) -> None: ...
     def free(self) -> int: ...
+    def grow(self, count: int, size: int) -> int:
+        """Records were put in besides the builder: the index of the last one."""
     def position(self, index: int, timeout: float | None) -> Any: ...
     def describe(self, index: int) -> str: ...
     def add(self, value: Buffer | None, key: Buffer | None, headers: bytes | None, timestamp: int, size: int) -> int:
@@ -408,6 +478,8 @@ class Appender:
         direct: bool,
         headers: Callable[[Any], bytes | None] | None = None,
         dated: bool = True,
+        begin: Callable[[int], OutBatch] | None = None,
+        begun: Callable[[OutBatch], None] | None = None,
     ) -> None: ...
     @property
     def credit(self) -> int: ...

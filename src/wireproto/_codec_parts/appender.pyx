@@ -161,12 +161,14 @@ cdef class Appender:
             left over; returns the receipt. usable: called for each record, raises when there is nothing to send with.
         changes: goes up whenever something is learnt of topics: then `learn` is called.
         largest: bytes of a record as `send` counts them. step: bytes to take ahead. direct: False sends all the slow way.
+        begin: called with a partition: the batch that is open there, a new one if need be, which is `opened` here; begun: called with it when
+            the record is in. None: a new batch is left to `slow`.
         headers: called with what the caller gave, returns them encoded, or None; None: as Kafka's. dated: a record without a timestamp has
             the clock's; else it has none, 0, and 0 cannot be given.
     """
 
     cdef KeyRouter router
-    cdef object account, slow, usable, learn
+    cdef object account, slow, usable, learn, begin, begun
     cdef Changes changes
     cdef int64_t seen            # … of which `learn` told
     cdef list open               # OutBatch or None, by partition
@@ -178,7 +180,7 @@ cdef class Appender:
     cdef bint held               # records wait for room there, so that none may overtake them
 
     def __init__(self, KeyRouter router not None, account, slow, usable, Changes changes not None, learn, *, int64_t largest, int64_t step,
-                 bint direct, headers=None, bint dated=True):
+                 bint direct, headers=None, bint dated=True, begin=None, begun=None):
         self.router = router
         self.account = account
         self.slow = slow
@@ -190,6 +192,8 @@ cdef class Appender:
         self.open = []
         self.largest = largest
         self.direct = direct
+        self.begin = begin
+        self.begun = begun
         self.encode = headers
         self.dated = dated
 
@@ -292,29 +296,36 @@ cdef class Appender:
     cdef object put(self, object partition, const Blob *key, const Blob *value, bytes headers, int64_t time, int64_t size):
         """A receipt, or None when there is more to do than to put the record in."""
         cdef Py_ssize_t number
-        cdef OutBatch batch
+        cdef OutBatch batch = None
         cdef int code = NO_ROOM
         cdef Py_ssize_t index = 0
+        cdef bint fresh = False
         if partition is not None:
             number = partition
             if number >= self.router.partitions:
                 return None
         else:
             number = self.router.choose(key)
-        if not 0 <= number < len(self.open):
+        if number < 0:
             return None
-        item = self.open[number]
-        if item is None:
+        if number < len(self.open):
+            batch = <OutBatch>self.open[number]
+        if batch is None or batch.sealed:
+            if self.begin is None:
+                return None
+            fresh = True
+        if size > self.credit and not self.fetch(size):
             return None
-        batch = <OutBatch>item
-        if batch.sealed or (size > self.credit and not self.fetch(size)):
-            return None
+        if fresh:
+            batch = self.begin(number)
         with cython.critical_section(batch, self):
             if not (batch.sealed or batch.busy) and size <= self.credit:
                 code = batch.put(time, key, value, headers, size, False)
                 index = batch.count - 1
                 if code == TAKEN:
                     self.credit -= size
+        if fresh:
+            self.begun(batch)            # though it be empty: then its linger ends it
         if code != TAKEN:
             return None                  # the slow way meets the error, or opens the next batch
         if partition is None and key.size < 0:

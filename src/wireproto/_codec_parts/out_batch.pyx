@@ -18,7 +18,7 @@ cdef class OutBatch:
         identity, sequence: numbers of the protocol; sequence is -1 while there are none.
     """
 
-    cdef readonly object queue
+    cdef object _queue
     cdef readonly object key
     cdef readonly RecordBuilder builder
     cdef public object outcome
@@ -38,7 +38,7 @@ cdef class OutBatch:
     cdef bint busy               # rows of columns are being encoded without the GIL
 
     def __init__(self, queue, int64_t serial, double created, RecordBuilder builder not None, outcome, owner, identity):
-        self.queue = queue
+        self._queue = queue
         self.key = queue.key
         self.serial = serial
         self.created = created
@@ -47,6 +47,16 @@ cdef class OutBatch:
         self.owner = owner
         self.identity = identity
         self.sequence = -1
+
+    @property
+    def queue(self):
+        return self._queue
+
+    @queue.setter
+    def queue(self, queue):
+        """It goes by another one from now on."""
+        self._queue = queue
+        self.key = queue.key
 
     @property
     def done(self):
@@ -73,6 +83,14 @@ cdef class OutBatch:
             size = self.size
             self.size = 0
         return size
+
+    def grow(self, Py_ssize_t count, int64_t size):
+        """So many records have been put in besides the builder, under the sender's lock, for which so many bytes of the send budget were
+        taken: the index of the last one."""
+        with cython.critical_section(self):
+            self.count += count
+            self.size += size
+        return self.count - 1
 
     cdef inline int put(self, int64_t time, const Blob *key, const Blob *value, bytes headers, int64_t size, bint last) noexcept:
         """As `RecordBuilder.put`, and counted. No Python code runs in here."""

@@ -129,6 +129,14 @@ class BatchProducer(Sends):
             raise
         return batch, index
 
+    def _begin(self, number: int) -> OutBatch:
+        """The open batch of a partition, which takes records from now on; for the core."""
+        assert self._appender is not None
+        with self._lock:
+            batch = self._open(self._key(number))
+            self._appender.opened(number, batch)
+        return batch
+
     def _key(self, number: int) -> Hashable:
         """The sender's key of a partition."""
         raise NotImplementedError
@@ -140,7 +148,7 @@ class BatchProducer(Sends):
     def _open(self, where: Hashable, lane: Hashable = None) -> OutBatch:
         """The open batch of a key, a new one if need be. Under the lock."""
         self._usable()
-        batch: OutBatch = self._sender.current(where, lane)
+        batch: OutBatch = self._sender.current(where) if lane is None else self._sender.current_of(where, lane)
         return batch
 
     @operation

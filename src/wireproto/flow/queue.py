@@ -24,6 +24,7 @@ from collections.abc import Hashable
 from enum import Enum
 from typing import Any, Protocol
 
+from wireproto._codec import QueueCore
 from wireproto.errors import WireprotoError
 
 
@@ -107,8 +108,8 @@ class FreeStamp:
         """Nothing is kept."""
 
 
-class PartitionQueue:
-    """The batches of one key (a partition, a producer id).
+class PartitionQueue(QueueCore):
+    """The batches of one key (a partition, a producer id). How one leaves at once, and is stored, is the core's.
 
     Attributes:
         open: takes records; None when there is none. beside: more that do, by what their records have in common; all are sealed together.
@@ -117,21 +118,11 @@ class PartitionQueue:
         mark: what the stamp keeps here.
     """
 
-    __slots__ = ("beside", "error", "failures", "gate", "held_until", "in_flight", "key", "mark", "open", "ready", "sent", "stamp")
+    __slots__ = ("beside",)
 
     def __init__(self, key: Hashable, stamp: Stamp) -> None:
-        self.key = key
-        self.stamp = stamp
-        self.open: Any = None
+        super().__init__(key, stamp, deque(), deque(), Gate.OPEN)
         self.beside: dict[Hashable, Any] = {}
-        self.ready: deque[Any] = deque()
-        self.in_flight: deque[Any] = deque()
-        self.held_until = 0.0
-        self.failures = 0
-        self.gate = Gate.OPEN
-        self.error: WireprotoError | None = None
-        self.sent = 0
-        self.mark: Any = None
 
     def __repr__(self) -> str:
         return f"<PartitionQueue {self.key}: {self.gate.value}, {len(self.ready)} ready, {len(self.in_flight)} in flight>"
@@ -196,25 +187,6 @@ class PartitionQueue:
         batch.attempts += 1
         self.in_flight.append(batch)
         return batch
-
-    def launch(self, now: float) -> bool:
-        """Have the open batch, which is not empty, leave at once if it may and if nothing is before it; whether it is in flight now, as by
-        `take`. It is sealed before it is numbered: a record may join without the lock."""
-        if self.ready or self.in_flight or self.held_until or self.gate is not Gate.OPEN or self.stamp.window(self) < 1:
-            return False
-        return self.take(now) is not None
-
-    def acked(self, batch: Any) -> None:
-        """It is stored. May be said twice."""
-        self.failures = 0
-        self.held_until = 0.0
-        self.stamp.acked(self, batch)
-        flying = self.in_flight
-        if self.gate is Gate.OPEN and not self.ready and flying and flying[0] is batch:
-            batch.over = True
-            flying.popleft()
-        else:
-            self.dropped(batch)
 
     def dropped(self, batch: Any) -> None:
         """It failed for good, or was given up. What follows keeps its numbers: if they do not fit any more the broker says so, and

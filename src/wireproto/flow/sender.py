@@ -23,13 +23,12 @@ May assume: `Wire.transmit` does not wait. Must not: read a clock of its own, or
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
+from wireproto._codec import Outlet, SenderCore
 from wireproto._net import Section
 from wireproto.errors import BufferFull, TimedOut, WireprotoError
 from wireproto.net import retry
@@ -57,19 +56,8 @@ class Pace:
     backoff: retry.Policy = BACKOFF
 
 
-class _Outlet:
-    """A link's turn: who has it sends; `again`: somebody else came meanwhile."""
-
-    __slots__ = ("again", "draining", "link")
-
-    def __init__(self, link: Any) -> None:
-        self.link = link
-        self.draining = threading.Lock()
-        self.again = False
-
-
-class Sender:
-    """See the module.
+class Sender(SenderCore):
+    """See the module. `current`, `set_off` and `stored`, what each record sent one by one goes through, are the core's.
 
     Args:
         make_batch: called with (queue, serial, now): an open batch, with `outcome` (an event: `done`, `set`, `fail`, `wait`) and `queue`.
@@ -98,7 +86,7 @@ class Sender:
         self._lock = Section()
         self._serial = 0
         self._queues: dict[Hashable, PartitionQueue] = {}
-        self._outlets: dict[int, _Outlet] = {}
+        self._outlets: dict[int, Outlet] = {}
         self._due: dict[Hashable, PartitionQueue] = {}
         self._paused: dict[Hashable, PartitionQueue] = {}
         self._unlinked: dict[Hashable, PartitionQueue] = {}
@@ -106,13 +94,15 @@ class Sender:
         self._lingering: OrderedDict[Any, None] = OrderedDict()  # open batches
         self._alive: OrderedDict[Any, None] = OrderedDict()  # batches that are not settled
         self._armed = FOREVER
+        self._lifetime = pace.delivery_timeout
 
     # --- records in ---
 
     @property
     def lock(self) -> Section:
         """Held while records are put into an open batch by `current`."""
-        return self._lock
+        lock: Section = self._lock
+        return lock
 
     @property
     def due(self) -> bool:
@@ -126,23 +116,15 @@ class Sender:
             queue = self._queues[key] = PartitionQueue(key, self._stamp)
         return queue
 
-    def current(self, key: Hashable, lane: Hashable = None) -> Any:
-        """The open batch of a key, a new one if need be. Lock held. Raises what the queue failed with.
-
-        Args:
-            lane: of several open batches of the key the one for this; they are sealed together.
-        """
+    def current_of(self, key: Hashable, lane: Hashable) -> Any:
+        """As `current`: of several open batches of the key the one for this lane; they are sealed together."""
         queue = self._queues.get(key) or self.queue(key)
-        batch = queue.open if lane is None else queue.beside.get(lane)
+        batch = queue.beside.get(lane)
         if batch is None:
             if queue.error is not None:
                 raise copy(queue.error)
             self._serial += 1
-            batch = self._make_batch(queue, self._serial, self._clock())
-            if lane is None:
-                queue.open = batch
-            else:
-                queue.beside[lane] = batch
+            batch = queue.beside[lane] = self._make_batch(queue, self._serial, self._clock())
             self._alive[batch] = self._lingering[batch] = None
         return batch
 
@@ -182,47 +164,15 @@ class Sender:
 
     def hurry(self, batch: Any) -> None:
         """Somebody waits for this batch: it does not linger."""
-        self.set_off(batch)
-        if self._due:
-            self.drain()
-
-    def set_off(self, batch: Any) -> None:
-        """This batch does not wait for more records, but takes them until it may leave, at once if its queue is idle."""
         queue = batch.queue
-        outlet: _Outlet | None = None
-        with self._lock:
-            if queue.open is not batch:
-                if not queue.beside or batch.sealed:
-                    return
-                self._seal(queue)
-            self._lingering.pop(batch, None)
-            if not self._due and queue.key not in self._unlinked:
-                outlet = self._idle(queue.key)
-            going = outlet is not None and queue.launch(self._clock())
-            if not going:
-                self._note(queue)
-        try:
-            when = batch.created + self.pace.delivery_timeout
-            if when < self._armed:
-                self._wake_at(when)
-            if going and outlet is not None:
-                self._send_some(outlet.link, [batch])
-        except BaseException:  # a signal handler's, as in `drain`
-            self._wake_at(self._clock())
-            raise
-        finally:
-            if outlet is not None:
-                outlet.draining.release()
+        if queue.beside:
+            with self._lock:
+                if not batch.sealed:
+                    self._seal(queue)
+        else:
+            self.set_off(batch)
         if self._due:
             self.drain()
-
-    def _idle(self, key: Hashable) -> _Outlet | None:
-        """The link of a key, whose turn is ours now; None: there is none, or it cannot take more at once. Lock held."""
-        link = self._wire.target(key)
-        outlet = self._outlets.get(id(link))
-        if outlet is None or outlet.link is not link or self._wire.crowded(link) or not outlet.draining.acquire(blocking=False):
-            return None
-        return outlet
 
     def release(self, batches: Iterable[Any]) -> None:
         """These do not wait for more records, but take them until they may leave."""
@@ -304,10 +254,10 @@ class Sender:
             self._wake_at(self._clock())
             raise
 
-    def _links(self) -> list[_Outlet]:
+    def _links(self) -> list[Outlet]:
         """The links that due queues go to; those without one wait apart."""
         now = self._clock()
-        found: dict[int, _Outlet] = {}
+        found: dict[int, Outlet] = {}
         with self._lock:
             for key, queue in list(self._due.items()):
                 if not self._sendable(queue, now):
@@ -318,7 +268,7 @@ class Sender:
                     continue
                 outlet = self._outlets.get(id(link))
                 if outlet is None or outlet.link is not link:
-                    outlet = self._outlets[id(link)] = _Outlet(link)
+                    outlet = self._outlets[id(link)] = Outlet(link)
                 found[id(link)] = outlet
         return list(found.values())
 
@@ -349,11 +299,11 @@ class Sender:
         if wanted:
             self._wire.want(wanted)
 
-    def _drain_link(self, outlet: _Outlet) -> bool:
+    def _drain_link(self, outlet: Outlet) -> bool:
         """Whether anything was sent, or somebody else sends."""
         sent = False
         outlet.again = True
-        while outlet.again and outlet.draining.acquire(blocking=False):
+        while outlet.again and outlet.try_take():
             try:
                 while outlet.again:
                     outlet.again = False
@@ -366,7 +316,7 @@ class Sender:
                     else:
                         self._wake_at(self._clock() + CROWDED_PAUSE)
             finally:
-                outlet.draining.release()
+                outlet.release()
         return sent
 
     def _take(self, link: Any, batches: list[Any]) -> None:
@@ -393,33 +343,46 @@ class Sender:
         if len(batches) > 1:
             batches.sort(key=_created)
 
-    def _send_some(self, link: Any, taken: list[Any] | None = None) -> bool:
-        """Send what was taken, or else a batch of each queue that has one; whether there were any."""
-        batches: list[Any] = [] if taken is None else taken
+    def _send_some(self, link: Any) -> bool:
+        """Send a batch of each queue that has one; whether there were any."""
+        batches: list[Any] = []
         left: list[list[Any]] = [batches]
         try:
-            if not batches:
-                self._take(link, batches)
+            self._take(link, batches)
             if len(batches) > 1:
                 left = list(self._wire.requests(link, batches))
             elif not batches:
                 return False
             while left:
-                self._send(link, left[0])
+                try:
+                    self._wire.transmit(link, left[0])
+                except WireprotoError as why:
+                    self._unsent(left[0], why)
                 del left[0]
-        except BaseException:  # a signal handler's: what was taken goes back, and no answer may come to what perhaps was sent
-            self._wire.drop(link)
-            self.settle([(batch, Again(None, doubtful=True)) for part in left for batch in part])
+        except BaseException:
+            self._interrupted(link, left)
             raise
         return True
 
-    def _send(self, link: Any, batches: list[Any]) -> None:
+    def _broken_off(self, link: Any, batches: list[Any], why: BaseException) -> None:
+        """`Wire.transmit` raised."""
         try:
-            self._wire.transmit(link, batches)
-        except WireprotoError as why:
-            final = retry.verdict(why, passing=(BufferFull,)) is retry.Verdict.NEVER
-            verdict: Verdict = Refused(why) if final else Again(why)
-            self.settle([(batch, verdict) for batch in batches])
+            if not isinstance(why, WireprotoError):
+                raise why
+            self._unsent(batches, why)
+        except BaseException:
+            self._interrupted(link, [batches])
+            raise
+
+    def _unsent(self, batches: list[Any], why: WireprotoError) -> None:
+        final = retry.verdict(why, passing=(BufferFull,)) is retry.Verdict.NEVER
+        verdict: Verdict = Refused(why) if final else Again(why)
+        self.settle([(batch, verdict) for batch in batches])
+
+    def _interrupted(self, link: Any, parts: list[list[Any]]) -> None:
+        """A signal handler raised: what was taken goes back, and no answer may come to what perhaps was sent."""
+        self._wire.drop(link)
+        self.settle([(batch, Again(None, doubtful=True)) for part in parts for batch in part])
 
     # --- answers ---
 
@@ -453,19 +416,6 @@ class Sender:
                 if isinstance(verdict, Again | StartOver) and verdict.why is not None:
                     self._told.info(("resent", type(verdict.why)), "%s: %d records are sent again: %s", batch.key, batch.count, verdict.why)
         self._fail(failed)
-
-    def stored(self, batch: Any, base: Any) -> None:
-        """As `answered` for one batch that is stored."""
-        with self._lock:
-            queue: PartitionQueue = batch.queue
-            queue.acked(batch)
-            self._alive.pop(batch, None)
-            if queue.ready or (queue.open is not None and queue.open not in self._lingering):
-                self._note(queue)
-        self._wire.settled([batch])
-        batch.outcome.set(base)
-        if self._due:
-            self.drain()
 
     def unreached(self, key: Hashable, why: WireprotoError, to: Elsewhere | None) -> None:
         """No link was found for this key: it is asked for again after a pause, but for what may go by another one (`to`, as in `Again`)."""

@@ -1,7 +1,7 @@
 """A Produce of one batch, prepared: its bytes but for token and records, and those of the answer that the batch is stored.
 
-What it is: the short way for what a producer sends one by one. Request and answer are the same from one batch of a partition to the next
-but for a few places, so both are encoded once, from the messages, and filled in or compared from then on:
+What it is: the short way for what a producer sends one by one. Request and answer are the same from one batch of a partition to the
+next but for a few places, so both are encoded once, from the messages, and filled in or compared from then on:
 
     request   head · token · client id … partition │ uvarint of size + 1 · records │ no tagged fields, three times
     answer    token │ tags … error 0 │ base offset, append time, log start │ no errors, no text, no tagged fields, not throttled
@@ -11,10 +11,10 @@ May assume: flexible versions, `FIRST` and later. Must not: make sense of any ot
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from .._codec import KafkaProduceForm
 from . import outgoing, wire
 from .messages import (
     PartitionProduceData,
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from .outgoing import Key
 
 FIRST = ProduceRequest.FLEXIBLE_FROM
-_TOKEN = struct.Struct(">hhi")
-_OFFSET = struct.Struct(">q")
+_HEAD = 8
+"""Bytes in front of what is the same in each request: key, version, token."""
 _PLACES = 24
 """Bytes of an answer that differ from batch to batch: base offset, append time, log start."""
 _NO_RECORDS = b"\1\0\0\0"
@@ -40,49 +40,32 @@ _NO_RECORDS = b"\1\0\0\0"
 _TAIL = b"\0\0\0"
 
 
-class Prepared:
+class Prepared(KafkaProduceForm):
     """
     Attributes:
         link, topics: what it holds for: a connection, and what was known of topics. version: of Produce.
         names: the topic's name by what answers call it.
     """
 
-    __slots__ = ("_after", "_at", "_before", "_end", "_front", "_size", "link", "names", "topics", "version")
+    __slots__ = ("link", "names", "topics")
 
     def __init__(self, link: Connection, topics: Mapping[str, Topic], key: Key, version: int, acks: int, timeout_ms: int) -> None:
-        self.link, self.topics, self.version = link, topics, version
         topic, index = key
         topic_id = topics[topic].id
-        self.names = {topic_id if version >= outgoing.BY_ID else topic: topic}
         agreed: wire.Agreed = link.context
         whole = b"".join(map(bytes, wire.frame(_request(topic, topic_id, index, acks, timeout_ms), version, 0, agreed.client_id)))
         assert whole.endswith(_NO_RECORDS)
-        self._front = whole[_TOKEN.size : -len(_NO_RECORDS)]
         first, other = (b"\0" + _answer(topic, topic_id, index, base).encode(version) for base in (0, -1))
         place = next(place for place, (one, another) in enumerate(zip(first, other, strict=True)) if one != another)
-        self._before, self._after = first[:place], first[place + _PLACES :]
-        self._at = 4 + place
-        self._end = self._at + _PLACES
-        self._size = 4 + len(first)
+        super().__init__(
+            ProduceRequest.API_KEY, version, whole[_HEAD : -len(_NO_RECORDS)], first[:place], first[place + _PLACES :]
+        )
+        self.link, self.topics = link, topics
+        self.names = {topic_id if version >= outgoing.BY_ID else topic: topic}
 
     def request(self, token: int, records: Any) -> list[Any]:
         """The buffers of a request, without the length in front."""
-        size = len(records) + 1
-        text = b""
-        while size > 127:
-            text += _MORE[size & 127]
-            size >>= 7
-        return [b"%b%b%b%c" % (_TOKEN.pack(ProduceRequest.API_KEY, self.version, token), self._front, text, size), records, _TAIL]
-
-    def base(self, frame: bytes) -> int:
-        """The offset of a stored batch's first record; -1: the answer is another one."""
-        if len(frame) != self._size or not frame.startswith(self._before, 4) or not frame.startswith(self._after, self._end):
-            return -1
-        offset: int = _OFFSET.unpack_from(frame, self._at)[0]
-        return offset
-
-
-_MORE = [bytes((128 | low,)) for low in range(128)]
+        return [self.head(token, len(records)), records, _TAIL]
 
 
 def _request(topic: str, topic_id: bytes, index: int, acks: int, timeout_ms: int) -> ProduceRequest:

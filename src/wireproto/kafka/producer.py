@@ -47,6 +47,8 @@ class KafkaProducer(BatchProducer):
             self._look_at_topics,
             largest=options.max_request_size - outgoing.BATCH_OVERHEAD,
             direct=options.message_format == 2 and options.linger > 0 and options.partitioner is None,
+            begin=self._begin,
+            begun=self._sender.opened,
         )
 
     @classmethod

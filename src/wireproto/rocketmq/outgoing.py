@@ -12,55 +12,46 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from wireproto._codec import Receipt, RocketBatchBuilder
+from wireproto._codec import OutBatch, Receipt, RecordBuilder, RocketBatchBuilder
 
 if TYPE_CHECKING:
     from wireproto._net import Event
     from wireproto.flow.producer import BatchProducer
     from wireproto.flow.queue import PartitionQueue
-    from wireproto.position import QueueOffset
 
 SINGLE, BATCH = 310, 320
+_NO_BUILDER = RecordBuilder()
 OVERHEAD = 256
 """Bytes of the send budget that a record is counted for beyond its own."""
 
 
-class RocketBatch:
-    """See `wireproto.flow.queue.Batch`, whose attributes it has, and:
+class RocketBatch(OutBatch):
+    """An OutBatch that fills no builder of its base's, but a command, and:
 
     Attributes:
         born: its records' timestamp; stamped tells whether the caller gave it (else it is the first one's time of sending).
         lone: body and properties of a record that is alone. rows: the records of a batch; body: that batch, once it was to be sent.
-        sys_flag: of a compressed body. size: bytes of the send budget that it holds. sealed: no more records join.
-        anywhere: any queue will do. waiting: the key of a record that is alone in a lane (see `lanes.Routing`).
-        warning: see `RocketReceipt`.
+        sys_flag: of a compressed body. anywhere: any queue will do. waiting: the key of a record that is alone in a lane (see
+            `lanes.Routing`). warning: see `RocketReceipt`.
     """
 
-    __slots__ = (
-        "anywhere", "attempts", "body", "born", "count", "created", "doubtful", "lone", "number", "outcome", "over", "owner", "queue",
-        "rows", "sealed", "serial", "size", "stamped", "sys_flag", "waiting", "warning",
-    )  # fmt: skip
+    __slots__ = ("anywhere", "body", "born", "lone", "rows", "stamped", "sys_flag", "waiting", "warning")
 
     def __init__(self, queue: PartitionQueue, serial: int, created: float, outcome: Event, owner: BatchProducer) -> None:
-        self.queue, self.serial, self.created, self.outcome, self.owner = queue, serial, created, outcome, owner
+        OutBatch.__init__(self, queue, serial, created, _NO_BUILDER, outcome, owner, None)
         self.lone: tuple[bytes, bytes] | None = None
         self.rows: RocketBatchBuilder | None = None
         self.body: bytes | None = None
         self.waiting: bytes | None = None
-        self.number = self.attempts = self.count = self.size = self.sys_flag = self.warning = self.born = 0
-        self.stamped = self.sealed = self.doubtful = self.over = False
+        self.sys_flag = self.warning = self.born = 0
+        self.stamped = False
         self.anywhere = True
-
-    @property
-    def key(self) -> int:
-        """Its partition, or the lane that it waits in."""
-        key: int = self.queue.key  # type: ignore[assignment]
-        return key
 
     @property
     def home(self) -> int:
         """Its partition, or the one whose keys it waits for."""
-        return self.key if self.key >= 0 else ~self.key
+        key: int = self.key
+        return key if key >= 0 else ~key
 
     def takes(self, timestamp: int | None, size: int, limit: int) -> bool:
         """Whether a record with that timestamp may join; a command carries one timestamp."""
@@ -74,7 +65,7 @@ class RocketBatch:
         self.stamped = timestamp is not None
         self.born = now_ms if timestamp is None else timestamp
 
-    def add(self, body: bytes, properties: bytes, size: int, anywhere: bool) -> int:
+    def join(self, body: bytes, properties: bytes, size: int, anywhere: bool) -> int:
         """Take a record; its index. size: what was taken of the send budget for it."""
         if self.count:
             self.batch().add(body, properties)
@@ -82,9 +73,7 @@ class RocketBatch:
         else:
             self.lone = body, properties
             self.anywhere = anywhere
-        self.size += size
-        self.count += 1
-        return self.count - 1
+        return self.grow(1, size)
 
     def batch(self) -> RocketBatchBuilder:
         """The records as the body of a batch."""
@@ -97,13 +86,8 @@ class RocketBatch:
 
     def grown(self, size: int, anywhere: bool) -> int:
         """Rows were put into `batch`, which hold so much of the send budget: the last one's index."""
-        self.size += size
-        self.count = len(self.batch())
         self.anywhere = self.anywhere and anywhere
-        return self.count - 1
-
-    def seal(self) -> None:
-        self.sealed = True
+        return self.grow(len(self.batch()) - self.count, size)
 
     def content(self) -> tuple[int, bytes, bytes]:
         """Code, properties and body of the command. An empty body travels as a batch of one: 5.x brokers fail on it otherwise."""
@@ -114,26 +98,9 @@ class RocketBatch:
             self.body, self.rows = self.batch().finish(), None
         return BATCH, b"", self.body
 
-    def release(self) -> int:
-        """Its outcome is known: the bytes of the send budget that it held."""
-        size, self.size = self.size, 0
-        return size
-
     def forget(self) -> None:
         """It is stored: nobody sends it again."""
         self.lone = self.rows = self.body = None
-
-    # what a receipt asks
-
-    @property
-    def done(self) -> bool:
-        """Whether the outcome is known."""
-        return self.outcome.done
-
-    def position(self, index: int, timeout: float | None) -> QueueOffset:
-        """The place of a record; see `BatchProducer.position_in`."""
-        place: QueueOffset = self.owner.position_in(self, index, timeout)
-        return place
 
     def describe(self, index: int) -> str:
         """For a receipt's repr."""

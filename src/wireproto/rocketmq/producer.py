@@ -120,7 +120,7 @@ class RocketProducer(BatchProducer):
                 batch.sys_flag = sys_flag
                 if number < 0:
                     batch.waiting = key
-                index = batch.add(body, properties, size, anywhere)
+                index = batch.join(body, properties, size, anywhere)
                 if alone or batch.size >= self.options.batch_size:
                     self._sender.seal(number)
         except BaseException:
@@ -215,7 +215,7 @@ class RocketProducer(BatchProducer):
             properties = record.properties(key, headers, self._ids.next(now_ms)).encode()
             taken, used = 1, min(len(value) + len(properties) + OVERHEAD, share)
             batch.waiting = key if number < 0 else None
-            index = batch.add(value, properties, used, anywhere)
+            index = batch.join(value, properties, used, anywhere)
         else:
             builder = batch.batch()
             before = builder.size

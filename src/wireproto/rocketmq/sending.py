@@ -196,7 +196,7 @@ class RocketSender:
 
     def settled(self, batches: list[RocketBatch]) -> None:
         for batch in batches:
-            batch.owner.settled(batch.release())
+            batch.owner.settled(batch.free())
         if self.routing.coming is not None:
             self._loop.call_soon(self.routing.settled)
 

@@ -1,0 +1,200 @@
+# What a record sent one by one goes through: the plain case of flow/queue.py and flow/sender.py, in the core.
+#
+#     QueueCore    base of PartitionQueue: a batch leaves (`launch`), and is stored (`acked`)
+#     Outlet       a link, and whose turn it is to send by it
+#     SenderCore   base of Sender: the open batch of a key, a batch that somebody waits for (`set_off`), and that is stored (`stored`)
+#
+# Everything else is Python's, and shares the attributes declared here: what they mean stands there. A signal handler runs only where a
+# callable is called from here, so that nothing is half done between two lines that call none.
+# May assume: hooks as flow/queue.py and flow/verdicts.py describe them. Must not: know a protocol, read a clock of its own, or wait.
+
+cimport cython
+from cpython.dict cimport PyDict_Contains, PyDict_GetItemWithError
+from cpython.object cimport PyObject_DelItem, PyObject_SetItem
+from cpython.ref cimport PyObject
+from libc.stdint cimport int64_t, uintptr_t
+
+from copy import copy
+
+
+cdef inline bint put_out(object ordered, object item) except -1:
+    """Take an item out of an OrderedDict; whether it was there."""
+    if not PyDict_Contains(ordered, item):
+        return False
+    PyObject_DelItem(ordered, item)
+    return True
+
+
+cdef class QueueCore:
+    """See above.
+
+    Args:
+        ready, in_flight: deques. gate: what `gate` is while it is open.
+    """
+
+    cdef readonly object key
+    cdef readonly object stamp
+    cdef public object open
+    cdef readonly object ready
+    cdef readonly object in_flight
+    cdef public object error
+    cdef public object gate
+    cdef public object mark
+    cdef public double held_until
+    cdef public int64_t failures
+    cdef public int64_t sent
+    cdef object opened_gate
+
+    def __init__(self, key, stamp, ready, in_flight, gate):
+        self.key = key
+        self.stamp = stamp
+        self.ready = ready
+        self.in_flight = in_flight
+        self.gate = self.opened_gate = gate
+
+    def launch(self, double now):
+        """Have the open batch, which is not empty, leave at once if it may and if nothing is before it; whether it is in flight now, as by
+        `take`. It is sealed before it is numbered: a record may join without the lock."""
+        cdef object batch = self.open
+        if batch is None or self.ready or self.in_flight or self.held_until or self.gate is not self.opened_gate:
+            return False
+        if self.stamp.window(self) < 1:
+            return False
+        self.open = None
+        batch.seal()
+        if not batch.count:
+            return False
+        self.ready.append(batch)         # where it stays if a signal handler raises in `admit`
+        if not self.stamp.admit(self, batch, now):
+            return False
+        self.ready.popleft()
+        if not batch.number:
+            self.sent += 1
+            batch.number = self.sent
+        batch.attempts += 1
+        self.in_flight.append(batch)
+        return True
+
+    def acked(self, batch):
+        """It is stored. May be said twice."""
+        cdef object flying = self.in_flight
+        self.failures = 0
+        self.held_until = 0.0
+        self.stamp.acked(self, batch)
+        if self.gate is self.opened_gate and not self.ready and flying and flying[0] is batch:
+            batch.over = True
+            flying.popleft()
+        else:
+            self.dropped(batch)
+
+
+@cython.final
+cdef class Outlet:
+    """A link's turn: who has it sends; `again`: somebody else came meanwhile."""
+
+    cdef readonly object link
+    cdef public bint again
+    cdef bint taken
+
+    def __init__(self, link):
+        self.link = link
+
+    def try_take(self):
+        """Have the turn, unless somebody else has it."""
+        cdef bint free
+        with cython.critical_section(self):
+            free = not self.taken
+            self.taken = True
+        return free
+
+    def release(self):
+        """Somebody else may have it."""
+        with cython.critical_section(self):
+            self.taken = False
+
+
+cdef class SenderCore:
+    """See above."""
+
+    cdef public object _wire, _make_batch, _clock, _lock
+    cdef public dict _queues, _outlets, _due, _unlinked
+    cdef public object _lingering, _alive    # OrderedDicts of batches
+    cdef public double _armed, _lifetime     # when the timer rings; the delivery timeout
+    cdef public int64_t _serial
+
+    def current(self, key):
+        """The open batch of a key, a new one if need be. Lock held. Raises what the queue failed with."""
+        cdef PyObject *found = PyDict_GetItemWithError(self._queues, key)
+        cdef QueueCore queue = self.queue(key) if found == NULL else <object>found
+        cdef object batch = queue.open
+        if batch is None:
+            if queue.error is not None:
+                raise copy(queue.error)
+            self._serial += 1
+            batch = self._make_batch(queue, self._serial, self._clock())
+            queue.open = batch
+            PyObject_SetItem(self._alive, batch, None)
+            PyObject_SetItem(self._lingering, batch, None)
+        return batch
+
+    def set_off(self, batch):
+        """This batch does not wait for more records, but takes them until it may leave, at once if its queue is idle."""
+        cdef QueueCore queue = batch.queue
+        cdef Outlet outlet = None
+        cdef double when
+        cdef list batches
+        cdef bint going = False
+        with self._lock:
+            if queue.open is not batch:
+                return
+            put_out(self._lingering, batch)
+            try:
+                if not self._due and not PyDict_Contains(self._unlinked, queue.key):
+                    outlet = self.idle(queue.key)
+                going = outlet is not None and queue.launch(self._clock())
+            finally:
+                if not going:
+                    self._note(queue)
+                    if outlet is not None:
+                        outlet.release()
+        try:
+            when = batch.created + self._lifetime
+            if when < self._armed:
+                self._wake_at(when)
+            if going:
+                batches = [batch]
+                try:
+                    self._wire.transmit(outlet.link, batches)
+                except BaseException as why:
+                    self._broken_off(outlet.link, batches, why)
+        except BaseException:  # a signal handler's, as in `drain`
+            self._wake_at(self._clock())
+            raise
+        finally:
+            if going:
+                outlet.release()
+        if self._due:
+            self.drain()
+
+    cdef Outlet idle(self, object key):
+        """The link of a key, whose turn is ours now; None: there is none, or it cannot take more at once. Lock held."""
+        cdef object link = self._wire.target(key)
+        cdef PyObject *found = PyDict_GetItemWithError(self._outlets, <uintptr_t><void *>link)
+        cdef Outlet outlet
+        if found == NULL:
+            return None
+        outlet = <object>found
+        return outlet if outlet.link is link and not self._wire.crowded(link) and outlet.try_take() else None
+
+    def stored(self, batch, base):
+        """As `answered` for one batch that is stored."""
+        cdef QueueCore queue = batch.queue
+        with self._lock:
+            queue.acked(batch)
+            put_out(self._alive, batch)
+            if queue.ready or (queue.open is not None and not PyDict_Contains(self._lingering, queue.open)):
+                self._note(queue)
+        self._wire.settled([batch])
+        batch.outcome.set(base)
+        if self._due:
+            self.drain()
