@@ -1,13 +1,16 @@
 """Types of the compiled codec core."""
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextvars import Context
 from typing import Any, ClassVar, Final, Literal, Self, final, overload
 
 from typing_extensions import Buffer
 
+from wireproto._codec_sending import KafkaProduceForm as KafkaProduceForm
+from wireproto._codec_sending import Outlet as Outlet
+from wireproto._codec_sending import QueueCore as QueueCore
+from wireproto._codec_sending import SenderCore as SenderCore
 from wireproto.errors import ProtocolError
 from wireproto.message import Field
 from wireproto.position import Position
@@ -325,74 +328,6 @@ class KafkaRows:
 def kafka_shares(
     columns: Columns, partitions: int, chosen: Sequence[int] | None = None
 ) -> list[tuple[int, KafkaRows | None]]: ...
-
-class QueueCore:
-    """The base of flow.queue.PartitionQueue."""
-
-    open: Any
-    error: Any
-    gate: Any
-    mark: Any
-    held_until: float
-    failures: int
-    sent: int
-    @property
-    def key(self) -> Hashable: ...
-    @property
-    def stamp(self) -> Any: ...
-    @property
-    def ready(self) -> deque[Any]: ...
-    @property
-    def in_flight(self) -> deque[Any]: ...
-    def __init__(self, key: Hashable, stamp: Any, ready: deque[Any], in_flight: deque[Any], gate: Any) -> None: ...
-    def launch(self, now: float) -> bool:
-        """Whether the open batch leaves at once."""
-    def acked(self, batch: Any) -> None:
-        """It is stored."""
-
-@final
-class Outlet:
-    """A link's turn."""
-
-    again: bool
-    @property
-    def link(self) -> Any: ...
-    def __init__(self, link: Any) -> None: ...
-    def try_take(self) -> bool: ...
-    def release(self) -> None: ...
-
-class SenderCore:
-    """The base of flow.sender.Sender."""
-
-    _wire: Any
-    _make_batch: Any
-    _clock: Any
-    _lock: Any
-    _queues: dict[Any, Any]
-    _outlets: dict[int, Outlet]
-    _due: dict[Any, Any]
-    _unlinked: dict[Any, Any]
-    _lingering: Any
-    _alive: Any
-    _armed: float
-    _lifetime: float
-    _serial: int
-    def current(self, key: Hashable) -> Any:
-        """The open batch of a key."""
-    def set_off(self, batch: Any) -> None:
-        """It does not wait for more records."""
-    def stored(self, batch: Any, base: Any) -> None:
-        """It is stored."""
-
-class KafkaProduceForm:
-    """A Produce of one batch, encoded but for token and records."""
-
-    @property
-    def version(self) -> int: ...
-    def __init__(self, api: int, version: int, front: bytes, before: bytes, after: bytes) -> None: ...
-    def head(self, token: int, size: int) -> bytes: ...
-    def base(self, frame: bytes) -> int:
-        """The offset of a stored batch's first record; -1: the answer is another one."""
 
 class OutBatch:
     """A batch on its way out; takes records until it is sealed."""
