@@ -143,7 +143,8 @@ class World:
     def send(self) -> None:
         key = self.chance.randrange(3)
         with self.sender.lock:
-            batch = self.sender.current(key, self.given % self.lanes or None)
+            lane = self.given % self.lanes
+            batch = self.sender.current_of(key, lane) if lane else self.sender.current(key)
             batch.values.append(self.given)
             self.held += 1
             self.given += 1

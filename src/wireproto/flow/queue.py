@@ -136,7 +136,7 @@ class PartitionQueue(QueueCore):
         """No more records into the open batches; they are ready now. Whether there were any with records."""
         if self.beside:
             filled = [batch for batch in self._shut() if batch.count]
-            self.ready += filled
+            self.ready.extend(filled)
             return bool(filled)
         batch, self.open = self.open, None
         if batch is None:

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,7 +58,7 @@ class Pace:
 
 
 class Sender(SenderCore):
-    """See the module. `current`, `set_off` and `stored`, what each record sent one by one goes through, are the core's.
+    """See the module. `current`, most of `set_off`, and `stored`, what each record sent one by one goes through, are the core's.
 
     Args:
         make_batch: called with (queue, serial, now): an open batch, with `outcome` (an event: `done`, `set`, `fail`, `wait`) and `queue`.
@@ -164,13 +165,19 @@ class Sender(SenderCore):
 
     def hurry(self, batch: Any) -> None:
         """Somebody waits for this batch: it does not linger."""
+        self.set_off(batch)
+        if self._due:
+            self.drain()
+
+    def set_off(self, batch: Any) -> None:
+        """This batch does not wait for more records, but takes them until it may leave, at once if its queue is idle."""
         queue = batch.queue
-        if queue.beside:
-            with self._lock:
-                if not batch.sealed:
-                    self._seal(queue)
-        else:
-            self.set_off(batch)
+        if not queue.beside:
+            SenderCore.set_off(self, batch)
+            return
+        with self._lock:
+            if not batch.sealed:
+                self._seal(queue)
         if self._due:
             self.drain()
 
