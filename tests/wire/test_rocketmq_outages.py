@@ -304,7 +304,8 @@ def test_a_silent_broker_holds_up_the_keys_of_its_own_queues_alone_when_a_topic_
             topic=topic, default_topic="TBW102", read_queue_nums=6, write_queue_nums=6, perm=6, topic_filter_type="SINGLE_TAG",
             topic_sys_flag=0, order=False,
         )  # fmt: skip
-        beside.request(grown, to=cluster.first.address("rocketmq", "broker"))
+        for master in (cluster.other, cluster.first):  # the latter names the queues of both
+            beside.request(grown, to=master.address("rocketmq", "broker"))
         until(lambda: out._routing.coming is not None)
         began = time.monotonic()
         receipts = [out.send(b"beside", key=key) for key in others]
