@@ -476,7 +476,8 @@ def decode_pulsar(
 
 # --- split.pyx ---
 
-def split_columns(columns: Columns, numbers: list[int], partitions: int) -> list[tuple[int, Columns]]: ...
+def split_columns(columns: Columns, numbers: list[int], partitions: int, placed: bool = False) -> list[tuple[int, Columns]]: ...
+def topic_shares(source: object) -> list[tuple[str, Columns]]: ...
 
 # --- receipt.pyx ---
 

@@ -7,6 +7,7 @@
 #     headers      list or map of struct<name: string, value: binary …>                                           optional
 #     timestamp    timestamp of any unit, or int64 milliseconds                                                   optional
 #     partition    int32, int64 (no null)                                                                         optional
+#     topic        string or binary of any width (no null): `topic_shares` reads it                                 optional
 #     offset, ledger, entry, index, sequence       a position, as our own export has it: not sent, passed over
 #
 # or a bare array of bytes, which is the values. May assume: the producer keeps to the C data interface, which gives no buffer sizes.
@@ -15,7 +16,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, memset, strcmp, strncmp
+from libc.string cimport memcmp, memcpy, memset, strcmp, strncmp
 
 from wireproto.errors import Malformed, ValueUnsupported
 
@@ -366,8 +367,29 @@ cdef void as_headers(Incoming *in_, ArrowSchema *schema, ArrowArray *array) exce
     as_bytes(&in_.header_value, pair.children[1], in_.pair.children[1], "headers.value")
 
 
-cdef void take_batch(ArrowSchema *schema, ArrowArray *array, Table *t, bint only=False) except *:
-    """Append one array's rows. The `only` one is kept instead of copied where that can be; then it is taken over (release is NULL)."""
+cdef void take_topics(ArrowSchema *schema, ArrowArray *array, int64_t start, int64_t count, list topics) except *:
+    """Append what a column names."""
+    cdef Field field
+    cdef const uint8_t *data
+    cdef const uint8_t *before = NULL
+    cdef int64_t row, size, size_before = -1
+    cdef str name = ""
+    if count == 0:
+        return                                           # whatever the type: Arrow's null, where there was nothing to tell it by
+    as_bytes(&field, schema, array, "topic")
+    for row in range(start, start + count):
+        if not arrow_bytes(array, field.kind, row, &data, &size):
+            raise Malformed("column 'topic': starts or views contradict the format", offset=len(topics))
+        if size < 0 or not is_utf8(data, size):
+            raise ValueUnsupported("column 'topic': a null, or no UTF-8")
+        if size != size_before or memcmp(data, before, size) != 0:
+            name = (<const char *>data)[:size].decode()
+            before, size_before = data, size
+        topics.append(name)
+
+
+cdef void take_batch(ArrowSchema *schema, ArrowArray *array, Table *t, bint only=False, list topics=None) except *:
+    """Append one array's rows, and their topics, where they are asked for. The `only` one is kept instead of copied where that can be; then it is taken over (release is NULL)."""
     cdef Incoming in_
     cdef ArrowArray *whole = array
     cdef ArrowArray *kept
@@ -390,6 +412,8 @@ cdef void take_batch(ArrowSchema *schema, ArrowArray *array, Table *t, bint only
             if array.children[n].length < array.offset + array.length:
                 raise Malformed("a column is shorter than its batch")
             take_field(&in_, schema.children[n], array.children[n])
+            if topics is not None and schema.children[n].name != NULL and strcmp(schema.children[n].name, "topic") == 0:
+                take_topics(schema.children[n], array.children[n], array.offset, array.length, topics)
         if not in_.valued:
             raise ValueUnsupported("there is no column 'value'")
     whole_rows = array.null_count == 0 or array.n_buffers < 1 or array.buffers[0] == NULL
@@ -449,8 +473,8 @@ cdef void take_field(Incoming *in_, ArrowSchema *schema, ArrowArray *array) exce
         raise ValueUnsupported(f"column {name!r} cannot be sent: value, key, headers, timestamp, partition can")
 
 
-cdef object import_arrow(source):
-    """See `Columns.from_arrow`."""
+cdef object import_arrow(source, list topics=None):
+    """See `Columns.from_arrow`, and `topic_shares`."""
     cdef ArrowSchema *schema
     cdef ArrowArray *array
     cdef ArrowArrayStream *stream
@@ -468,13 +492,13 @@ cdef object import_arrow(source):
         array = <ArrowArray *>PyCapsule_GetPointer(array_capsule_, "arrow_array")
         if schema.release == NULL or array.release == NULL:
             raise Malformed("the array was released already")
-        take_batch(schema, array, t, True)
+        take_batch(schema, array, t, True, topics)
     elif hasattr(source, "__arrow_c_stream__"):
         capsule = source.__arrow_c_stream__()
         stream = <ArrowArrayStream *>PyCapsule_GetPointer(capsule, "arrow_array_stream")
         if stream.release == NULL:
             raise Malformed("the stream was released already")
-        import_stream(stream, t)
+        import_stream(stream, t, topics)
     else:
         raise TypeError(f"{type(source).__name__} has neither __arrow_c_stream__ nor __arrow_c_array__")
     table_trim(t)
@@ -482,7 +506,7 @@ cdef object import_arrow(source):
     return columns
 
 
-cdef void import_stream(ArrowArrayStream *stream, Table *t) except *:
+cdef void import_stream(ArrowArrayStream *stream, Table *t, list topics) except *:
     cdef ArrowSchema schema
     cdef ArrowArray array
     schema.release = NULL
@@ -497,7 +521,7 @@ cdef void import_stream(ArrowArrayStream *stream, Table *t) except *:
             return
         while True:                                      # one ahead, to know whether there is but one
             more = stream_next_array(stream, &following)
-            take_batch(&schema, &array, t, first and not more)
+            take_batch(&schema, &array, t, first and not more, topics)
             first = False
             if array.release != NULL:
                 array.release(&array)

@@ -1,16 +1,34 @@
-# Rows by partition: one Columns into several, each in the order of the rows.
+# Rows by partition, or by topic: one Columns into several, each in the order of the rows.
 #
 # May assume: the numbers are the caller's choice for each row. Must not: know why.
 
 from libc.stdlib cimport calloc, free
 
 
-def split_columns(Columns columns not None, list numbers not None, int partitions):
+def topic_shares(source):
+    """Rows to be sent, from anything that `Columns.from_arrow` takes, by the topic that the column `topic` of text names.
+
+    Returns:
+        a list of (topic, Columns), in the order of their first rows; the rows keep their partitions.
+    Raises:
+        ValueUnsupported: there is no such column, or a null in it.
+    """
+    cdef list topics = []
+    columns = import_arrow(source, topics)
+    if len(topics) != len(columns):
+        raise ValueUnsupported("there is no column 'topic': say which topic all rows go to, or one in each row")
+    known = {}
+    numbers = [known.setdefault(name, len(known)) for name in topics]
+    names = list(known)
+    return [(names[number], rows) for number, rows in split_columns(columns, numbers, len(names), True)]
+
+
+def split_columns(Columns columns not None, list numbers not None, int partitions, bint placed=False):
     """The rows that go to each partition.
 
     Args:
         numbers: a partition for each row, from 0.
-        partitions: how many there are.
+        partitions: how many there are. placed: keep the rows' own partitions.
     Returns:
         a list of (partition, Columns) for those that have rows, lowest first. Copies, unless all rows go to one.
     Raises:
@@ -45,6 +63,8 @@ def split_columns(Columns columns not None, list numbers not None, int partition
                 if into[number] == NULL:
                     raise MemoryError
                 check(table_reserve(into[number], rows // partitions + 16))
+                if placed and t.partition != NULL:
+                    check(grow(<void **>&into[number].partition, into[number].row_room * 4))
             elif into[number].rows >= into[number].row_room:
                 check(table_reserve(into[number], into[number].rows))
             check(copy_rows(into[number], t, columns.start + row, columns.start + row + 1))

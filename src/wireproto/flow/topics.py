@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from wireproto._codec import topic_shares
 from wireproto.errors import Closed, WireprotoError
 from wireproto.net.closing import Closing
 
@@ -79,9 +80,22 @@ class TopicsProducer(Closing, Generic[P]):
         producer = self._producers.get(topic) or self.to(topic, timeout)
         return producer.send(value, key=key, headers=headers, timestamp=timestamp, partition=partition, timeout=timeout)
 
-    def send_batch(self, columns: Any, *, topic: str, partition: int | None = None, timeout: float = 30.0) -> Sequence[Receipt]:
-        """As `wireproto.roles.Producer.send_batch`, all rows to `topic`."""
-        return self.to(topic, timeout).send_batch(columns, partition=partition, timeout=timeout)
+    def send_batch(
+        self, columns: Any, *, topic: str | None = None, partition: int | None = None, timeout: float = 30.0
+    ) -> Sequence[Receipt]:
+        """As `wireproto.roles.Producer.send_batch`, all rows to `topic`, or each to the one that its column ``topic`` (text) names.
+
+        All topics are looked up before any row is taken, and a topic's rows are checked before any of them is; rows of one partition of
+        a topic keep their order.
+        """
+        self._check(topic or "")
+        if topic is not None:
+            return self.to(topic, timeout).send_batch(columns, partition=partition, timeout=timeout)
+        deadline = time.monotonic() + timeout
+        found: list[Receipt] = []
+        for producer, rows in [(self.to(name, deadline - time.monotonic()), rows) for name, rows in topic_shares(columns)]:
+            found += producer.send_batch(rows, partition=partition, timeout=max(0.0, deadline - time.monotonic()))
+        return found
 
     def flush(self, timeout: float = 30.0) -> None:
         """As `wireproto.roles.Producer.flush`, over all topics."""
