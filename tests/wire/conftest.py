@@ -1,12 +1,14 @@
 """Seats: one on the embedded broker, for the tests of one protocol, and one at the engine, with a scripted peer.
 
 What it is: fixtures. For the embedded broker a module says `PROTOCOL = "zookeeper"` and takes what it needs of this; it may say more:
-`BROKER`, options of its DevBroker; `CLIENT`, options of its clients. A module's own fixture of a name goes before the one here.
+`BROKER`, options of its DevBroker; `CLIENT`, options of its clients. One that parametrizes its tests over `protocol` says `PROTOCOLS`
+instead. A module's own fixture of a name goes before the one here.
 Must not: know a protocol.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,6 +24,7 @@ from wireproto.devbroker.recording import Recording
 from wireproto.net.task import Tasks
 
 PATIENCE = 5.0  # seconds for a client to close
+_topics = itertools.count()
 
 
 @pytest.fixture(scope="module")
@@ -30,10 +33,20 @@ def protocol(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def broker(request: pytest.FixtureRequest, protocol: str) -> Iterator[DevBroker]:
-    """The module's broker."""
-    with DevBroker([protocol], **getattr(request.module, "BROKER", {})) as made:
+def broker(request: pytest.FixtureRequest) -> Iterator[DevBroker]:
+    """The module's broker: of its PROTOCOL, or of all its PROTOCOLS."""
+    module = request.module
+    names = [module.PROTOCOL] if hasattr(module, "PROTOCOL") else module.PROTOCOLS
+    with DevBroker(names, **getattr(module, "BROKER", {})) as made:
         yield made
+
+
+@pytest.fixture
+def topic(client: Any) -> str:
+    """A new one, of one partition."""
+    name = f"topic-{next(_topics)}"
+    client.admin().create_topic(name, **({} if client.protocol == "zookeeper" else {"partitions": 1}))
+    return name
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,26 +13,12 @@ from wireproto.errors import Closed, WireprotoError
 
 PROTOCOLS = ("kafka", "pulsar", "rocketmq", "zookeeper")
 SENDS = {"kafka": "Produce", "pulsar": "send", "rocketmq": "SendMessageV2"}
-_numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[DevBroker]:
-    with DevBroker() as made:
-        yield made
 
 
 @pytest.fixture
 def client(broker: DevBroker, protocol: str) -> Iterator[Any]:
     with wireproto.connect(broker.url(protocol)) as made:
         yield made
-
-
-@pytest.fixture
-def topic(client: Any) -> str:
-    name = f"closing-{next(_numbers)}"
-    client.admin().create_topic(name, **({} if client.protocol == "zookeeper" else {"partitions": 1}))
-    return name
 
 
 def roles(client: Any, topic: str) -> Iterator[Any]:

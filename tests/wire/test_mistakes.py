@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import socket
 import threading
 import time
@@ -17,13 +16,6 @@ from wireproto.errors import ConnectError, OptionError, WireprotoError
 
 PROTOCOLS = ("kafka", "pulsar", "rocketmq", "zookeeper")
 GROUPS = ("kafka", "pulsar", "rocketmq")
-_numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[DevBroker]:
-    with DevBroker() as made:
-        yield made
 
 
 @pytest.fixture
@@ -31,13 +23,6 @@ def client(broker: DevBroker, protocol: str) -> Iterator[Any]:
     with wireproto.connect(broker.url(protocol)) as made:
         yield made
         broker.faults(protocol).clear()
-
-
-@pytest.fixture
-def topic(client: Any, protocol: str) -> str:
-    name = f"mistakes-{next(_numbers)}"
-    client.admin().create_topic(name, **({} if protocol == "zookeeper" else {"partitions": 1}))
-    return name
 
 
 @pytest.mark.parametrize("role", ["producer", "reader", "queue"])

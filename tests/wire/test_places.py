@@ -14,15 +14,10 @@ from wireproto.devbroker import DevBroker
 from wireproto.errors import OptionError, Revoked
 from wireproto.position import AtTime, LogOffset, MessageId
 
-PROTOCOLS = ("kafka", "pulsar", "zookeeper")
+PROTOCOLS = ("kafka", "pulsar", "rocketmq", "zookeeper")
+PLACED = ("kafka", "pulsar", "zookeeper")
 PARTITIONED = ("kafka", "pulsar")
 _numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[DevBroker]:
-    with DevBroker() as made:
-        yield made
 
 
 @pytest.fixture
@@ -67,7 +62,7 @@ def put(client: Any, reader: Any, way: str, where: Any) -> Any:
     return client.reader(reader.topic, **{way: where})
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", PLACED)
 @pytest.mark.parametrize("way", ["start", "stop", "seek", "at"])
 def test_what_is_no_place_here_is_refused_in_the_same_words(client: Any, topic: str, protocol: str, way: str) -> None:
     position = LogOffset if protocol != "pulsar" else (lambda name, number, at: MessageId(name, number, at, 0))
@@ -107,7 +102,7 @@ def test_a_reader_with_a_stop_in_some_partitions_reads_these_and_ends(client: An
         client.reader(topic, start={(topic, 0): EARLIEST, (topic, 1): EARLIEST}, stop={(topic, 1): third})
 
 
-@pytest.mark.parametrize("protocol", ["kafka", "pulsar", "rocketmq"])
+@pytest.mark.parametrize("protocol", [*PARTITIONED, "rocketmq"])
 @pytest.mark.parametrize("way", ["pause", "resume"])
 def test_a_partition_that_is_not_ours_is_neither_paused_nor_resumed(client: Any, topic: str, protocol: str, way: str) -> None:
     with client.consumer(topic, "group") as member:

@@ -25,12 +25,6 @@ SECONDS = 30.0
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[DevBroker]:
-    with DevBroker() as made:
-        yield made
-
-
 @pytest.fixture
 def client(broker: DevBroker, protocol: str) -> Iterator[Any]:
     with wireproto.connect(broker.url(protocol), buffer_memory=BOUND) as made:

@@ -35,12 +35,6 @@ ENDS = {
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[DevBroker]:
-    with DevBroker() as made:
-        yield made
-
-
 @pytest.fixture
 def topic(broker: DevBroker, protocol: str) -> Iterator[str]:
     name = f"unflushed-{next(_numbers)}"
