@@ -155,6 +155,7 @@ def flush(wire: Quiet, mine: Callable[[Any], bool]) -> None:
 
 
 def test_a_flush_tells_what_it_met_last_when_its_time_is_over() -> None:
+    """In the partition that it waits for, and while the batch was there."""
     wire = Quiet(Pace(linger=0.0, delivery_timeout=99.0))
     batch = wire.put(1)
     with pytest.raises(TimedOut, match="not all records were acknowledged within 2 s"):
@@ -164,6 +165,14 @@ def test_a_flush_tells_what_it_met_last_when_its_time_is_over() -> None:
     with pytest.raises(TimedOut, match="last trouble: the disk is full"):
         flush(wire, lambda batch: True)
     flush(wire, lambda batch: False)
+    other = wire.put(2, "b")
+    with pytest.raises(TimedOut, match=r"within 2 s$"):
+        flush(wire, lambda batch: batch is other)
+    wire.sender.answered([(batch, Stored(0))])
+    wire.now = 1.0
+    wire.put(3)
+    with pytest.raises(TimedOut, match=r"within 1 s$"):
+        flush(wire, lambda batch: batch is not other)
 
 
 def test_only_one_batch_is_in_flight_until_the_first_of_an_identity_is_stored() -> None:

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 import wireproto
-from patience import LATE
+from patience import LATE, soon
 from wireproto import LATEST
 from wireproto._codec import Columns, kafka_batches, kafka_partition
 from wireproto.devbroker import DevBroker, Faults
 from wireproto.errors import BufferFull, Closed, Forked, OptionError, TimedOut, UsageError, ValueUnsupported
-from wireproto.kafka.codes import InvalidRecord, UnknownTopicOrPartition
+from wireproto.kafka.codes import InvalidRecord, NotEnoughReplicas, UnknownTopicOrPartition
 from wireproto.kafka.metadata import Node
 
 _numbers = itertools.count()
@@ -429,3 +429,22 @@ def test_unacknowledged_records_beyond_what_a_connection_holds_all_leave(broker:
         deadline = time.monotonic() + 30.0
         while sum(place.offset for place in client.admin().positions(topic, LATEST).values()) < 4000:
             assert time.monotonic() < deadline, "some never came"
+
+
+def test_a_place_that_is_not_known_in_time_tells_what_was_met(client: Any, faults: Faults, topic: str) -> None:
+    with client.producer(topic) as producer:
+        faults.error("Produce", NotEnoughReplicas.code, times=1_000_000)
+        late = producer.send(b"")
+        until = soon()
+        while "NOT_ENOUGH_REPLICAS" not in str(told_of(late)):
+            assert time.monotonic() < until
+        faults.clear()
+        producer.flush(30.0)
+        faults.delay("Produce", 2.0)  # the trouble was over when this one was sent
+        assert "last trouble" not in str(told_of(producer.send(b"")))
+
+
+def told_of(receipt: Any) -> TimedOut:
+    with pytest.raises(TimedOut, match="no outcome in time") as told:
+        receipt.position(0.2)
+    return told.value

@@ -262,6 +262,8 @@ class BatchProducer(Sends):
 
     def _late(self, batch: Any, why: WireprotoError) -> WireprotoError:
         """What is raised for a place that is not known in time, or not any more."""
+        if isinstance(why, TimedOut):
+            why.text += batch.queue.last_trouble(batch)
         return why
 
     def _known_place(self, batch: Any, index: int) -> Any:

@@ -114,18 +114,29 @@ class PartitionQueue(QueueCore):
     Attributes:
         open: takes records; None when there is none. beside: more that do, by what their records have in common; all are sealed together.
         ready: sealed, in order. in_flight: sent and not answered, in order of sending.
-        held_until: a pause after a failure. failures: in a row. gate, error: see `Gate`. sent: batches numbered so far.
-        mark: what the stamp keeps here.
+        held_until: a pause after a failure. failures: in a row. trouble: what was met last, at `troubled_at`.
+        gate, error: see `Gate`. sent: batches numbered so far. mark: what the stamp keeps here.
     """
 
-    __slots__ = ("beside",)
+    __slots__ = ("beside", "trouble", "troubled_at")
 
     def __init__(self, key: Hashable, stamp: Stamp) -> None:
         super().__init__(key, stamp, deque(), deque(), Gate.OPEN)
         self.beside: dict[Hashable, Any] = {}
+        self.trouble: Exception | None = None
+        self.troubled_at = 0.0
 
     def __repr__(self) -> str:
         return f"<PartitionQueue {self.key}: {self.gate.value}, {len(self.ready)} ready, {len(self.in_flight)} in flight>"
+
+    def meets(self, trouble: Exception | None, now: float) -> None:
+        """Something keeps its batches waiting."""
+        if trouble is not None:
+            self.trouble, self.troubled_at = trouble, now
+
+    def last_trouble(self, batch: Any) -> str:
+        """What was met while this batch was there, to be said behind a TimedOut; often nothing."""
+        return f"; last trouble: {self.trouble}" if self.trouble is not None and self.troubled_at >= batch.created else ""
 
     def taking(self) -> list[Any]:
         """The batches that take records, oldest first."""

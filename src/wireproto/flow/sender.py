@@ -78,7 +78,6 @@ class Sender(SenderCore):
     ) -> None:
         self.pace = pace
         self._told = told
-        self.trouble: WireprotoError | None = None
         self._wire = wire
         self._stamp = stamp
         self._make_batch = make_batch
@@ -201,7 +200,7 @@ class Sender(SenderCore):
         began = self._clock()
         for batch in self.hurried(mine):
             if batch.count and not batch.outcome.done and not (yield batch.outcome, deadline):
-                text = f"not all records were acknowledged within {max(deadline - began, 0.0):g} s{self._last_trouble()}"
+                text = f"not all records were acknowledged within {max(deadline - began, 0.0):g} s{batch.queue.last_trouble(batch)}"
                 raise TimedOut(text, topic=topic)
 
     def hurried(self, mine: Callable[[Any], bool]) -> list[Any]:
@@ -240,9 +239,6 @@ class Sender(SenderCore):
         self._alive.pop(batch, None)
         self._lingering.pop(batch, None)
         batch.queue.expire(batch)
-
-    def _last_trouble(self) -> str:
-        return f"; last trouble: {self.trouble}" if self.trouble is not None else ""
 
     # --- sending ---
 
@@ -427,11 +423,19 @@ class Sender(SenderCore):
     def unreached(self, key: Hashable, why: WireprotoError, to: Elsewhere | None) -> None:
         """No link was found for this key: it is asked for again after a pause, but for what may go by another one (`to`, as in `Again`)."""
         with self._lock:
-            self.trouble = why
             queue = self.queue(key)
-            queue.stumble(self._clock(), self._pause(queue))
+            now = self._clock()
+            queue.meets(why, now)
+            queue.stumble(now, self._pause(queue))
             self._move(queue, to)
         self.ready((key,))
+
+    def met(self, keys: Iterable[Hashable], why: WireprotoError) -> None:
+        """What keeps these waiting, for a TimedOut to tell."""
+        with self._lock:
+            now = self._clock()
+            for key in keys:
+                self.queue(key).meets(why, now)
 
     def move(self, key: Hashable, to: Elsewhere) -> None:
         """What this key holds and has not sent goes by the keys that `to` says. Lock held; `drain` sends it."""
@@ -447,18 +451,19 @@ class Sender(SenderCore):
             key = to(batch)
             if key is not None and key != queue.key:
                 other = self.queue(key)
+                other.meets(queue.trouble, queue.troubled_at)
                 queue.hand_over(batch, other)
                 self._note(other)
 
     def _unstored(self, queue: PartitionQueue, batch: Any, verdict: Verdict, now: float) -> list[tuple[Any, WireprotoError]]:
         """All verdicts but Stored; the batches that fail by it. Lock held."""
         if isinstance(verdict, Again):
-            self.trouble = verdict.why or self.trouble
+            queue.meets(verdict.why, now)
             pause = 0.0 if verdict.now else self._pause(queue)
             queue.again(batch, now, pause, doubtful=verdict.doubtful)
             self._move(queue, verdict.to)
         elif isinstance(verdict, StartOver):
-            self.trouble = verdict.why
+            queue.meets(verdict.why, now)
             pause = 0.0 if queue.failures < AT_ONCE else self._pause(queue)
             queue.start_over(batch, now, pause)
             queue.failures += not pause
@@ -527,7 +532,7 @@ class Sender(SenderCore):
                 if now >= queue.held_until:
                     del self._paused[key]
                     self._due[key] = queue
-        self._fail((batch, self._wire.overdue(batch, self._last_trouble())) for batch in expired)
+        self._fail((batch, self._wire.overdue(batch, batch.queue.last_trouble(batch))) for batch in expired)
         try:
             self.drain()
         finally:

@@ -412,7 +412,7 @@ class KafkaSender:
     def _trouble(self, why: Exception, keys: set[Key]) -> None:
         """They wait a little, and where the leader cannot be reached another one may be by then."""
         if isinstance(why, WireprotoError):
-            self.core.trouble = why
+            self.core.met(keys, why)
             if retry.verdict(why, passing=(TimedOut,)) is retry.Verdict.NEVER:
                 self.core.abandon(lambda batch: batch.key in keys, why)
         self._soon(self._again, keys, pause=self._waits.next())
