@@ -312,12 +312,21 @@ class BatchProducer(Sends):
             return
         deadline = time.monotonic() + timeout
         self._refuse_more()
+        gone = Closed("the producer was closed before the record was acknowledged", topic=self.topic)
+        problem: Exception | None = None
         try:
-            yield from self._flushing(timeout)
-        finally:
-            self._sender.abandon(self._mine, Closed("the producer was closed before the record was acknowledged", topic=self.topic))
-            self._leave(deadline)
+            try:
+                yield from self._flushing(timeout)
+            except Exception as why:
+                problem = why
+            self._sender.abandon(self._mine, gone)
+            yield from self._parting(deadline)
+        finally:  # also when nobody waits any more
+            self._sender.abandon(self._mine, gone)
+            self._leave()
             self._account.close()
+        if problem is not None:
+            raise problem
 
     def _refuse_more(self) -> None:
         """It is closed: what it holds is flushed, and nothing else comes in."""
@@ -327,5 +336,9 @@ class BatchProducer(Sends):
         with self._lock:
             self._closed = True
 
-    def _leave(self, deadline: float) -> None:
-        """Nothing of it is on its way any more: let go of what the protocol keeps for it. Keeps `deadline`."""
+    def _parting(self, deadline: float) -> Steps[None]:
+        """Nothing of it is on its way any more: have brokers forget it. Steps, which keep `deadline`."""
+        yield from ()
+
+    def _leave(self) -> None:
+        """Let go of what the protocol keeps for it, without waiting."""

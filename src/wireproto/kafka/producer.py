@@ -154,5 +154,5 @@ class KafkaProducer(BatchProducer):
     def _leaving(self) -> bool:
         return not ACKS[self.options.acks] and self._sending.unsent()
 
-    def _leave(self, deadline: float) -> None:
+    def _leave(self) -> None:
         self._sending.leave(self)

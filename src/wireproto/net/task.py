@@ -23,7 +23,7 @@ from contextlib import suppress
 from functools import partial, wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
-from wireproto._net import Call, Descriptors, Event, Loop, Runnable, Timer, Waitable
+from wireproto._net import Call, Descriptors, Event, Loop, Mailbox, Runnable, Timer, Waitable
 from wireproto.errors import Closed, ConnectError, TimedOut, TransportError, WireprotoError
 
 from .offload import offload
@@ -230,6 +230,14 @@ def reply(call: Call, until: float) -> Steps[bytes]:
         return call.result(0.0)
     finally:
         call.cancel()
+
+
+def getting(box: Mailbox, until: float) -> Steps[Any]:
+    """`box.get`, as steps: the next item, or None when none came by then."""
+    item = box.get()
+    while item is None and (yield box, until):
+        item = box.get()
+    return item
 
 
 def first(loop: Loop, whats: Iterable[Waitable], until: float) -> Steps[bool]:

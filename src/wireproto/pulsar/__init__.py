@@ -20,3 +20,10 @@ def connect(url: Url, options: dict[str, Any]) -> PulsarClient:
     from .client import PulsarClient
 
     return PulsarClient.connect(url, options)
+
+
+def make(url: Url, options: dict[str, Any]) -> PulsarClient:
+    """A client that has not connected yet."""
+    from .client import PulsarClient
+
+    return PulsarClient.made(url, options)

@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from wireproto.errors import OptionError
 from wireproto.net.closing import Closing
+from wireproto.net.task import Steps, operation, steps
 from wireproto.position import LATEST, MessageId, TopicPartition, Where
 from wireproto.records import GroupInfo, GroupMember, PartitionInfo, TopicInfo
 
@@ -25,7 +26,7 @@ from .admin_http import AdminHttp
 from .codes import SubscriptionNotFound, TopicNotFound
 from .frames import signed
 from .places import resolver
-from .positions import find
+from .positions import finding
 from .request import request
 from .topics import parse_topic, short
 
@@ -40,43 +41,49 @@ class PulsarAdmin(Closing):
 
     def __init__(self, cluster: PulsarCluster) -> None:
         self._cluster = cluster
+        self._tasks = cluster.tasks
         self._http = AdminHttp(cluster.options, cluster.credentials, cluster.loop)
 
     # -- topics -------------------------------------------------------------------------------------------------
 
-    def list_topics(self, *, namespace: str = DEFAULT_NAMESPACE, timeout: float = 30.0) -> list[str]:
+    @operation
+    def list_topics(self, *, namespace: str = DEFAULT_NAMESPACE, timeout: float = 30.0) -> Steps[list[str]]:
         """Topics of a namespace, in the shortest form of their names; a partitioned topic is listed once.
 
         Over the admin interface, where there is one, partitioned topics are listed although none of their partitions was used yet.
         """
         deadline = time.monotonic() + timeout
-        found = set(self._cluster.retry(lambda: self._cluster.lookup.topics(namespace, deadline), deadline))
+        found = set((yield from self._cluster.retrying(lambda: self._cluster.lookup.listing(namespace, deadline), deadline)))
         if self._http.available:
-            found.update(self._http.get(f"persistent/{namespace}/partitioned", deadline))
+            found.update((yield from self._http.get(f"persistent/{namespace}/partitioned", deadline)))
         return sorted(short(name) for name in found if not parse_topic(name).local.startswith("__"))
 
-    def describe_topic(self, topic: str, *, timeout: float = 30.0) -> TopicInfo:
+    @operation
+    def describe_topic(self, topic: str, *, timeout: float = 30.0) -> Steps[TopicInfo]:
         """Partitions and the brokers that serve them; raises TopicNotFound."""
         deadline = time.monotonic() + timeout
         cluster = self._cluster
-        names = cluster.names(topic, deadline, create=False)
+        names = yield from cluster.naming(topic, deadline, create=False)
         if names[0][0] < 0:
-            self._must_exist(topic, deadline)
+            yield from self._must_exist(topic, deadline)
         partitions = []
         for number, name in names:
-            broker = cluster.retry(lambda name=name: cluster.lookup.broker(name, deadline), deadline)  # type: ignore[misc]
+            broker = yield from cluster.finding(name, deadline)
             host, port = broker.address
             partitions.append(PartitionInfo(number, broker.proxied or f"{host}:{port}"))
         return TopicInfo(topic, tuple(partitions), {"name": str(parse_topic(topic)), "partitioned": names[0][0] >= 0})
 
-    def _must_exist(self, topic: str, deadline: float) -> None:
+    def _must_exist(self, topic: str, deadline: float) -> Steps[None]:
         name = parse_topic(topic)
         command = api.CommandGetTopicsOfNamespace(namespace=name.namespace_name, mode=api.CommandGetTopicsOfNamespace.ALL)
-        reply = request(self._cluster, command, None, None, deadline)
+        reply = yield from request(self._cluster, command, None, None, deadline)
         if str(name) not in reply.topics:
             raise TopicNotFound("no such topic", topic=topic)
 
-    def create_topic(self, topic: str, *, partitions: int = 1, config: Mapping[str, str] | None = None, timeout: float = 30.0) -> None:
+    @operation
+    def create_topic(
+        self, topic: str, *, partitions: int = 1, config: Mapping[str, str] | None = None, timeout: float = 30.0
+    ) -> Steps[None]:
         """Create a topic; returns when it can be used.
 
         Args:
@@ -95,48 +102,52 @@ class PulsarAdmin(Closing):
         if config:
             body = {"partitions": partitions, "properties": dict(config)} if partitions else dict(config)
         kind = "application/vnd.partitioned-topic-metadata+json" if config and partitions else "application/json"
-        self._http.call("PUT", path, deadline, body, topic=topic, kind=kind)
-        for _, partition in self._cluster.names(topic, deadline, create=False):
-            self._cluster.retry(lambda partition=partition: self._cluster.lookup.broker(partition, deadline), deadline)  # type: ignore[misc]
+        yield from self._http.call("PUT", path, deadline, body, topic=topic, kind=kind)
+        for _, partition in (yield from self._cluster.naming(topic, deadline, create=False)):
+            yield from self._cluster.finding(partition, deadline)
 
-    def delete_topic(self, topic: str, *, timeout: float = 30.0) -> None:
+    @operation
+    def delete_topic(self, topic: str, *, timeout: float = 30.0) -> Steps[None]:
         """Delete a topic with its subscriptions and records; raises TopicNotFound."""
         deadline = time.monotonic() + timeout
         name = parse_topic(topic)
-        names = self._cluster.names(topic, deadline, create=False)
+        names = yield from self._cluster.naming(topic, deadline, create=False)
         path = f"{name.rest}/partitions" if names[0][0] >= 0 else name.rest
-        self._http.call("DELETE", f"{path}?force=true", deadline, topic=topic)
+        yield from self._http.call("DELETE", f"{path}?force=true", deadline, topic=topic)
 
     # -- positions ----------------------------------------------------------------------------------------------
 
-    def positions(self, topic: str, at: Where = LATEST, *, timeout: float = 30.0) -> dict[TopicPartition, MessageId]:
+    @operation
+    def positions(self, topic: str, at: Where = LATEST, *, timeout: float = 30.0) -> Steps[dict[TopicPartition, MessageId]]:
         """Where EARLIEST, LATEST or AtTime lie now in each partition. LATEST is the place after the last record."""
         deadline = time.monotonic() + timeout
-        names = dict(self._cluster.names(topic, deadline, create=False))
+        names = dict((yield from self._cluster.naming(topic, deadline, create=False)))
         keys = [(topic, number) for number in names]
-        return find(self._cluster, topic, names, resolver(keys).requests(at, keys, "at"), deadline)
+        return (yield from finding(self._cluster, topic, names, resolver(keys).requests(at, keys, "at"), deadline))
 
     # -- subscriptions ------------------------------------------------------------------------------------------
 
-    def list_groups(self, *, namespace: str = DEFAULT_NAMESPACE, timeout: float = 30.0) -> list[str]:
+    @operation
+    def list_groups(self, *, namespace: str = DEFAULT_NAMESPACE, timeout: float = 30.0) -> Steps[list[str]]:
         """Names of the durable subscriptions on any topic of a namespace."""
         deadline = time.monotonic() + timeout
         found: set[str] = set()
-        for topic in self.list_topics(namespace=namespace, timeout=timeout):
-            found.update(self._http.get(f"{parse_topic(topic).rest}/subscriptions", deadline, topic=topic))
+        for topic in (yield from steps(self.list_topics)(namespace=namespace, timeout=timeout)):
+            found.update((yield from self._http.get(f"{parse_topic(topic).rest}/subscriptions", deadline, topic=topic)))
         return sorted(found)
 
+    @operation
     def describe_group(
         self, group: str, *, topic: str | None = None, namespace: str = DEFAULT_NAMESPACE, timeout: float = 30.0
-    ) -> GroupInfo:
+    ) -> Steps[GroupInfo]:
         """A subscription on one topic, or on all of a namespace: its type, backlog and members; raises SubscriptionNotFound."""
         deadline = time.monotonic() + timeout
         members: list[GroupMember] = []
         kinds: set[str] = set()
         backlog = 0
         seen = False
-        for name in [topic] if topic is not None else self.list_topics(namespace=namespace, timeout=timeout):
-            for number, stats in self._stats(name, deadline):
+        for name in [topic] if topic is not None else (yield from steps(self.list_topics)(namespace=namespace, timeout=timeout)):
+            for number, stats in (yield from self._stats(name, deadline)):
                 found = stats.get("subscriptions", {}).get(group)
                 if found is None:
                     continue
@@ -153,18 +164,19 @@ class PulsarAdmin(Closing):
         state = "Stable" if members else "Empty"
         return GroupInfo(group, state, tuple(members), {"type": ", ".join(sorted(kinds)), "backlog": backlog})
 
-    def _stats(self, topic: str, deadline: float) -> list[tuple[int, dict[str, Any]]]:
+    def _stats(self, topic: str, deadline: float) -> Steps[list[tuple[int, dict[str, Any]]]]:
         found = []
-        for number, name in self._cluster.names(topic, deadline, create=False):
-            found.append((number, self._http.get(f"{parse_topic(name).rest}/stats", deadline, topic=topic)))
+        for number, name in (yield from self._cluster.naming(topic, deadline, create=False)):
+            found += [(number, (yield from self._http.get(f"{parse_topic(name).rest}/stats", deadline, topic=topic)))]
         return found
 
-    def group_positions(self, group: str, topic: str, *, timeout: float = 30.0) -> dict[TopicPartition, MessageId]:
+    @operation
+    def group_positions(self, group: str, topic: str, *, timeout: float = 30.0) -> Steps[dict[TopicPartition, MessageId]]:
         """Where a subscription would resume in each partition; raises SubscriptionNotFound."""
         deadline = time.monotonic() + timeout
         found: dict[TopicPartition, MessageId] = {}
-        for number, name in self._cluster.names(topic, deadline, create=False):
-            stats = self._http.get(f"{parse_topic(name).rest}/internalStats", deadline, topic=topic)
+        for number, name in (yield from self._cluster.naming(topic, deadline, create=False)):
+            stats = yield from self._http.get(f"{parse_topic(name).rest}/internalStats", deadline, topic=topic)
             cursor = stats.get("cursors", {}).get(group)
             if cursor is None:
                 raise SubscriptionNotFound(f"no subscription {group!r}", topic=topic, partition=number)
@@ -172,27 +184,31 @@ class PulsarAdmin(Closing):
             found[topic, number] = MessageId(topic, number, signed(int(ledger)), signed(int(entry)), after=True)
         return found
 
-    def create_group(self, group: str, name: str, position: MessageId, *, timeout: float = 30.0) -> bool:
+    @operation
+    def create_group(self, group: str, name: str, position: MessageId, *, timeout: float = 30.0) -> Steps[bool]:
         """Create a durable subscription that begins at a position of one topic or partition; False when it exists already."""
-        return self._http.create_subscription(group, parse_topic(name), position, time.monotonic() + timeout)
+        return (yield from self._http.create_subscription(group, parse_topic(name), position, time.monotonic() + timeout))
 
-    def deduplication(self, name: str, *, timeout: float = 30.0) -> str:
+    @operation
+    def deduplication(self, name: str, *, timeout: float = 30.0) -> Steps[str]:
         """Whether the broker drops repeated records of one topic or partition: ``Enabled``, ``Disabled``, ``Recovering`` …"""
-        stats = self._http.get(f"{parse_topic(name).rest}/stats", time.monotonic() + timeout, topic=name)
+        stats = yield from self._http.get(f"{parse_topic(name).rest}/stats", time.monotonic() + timeout, topic=name)
         return str(stats.get("deduplicationStatus", "unknown"))
 
-    def set_deduplication(self, namespace: str, enabled: bool, *, timeout: float = 30.0) -> None:
+    @operation
+    def set_deduplication(self, namespace: str, enabled: bool, *, timeout: float = 30.0) -> Steps[None]:
         """Have brokers drop repeated records, or not, in the topics of a namespace (``public/default``) that do not say otherwise.
 
         Topics that are in use follow within moments; `deduplication` tells.
         """
         tenant, _, name = namespace.partition("/")
         path = f"namespaces/{quote(tenant, safe='')}/{quote(name, safe='')}/deduplication"
-        self._http.call("POST", path, time.monotonic() + timeout, enabled)
+        yield from self._http.call("POST", path, time.monotonic() + timeout, enabled)
 
-    def ledgers(self, name: str, *, timeout: float = 30.0) -> list[tuple[int, int]]:
+    @operation
+    def ledgers(self, name: str, *, timeout: float = 30.0) -> Steps[list[tuple[int, int]]]:
         """(id, entries) of the ledgers that one topic or partition consists of now, in order."""
-        stats = self._http.get(f"{parse_topic(name).rest}/internalStats", time.monotonic() + timeout, topic=name)
+        stats = yield from self._http.get(f"{parse_topic(name).rest}/internalStats", time.monotonic() + timeout, topic=name)
         found = {int(one["ledgerId"]): int(one["entries"]) for one in stats.get("ledgers", [])}
         if found:
             newest = max(found)

@@ -21,8 +21,8 @@ from urllib.parse import quote, urlsplit
 
 from wireproto.errors import ConnectError, Disconnected, Malformed, OptionError, TimedOut, TlsError, WireprotoError
 from wireproto.net import dial
-from wireproto.net.pool import pause
 from wireproto.net.retry import DEFAULT
+from wireproto.net.task import Steps, offloaded
 from wireproto.position import MessageId
 
 from .codes import AdminRefused, AuthenticationError, AuthorizationError, ServiceNotReady, TopicExists, TopicNotFound
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 MAX_BODY = 64 << 20
 MAX_REDIRECTS = 5
 READ = 64 << 10
+_TELLING = 1.0
+"""Seconds beyond its time in which a request still tells what kept it."""
 
 
 class AdminHttp:
@@ -56,14 +58,14 @@ class AdminHttp:
         """Whether the client was given an admin URL."""
         return self._options.admin is not None
 
-    def get(self, path: str, deadline: float, *, topic: str | None = None) -> Any:
+    def get(self, path: str, deadline: float, *, topic: str | None = None) -> Steps[Any]:
         """GET ``/admin/v2/<path>``; the parsed JSON."""
-        return self.call("GET", path, deadline, topic=topic)
+        return (yield from self.call("GET", path, deadline, topic=topic))
 
     def call(
         self, method: str, path: str, deadline: float, body: Any = None, *, topic: str | None = None, kind: str = "application/json"
-    ) -> Any:
-        """One request under ``/admin/v2/``; the parsed JSON, None for an empty answer.
+    ) -> Steps[Any]:
+        """One request under ``/admin/v2/``, in a worker thread; the parsed JSON, None for an empty answer. Steps.
 
         Put again until `deadline` where the broker says 503: it has not done it, because it starts or hands something over. Then that is
         raised, also where the last attempt was not answered in time.
@@ -78,7 +80,7 @@ class AdminHttp:
         trouble: ServiceNotReady | None = None
         while True:
             try:
-                return self._call(method, url, deadline, data, topic, kind)
+                return (yield from offloaded(self._loop, deadline + _TELLING, self._call, method, url, deadline, data, topic, kind))
             except TimedOut:
                 if trouble is None:
                     raise
@@ -89,7 +91,7 @@ class AdminHttp:
                 again = time.monotonic() + DEFAULT.delay(failures)
                 if again >= deadline:
                     raise
-            pause(self._loop, again)
+            yield again
 
     def _call(self, method: str, url: str, deadline: float, data: bytes | None, topic: str | None, kind: str) -> Any:
         """The request at the broker that has to answer it."""
@@ -109,14 +111,14 @@ class AdminHttp:
         except ValueError as why:
             raise Malformed(f"the admin interface answered {method} {urlsplit(asked).path} with what is no JSON", peer=peer) from why
 
-    def create_subscription(self, group: str, topic: TopicName, position: MessageId, deadline: float) -> bool:
+    def create_subscription(self, group: str, topic: TopicName, position: MessageId, deadline: float) -> Steps[bool]:
         """Create a durable subscription beginning at a position; False when it exists."""
         index = position.index if position.index >= 0 else -1
         body = {"ledgerId": position.ledger, "entryId": position.entry, "partitionIndex": -1, "isExcluded": position.after}
         if index >= 0:
             body["batchIndex"] = index
         try:
-            self.call("PUT", f"{topic.rest}/subscription/{quote(group, safe='')}", deadline, body, topic=str(topic))
+            yield from self.call("PUT", f"{topic.rest}/subscription/{quote(group, safe='')}", deadline, body, topic=str(topic))
         except TopicExists:
             return False
         return True

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from google.protobuf.message import Message
 
 from wireproto.errors import OptionError, RoleUnsupported
 from wireproto.net.runtime import ClientBase
+from wireproto.net.task import Steps, operation
 from wireproto.position import EARLIEST, Where, place
 from wireproto.url import Address, Url
 
@@ -43,14 +45,23 @@ class PulsarClient(ClientBase[PulsarCluster]):
     @classmethod
     def connect(cls, url: Url, keywords: dict[str, Any]) -> PulsarClient:
         """Read the options and connect to one service address, so that a wrong one is told now."""
-        client = cls(PulsarOptions.from_url(url, **keywords), url.addresses)
-        client.topic = url.path
+        client = cls.made(url, keywords)
         try:
-            client.cluster.lookup.service(client.deadline())
+            client.cluster.drive(client.beginning(), float("inf"))
         except BaseException:
             client.close()
             raise
         return client
+
+    @classmethod
+    def made(cls, url: Url, keywords: dict[str, Any]) -> PulsarClient:
+        """A client that has not connected yet."""
+        client = cls(PulsarOptions.from_url(url, **keywords), url.addresses)
+        client.topic = url.path
+        return client
+
+    def beginning(self) -> Steps[None]:
+        yield from self.cluster.lookup.serving(self.deadline())
 
     def _role(self, role: str, given: Mapping[str, Any]) -> tuple[PulsarOptions, float]:
         """A role's options, and until when it must be made; how long a lost partition may stay lost is the client's `timeout`."""
@@ -71,13 +82,23 @@ class PulsarClient(ClientBase[PulsarCluster]):
         from .producer import PulsarProducer
         from .sending import PulsarSender
 
+        forever = float("inf")  # the steps keep their time
+        if topic is not None or self.topic:
+            return self.cluster.drive(self.producing(topic, **options), forever)
+        given, _ = self._role("producer", options)
+        sending, drive = PulsarSender(self.cluster, given), self.cluster.drive
+        opening = partial(PulsarProducer.opening, self.cluster, sending)
+        made = TopicsProducer(lambda name, timeout: drive(opening(name, given, self.deadline(timeout)), forever))
+        return self.keep(made, held=True)
+
+    def producing(self, topic: str | None = None, **options: Unpack[ProducerOptions]) -> Steps[PulsarProducer]:
+        """`producer`, of one topic, as steps."""
+        from .producer import PulsarProducer
+        from .sending import PulsarSender
+
         given, deadline = self._role("producer", options)
-        sending = PulsarSender(self.cluster, given)
-        # held, so that a close sends what it still holds
-        if topic is None and not self.topic:
-            made = TopicsProducer(lambda name, timeout: PulsarProducer(self.cluster, sending, name, given, self.deadline(timeout)))
-            return self.keep(made, held=True)
-        return self.keep(PulsarProducer(self.cluster, sending, self.named(topic), given, deadline), held=True)
+        opening = PulsarProducer.opening(self.cluster, PulsarSender(self.cluster, given), self.named(topic), given, deadline)
+        return self.keep((yield from opening), held=True)  # held, so that a close sends what it still holds
 
     def reader(
         self, topic: str | None = None, *, start: Where = EARLIEST, stop: Where | None = None, **options: Unpack[ReaderOptions]
@@ -112,9 +133,10 @@ class PulsarClient(ClientBase[PulsarCluster]):
         """Not a thing that Pulsar has."""
         raise RoleUnsupported("Pulsar has no tree of nodes; topics and their properties are Admin's", nearest="admin")
 
+    @operation
     def request(
-        self, message: Message, *, timeout: float = 30.0, topic: str | None = None, entry: bytes | None = None, **route: Any
-    ) -> Any:
+        self, /, message: Message, *, timeout: float = 30.0, topic: str | None = None, entry: bytes | None = None, **route: Any
+    ) -> Steps[Any]:
         """Send any command of a client (CommandX of `PulsarApi_pb2`) and return the CommandX that answers it, None where nothing does.
 
         Args:
@@ -129,7 +151,7 @@ class PulsarClient(ClientBase[PulsarCluster]):
             raise OptionError(f"request takes topic= and entry=, not {', '.join(route)}")
         from .request import request
 
-        return request(self.cluster, message, topic, entry, self.deadline(timeout))
+        return (yield from request(self.cluster, message, topic, entry, self.deadline(timeout)))
 
     def broker_info(self, timeout: float | None = None) -> BrokerInfo:
         """What the service address told at CONNECTED: version, largest message, feature flags."""

@@ -135,7 +135,15 @@ class PulsarCluster(Runtime[PulsarOptions]):
 
     def names(self, topic: str, deadline: float, *, create: bool = True) -> list[tuple[int, str]]:
         """Partitions of a topic as (number, full name); retries until `deadline`."""
-        return self.retry(lambda: self.lookup.names(topic, deadline, create=create), deadline)
+        return self.drive(self.naming(topic, deadline, create=create), float("inf"))
+
+    def naming(self, topic: str, until: float, *, create: bool = True) -> Steps[list[tuple[int, str]]]:
+        """`names`, as steps."""
+        return self.retrying(lambda: self.lookup.naming(topic, until, create=create), until)
+
+    def finding(self, name: str, until: float) -> Steps[Broker]:
+        """The broker that serves a topic or partition, by its full name; retries until then."""
+        return self.retrying(lambda: self.lookup.finding(name, until), until)
 
     def broker_info(self, deadline: float) -> BrokerInfo:
         """What the service address told at CONNECTED."""

@@ -77,22 +77,9 @@ class Lookup:
         """The broker that serves this topic or partition, by its full name; connections as by `Pool.get`."""
         return self._tasks.drive(self.finding(topic, deadline), deadline)
 
-    def names(self, topic: str, deadline: float, *, create: bool = True) -> list[tuple[int, str]]:
-        """The partitions of a topic: (number, full name), (-1, name) for a topic that is not partitioned.
-
-        A name that names a partition itself is such a topic of its own.
-        Raises:
-            TopicNotFound: not there, and `create` is False.
-        """
-        name = parse_topic(topic)
-        if name.partition >= 0:
-            return [(-1, str(name))]
-        count = self._tasks.drive(self.counting(name, deadline, create=create), deadline)
-        return partitions(name, count) if count else [(-1, str(name))]
-
     def topics(self, namespace: str, deadline: float) -> list[str]:
         """Full names of the topics of a namespace; the partitions of one topic give its name once."""
-        return self._tasks.drive(self._listing(namespace, deadline), deadline)
+        return self._tasks.drive(self.listing(namespace, deadline), deadline)
 
     # -- steps --------------------------------------------------------------------------------------------------
 
@@ -111,6 +98,19 @@ class Lookup:
                     raise
             else:
                 return address, conn
+
+    def naming(self, topic: str, until: float, *, create: bool = True) -> Steps[list[tuple[int, str]]]:
+        """The partitions of a topic: (number, full name), (-1, name) for a topic that is not partitioned.
+
+        A name that names a partition itself is such a topic of its own.
+        Raises:
+            TopicNotFound: not there, and `create` is False.
+        """
+        name = parse_topic(topic)
+        if name.partition >= 0:
+            return [(-1, str(name))]
+        count = yield from self.counting(name, until, create=create)
+        return partitions(name, count) if count else [(-1, str(name))]
 
     def counting(self, topic: TopicName, until: float, *, create: bool = True) -> Steps[int]:
         """Number of partitions; 0 when the topic is not partitioned (it is then created on use, where the broker allows that)."""
@@ -171,7 +171,7 @@ class Lookup:
             return Broker(service, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
         return Broker(address)
 
-    def _listing(self, namespace: str, until: float) -> Steps[list[str]]:
+    def listing(self, namespace: str, until: float) -> Steps[list[str]]:
         _, conn = yield from self.serving(until)
         command = api.CommandGetTopicsOfNamespace(namespace=namespace, mode=api.CommandGetTopicsOfNamespace.ALL)
         reply = yield from asking(conn, command, until)

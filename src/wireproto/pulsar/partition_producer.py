@@ -42,7 +42,7 @@ from .codes import (
     TopicTerminatedError,
     error_of,
 )
-from .connection import BrokerInfo, ask, asking
+from .connection import BrokerInfo, asking
 from .frames import encode
 
 if TYPE_CHECKING:
@@ -314,19 +314,31 @@ class PartitionProducer:
         with suppress(WireprotoError):  # a lost connection has closed it already
             conn.send(encode(api.CommandCloseProducer(producer_id=self.id, request_id=conn.next_token())))
 
-    def close(self, deadline: float) -> None:
+    def closing(self, deadline: float) -> Steps[None]:
         """Deregister at the broker; what is still on its way fails with Closed."""
-        self._core.fail([self], Closed("the producer was closed", topic=self.topic, partition=self.number))
-        conn, self.link = self.link, None
+        conn = self._ended()
         try:
-            if conn is not None and not conn.closed:
-                ask(conn, api.CommandCloseProducer(producer_id=self.id), deadline)
+            if conn is not None:
+                yield from asking(conn, api.CommandCloseProducer(producer_id=self.id), deadline)
         except (WireprotoError, TimeoutError):
             pass  # the connection's end closes it as well
         finally:
-            if self._latest is not None:
-                self._latest.route(producer_channel(self.id), None)
-            self._sender.leave(self)
+            self.leave()
+
+    def _ended(self) -> Connection | None:
+        """Where it was open."""
+        self._core.fail([self], Closed("the producer was closed", topic=self.topic, partition=self.number))
+        conn, self.link = self.link, None
+        return None if conn is None or conn.closed else conn
+
+    def leave(self) -> None:
+        """`closing`, without waiting for the broker's answer; nothing after that."""
+        conn = self._ended()
+        if conn is not None:
+            self._close_at_broker(conn)
+        if self._latest is not None:
+            self._latest.route(producer_channel(self.id), None)
+        self._sender.leave(self)
 
 
 def intact(buffers: list[Any]) -> bool:

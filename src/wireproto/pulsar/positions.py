@@ -45,6 +45,13 @@ if TYPE_CHECKING:
 def find(
     cluster: PulsarCluster, topic: str, names: Mapping[int, str], chosen: Mapping[TopicPartition, Request], deadline: float
 ) -> dict[TopicPartition, MessageId]:
+    """`finding`, by this thread."""
+    return cluster.drive(finding(cluster, topic, names, chosen, deadline), float("inf"))
+
+
+def finding(
+    cluster: PulsarCluster, topic: str, names: Mapping[int, str], chosen: Mapping[TopicPartition, Request], deadline: float
+) -> Steps[dict[TopicPartition, MessageId]]:
     """Positions of partitions, asked for beside each other; the place after the last record where there is none at or behind the one asked
     for.
 
@@ -61,7 +68,9 @@ def find(
             question = Question(cluster, names[key[1]], purpose, conns)
             asked[key] = cluster.tasks.spawn(question.put(chosen[key], deadline), f"where {key[0]}[{key[1]}] begins and ends")
         for key, task in asked.items():
-            place, after = task.wait(deadline)
+            if not task.done and not (yield task, deadline):
+                raise TimedOut(f"{task.name}: not done in time")
+            place, after = task.result()
             found[key] = MessageId(topic, key[1], *place, after=after)
     finally:
         for task in asked.values():

@@ -9,10 +9,10 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from functools import partial as bound
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from wireproto._codec import Changes, Columns, KeyRouter, OutBatch, Receipt, pulsar_properties, split_columns
-from wireproto.errors import Closed, OptionError, ValueUnsupported
+from wireproto.errors import Closed, OptionError, TimedOut, ValueUnsupported
 from wireproto.flow.producer import BatchProducer
 from wireproto.position import MessageId
 
@@ -36,12 +36,13 @@ _TELLING = 0.5
 class PulsarProducer(BatchProducer):
     """Appends records to one topic; made by `client.producer`. A record's timestamp becomes its event time."""
 
-    def __init__(self, cluster: PulsarCluster, sending: PulsarSender, topic: str, options: PulsarOptions, deadline: float) -> None:
+    def __init__(
+        self, cluster: PulsarCluster, sending: PulsarSender, topic: str, options: PulsarOptions, names: list[tuple[int, str]]
+    ) -> None:
         self._options = options = replace(options, batch_size=min(options.batch_size, cluster.budget.limit * 3 // 4))
         super().__init__(cluster, cluster.budget, topic, sending.core, linger=options.linger, delivery_timeout=options.delivery_timeout)
         self._cluster = cluster
         self._ahead = min(options.batch_records, cluster.budget.limit // (4 * _ROUND))  # rows that a batch's room is taken for
-        names = cluster.names(topic, deadline)
         self._keyed = options.batching == "key"
         self._partitions = [PartitionProducer(cluster, sending, self, number, name, options) for number, name in names]
         self._partitioned = names[0][0] >= 0
@@ -59,27 +60,36 @@ class PulsarProducer(BatchProducer):
             headers=bound(pulsar_properties, bool(options.batching)),
             dated=False,
         )
-        self._open_all(deadline)
-        if self._partitioned and options.first_sequence is None:  # whoever says the ids counts by the partitions that were there
-            self._growth = cluster.tasks.spawn(self._grow(sending), f"looking for new partitions of {topic}")
 
-    def _open_all(self, deadline: float) -> None:
-        """All partitions at a time; one by this thread."""
-        begun: list[Task[None]] = []
+    @classmethod
+    def opening(cls, cluster: PulsarCluster, sending: PulsarSender, topic: str, options: PulsarOptions, deadline: float) -> Steps[Self]:
+        """Look the topic up, and make a producer that is open on all of its partitions."""
+        made = cls(cluster, sending, topic, options, (yield from cluster.naming(topic, deadline)))
         try:
-            if len(self._partitions) == 1:
-                self._cluster.drive(self._partitions[0].opening(deadline), deadline)
-            else:
-                begun += [self._cluster.tasks.spawn(one.opening(deadline), f"open {one}") for one in self._partitions]
-            for task in begun:
-                task.wait(deadline + _TELLING)
+            yield from made._open_all(deadline)
         except BaseException:
+            for partition in made._partitions:
+                partition.leave()
+            made._account.close()
+            raise
+        if made._partitioned and options.first_sequence is None:  # whoever says the ids counts by the partitions that were there
+            made._growth = cluster.tasks.spawn(made._grow(sending), f"looking for new partitions of {topic}")
+        return made
+
+    def _open_all(self, deadline: float) -> Steps[None]:
+        """All partitions at a time; one alone takes no task."""
+        if len(self._partitions) == 1:
+            yield from self._partitions[0].opening(deadline)
+            return
+        begun = [self._cluster.tasks.spawn(one.opening(deadline), f"open {one}") for one in self._partitions]
+        try:
+            for task in begun:
+                if not task.done and not (yield task, deadline + _TELLING):
+                    raise TimedOut(f"{task.name}: not done in time")
+                task.result()
+        finally:
             for task in begun:
                 task.cancel(Closed("the producer is not opened", topic=self.topic))
-            for partition in self._partitions:
-                partition.close(deadline)
-            self._account.close()
-            raise
 
     def _grow(self, sending: PulsarSender) -> Steps[None]:
         """Send to partitions that the topic gets, too: to all of them from when the last one is open, and not at all while one is not."""
@@ -201,9 +211,13 @@ class PulsarProducer(BatchProducer):
         if self._growth is not None:
             self._growth.cancel(Closed("the producer was closed", topic=self.topic))
 
-    def _leave(self, deadline: float) -> None:
+    def _parting(self, deadline: float) -> Steps[None]:
         for partition in [*self._partitions, *self._fresh]:
-            partition.close(max(deadline, time.monotonic() + 0.5))
+            yield from partition.closing(max(deadline, time.monotonic() + 0.5))
+
+    def _leave(self) -> None:
+        for partition in [*self._partitions, *self._fresh]:
+            partition.leave()
         self._cluster.roles.forget(self)
 
 

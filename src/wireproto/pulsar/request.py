@@ -22,9 +22,10 @@ from google.protobuf.message import Message
 
 from wireproto._net import Connection, Mailbox, producer_channel
 from wireproto.errors import OptionError, TimedOut
+from wireproto.net.task import Steps, getting
 
 from . import PulsarApi_pb2 as api
-from .connection import ask
+from .connection import asking
 from .frames import encode, has_request_id, reply_body
 from .topics import parse_topic
 
@@ -59,8 +60,8 @@ _ONE_WAY: Final = (
 )
 
 
-def request(cluster: PulsarCluster, message: Message, topic: str | None, entry: bytes | None, deadline: float) -> Any:
-    """Send one command; see `PulsarClient.request`."""
+def request(cluster: PulsarCluster, message: Message, topic: str | None, entry: bytes | None, deadline: float) -> Steps[Any]:
+    """Send one command; see `PulsarClient.request`. Steps."""
     command = type(message)()
     command.CopyFrom(message)
     if has_request_id(command):
@@ -70,33 +71,34 @@ def request(cluster: PulsarCluster, message: Message, topic: str | None, entry: 
     if (entry is not None) != isinstance(command, api.CommandSend):
         raise OptionError("an entry goes with CommandSend, and only with it")
     encode(command)  # says what is missing, before anything is sent
-    conn = _connection(cluster, command, topic, deadline)
+    conn = yield from _connection(cluster, command, topic, deadline)
     if isinstance(command, api.CommandSend):
-        return _send(conn, command, entry or b"", deadline)
+        return (yield from _send(conn, command, entry or b"", deadline))
     if has_request_id(command):
-        return ask(conn, command, deadline)
+        return (yield from asking(conn, command, deadline))
     conn.send(encode(command), timeout_at=deadline)
     return None
 
 
-def _connection(cluster: PulsarCluster, command: Any, topic: str | None, deadline: float) -> Connection:
+def _connection(cluster: PulsarCluster, command: Any, topic: str | None, deadline: float) -> Steps[Connection]:
     if topic is None and isinstance(command, _BY_TOPIC):
         topic = command.topic
     if topic is None and type(command) in _BY_COORDINATOR:
         topic = f"{COORDINATOR}{getattr(command, _BY_COORDINATOR[type(command)])}"
     if topic is None:
-        return cluster.lookup.service(deadline)[1]
-    return cluster.connection(cluster.lookup.broker(str(parse_topic(topic)), deadline), deadline)
+        return (yield from cluster.lookup.serving(deadline))[1]
+    broker = yield from cluster.lookup.finding(str(parse_topic(topic)), deadline)
+    return (yield from cluster.connecting(broker, "main", deadline))
 
 
-def _send(conn: Connection, command: Any, entry: bytes, deadline: float) -> Any:
+def _send(conn: Connection, command: Any, entry: bytes, deadline: float) -> Steps[Any]:
     """SEND has no request id: its receipt comes to the producer."""
     box = Mailbox(conn.loop)
     channel = producer_channel(command.producer_id)
     conn.route(channel, box)
     try:
         conn.send((encode(command), entry), timeout_at=deadline)
-        while (push := box.get(deadline)) is not None:
+        while (push := (yield from getting(box, deadline))) is not None:
             reply = reply_body(push.frame, conn.peer)
             if getattr(reply, "sequence_id", None) == command.sequence_id:
                 return reply

@@ -256,7 +256,7 @@ class RocketProducer(BatchProducer):
         home = self._routing.queues[batch.key]
         return QueueOffset(self.topic, home.partition, batch.outcome.value + index, home.broker, home.queue_id)
 
-    def _leave(self, deadline: float) -> None:
+    def _leave(self) -> None:
         self._sending.close()
 
 
