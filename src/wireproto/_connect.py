@@ -25,6 +25,7 @@ def open_client(text: str, options: dict[str, Any]) -> Client:
 
 def make_client(text: str, options: dict[str, Any]) -> Client:
     """A client that is not connected yet, for another event loop."""
+    _refuse_patched_threads()
     url = parse(text)
     client: Client = protocols.find(url.protocol).make(url, options)
     return client

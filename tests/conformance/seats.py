@@ -61,7 +61,7 @@ BRIEF = {
     *("test_records", "test_refusals"),
     *("test_commit_and_resume_after_a_new_client", "test_a_released_message_is_handed_out_again", "test_start_and_stop_by_time"),
 }
-ASYNCIO = frozenset({"dev-kafka", "kafka-4.3.1", "dev-zookeeper", "zookeeper-3.9.5"})
+ASYNCIO = frozenset({"dev-kafka", "kafka-4.3.1", "dev-pulsar", "pulsar-4.2.4", "dev-zookeeper", "zookeeper-3.9.5"})
 """Where the same tests run over `wireproto.aio`, too (`face.py`): the places whose protocol has all of its roles there."""
 PLACES = [
     Place("kafka", "dev-kafka"),

@@ -70,7 +70,8 @@ def granted(reading: Any) -> int:
 def at_broker(reading: Any) -> int:
     """What the broker has: none where it is in debt."""
     part = reading._feed.parts[0]
-    stats = reading._feed.ask(part, api.CommandConsumerStats(consumer_id=part.id), time.monotonic() + 20.0)
+    deadline = time.monotonic() + 20.0
+    stats = reading._tasks.drive(reading._feed.ask(part, api.CommandConsumerStats(consumer_id=part.id), deadline), deadline)
     count: int = stats.availablePermits
     return count
 

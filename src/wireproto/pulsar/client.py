@@ -100,28 +100,34 @@ class PulsarClient(ClientBase[PulsarCluster]):
         opening = PulsarProducer.opening(self.cluster, PulsarSender(self.cluster, given), self.named(topic), given, deadline)
         return self.keep((yield from opening), held=True)  # held, so that a close sends what it still holds
 
+    @operation
     def reader(
-        self, topic: str | None = None, *, start: Where = EARLIEST, stop: Where | None = None, **options: Unpack[ReaderOptions]
-    ) -> PulsarReader:
+        self, /, topic: str | None = None, *, start: Where = EARLIEST, stop: Where | None = None, **options: Unpack[ReaderOptions]
+    ) -> Steps[PulsarReader]:
         """Read `topic` without a subscription that stays; see `wireproto.roles.Client.reader`."""
         from .reader import PulsarReader
 
-        return self.keep(PulsarReader(self.cluster, self.named(topic), *self.between(start, stop), *self._role("reader", options)))
+        opening = PulsarReader.opening(self.cluster, self.named(topic), *self.between(start, stop), *self._role("reader", options))
+        return self.keep((yield from opening))
 
+    @operation
     def consumer(
-        self, topics: str | Sequence[str] | None = None, group: str = "", *, start: Where = EARLIEST, **options: Unpack[ConsumerOptions]
-    ) -> PulsarConsumer:
+        self, /, topics: str | Sequence[str] | None = None, group: str = "", *, start: Where = EARLIEST, **options: Unpack[ConsumerOptions]
+    ) -> Steps[PulsarConsumer]:
         """Join the subscription `group` as a member that reads a log (failover, or ``mode="exclusive"``)."""
         from .consumer import PulsarConsumer
 
         names = list(self.all_named(topics))
-        return self.keep(PulsarConsumer(self.cluster, names, group, place(start), *self._role("consumer", options)))
+        opening = PulsarConsumer.opening(self.cluster, names, group, place(start), *self._role("consumer", options))
+        return self.keep((yield from opening))
 
-    def queue(self, topic: str | None = None, group: str = "", **options: Unpack[QueueOptions]) -> PulsarQueue:
+    @operation
+    def queue(self, /, topic: str | None = None, group: str = "", **options: Unpack[QueueOptions]) -> Steps[PulsarQueue]:
         """Join the subscription `group` as a worker (shared, or ``mode="key-shared"``)."""
         from .queue import PulsarQueue
 
-        return self.keep(PulsarQueue(self.cluster, self.named(topic), group, *self._role("queue", options)))
+        opening = PulsarQueue.opening(self.cluster, self.named(topic), group, *self._role("queue", options))
+        return self.keep((yield from opening))
 
     def admin(self) -> PulsarAdmin:
         """Topics, subscriptions and positions."""

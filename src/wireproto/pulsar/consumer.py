@@ -18,12 +18,13 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from wireproto._codec import decode_pulsar
 from wireproto.errors import OptionError, Revoked, TransportError
 from wireproto.flow.resolve import Request
 from wireproto.flow.role import Role
+from wireproto.net.task import NEVER, Steps, operation, steps
 from wireproto.position import AtTime, Earliest, Latest, MessageId, Position, TopicPartition, Where, places
 from wireproto.records import Batch
 
@@ -48,22 +49,17 @@ class PulsarConsumer(Role):
     """A member of a subscription; made by `client.consumer`."""
 
     def __init__(
-        self, cluster: PulsarCluster, topics: Sequence[str], group: str, start: Where, options: PulsarOptions, deadline: float
+        self, cluster: PulsarCluster, names: list[tuple[str, int, str]], group: str, start: Where, initial: int, options: PulsarOptions
     ) -> None:
         super().__init__("consumer", cluster.loop)
-        if options.mode not in (None, "failover", "exclusive"):
-            raise OptionError(f"a Consumer's mode is failover or exclusive, not {options.mode}; shared ones are queues")
-        if not topics:
-            raise OptionError("a consumer needs a topic")
+        self._tasks = cluster.tasks
         self.group = group
         self._cluster = cluster
         self._options = options
-        names = [(topic, number, full) for topic in topics for number, full in cluster.names(topic, deadline, create=options.create_topic)]
         self._logs: dict[TopicPartition, Log] = {}
         self._in_work: tuple[Log, MessageId | None] | None = None  # the newest batch's, and what it had handed out before
         self._saved_at = time.monotonic()
         self._dropped: set[TopicPartition] = set()  # handed out, not committed, another's now: what the next commit tells
-        initial = self._initial(start, names, deadline)
         subscription = Subscription(
             group,
             EXCLUSIVE if options.mode == "exclusive" else FAILOVER,
@@ -83,40 +79,48 @@ class PulsarConsumer(Role):
             opened=self._opened,
             changed=self._changed,
         )
+
+    @classmethod
+    def opening(
+        cls, cluster: PulsarCluster, topics: Sequence[str], group: str, start: Where, options: PulsarOptions, deadline: float
+    ) -> Steps[Self]:
+        """A consumer that has joined. Steps."""
+        if options.mode not in (None, "failover", "exclusive"):
+            raise OptionError(f"a Consumer's mode is failover or exclusive, not {options.mode}; shared ones are queues")
+        if not topics:
+            raise OptionError("a consumer needs a topic")
+        names = []
+        for topic in topics:
+            found = yield from cluster.naming(topic, deadline, create=options.create_topic)
+            names += [(topic, number, full) for number, full in found]
+        initial = yield from _initial(cluster, group, start, names, deadline)
+        made = cls(cluster, names, group, start, initial, options)
         try:
-            self._feed.open(deadline)
-            self._feed.grow()
-        except BaseException:
-            self._feed.close(min(deadline, time.monotonic() + 1.0))
+            yield from made._feed.opening(deadline)
+            made._feed.grow()
+        except Exception:
+            yield from made._feed.closing(min(deadline, time.monotonic() + 1.0))
             raise
-
-    def _initial(self, start: Where, names: Sequence[tuple[str, int, str]], deadline: float) -> int:
-        """How SUBSCRIBE makes a new subscription begin; explicit positions are set by the admin interface beforehand."""
-        if isinstance(start, (Earliest, AtTime)):
-            return OLDEST
-        if isinstance(start, Latest):
-            return NEWEST
-        from .admin import PulsarAdmin  # needed by positions that are given, alone
-
-        admin = PulsarAdmin(self._cluster)
-        keys = [(topic, number) for topic, number, _ in names]
-        for (topic, number), where in resolver(keys).requests(start, keys).items():
-            if not isinstance(where, MessageId):
-                raise OptionError(f"a subscription begins at one place for all partitions, or at a position in each, not at {where!r}")
-            admin.create_group(self.group, parse_topic(topic).of_partition(number), where, timeout=deadline - time.monotonic())
-        return OLDEST
+        except BaseException:
+            made._feed.end()
+            raise
+        return made
 
     # -- reading ------------------------------------------------------------------------------------------------
 
     def poll(self, timeout: float = 1.0) -> Batch | None:
         """The next batch, or None when none came within `timeout`. Partitions come and go here."""
+        return self._tasks.drive(self.polling(timeout), NEVER)
+
+    def polling(self, timeout: float = 1.0) -> Steps[Batch | None]:
+        """`poll`, as steps."""
         with self._only:
             deadline = time.monotonic() + timeout
             if self._options.auto_commit and time.monotonic() - self._saved_at >= self._options.auto_commit_interval:
-                self._commit_by_itself(max(deadline, time.monotonic() + SOON))
+                yield from self._commit_by_itself(max(deadline, time.monotonic() + SOON))
             self._in_work = None
             while True:
-                got = self._feed.next(deadline)
+                got = yield from self._feed.next(deadline)
                 if got is None:
                     return None
                 batch = self._decode(*got)
@@ -183,7 +187,8 @@ class PulsarConsumer(Role):
 
     # -- committing ---------------------------------------------------------------------------------------------
 
-    def commit(self, positions: Mapping[TopicPartition, Position] | None = None, *, timeout: float = 30.0) -> None:
+    @operation
+    def commit(self, positions: Mapping[TopicPartition, Position] | None = None, *, timeout: float = 30.0) -> Steps[None]:
         """Commit where to resume; None commits what poll has handed out.
 
         Raises:
@@ -192,16 +197,16 @@ class PulsarConsumer(Role):
         """
         positions = places(positions, "commit")
         with self._only:
-            self._commit(None if positions is None else dict(positions), time.monotonic() + timeout)
+            yield from self._commit(None if positions is None else dict(positions), time.monotonic() + timeout)
 
-    def _commit_by_itself(self, deadline: float) -> None:
+    def _commit_by_itself(self, deadline: float) -> Steps[None]:
         """An automatic commit: what fails is read again by whoever goes on, or committed the next time."""
         if self._handed():
             with suppress(Revoked, TransportError):
-                self._commit(None, deadline)
+                yield from self._commit(None, deadline)
         self._dropped.clear()
 
-    def _commit(self, positions: dict[TopicPartition, Position] | None, deadline: float) -> None:
+    def _commit(self, positions: dict[TopicPartition, Position] | None, deadline: float) -> Steps[None]:
         parts = self._parts()
         everything = positions is None
         self._saved_at = time.monotonic()
@@ -214,15 +219,15 @@ class PulsarConsumer(Role):
             if not isinstance(position, MessageId):
                 raise OptionError(f"a Pulsar position is ledger:entry:index, not {position!r}")
             part = parts[owner]
-            self._feed.attached(part, deadline)
-            feeds, log = self._feeds(part, deadline), self._log(owner)
+            yield from self._feed.attached(part, deadline)
+            feeds, log = (yield from self._feeds(part, deadline)), self._log(owner)
             if not feeds or (everything and log.handed != position):  # begun anew meanwhile
                 lost.add(owner)
                 continue
             target = log.target(position)
             if target is not None:
                 ack = api.CommandAck(ack_type=api.CommandAck.Cumulative, message_id=[target])
-                if self._feed.ask_again(part, ack, deadline, partial(self._goes_on, part, log, deadline)) is None:
+                if (yield from self._feed.ask_again(part, ack, deadline, partial(self._goes_on, part, log, deadline))) is None:
                     lost.add(owner)
                     continue
             log.committed_to(position)
@@ -233,17 +238,17 @@ class PulsarConsumer(Role):
             shown = ", ".join(f"{topic}[{partition}]" for topic, partition in sorted(lost))
             raise Revoked(f"another member is fed now, or was meanwhile: not committed is {shown}", partitions=tuple(sorted(lost)))
 
-    def _feeds(self, part: PartitionConsumer, deadline: float) -> bool:
+    def _feeds(self, part: PartitionConsumer, deadline: float) -> Steps[bool]:
         """Whether this member is fed from an attached partition; of failover, one of the members is.
 
         One that has not been told yet may be: it commits what it was handed, which a broker takes from any member.
         """
-        self._feed.settle(part, deadline)
+        yield from self._feed.settle(part, deadline)
         return part.active or not part.told
 
-    def _goes_on(self, part: PartitionConsumer, log: Log, deadline: float) -> bool:
+    def _goes_on(self, part: PartitionConsumer, log: Log, deadline: float) -> Steps[bool]:
         """Whether this member is fed, and was not made to begin anew."""
-        return self._feeds(part, deadline) and self._log(part.owner) is log
+        return (yield from self._feeds(part, deadline)) and self._log(part.owner) is log
 
     def _handed(self) -> dict[TopicPartition, Position]:
         """What was handed out and is not committed."""
@@ -252,25 +257,27 @@ class PulsarConsumer(Role):
     def _parts(self) -> dict[TopicPartition, PartitionConsumer]:
         return {part.owner: part for part in self._feed.parts}
 
-    def committed(self, *, timeout: float = 30.0) -> Mapping[TopicPartition, MessageId]:
+    @operation
+    def committed(self, *, timeout: float = 30.0) -> Steps[Mapping[TopicPartition, MessageId]]:
         """Where each partition would be resumed: this member's last commit, or what the broker keeps, which counts whole entries."""
         with self._only:
             deadline = time.monotonic() + timeout
             found = {}
             for part in self._feed.parts:
-                _, mark = self._feed.place(part, deadline)
+                _, mark = yield from self._feed.place(part, deadline)
                 kept = MessageId(*part.owner, *mark, after=True)
                 mine = self._log(part.owner).committed
                 found[part.owner] = mine if mine is not None and mine > kept else kept
             return found
 
-    def lag(self, *, timeout: float = 30.0) -> Mapping[TopicPartition, int]:
+    @operation
+    def lag(self, *, timeout: float = 30.0) -> Steps[Mapping[TopicPartition, int]]:
         """Entries behind the committed position by the broker's statistics; a batch is one entry."""
         with self._only:
             deadline = time.monotonic() + timeout
             found = {}
             for part in self._feed.parts:
-                stats = self._feed.ask_again(part, api.CommandConsumerStats(), deadline)
+                stats = yield from self._feed.ask_again(part, api.CommandConsumerStats(), deadline)
                 found[part.owner] = int(stats.msgBacklog)
             return found
 
@@ -294,16 +301,17 @@ class PulsarConsumer(Role):
                 if not paused:
                     parts[owner].flow()
 
-    def seek(self, where: Where, *, timeout: float = 30.0) -> None:
+    @operation
+    def seek(self, where: Where, *, timeout: float = 30.0) -> Steps[None]:
         """Move the subscription itself, for all its members; what was fetched ahead is dropped."""
         with self._only:
             deadline = time.monotonic() + timeout
             parts = self._parts()
             for key, place in resolver(parts).requests(where, parts, "seek").items():
-                self._seek(parts[key], place, deadline)
+                yield from self._seek(parts[key], place, deadline)
 
-    def _seek(self, part: PartitionConsumer, place: Request, deadline: float) -> None:
-        self._feed.attached(part, deadline)
+    def _seek(self, part: PartitionConsumer, place: Request, deadline: float) -> Steps[None]:
+        yield from self._feed.attached(part, deadline)
         target = api.CommandSeek()
         fresh = Cursor(unread(*part.owner))
         if isinstance(place, AtTime):
@@ -322,7 +330,7 @@ class PulsarConsumer(Role):
         part.cursor = Cursor(unread(*part.owner))
         self._logs[part.owner] = Log()
         try:
-            self._feed.rewind(part, target, deadline)
+            yield from self._feed.rewind(part, target, deadline)
             part.cursor = fresh
             self._dropped.discard(part.owner)
         finally:
@@ -342,11 +350,41 @@ class PulsarConsumer(Role):
             log.handed = before if log.handed is not None else None
 
     def _let_go(self, deadline: float) -> None:
+        self._tasks.drive(self._letting_go(deadline), NEVER)
+
+    def _letting_go(self, deadline: float) -> Steps[None]:
         """Leave the subscription; with `auto_commit` what was handed out is committed first, but for what an error left half done."""
+        problem: Exception | None = None
         try:
-            if self._options.auto_commit and self._handed():
-                with suppress(Revoked):
-                    self._commit(None, deadline)
+            try:
+                if self._options.auto_commit and self._handed():
+                    with suppress(Revoked):
+                        yield from self._commit(None, deadline)
+            except Exception as why:
+                problem = why
+            yield from self._feed.closing(deadline)
         finally:
-            self._feed.close(deadline)
+            self._feed.end()
             self._cluster.roles.forget(self)
+        if problem is not None:
+            raise problem
+
+
+def _initial(
+    cluster: PulsarCluster, group: str, start: Where, names: Sequence[tuple[str, int, str]], deadline: float
+) -> Steps[int]:
+    """How SUBSCRIBE makes a new subscription begin; explicit positions are set by the admin interface beforehand."""
+    if isinstance(start, (Earliest, AtTime)):
+        return OLDEST
+    if isinstance(start, Latest):
+        return NEWEST
+    from .admin import PulsarAdmin  # needed by positions that are given, alone
+
+    admin = PulsarAdmin(cluster)
+    keys = [(topic, number) for topic, number, _ in names]
+    for (topic, number), where in resolver(keys).requests(start, keys).items():
+        if not isinstance(where, MessageId):
+            raise OptionError(f"a subscription begins at one place for all partitions, or at a position in each, not at {where!r}")
+        create = steps(admin.create_group)
+        yield from create(group, parse_topic(topic).of_partition(number), where, timeout=deadline - time.monotonic())
+    return OLDEST

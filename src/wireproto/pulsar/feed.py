@@ -19,7 +19,7 @@ from google.protobuf.message import Message
 from wireproto._net import Call, Connection, Mailbox, Push, consumer_channel
 from wireproto.errors import Closed, Disconnected, TimedOut, WireprotoError
 from wireproto.net.retry import Verdict, Waits, verdict
-from wireproto.net.task import Task, fresh
+from wireproto.net.task import Steps, Task, fresh
 
 from . import PulsarApi_pb2 as api
 from .codes import ConsumerNotFound, PulsarError, TopicNotFound
@@ -142,13 +142,13 @@ class Feed:
             each.permits.window = max(LEAST_SHARE, self._window // len(self.parts))
         return part
 
-    def open(self, deadline: float, parts: Collection[PartitionConsumer] | None = None) -> None:
+    def opening(self, deadline: float, parts: Collection[PartitionConsumer] | None = None) -> Steps[None]:
         """Subscribe on every partition, or on these, all beside each other; tries until `deadline`."""
         parts = self.parts if parts is None else parts
         for part in parts:
             self._tend(part)
         for part in parts:
-            self.attached(part, deadline)
+            yield from self.attached(part, deadline)
 
     def _tend(self, part: PartitionConsumer) -> None:
         part.retired = False
@@ -169,7 +169,7 @@ class Feed:
 
     # -- what arrives -------------------------------------------------------------------------------------------
 
-    def next(self, deadline: float) -> tuple[PartitionConsumer, list[bytes]] | None:
+    def next(self, deadline: float) -> Steps[tuple[PartitionConsumer, list[bytes]] | None]:
         """MESSAGE frames of one partition, in order; None when none came until `deadline`.
 
         Raises:
@@ -181,15 +181,14 @@ class Feed:
             taken = self._take()
             if taken is not None:
                 return taken
-            item = self._box.get(deadline)
-            if item is not None:
-                self._sort(item)
+            if (yield self._box, deadline):
+                self._drain()
             elif time.monotonic() >= deadline:
                 return None
 
     def _drain(self) -> None:
         for _ in range(len(self._box)):
-            item = self._box.get(0.0)
+            item = self._box.get()
             if item is None:
                 return
             self._sort(item)
@@ -317,41 +316,36 @@ class Feed:
 
     # -- requests -----------------------------------------------------------------------------------------------
 
-    def wait(self, call: Call, deadline: float) -> bytes:
-        """A reply, taking in what arrives meanwhile, so that the connection stays readable."""
-        self._take_in(call, deadline)
-        return call.result(deadline)
-
-    def _take_in(self, call: Call, deadline: float, part: PartitionConsumer | None = None) -> None:
+    def _take_in(self, call: Call, deadline: float, part: PartitionConsumer | None = None) -> Steps[None]:
         """Until the call is done, or `deadline`; with a partition, no longer than that is attached by the call's connection."""
         while not call.done and (part is None or part.conn is call.conn):
             now = time.monotonic()
             if now >= deadline:
                 break
-            call.wait(min(deadline, now + 0.05))
+            yield call, min(deadline, now + 0.05)
             self._drain()
 
-    def attached(self, part: PartitionConsumer, deadline: float) -> PartitionConsumer:
+    def attached(self, part: PartitionConsumer, deadline: float) -> Steps[PartitionConsumer]:
         """The partition, open: waits for that until `deadline`."""
         if part.life is None:
             self._tend(part)
         self._drain()
         while not part.open:
-            item = self._box.get(deadline)
-            if item is not None:
-                self._sort(item)
+            if (yield self._box, deadline):
+                self._drain()
             elif time.monotonic() >= deadline:
                 if part.trouble is not None:
                     raise fresh(part.trouble)
                 raise TimedOut(f"the partition is not open yet: {part.stage}", topic=part.topic, partition=part.partition)
         return part
 
-    def ask(self, part: PartitionConsumer, command: Message, deadline: float) -> Any:
+    def ask(self, part: PartitionConsumer, command: Message, deadline: float) -> Steps[Any]:
         """A request about an attached partition and its typed reply."""
         call = part.submit(command)
-        return reply_body(self.wait(call, deadline), call.conn.peer, topic=part.topic, partition=part.partition)
+        yield from self._take_in(call, deadline)
+        return reply_body(_answer(call), call.conn.peer, topic=part.topic, partition=part.partition)
 
-    def ask_again(self, part: PartitionConsumer, command: Any, deadline: float, fit: Callable[[], bool] | None = None) -> Any:
+    def ask_again(self, part: PartitionConsumer, command: Any, deadline: float, fit: Callable[[], Steps[bool]] | None = None) -> Steps[Any]:
         """A request that may be repeated, about a partition: made again once the partition is back when its consumer is gone meanwhile.
 
         The broker answers "not found" then, or nothing at all (ACK), or ends the connection. When it refused for a while and then does not
@@ -364,57 +358,57 @@ class Feed:
         trouble: PulsarError | None = None
         waits = Waits(RETRY)
         while True:
-            self.attached(part, deadline)
-            if fit is not None and not fit():
+            yield from self.attached(part, deadline)
+            if fit is not None and not (yield from fit()):
                 return None
             command.consumer_id = part.id
             try:
                 call = part.submit(command)
-                self._take_in(call, deadline, part)
+                yield from self._take_in(call, deadline, part)
                 if not call.done and part.conn is not call.conn:
                     call.cancel()
                     continue
-                return reply_body(call.result(deadline), call.conn.peer, topic=part.topic, partition=part.partition)
+                return reply_body(_answer(call), call.conn.peer, topic=part.topic, partition=part.partition)
             except TimedOut:
                 if trouble is None:
                     raise
                 raise trouble from None
             except (ConsumerNotFound, Disconnected):
                 self.lost(part)
+                continue
             except PulsarError as why:  # of a consumer that is there: a topic about to go, an entry that cannot be read just now
                 wait = waits.next()
                 if verdict(why) is Verdict.NEVER or time.monotonic() + wait >= deadline:
                     raise
                 trouble = why
-                self._cluster.pause(wait)
+            yield time.monotonic() + wait
 
-    def place(self, part: PartitionConsumer, deadline: float) -> tuple[Place, Place]:
+    def place(self, part: PartitionConsumer, deadline: float) -> Steps[tuple[Place, Place]]:
         """(place of the last message, place before which all is acknowledged), each (ledger, entry), entry -1 for none."""
-        return places(self.ask_again(part, api.CommandGetLastMessageId(), deadline))
+        return places((yield from self.ask_again(part, api.CommandGetLastMessageId(), deadline)))
 
-    def rewind(self, part: PartitionConsumer, target: api.CommandSeek, deadline: float) -> None:
+    def rewind(self, part: PartitionConsumer, target: api.CommandSeek, deadline: float) -> Steps[None]:
         """SEEK, and subscribe anew: the broker closes the consumer over it. No permits are granted until `flowing` is set again."""
         before = target.consumer_id = part.id
         part.flowing = False
         assert part.life is not None
         part.life.fruitful = True  # so that it is opened again at once
-        self.ask(part, target, deadline)
+        yield from self.ask(part, target, deadline)
         if part.id == before:
             self.lost(part)
-        self.attached(part, deadline)
+        yield from self.attached(part, deadline)
 
     def ahead(self, part: PartitionConsumer) -> int:
         """How many frames of a partition may have come and were not handed over: what was sent before this moment is among them."""
         return len(part.frames) + len(self._box)
 
-    def settle(self, part: PartitionConsumer, deadline: float) -> None:
+    def settle(self, part: PartitionConsumer, deadline: float) -> Steps[None]:
         """Take in what has arrived; a failover consumer that was just attached waits a moment to learn whether it is fed."""
         self._drain()
         until = min(deadline, time.monotonic() + TOLD)
         while not part.told and part.open and time.monotonic() < until:
-            item = self._box.get(until)
-            if item is not None:
-                self._sort(item)
+            if (yield self._box, until):
+                self._drain()
 
     def tell_skipped(self, part: PartitionConsumer, facts: Sequence[PulsarEntry]) -> None:
         """Tell the log of entries that cannot be read."""
@@ -436,22 +430,41 @@ class Feed:
         self.stop(part)
         part.retired = True
 
-    def close(self, deadline: float) -> None:
-        """Close every consumer at its broker."""
-        if self._growth is not None:
-            self._growth.cancel(Closed("the role was closed"))
+    def closing(self, deadline: float) -> Steps[None]:
+        """Close every consumer at its broker. Steps."""
         asked = []
         for part in self.parts:
             with suppress(WireprotoError):  # the connection's end closes it as well
                 if part.open:
                     asked.append(part.submit(api.CommandCloseConsumer(consumer_id=part.id)))
             self.stop(part, told=part.open)
-        for call in asked:
-            with suppress(WireprotoError):
-                call.result(deadline)
+        try:
+            for call in asked:
+                if not call.done:
+                    yield call, deadline
+        finally:
+            for call in asked:
+                call.cancel()
+            self.end()
+
+    def end(self) -> None:
+        """`closing`, without waiting for anybody."""
+        if self._growth is not None:
+            self._growth.cancel(Closed("the role was closed"))
+        for part in self.parts:
+            self.stop(part)
         self.hang_up()
         self._box.close()
 
     def hang_up(self) -> None:
         """Close the role's own connections; `attached` opens them again."""
         self._tending.hang_up()
+
+
+def _answer(call: Call) -> bytes:
+    """The reply to a call that was waited for; TimedOut gives it up."""
+    try:
+        return call.result(0.0)
+    except TimedOut:
+        call.cancel()
+        raise

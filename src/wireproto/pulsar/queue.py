@@ -17,12 +17,13 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from wireproto._codec import decode_pulsar
 from wireproto.errors import BufferFull, ChecksumMismatch, DecompressionError, OptionError, Revoked, WireprotoError
 from wireproto.flow.role import Role
 from wireproto.net.retry import Policy
+from wireproto.net.task import NEVER, Steps, operation
 from wireproto.position import MessageId
 from wireproto.records import Delivery
 
@@ -49,15 +50,15 @@ FULL = Policy(first=0.1, factor=1.0, ceiling=0.1, jitter=0.2)
 class PulsarQueue(Role):
     """A worker on a subscription; made by `client.queue`."""
 
-    def __init__(self, cluster: PulsarCluster, topic: str, group: str, options: PulsarOptions, deadline: float) -> None:
+    def __init__(
+        self, cluster: PulsarCluster, topic: str, names: list[tuple[str, int, str]], group: str, options: PulsarOptions
+    ) -> None:
         super().__init__("queue consumer", cluster.loop)
-        if options.mode not in (None, "shared", "key-shared"):
-            raise OptionError(f"a QueueConsumer's mode is shared or key-shared, not {options.mode}; those are Consumers")
+        self._tasks = cluster.tasks
         self.topic = topic
         self.group = group
         self._cluster = cluster
         self._options = options
-        names = [(topic, number, full) for number, full in cluster.names(topic, deadline, create=options.create_topic)]
         subscription = Subscription(
             group,
             KEY_SHARED if options.mode == "key-shared" else SHARED,
@@ -70,12 +71,24 @@ class PulsarQueue(Role):
         self._hands: dict[int, Unacked] = {}
         self._over: deque[tuple[int, Key, int]] = deque()  # messages whose delay is over, by partition; from the keeper
         self._next: deque[tuple[Any, int, Place, int]] = deque()
+
+    @classmethod
+    def opening(cls, cluster: PulsarCluster, topic: str, group: str, options: PulsarOptions, deadline: float) -> Steps[Self]:
+        """A worker that has joined. Steps."""
+        if options.mode not in (None, "shared", "key-shared"):
+            raise OptionError(f"a QueueConsumer's mode is shared or key-shared, not {options.mode}; those are Consumers")
+        found = yield from cluster.naming(topic, deadline, create=options.create_topic)
+        made = cls(cluster, topic, [(topic, number, full) for number, full in found], group, options)
         try:
-            self._feed.open(deadline)
-            self._feed.grow()
-        except BaseException:
-            self._feed.close(min(deadline, time.monotonic() + 1.0))
+            yield from made._feed.opening(deadline)
+            made._feed.grow()
+        except Exception:
+            yield from made._feed.closing(min(deadline, time.monotonic() + 1.0))
             raise
+        except BaseException:
+            made._feed.end()
+            raise
+        return made
 
     def _hand(self, partition: int) -> Unacked:
         found = self._hands.get(partition)
@@ -93,18 +106,27 @@ class PulsarQueue(Role):
     def receive(self, timeout: float = 1.0) -> Delivery | None:
         """The next message, or None when none came within `timeout`."""
         with self._only:
+            if self._next:
+                return self._handed()
+        return self._tasks.drive(self.receiving(timeout), NEVER)
+
+    def receiving(self, timeout: float = 1.0) -> Steps[Delivery | None]:
+        """`receive`, as steps."""
+        with self._only:
             deadline = time.monotonic() + timeout
-            while True:
-                if self._next:
-                    record, attempt, (part, key), index = self._next.popleft()
-                    entry = self._hand(part.partition).entries[key]
-                    entry.waiting.discard(index)
-                    entry.held.add(index)
-                    return Delivery(record, attempt, self._end, self._end_later)
-                got = self._feed.next(deadline)
+            while not self._next:
+                got = yield from self._feed.next(deadline)
                 if got is None:
                     return None
                 self._decode(*got)
+            return self._handed()
+
+    def _handed(self) -> Delivery:
+        record, attempt, (part, key), index = self._next.popleft()
+        entry = self._hand(part.partition).entries[key]
+        entry.waiting.discard(index)
+        entry.held.add(index)
+        return Delivery(record, attempt, self._end, self._end_later)
 
     def _decode(self, part: PartitionConsumer, frames: list[bytes]) -> None:
         while self._over:
@@ -152,14 +174,15 @@ class PulsarQueue(Role):
             raise Revoked("the message was ended before", partitions=((self.topic, position.partition),), position=position)
         return self._feed.part(position.partition), key, position.index
 
-    def _end(self, delivery: Delivery, done: bool, timeout: float) -> None:
+    @operation
+    def _end(self, delivery: Delivery, done: bool, timeout: float) -> Steps[None]:
         with self._only:
             deadline = time.monotonic() + timeout
             held = self._held(delivery)
             if done:
-                self._ack(*held, deadline)
+                yield from self._ack(*held, deadline)
             else:
-                self._release(*held, deadline)
+                yield from self._release(*held, deadline)
 
     def _end_later(self, delivery: Delivery, seconds: float) -> None:
         with self._only:
@@ -169,17 +192,17 @@ class PulsarQueue(Role):
             entry.delayed.add(index)
             self._give_back_in(seconds, part, key, index)
 
-    def _ack(self, part: PartitionConsumer, key: Key, index: int, deadline: float) -> None:
+    def _ack(self, part: PartitionConsumer, key: Key, index: int, deadline: float) -> Steps[None]:
         hand = self._hand(part.partition)
         entry = hand.entries[key]
-        self._feed.ask_again(part, _acknowledgement(part, key, entry.wanted - {index}, index, entry.size), deadline)
+        yield from self._feed.ask_again(part, _acknowledgement(part, key, entry.wanted - {index}, index, entry.size), deadline)
         hand.acknowledged(key, index, self._feed.ahead(part))
 
-    def _release(self, part: PartitionConsumer, key: Key, index: int, deadline: float) -> None:
+    def _release(self, part: PartitionConsumer, key: Key, index: int, deadline: float) -> Steps[None]:
         for waiting in [item for item in self._next if item[2] == (part, key)]:
             self._next.remove(waiting)
         self._hand(part.partition).released(key, index)
-        self._feed.attached(part, deadline)
+        yield from self._feed.attached(part, deadline)
         part.tell(_redeliver(part, key))
 
     def _give_back_in(self, seconds: float, part: PartitionConsumer, key: Key, index: int) -> None:
@@ -212,8 +235,11 @@ class PulsarQueue(Role):
     # -- the end ------------------------------------------------------------------------------------------------
 
     def _let_go(self, deadline: float) -> None:
+        self._tasks.drive(self._letting_go(deadline), NEVER)
+
+    def _letting_go(self, deadline: float) -> Steps[None]:
         """Leave the subscription: what is in hand and not acked goes to other workers."""
-        self._feed.close(deadline)
+        yield from self._feed.closing(deadline)
         self._cluster.roles.forget(self)
 
 

@@ -17,12 +17,13 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from wireproto._codec import decode_pulsar
 from wireproto.errors import TransportError
 from wireproto.flow.resolve import Request
 from wireproto.flow.role import Role
+from wireproto.net.task import NEVER, Steps, operation
 from wireproto.position import LATEST, AtTime, Latest, MessageId, TopicPartition, Where
 from wireproto.records import Batch
 
@@ -30,7 +31,7 @@ from . import PulsarApi_pb2 as api
 from .feed import Feed, PartitionConsumer
 from .frames import message_id
 from .places import FROM_NOW, Cursor, resolver, unread
-from .positions import find
+from .positions import finding
 from .subscription import EXCLUSIVE, Subscription
 
 if TYPE_CHECKING:
@@ -47,17 +48,12 @@ ENDS = 0.8
 class PulsarReader(Role):
     """Reads one topic; made by `client.reader`."""
 
-    def __init__(
-        self, cluster: PulsarCluster, topic: str, start: Where, stop: Where | None, options: PulsarOptions, deadline: float
-    ) -> None:
+    def __init__(self, cluster: PulsarCluster, topic: str, names: list[tuple[str, int, str]], options: PulsarOptions) -> None:
         super().__init__("reader", cluster.loop)
         self.topic = topic
         self._cluster = cluster
+        self._tasks = cluster.tasks
         self._options = options
-        names = dict(cluster.names(topic, deadline, create=options.create_topic))
-        keys = [(topic, number) for number in names]
-        starts, stops = resolver(keys).ranges(start, stop, keys)
-        chosen = [number for key, number in zip(keys, names, strict=True) if key in starts]
         subscription = Subscription(
             "reader",
             EXCLUSIVE,
@@ -67,41 +63,51 @@ class PulsarReader(Role):
             read_compacted=options.read_compacted,
             create_topic=options.create_topic,
         )
-        self._feed = Feed(
-            cluster,
-            [(topic, number, names[number]) for number in chosen],
-            subscription,
-            window=options.receive_memory,
-            patience=options.timeout,
-            flow=False,
-        )
+        self._feed = Feed(cluster, names, subscription, window=options.receive_memory, patience=options.timeout, flow=False)
         self._checked = time.monotonic()
+
+    @classmethod
+    def opening(
+        cls, cluster: PulsarCluster, topic: str, start: Where, stop: Where | None, options: PulsarOptions, deadline: float
+    ) -> Steps[Self]:
+        """A reader that is subscribed at its starts. Steps."""
+        names = dict((yield from cluster.naming(topic, deadline, create=options.create_topic)))
+        keys = [(topic, number) for number in names]
+        starts, stops = resolver(keys).ranges(start, stop, keys)
+        chosen = [(*key, names[key[1]]) for key in keys if key in starts]
+        made = cls(cluster, topic, chosen, options)
         try:
-            self._open({part: starts[part.owner] for part in self._feed.parts}, stops, deadline)
+            yield from made._open({part: starts[part.owner] for part in made._feed.parts}, stops, deadline)
             if stop is None and len(chosen) == len(names):
-                self._feed.grow()
-        except BaseException:
-            self._feed.close(min(deadline, time.monotonic() + 1.0))
+                made._feed.grow()
+        except Exception:
+            yield from made._feed.closing(min(deadline, time.monotonic() + 1.0))
             raise
+        except BaseException:
+            made._feed.end()
+            raise
+        return made
 
     # -- opening ------------------------------------------------------------------------------------------------
 
-    def _open(self, starts: Mapping[PartitionConsumer, Request], stops: Mapping[TopicPartition, Request], deadline: float) -> None:
+    def _open(self, starts: Mapping[PartitionConsumer, Request], stops: Mapping[TopicPartition, Request], deadline: float) -> Steps[None]:
         """Subscribe at the starts and fix the stops; permits come last."""
         feed = self._feed
         starts = {part: start if part.kept else LATEST for part, start in starts.items()}
         times = {part.owner: start for part, start in starts.items() if isinstance(start, AtTime)}
-        found = find(self._cluster, self.topic, {part.partition: part.name for part in starts}, times, deadline) if times else {}
+        found: dict[TopicPartition, MessageId] = {}
+        if times:
+            found = yield from finding(self._cluster, self.topic, {part.partition: part.name for part in starts}, times, deadline)
         for part, start in starts.items():
             place = found.get(part.owner, start)
             if isinstance(place, MessageId):
                 part.cursor.start_at(place)
             elif isinstance(place, Latest):
                 part.cursor.begin = FROM_NOW
-        feed.open(deadline, starts)
+        yield from feed.opening(deadline, starts)
         for part, start in starts.items():
             cursor = part.cursor
-            end, mark = feed.place(part, deadline) if part.kept else (NOWHERE, NOWHERE)
+            end, mark = (yield from feed.place(part, deadline)) if part.kept else (NOWHERE, NOWHERE)
             if not part.kept:
                 pass  # it begins now, wherever that is
             elif isinstance(start, Latest):
@@ -147,16 +153,20 @@ class PulsarReader(Role):
             ChecksumMismatch, DecompressionError, Malformed: an entry cannot be read, with its place; again at each poll until `seek`,
                 unless the reader was told to skip.
         """
-        with self._only:
-            return self._poll(time.monotonic() + timeout)
+        return self._tasks.drive(self.polling(timeout), NEVER)
 
-    def _poll(self, deadline: float) -> Batch | None:
+    def polling(self, timeout: float = 1.0) -> Steps[Batch | None]:
+        """`poll`, as steps."""
+        with self._only:
+            return (yield from self._poll(time.monotonic() + timeout))
+
+    def _poll(self, deadline: float) -> Steps[Batch | None]:
         while not self.done:
             for part in self._feed.parts:
                 if part.cursor.error is not None:
                     raise part.cursor.error
             until = min(deadline, self._checked + IDLE_CHECK)
-            got = self._feed.next(until)
+            got = yield from self._feed.next(until)
             now = time.monotonic()
             if got is None:
                 for part in self._feed.parts:
@@ -166,7 +176,7 @@ class PulsarReader(Role):
                     self._acknowledge()
                     if any(part.cursor.bounded_by_end and not part.cursor.done for part in self._feed.parts):
                         with contextlib.suppress(TransportError):  # asked again when nothing came again; what lasts, `next` raises
-                            self._check_ends(max(deadline, now + ENDS))
+                            yield from self._check_ends(max(deadline, now + ENDS))
                     self._checked = time.monotonic()
                 if time.monotonic() >= deadline:
                     return None
@@ -229,7 +239,7 @@ class PulsarReader(Role):
                 ack.message_id.append(message_id(cursor.begin[0], cursor.begin[1]))
                 part.tell(ack)
 
-    def _check_ends(self, deadline: float) -> None:
+    def _check_ends(self, deadline: float) -> Steps[None]:
         """Nothing came for a while: partitions whose stop lies behind all that the broker still has are done."""
         for part in self._feed.parts:
             cursor = part.cursor
@@ -238,8 +248,8 @@ class PulsarReader(Role):
             if cursor.moved:
                 ack = api.CommandAck(consumer_id=part.id, ack_type=api.CommandAck.Cumulative)
                 ack.message_id.append(message_id(cursor.begin[0], cursor.begin[1]))
-                self._feed.ask_again(part, ack, deadline)
-            stats = self._feed.ask_again(part, api.CommandConsumerStats(), deadline)
+                yield from self._feed.ask_again(part, ack, deadline)
+            stats = yield from self._feed.ask_again(part, api.CommandConsumerStats(), deadline)
             if stats.msgBacklog == 0 and not part.frames:
                 self._retire(part)
 
@@ -249,7 +259,8 @@ class PulsarReader(Role):
             if batch is not None:
                 yield batch
 
-    def seek(self, where: Where) -> None:
+    @operation
+    def seek(self, where: Where) -> Steps[None]:
         """Go on from there; drops what was fetched ahead. The stop stays."""
         with self._only:
             deadline = self._cluster.deadline()
@@ -261,7 +272,7 @@ class PulsarReader(Role):
                 fresh.before, fresh.last, fresh.until, fresh.bounded_by_end = old.before, old.last, old.until, old.bounded_by_end
                 self._feed.stop(part)
                 part.flowing = False
-            self._open(starts, {}, deadline)
+            yield from self._open(starts, {}, deadline)
 
     @property
     def positions(self) -> Mapping[TopicPartition, MessageId]:
@@ -276,6 +287,9 @@ class PulsarReader(Role):
     # -- ends ---------------------------------------------------------------------------------------------------
 
     def _let_go(self, deadline: float) -> None:
+        self._tasks.drive(self._letting_go(deadline), NEVER)
+
+    def _letting_go(self, deadline: float) -> Steps[None]:
         """Close the consumers at their brokers."""
-        self._feed.close(deadline)
+        yield from self._feed.closing(deadline)
         self._cluster.roles.forget(self)

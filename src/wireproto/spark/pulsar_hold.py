@@ -46,7 +46,7 @@ class Hold:
                 continue  # nothing of this ledger is read; what lies before it was acknowledged by its own ends
             command = api.CommandAck(consumer_id=part.id, ack_type=api.CommandAck.Cumulative)
             command.message_id.append(message_id(place.ledger, place.entry - 1))
-            feed.ask_again(part, command, deadline)
+            self._cluster.drive(feed.ask_again(part, command, deadline), float("inf"))
 
     def _attached(self, key: TopicPartition, deadline: float) -> tuple[Feed, PartitionConsumer]:
         """The partition's consumer, attached again where its connection was lost."""
@@ -58,5 +58,5 @@ class Hold:
             feed = Feed(self._cluster, [(topic, number, full)], self._subscription, window=1 << 16, patience=patience, flow=False)
             found = self._parts[key] = (feed, feed.parts[0])
         feed, part = found
-        feed.attached(part, deadline)
+        self._cluster.drive(feed.attached(part, deadline), float("inf"))
         return found
