@@ -184,6 +184,45 @@ def test_a_delay_outlasts_an_unload(server: PulsarServer) -> None:
         assert time.monotonic() - begun >= 3.0
 
 
+def whole(link: Link, ask: Any) -> None:
+    """The broker's answer to a redelivery: the entry with all of it wanted; it counts for entries."""
+    count = link.server.count("redeliverUnacknowledgedMessages")
+    link.message(ask.consumer_id, ask.message_ids[0].entryId, stored(VALUES), redelivery_count=count)
+
+
+def test_a_message_counts_how_often_it_was_handed_out_itself(server: PulsarServer) -> None:
+    """Those behind it in its batch come again with it and were not seen by anybody yet."""
+    server.answers["redeliverUnacknowledgedMessages"] = whole
+    with wireproto.connect(server.url) as client, client.queue("t", "group") as queue:
+        for attempt in range(3):
+            (first,) = take(queue, 1)
+            assert (first.value, first.attempt) == (b"a", attempt)
+            if attempt < 2:
+                first.release(20.0)
+        first.ack(20.0)
+        others = take(queue, 2)
+        assert [(delivery.value, delivery.attempt) for delivery in others] == [(b"b", 0), (b"c", 0)]
+        for delivery in others:
+            delivery.ack(20.0)
+        nothing_more(server, queue)
+
+
+def test_a_message_in_hand_does_not_count_what_another_of_its_batch_was_given_back_for(server: PulsarServer) -> None:
+    server.answers["redeliverUnacknowledgedMessages"] = whole
+    with wireproto.connect(server.url) as client, client.queue("t", "group") as queue:
+        first, second = take(queue, 2)
+        first.release(20.0)
+        (first,) = take(queue, 1)
+        assert (first.value, first.attempt) == (b"a", 1)
+        second.release(20.0)
+        second, third = take(queue, 2)
+        assert [(delivery.value, delivery.attempt) for delivery in (second, third)] == [(b"b", 1), (b"c", 0)]
+        for delivery in (first, second, third):
+            delivery.ack(20.0)
+        nothing_more(server, queue)
+        assert not queue._hands[-1]._unmet
+
+
 def test_pauses_grow_with_the_attempts() -> None:
     assert [Backoff(1.0, 3.0, 20.0)(attempt) for attempt in (0, 1, 2, 3, 1000)] == [1.0, 3.0, 9.0, 20.0, 20.0]
     with DevBroker(["pulsar"]) as broker, wireproto.connect(broker.url("pulsar")) as client:

@@ -155,8 +155,10 @@ class PulsarQueue(Role):
                 continue
             for record in records[fact.start : fact.stop]:
                 index = record.position.index  # type: ignore[attr-defined]
-                if entry.arrives(index):
-                    self._next.append((record, fact.redelivery_count, (part, key), index))
+                attempt = hand.attempt(key, index, fact.redelivery_count)
+                if attempt is not None:
+                    self._next.append((record, attempt, (part, key), index))
+            entry.sent = fact.redelivery_count
             if hand.exhausted(key) and fact.start == fact.stop:  # compacted, or all acknowledged
                 part.tell(_acknowledgement(part, key))
         hand.forget()

@@ -6,6 +6,9 @@ fetched before it heard of an acknowledgement.
     wanted     nobody has acknowledged it yet      held      with the user         delayed   released, to be given back later
     waiting    decoded, not handed out yet         done      acknowledged since the consumer was opened
 
+A broker counts how often it sent an entry again, for whichever message of it; what of that was not for a message, as this worker knows, is
+left out of the message's own count.
+
 Must not: send anything.
 """
 
@@ -15,6 +18,8 @@ from dataclasses import dataclass, field
 
 Key = tuple[int, int]
 """(ledger, entry)"""
+KEPT = 1000
+"""Entries whose counts are kept; some go to other workers, and nobody says so."""
 
 
 @dataclass(slots=True)
@@ -22,10 +27,11 @@ class InHand:
     """An entry that this worker has messages of, by their indexes.
 
     Attributes:
-        size: messages in the batch, 0 outside one.
+        size: messages in the batch, 0 outside one. sent: times that it was sent again, as the broker said last.
     """
 
     size: int
+    sent: int = 0
     wanted: set[int] = field(default_factory=set)
     held: set[int] = field(default_factory=set)
     waiting: set[int] = field(default_factory=set)
@@ -52,6 +58,7 @@ class Unacked:
     def __init__(self) -> None:
         self.entries: dict[Key, InHand] = {}
         self.looked_at = 0
+        self._unmet: dict[Key, dict[int, int]] = {}  # times that a message was sent again and not handed out, by index
         self._done: dict[Key, int] = {}  # acknowledged whole, oldest first: passed over until so many frames were looked at
 
     def begins(self) -> None:
@@ -72,6 +79,21 @@ class Unacked:
             entry = self.entries[key] = InHand(size)
         return entry
 
+    def attempt(self, key: Key, index: int, sent: int) -> int | None:
+        """A message has come with its entry, sent again so often: how often it was handed out before; None: it is not to be, now."""
+        entry = self.entries[key]
+        if entry.arrives(index):
+            return max(0, sent - self._unmet.get(key, {}).get(index, 0))
+        if sent > entry.sent and index in entry.wanted:
+            self._not_met(key, index, sent - entry.sent)
+        return None
+
+    def _not_met(self, key: Key, index: int, times: int) -> None:
+        counts = self._unmet.setdefault(key, {})
+        counts[index] = counts.get(index, 0) + times
+        if len(self._unmet) > KEPT:
+            del self._unmet[next(iter(self._unmet))]
+
     def exhausted(self, key: Key) -> bool:
         """Every message of it was looked at; whether nothing of it is left for anybody."""
         if self.entries[key].wanted:
@@ -91,12 +113,15 @@ class Unacked:
         entry.done.add(index)
         if not entry.wanted:
             del self.entries[key]
+            self._unmet.pop(key, None)
             self._done[key] = self.looked_at + ahead
 
     def released(self, key: Key, index: int) -> None:
         """One message is given back, and what of its entry was not handed out comes again with it."""
         entry = self.entries[key]
         entry.held.discard(index)
+        for other in entry.waiting:
+            self._not_met(key, other, 1)
         entry.waiting.clear()
         self._drop_idle(key, entry)
 
