@@ -163,6 +163,26 @@ def test_records_without_a_key_go_to_partitions_in_turn(server: PulsarServer, ke
     assert len({sent.producer_id for sent in server.commands("send")}) == 2
 
 
+@pytest.mark.parametrize("linger", [0.0, 0.001, NEVER])
+def test_records_without_a_key_that_go_alone_go_to_partitions_in_turn(server: PulsarServer, linger: float) -> None:
+    """Each is a batch, whether it is waited for, or its linger is over before the next comes."""
+    server.answers["partitionMetadata"] = partitioned(3)
+    with entries(server, linger=linger) as producer:
+        for number in range(6):
+            producer.send(b"%d" % number).position(20.0)
+    sent = [one.producer_id for one in server.commands("send")]
+    assert len(set(sent[:3])) == 3
+    assert sent[3:] == sent[:3]
+
+
+def test_a_record_with_a_key_does_not_take_the_turn_of_those_without(server: PulsarServer) -> None:
+    server.answers["partitionMetadata"] = partitioned(2)
+    with entries(server, linger=NEVER) as producer:
+        for number in range(8):
+            producer.send(b"%d" % number, key=b"a" if number % 2 else None)
+    assert sorted(values_of(entry) for entry in server.entries) == [[b"0", b"2", b"4", b"6"], [b"1", b"3", b"5", b"7"]]
+
+
 def test_a_producer_has_the_name_and_the_first_sequence_that_it_was_given(server: PulsarServer) -> None:
     with entries(server, producer_name="one-of-mine", first_sequence=40, batching=False) as producer:
         producer.send(b"a")

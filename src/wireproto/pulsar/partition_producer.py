@@ -118,6 +118,12 @@ class PartitionProducer:
         """Whether it was open once: then it comes back by itself."""
         return self._epoch > 0
 
+    @property
+    def taking(self) -> bool:
+        """Whether a batch is open for records that may share it."""
+        batch = self._queue.open
+        return batch is not None and not batch.sealed
+
     def builder(self) -> PulsarBatchBuilder:
         """Of an open batch."""
         return self._make_builder()

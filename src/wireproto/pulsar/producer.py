@@ -48,8 +48,9 @@ class PulsarProducer(BatchProducer):
         self._partitioned = names[0][0] >= 0
         self._fresh: list[PartitionProducer] = []  # of partitions that the topic got, until all of them are open
         self._growth: Task[None] | None = None
-        in_turn = options.batch_records if options.batching and options.keyless == "sticky" else 1
-        self._router = KeyRouter(options.hashing, in_turn)
+        self._sticky = bool(options.batching) and options.keyless == "sticky"
+        self._router = KeyRouter(options.hashing, options.batch_records if self._sticky else 1)
+        self._last_turn = -2  # partition; the core may have given the turn to the next one since
         self._router.know(len(names), False)
         self._take_by(
             self._router,
@@ -132,12 +133,23 @@ class PulsarProducer(BatchProducer):
         self._usable()
         if stamped and time_ms <= 0:
             raise ValueUnsupported(f"an event time of {time_ms}: Pulsar's are milliseconds above 0", topic=self.topic)
-        number = self._router.of(key) if partition is None else self._checked(partition)
+        if partition is None and key is None and self._sticky and self._router.partitions > 1:
+            number = self._turn()
+        else:
+            number = self._router.of(key) if partition is None else self._checked(partition)
         target = self._partitions[number]
         if size > target.max_size:
             text = f"the record has {size} bytes, the broker takes {target.max_size}"
             raise ValueUnsupported(text, topic=self.topic, partition=target.number)
         return self._put(number, value, key, headers, time_ms, size, timeout)
+
+    def _turn(self) -> int:
+        """Where a record without a key goes: to the next partition once the batch is gone that those before it shared, full or not."""
+        stuck = self._router.stuck
+        if stuck == self._last_turn and not self._partitions[stuck].taking:
+            self._router.know(len(self._partitions), False)
+        self._last_turn = number = self._router.of(None)
+        return number
 
     def _key(self, number: int) -> PartitionProducer:
         return self._partitions[number]
