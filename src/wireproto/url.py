@@ -68,7 +68,7 @@ def parse(text: str) -> Url:
     hosts, _, path = rest.partition("/")
     userinfo, at, hosts = hosts.rpartition("@")
     user, colon, password = userinfo.partition(":")
-    plain, secure = (0, 0) if found is None else found.ports
+    plain, secure = (1, 1) if found is None else found.ports  # who looks the protocol up tells that there is none
     addresses = tuple(parse_address(host, secure if suffix else plain) for host in hosts.split(",") if host)
     if not addresses:
         raise OptionError(f"no host in the {protocol} URL")

@@ -202,6 +202,8 @@ def test_an_entry_point_that_is_no_descriptor_is_refused(tmp_path: Path, monkeyp
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(OptionError, match="no descriptor of a protocol 'wrong'"):
         wireproto.connect("wrong://h")
+    with pytest.raises(OptionError, match="no protocol 'kafak': there are kafka, pulsar"):
+        wireproto.connect("kafak://localhost")  # a port that is left out is not what is wrong
     with pytest.raises(OptionError, match="no protocol 'nowhere': there are kafka, pulsar"):
         wireproto.connect("nowhere://h:1")
 
