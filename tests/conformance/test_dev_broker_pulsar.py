@@ -67,7 +67,7 @@ def test_an_unacknowledged_message_comes_again_to_another_consumer(client: Any) 
     first.close()
     second = client.subscribe("again", "s", pulsar.ConsumerType.Shared)
     message = second.receive(WAIT)
-    assert (message.data(), message.redelivery_count()) == (b"one", 1)
+    assert (message.data(), message.redelivery_count()) == (b"one", 0)  # as 4.2.4 counts: nobody gave it back
     second.acknowledge(message)
     second.close()
     producer.close()

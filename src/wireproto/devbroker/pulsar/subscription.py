@@ -101,13 +101,15 @@ class Subscription:
             self._tell_active(before, consumer)
 
     def remove(self, consumer: Consumer) -> None:
-        """A consumer went: what it held is handed out again."""
+        """A consumer went: what it held is handed out again, and counts as handed out before only where it was asked for again."""
         if consumer not in self.consumers:
             return
         before = self.active
         self.consumers.remove(consumer)
         self._give_back(consumer.pending)
         consumer.pending = {}
+        if not self.consumers:
+            self.attempts.clear()
         if self.kind == FAILOVER:
             self._tell_active(before, None)
         self.dispatch()
@@ -231,14 +233,16 @@ class Subscription:
     def redeliver(self, consumer: Consumer, message_ids: Any) -> None:
         """Hand out again what a consumer holds: the given ids, or everything when none are given."""
         wanted = [m.entryId for m in message_ids if m.ledgerId == self.topic.ledger] if message_ids else list(consumer.pending)
-        self._give_back({number: consumer.pending.pop(number) for number in wanted if number in consumer.pending})
+        held = {number: consumer.pending.pop(number) for number in wanted if number in consumer.pending}
+        self._give_back(held)
+        for number in held.keys() & self.again:
+            self.attempts[number] = self.attempts.get(number, 0) + 1
         self.dispatch()
 
     def _give_back(self, numbers: dict[int, int]) -> None:
         for number in numbers:
             if number not in self.done and number >= self.mark:
                 self.again.add(number)
-                self.attempts[number] = self.attempts.get(number, 0) + 1
 
     def reset(self, start: int) -> None:
         """Go to an entry: everything before it counts as acknowledged, everything from it on as new."""
