@@ -78,7 +78,8 @@ class Producer(Closing, Protocol):
         ...
 
     def flush(self, timeout: float = 30.0) -> None:
-        """Wait until every record taken so far is acknowledged; raises the first failure, or TimedOut."""
+        """Wait until every record taken so far has its outcome; raises the first failure that neither a receipt nor a flush has told yet,
+        or TimedOut: not all have one."""
         ...
 
 

@@ -17,6 +17,7 @@ from wireproto.errors import Closed, TimedOut, WireprotoError
 from wireproto.net.task import Steps, operation
 
 from .unflushed import Sends
+from .untold import Untold
 from .way_in import WayIn
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class BatchProducer(Sends):
         self._linger = linger
         self._delivery_timeout = delivery_timeout
         self._closed = False
-        self._failure: WireprotoError | None = None
+        self._untold = Untold()
 
     def _take_by(self, router: KeyRouter, changes: Changes, learn: Callable[[], object], **how: Any) -> Appender:
         """Have the core take the records; see `Appender`."""
@@ -236,9 +237,9 @@ class BatchProducer(Sends):
         """A batch that held so many bytes has its outcome."""
         self._account.give(size)
 
-    def failed(self, why: WireprotoError) -> None:
-        """A batch failed: the next flush tells of the first."""
-        self._failure = self._failure or why
+    def failed(self, batch: Any, why: WireprotoError) -> None:
+        """A batch failed: the next flush tells of it, unless a receipt does before."""
+        self._untold.note(batch.serial, why)
 
     # --- waiting ---
 
@@ -269,6 +270,7 @@ class BatchProducer(Sends):
     def _known_place(self, batch: Any, index: int) -> Any:
         """The place of a record whose outcome is known."""
         if batch.outcome.error is not None:
+            self._untold.told(batch.serial)
             raise copy(batch.outcome.error)  # a fresh one for each who asks
         return self._place(batch, index)
 
@@ -278,7 +280,7 @@ class BatchProducer(Sends):
 
     @operation
     def flush(self, timeout: float = 30.0) -> Steps[None]:
-        """Wait until every record taken so far is acknowledged; raises the first failure, or TimedOut."""
+        """Wait until every record taken so far is acknowledged; raises the first failure that no receipt has told, or TimedOut."""
         return self._flushing(timeout)
 
     def _flushing(self, timeout: float) -> Steps[None]:
@@ -290,7 +292,7 @@ class BatchProducer(Sends):
                 raise TimedOut(f"not all records have left within {timeout:g} s", topic=self.topic)
             yield time.monotonic() + 0.005
         self._give_back()
-        failure, self._failure = self._failure, None
+        failure = self._untold.take()
         if failure is not None:
             raise copy(failure)
 

@@ -243,7 +243,7 @@ class KafkaSender:
 
     def failed(self, batch: OutBatch, why: WireprotoError) -> None:
         if batch.owner is not None:
-            batch.owner.failed(why)
+            batch.owner.failed(batch, why)
 
     def overdue(self, batch: OutBatch, trouble: str) -> WireprotoError:
         doubt = "; it may still be in the log" if batch.doubtful or batch in batch.queue.in_flight else ""

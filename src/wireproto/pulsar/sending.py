@@ -111,7 +111,7 @@ class PulsarSender:
             batch.owner.settled(batch.free())
 
     def failed(self, batch: OutBatch, why: WireprotoError) -> None:
-        batch.owner.failed(why)
+        batch.owner.failed(batch, why)
         if self._options.first_sequence is not None:
             # whoever says the ids repeats from there: what was stored behind this would make the broker drop it, and its ids be another's
             self.core.fail([batch.key], why)

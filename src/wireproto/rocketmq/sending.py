@@ -201,7 +201,7 @@ class RocketSender:
             self._loop.call_soon(self.routing.settled)
 
     def failed(self, batch: RocketBatch, why: WireprotoError) -> None:
-        batch.owner.failed(why)
+        batch.owner.failed(batch, why)
 
     def overdue(self, batch: RocketBatch, trouble: str) -> WireprotoError:
         problem = self._problems.get(batch.home)

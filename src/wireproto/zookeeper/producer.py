@@ -11,6 +11,7 @@ acknowledged message is lost; one that was in flight at that moment may be in th
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 from .._net import Section
 from ..errors import BufferFull, Closed, Disconnected, TimedOut, ValueUnsupported, WireprotoError
 from ..flow.unflushed import Sends
+from ..flow.untold import Untold
 from ..net.task import NEVER, Steps, operation, steps
 from ..position import LogOffset
 from ..records import Headers
@@ -42,16 +44,20 @@ HURRIED = 0.001
 """Seconds between looks for answers while somebody waits for room in the send budget."""
 
 
+_serials = itertools.count()
+
+
 class QueueReceipt:
     """A message on its way; `position` waits for the servers' answer."""
 
-    __slots__ = ("_producer", "_request", "_sent", "error", "size", "where")
+    __slots__ = ("_producer", "_request", "_sent", "error", "serial", "size", "where")
 
     def __init__(self, producer: QueueProducer, request: op.Request[str]) -> None:
         self._producer = producer
         self._request = request
         self._sent: Sent | None = None
         self.size = len(request.body)
+        self.serial = next(_serials)
         self.where: LogOffset | None = None
         self.error: WireprotoError | None = None
 
@@ -66,7 +72,8 @@ class QueueReceipt:
             deadline = time.monotonic() + (self._producer.delivery_timeout if timeout is None else timeout)
             self._producer._tasks.drive(self._producer.settling(deadline, self), NEVER)
         if self.error is not None:
-            raise self.error
+            self._producer._untold.told(self.serial)
+            raise copy(self.error)
         assert self.where is not None
         return self.where
 
@@ -115,7 +122,7 @@ class QueueProducer(Sends):
         self._again = False  # a timer will look for room, and for answers
         self._loop = tree.loop
         self._conn: Connection | None = None
-        self._failed: WireprotoError | None = None
+        self._untold = Untold()
         self._closed = False
 
     def opening(self, acl: Sequence[ACL] | None, timeout: float) -> Steps[Self]:
@@ -180,16 +187,15 @@ class QueueProducer(Sends):
 
     @operation
     def flush(self, timeout: float = 30.0) -> Steps[None]:
-        """Wait until every message taken so far is answered; raises the first failure since the last flush."""
+        """Wait until every message taken so far is answered; raises the first failure that no receipt has told."""
         deadline = time.monotonic() + timeout
         with self._lock:
             last = self._unanswered[-1] if self._unanswered else None
         if last is not None:
             yield from self.settling(deadline, last)
-        with self._lock:
-            failed, self._failed = self._failed, None
+        failed = self._untold.take()
         if failed is not None:
-            raise failed
+            raise copy(failed)
 
     @operation
     def close(self, timeout: float = 30.0) -> Steps[None]:
@@ -269,6 +275,7 @@ class QueueProducer(Sends):
         while self._unanswered:
             receipt = self._unanswered.popleft()
             receipt.error = copy(why)
+            self._untold.note(receipt.serial, receipt.error)
             self._account.give(receipt.size)
 
     def _pump(self) -> None:
@@ -355,4 +362,4 @@ class QueueProducer(Sends):
             receipt.where = position(self.topic, entry.sequence)
         except WireprotoError as why:
             receipt.error = why.with_context(topic=self.topic)
-            self._failed = self._failed or receipt.error
+            self._untold.note(receipt.serial, receipt.error)

@@ -1,0 +1,42 @@
+"""Failures of a producer's records that nobody was told of yet: what its next flush, or its close, raises.
+
+What it is: one a producer. A receipt that raises what its record failed with has told; a flush tells the first of the others, and they
+count as told. May be used by threads. Must not: keep a batch, or one more error for each record of thousands that fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from wireproto.errors import WireprotoError
+
+MOST = 1000
+"""Failures that are kept apart; of those beyond, the first is told though its receipt may have told it."""
+
+
+class Untold:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._errors: dict[Hashable, WireprotoError] = {}
+        self._beyond: WireprotoError | None = None
+
+    def __len__(self) -> int:
+        return len(self._errors)
+
+    def note(self, which: Hashable, why: WireprotoError) -> None:
+        """A batch failed, or a record that is none of a batch's; `which` names it."""
+        if len(self._errors) < MOST:
+            self._errors[which] = why
+        elif self._beyond is None:
+            self._beyond = why
+
+    def told(self, which: Hashable) -> None:
+        """A receipt has raised it."""
+        self._errors.pop(which, None)
+
+    def take(self) -> WireprotoError | None:
+        """The first that nobody was told of; all count as told from now on."""
+        errors, self._errors = self._errors, {}
+        beyond, self._beyond = self._beyond, None
+        return next(iter(errors.values()), beyond)
