@@ -393,5 +393,4 @@ def test_an_entry_that_is_not_acknowledged_fails_at_its_delivery_timeout(server:
         producer = client.producer("t")
         with pytest.raises(TimedOut, match=r"0\.3 s"):
             producer.send(b"a").position(20.0)
-        with pytest.raises(TimedOut):
-            producer.close()
+        producer.close()

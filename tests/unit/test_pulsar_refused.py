@@ -112,8 +112,7 @@ def test_what_is_refused_for_ever_is_tried_less_and_less_often_and_told() -> Non
             producer = client.producer("t")
             with pytest.raises(TimedOut, match="no bookie"):
                 producer.send(b"x").position(20.0)
-            with pytest.raises(TimedOut):
-                producer.close()
+            producer.close()
         tries = server.moments("send")
     assert 3 <= len(tries) <= 8
     pauses = [later - earlier for earlier, later in pairwise(tries)]
@@ -143,8 +142,7 @@ def test_an_entry_whose_checksum_is_refused_is_sent_once_more(times: int) -> Non
         else:
             with pytest.raises(ChecksumError):
                 first.position(20.0)
-            with pytest.raises(ChecksumError):
-                producer.flush(20.0)
+            producer.flush(20.0)
         assert second.position(20.0).entry == 1
         assert len(refused) == min(times, 2)
 
@@ -165,8 +163,7 @@ def test_an_entry_that_was_changed_in_memory_is_known() -> None:
         with pytest.raises(ChecksumError):
             waiting.position(20.0)
         assert server.count("producer") == 1
-        with pytest.raises(ChecksumError):
-            producer.flush(20.0)
+        producer.flush(20.0)
 
 
 def test_the_dev_broker_names_a_refused_batch_as_a_broker_does() -> None:
@@ -198,7 +195,6 @@ def test_a_producer_whose_ids_are_told_ends_with_its_first_failure() -> None:
             producer.send(b"a").position(20.0)
         with pytest.raises(NotAllowedError):
             producer.send(b"b")
-        with pytest.raises(NotAllowedError):
-            producer.close()
+        producer.close()
         assert [one.sequence_id for one in server.commands("send")] == [7]
         assert client.cluster.budget.used == 0

@@ -239,8 +239,7 @@ def delivery_timeout(scene: Scene) -> None:
         with pytest.raises(TimedOut, match=r"not acknowledged within 0\.4 s"):
             receipt.position(SOON)
         assert 0.4 <= time.monotonic() - began < 10.0
-        with pytest.raises(TimedOut):
-            producer.flush(SOON)
+        producer.flush(SOON)
 
 
 def max_request_size(scene: Scene) -> None:

@@ -183,8 +183,6 @@ def test_receipts_of_a_failed_batch_raise_each_a_fresh_error(client: Any, topic:
         assert len({id(error) for error in errors}) == 3
         assert errors[0].topic == topic
         assert producer.send(b"next", partition=0).position(10.0).offset == 0
-        with pytest.raises(InvalidRecord):
-            producer.flush(10.0)
         producer.flush(10.0)
     assert client.cluster.budget.used == 0
 
@@ -318,8 +316,7 @@ def test_a_record_in_flight_fails_when_its_time_is_over_and_the_next_one_lands_o
                 break
             except TimedOut:
                 assert time.monotonic() < time_over
-        with pytest.raises(TimedOut):
-            producer.flush(10.0)
+        producer.flush(10.0)
     found = [value for place, (_, value) in sorted(everything(client, topic).items())]
     assert found.count(b"in doubt") == 1
     assert found[: 2] == [b"before", b"in doubt"]

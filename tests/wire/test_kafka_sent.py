@@ -226,8 +226,7 @@ def test_what_was_held_up_on_the_way_does_not_land_again_when_it_comes_late(
         while len(seen.replies("Produce")) < len(seen.requests("Produce")):
             assert time.monotonic() < deadline, "the path does not deliver"
             client.cluster.pause(0.05)
-        with pytest.raises(InvalidRecord):
-            producer.flush(SOON)
+        producer.flush(SOON)
     with client.reader(topic, stop=LATEST, partitions=[0]) as reader:
         values = [value for batch in reader for value in batch.values()]
     assert values[-4:] == [b"before", b"before", b"again", b"behind"]
@@ -240,8 +239,7 @@ def test_a_record_whose_answers_were_lost_may_still_be_in_the_log_and_says_so(cl
         receipt = producer.send(b"in doubt", partition=0)
         with pytest.raises(TimedOut, match="it may still be in the log"):
             receipt.position(SOON)
-        with pytest.raises(TimedOut, match="it may still be in the log"):
-            producer.flush(SOON)
+        producer.flush(SOON)
         lost.times = 0
         faults.error("Produce", 6, times=-1)
         receipt = producer.send(b"refused", partition=1)
@@ -260,8 +258,7 @@ def test_a_record_that_nobody_answered_in_time_fails_with_timed_out(client: Any,
         with pytest.raises(TimedOut, match=r"not acknowledged within 0\.3 s"):
             receipt.position(SOON)
         silent.times = 0
-        with pytest.raises(TimedOut):
-            producer.flush(SOON)
+        producer.flush(SOON)
 
 
 def test_keys_go_where_javas_client_sends_them(client: Any, topic: str) -> None:

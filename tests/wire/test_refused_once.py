@@ -98,6 +98,25 @@ def test_close_tells_what_nobody_was_told_of(scene: Scene) -> None:
     scene.out.close(30.0)
 
 
+@pytest.mark.parametrize("protocol", ["kafka", "pulsar"])
+def test_a_batch_s_failure_is_told_when_the_receipts_of_all_its_records_told_it(broker: DevBroker, protocol: str) -> None:
+    """Who looks at one receipt of several does not hear of the others by it."""
+    with wireproto.connect(broker.url(protocol)) as client:
+        client.admin().create_topic(topic := f"refused-{next(_numbers)}", partitions=1)
+        out = client.producer(topic, linger=60.0)
+        for looked_at in (1, 2, 3):
+            broker.faults(protocol).error(*REFUSALS[protocol])
+            receipts = [out.send(b"%d" % number) for number in range(3)]
+            for receipt in receipts[:looked_at]:
+                for _ in range(3):
+                    with pytest.raises(WireprotoError):
+                        receipt.position(30.0)
+            if looked_at < 3:
+                with pytest.raises(WireprotoError):
+                    out.flush(30.0)
+            out.flush(30.0)
+
+
 def test_there_are_never_too_many_to_tell() -> None:
     """Who has thousands fail and looks at no receipt keeps no memory for each, and is told all the same."""
     kept = Untold()

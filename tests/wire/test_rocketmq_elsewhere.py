@@ -12,7 +12,7 @@ import pytest
 import wireproto
 from wireproto.devbroker import DevBroker
 from wireproto.devbroker.recording import Recording
-from wireproto.errors import BrokerError, TimedOut, WireprotoError
+from wireproto.errors import BrokerError, TimedOut
 from wireproto.rocketmq.client import RocketClient
 
 _numbers = itertools.count()
@@ -104,8 +104,7 @@ def test_records_that_have_their_place_wait_for_it(brokers: tuple[DevBroker, Dev
     with pytest.raises(BrokerError) as caught:
         producer.send(b"there", partition=3).position(30.0)
     assert caught.value.code == 1
-    with pytest.raises(BrokerError):
-        producer.flush()
+    producer.flush()
 
 
 @pytest.mark.parametrize("code", [1, 204])
@@ -120,8 +119,7 @@ def test_where_nobody_takes_it_the_refusal_is_told(
         producer.send(b"x").position(30.0)
     assert caught.value.code == code
     assert time.monotonic() - begun < 15.0, "at once, and not when its time is over"
-    with pytest.raises(BrokerError):
-        producer.flush()
+    producer.flush()
 
 
 def test_where_all_are_silent_the_record_s_time_ends(brokers: tuple[DevBroker, DevBroker], client: RocketClient, topic: str) -> None:
@@ -132,8 +130,7 @@ def test_where_all_are_silent_the_record_s_time_ends(brokers: tuple[DevBroker, D
     with pytest.raises(TimedOut):
         producer.send(b"x").position(30.0)
     assert 0.9 <= time.monotonic() - begun < 10.0
-    with pytest.raises(WireprotoError):
-        producer.flush()
+    producer.flush()
 
 
 def test_a_broker_that_takes_records_again_gets_some(brokers: tuple[DevBroker, DevBroker], client: RocketClient, topic: str) -> None:

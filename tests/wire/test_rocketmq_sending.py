@@ -69,8 +69,7 @@ def test_a_route_or_a_permission_that_does_not_come_is_told_after_a_few_refusals
     assert caught.value.code == code
     assert len(sends(seen)) == BRIEFLY + 2, "the first, and those behind so many refusals in a row"
     broker.faults("rocketmq").clear()
-    with pytest.raises(BrokerError):
-        producer.flush()
+    producer.flush()
 
 
 def test_a_refusal_that_cannot_pass_is_told_at_once(broker: DevBroker, client: RocketClient, topic: str, seen: Recording) -> None:
@@ -80,8 +79,7 @@ def test_a_refusal_that_cannot_pass_is_told_at_once(broker: DevBroker, client: R
         with pytest.raises(BrokerError) as caught:
             receipt.position(30.0)
         assert caught.value.code == 13
-        with pytest.raises(BrokerError):
-            producer.flush()
+        producer.flush()
     assert len(sends(seen)) == 1
 
 
@@ -104,8 +102,7 @@ def test_refusals_for_ever_end_at_delivery_timeout(broker: DevBroker, client: Ro
     assert caught.value.code == 2
     assert time.monotonic() - begun >= 0.5, "it was tried for as long as it may take"
     assert len(sends(seen)) <= 12, "with back-off"
-    with pytest.raises(BrokerError):
-        producer.flush()
+    producer.flush()
 
 
 # silence --------------------------------------------------------------------------------------------------------------------------
@@ -137,8 +134,7 @@ def test_a_broker_that_stays_silent_does_not_hold_a_record_beyond_delivery_timeo
         with pytest.raises(TimedOut):
             receipt.position(30.0)
     assert 0.5 * HARDLY <= time.monotonic() - begun < 10.0
-    with pytest.raises(TimedOut):
-        producer.flush(10.0)
+    producer.flush(10.0)
     producer.send(b"y")
     assert client.cluster.budget.used > 0
     with pytest.raises(TimedOut):
@@ -295,8 +291,7 @@ def test_while_nobody_tells_what_a_topic_is_records_without_a_key_go_alone(
             with pytest.raises(BrokerError, match="key is missing"):
                 receipt.position(30.0)
         assert [receipt.position(30.0).offset for receipt in kept] == [0, 1, 2]
-        with pytest.raises(BrokerError):
-            producer.flush()
+        producer.flush()
     assert {request.name for request in sends(seen) if b"lost" in bytes(request.header.body)} == {"SendMessageV2"}
     with dial().producer(topic, linger=0.1) as producer:
         producer.send_batch(Columns.from_rows([b"a", b"b", b"c"]))
@@ -340,8 +335,7 @@ def test_a_failure_of_one_topic_is_told_when_all_are_flushed(broker: DevBroker, 
     client.admin().create_topic(other)
     with client.producer() as producer:
         broker.faults("rocketmq").error("SendMessageV2", 13)
-        with pytest.raises(BrokerError):
-            producer.send(b"bad", topic=topic).position(30.0)
+        producer.send(b"bad", topic=topic)
         producer.send(b"good", topic=other)
         with pytest.raises(BrokerError):
             producer.flush()

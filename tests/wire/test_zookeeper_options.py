@@ -223,8 +223,7 @@ def test_a_producer_that_must_not_repeat_sends_each_message_once(dial: Any, faul
     assert sorted(set(sent)) == sorted(sent), "each at most once"
     assert b"one" in sent
     out.send(b"three").position()
-    with pytest.raises(ConnectionLoss):  # what failed since the last one; else closing would tell it
-        out.flush()
+    out.flush()
 
 
 def test_a_producer_that_may_repeat_does(dial: Any, faults: Faults, seen: Any, topic: str) -> None:

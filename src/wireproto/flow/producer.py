@@ -238,8 +238,8 @@ class BatchProducer(Sends):
         self._account.give(size)
 
     def failed(self, batch: Any, why: WireprotoError) -> None:
-        """A batch failed: the next flush tells of it, unless a receipt does before."""
-        self._untold.note(batch.serial, why)
+        """A batch failed: the next flush tells of it, unless its records' receipts do before."""
+        self._untold.note(batch.serial, why, batch.count)
 
     # --- waiting ---
 
@@ -270,7 +270,7 @@ class BatchProducer(Sends):
     def _known_place(self, batch: Any, index: int) -> Any:
         """The place of a record whose outcome is known."""
         if batch.outcome.error is not None:
-            self._untold.told(batch.serial)
+            self._untold.told(batch.serial, index)
             raise copy(batch.outcome.error)  # a fresh one for each who asks
         return self._place(batch, index)
 

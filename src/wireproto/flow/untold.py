@@ -1,7 +1,7 @@
 """Failures of a producer's records that nobody was told of yet: what its next flush, or its close, raises.
 
-What it is: one a producer. A receipt that raises what its record failed with has told; a flush tells the first of the others, and they
-count as told. May be used by threads. Must not: keep a batch, or one more error for each record of thousands that fail.
+What it is: one a producer. A receipt that raises what its record failed with has told of that record; a flush tells the first of the
+others, and they count as told. May be used by threads. Must not: keep a batch, or one more error for each record of thousands that fail.
 """
 
 from __future__ import annotations
@@ -18,25 +18,29 @@ class Untold:
     """See the module."""
 
     def __init__(self) -> None:
-        self._errors: dict[Hashable, WireprotoError] = {}
+        self._errors: dict[Hashable, tuple[WireprotoError, int, set[int]]] = {}  # … records, and those whose receipts have told
         self._beyond: WireprotoError | None = None
 
     def __len__(self) -> int:
         return len(self._errors)
 
-    def note(self, which: Hashable, why: WireprotoError) -> None:
-        """A batch failed, or a record that is none of a batch's; `which` names it."""
+    def note(self, which: Hashable, why: WireprotoError, records: int = 1) -> None:
+        """A batch of so many records failed; `which` names it."""
         if len(self._errors) < MOST:
-            self._errors[which] = why
+            self._errors[which] = why, records, set()
         elif self._beyond is None:
             self._beyond = why
 
-    def told(self, which: Hashable) -> None:
-        """A receipt has raised it."""
-        self._errors.pop(which, None)
+    def told(self, which: Hashable, index: int = 0) -> None:
+        """The receipt of one of its records has raised it."""
+        kept = self._errors.get(which)
+        if kept is not None:
+            kept[2].add(index)
+            if len(kept[2]) >= kept[1]:
+                self._errors.pop(which, None)
 
     def take(self) -> WireprotoError | None:
         """The first that nobody was told of; all count as told from now on."""
         errors, self._errors = self._errors, {}
         beyond, self._beyond = self._beyond, None
-        return next(iter(errors.values()), beyond)
+        return next((why for why, _, _ in errors.values()), beyond)
