@@ -22,16 +22,28 @@ def missing(ledger: Ledger, since: float, logs: Mapping[str, Iterable[str]]) -> 
         logs: topic to its logs.
     """
     found = []
+    for who, table, of in _flows(ledger):
+        found += [f"{who} in {log}" for log in logs.get(of, ()) if table.get((who, log), 0.0) <= since]
+    return found
+
+
+def complete(ledger: Ledger, logs: Mapping[str, Iterable[str]]) -> tuple[float, list[str]]:
+    """The moment at which the last one got through, by its journal, who was to since `ledger.begin`; and who was within a second of it."""
+    moments = {f"{who} in {log}": ledger.first.get((who, log), 0.0) for who, _, of in _flows(ledger) for log in logs.get(of, ())}
+    last = max(moments.values(), default=0.0)
+    return last, [name for name, moment in moments.items() if moment > last - 1.0]
+
+
+def _flows(ledger: Ledger) -> Iterator[tuple[str, Mapping[tuple[str, str], float], str]]:
+    """Who is to flow, where it is told how far it is, and in which topic."""
     groups = set()
     for role in ledger.roles.values():
         if not role.steady or role.kind not in (*WRITES, *READS):
             continue
         who, table = (role.name, ledger.last_ack) if role.kind in WRITES else (role.group or role.name, ledger.last_got)
-        if who in groups:
-            continue
-        groups.add(who)
-        found += [f"{who} in {log}" for log in logs.get(role.topic, ()) if table.get((who, log), 0.0) <= since]
-    return found
+        if who not in groups:
+            groups.add(who)
+            yield who, table, role.topic
 
 
 def late(window: Window, waited: float, allowed: float, names: list[str], last: list[str]) -> Finding:

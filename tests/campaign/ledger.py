@@ -159,10 +159,20 @@ class Ledger:
         self.windows: list[Window] = []
         self.last_ack: dict[tuple[str, str], float] = {}  # role and log: latest moment of sending that is acknowledged
         self.last_got: dict[tuple[str, str], float] = {}  # role (or group) and log: latest moment of sending that was delivered
+        self.since = float("inf")
+        self.first: dict[tuple[str, str], float] = {}  # role (or group) and log: when something that was sent behind `since` got through
 
     def take(self, event: Sequence[Any]) -> None:
         at, kind, role, *rest = event
         getattr(self, "_" + kind)(at, role, *rest)
+
+    def begin(self, since: float) -> None:
+        """From here on, note when what is sent behind that moment gets through."""
+        self.since, self.first = since, {}
+
+    def _through(self, who: str, log: str, sent: float, at: float) -> None:
+        if sent > self.since:
+            self.first[who, log] = min(at, self.first.get((who, log), at))
 
     # What the journals hold, an event a method.
 
@@ -174,6 +184,7 @@ class Ledger:
         for number, log, place, seconds in rows:
             self.acked[role][number] = Ack(log, tuple(place), at, seconds)
             self.last_ack[role, log] = max(self.last_ack.get((role, log), 0.0), at - seconds)
+            self._through(role, log, at - seconds, at)
 
     def _failed(self, at: float, role: str, number: int, why: str, seconds: float) -> None:
         self.failed[role][number] = (at, why, seconds)
@@ -203,6 +214,7 @@ class Ledger:
             source, _, number = name.rpartition(":")
             when = self.sent[source].get(int(number), 0.0) if source in self.sent else 0.0
             self.last_got[who, log] = max(self.last_got.get((who, log), 0.0), when)
+            self._through(who, log, when, at)
 
     def _commit(self, at: float, role: str, life: int, began: float, places: dict[str, Sequence[int]], done: bool, why: str) -> None:
         self.commits.append(Commit(role, life, began, at, {log: tuple(place) for log, place in places.items()}, done, why))

@@ -17,6 +17,7 @@ from .journal import Journal, log_of, place_of, said
 POLL = 1.0
 OPEN = 15.0
 REST = 1.0  # seconds between two bounded reads
+WHOLE = 60.0  # seconds from one read of the whole log to the next
 QUIET = 3.0  # seconds without a record behind which a follower that was told to finish, ends
 
 
@@ -29,6 +30,7 @@ class Reading:
         self._life = 0
         self._last: dict[str, list[int]] = {}  # log to the last record had in the life before
         self._where: Any = EARLIEST
+        self._whole_at = time.monotonic()
 
     def run(self) -> None:
         bounded = bool(self._role.get("stop"))
@@ -37,8 +39,8 @@ class Reading:
             why = self._live(bounded)
             if not why and (not bounded or last):
                 return
-            if bounded and not why and (not self._role.get("from_end") or self._life % 3 == 2):
-                self._where, self._last = EARLIEST, {}
+            if bounded and not why and (not self._role.get("from_end") or time.monotonic() - self._whole_at > WHOLE):
+                self._where, self._last, self._whole_at = EARLIEST, {}, time.monotonic()
             self._life += 1
             if self._finish.wait(REST) and why:
                 time.sleep(REST)

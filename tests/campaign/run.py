@@ -127,18 +127,19 @@ class Campaign:
         for event in self._follower.events(self._folder):
             self._ledger.take(event)
 
-    def _missing(self, since: float) -> list[str]:
-        self._look()
-        return judge_flow.missing(self._ledger, since, self._site.known_logs())
-
     def _flowing(self, since: float, timeout: float) -> tuple[float, list[str]]:
-        """Wait until all flows that was sent behind `since`; how long it took, and who did not."""
+        """Wait until all flows that was sent behind `since`; how long it took by the journals, which are read later, and who did not."""
+        self._ledger.begin(since)
         while True:
-            names = self._missing(since)
-            waited = time.monotonic() - since
-            if not names or waited > timeout:
-                return waited, names
-            self._last = names
+            logs = self._site.known_logs()
+            looked = time.monotonic()
+            self._look()
+            names = judge_flow.missing(self._ledger, since, logs)
+            if not names:
+                last, self._last = judge_flow.complete(self._ledger, logs)
+                return max(0.0, last - since), []
+            if looked - since > timeout:
+                return looked - since, names
             time.sleep(0.2)
 
     def _warm(self) -> None:
@@ -162,8 +163,10 @@ class Campaign:
         killed = self._members(round_.member)
         with self._fault(round_) as sick:
             window.sick = sick
-            if round_.fault not in AT_ONCE:
-                time.sleep(round_.seconds)
+            end = time.monotonic() + (0.0 if round_.fault in AT_ONCE else round_.seconds)
+            while time.monotonic() < end:
+                self._look()  # so that what stands in the journals is not much to read when it is waited for
+                time.sleep(max(0.0, min(0.2, end - time.monotonic())))
         site.await_answers()
         window.healed = time.monotonic()
         if killed:

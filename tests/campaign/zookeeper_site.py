@@ -57,8 +57,8 @@ class ZooKeeperSite(Site):
         once = Promise(once=False)
         doubt = Promise(ordered=False)  # what is in doubt fails
         senders: list[tuple[Role, dict[str, Any]]] = [
-            _producer("tasks", JOBS, once, rate=20),
-            _producer("doubtful", JOBS, doubt, rate=20, repeat=False),
+            _producer("tasks", JOBS, once, rate=10),
+            _producer("doubtful", JOBS, doubt, rate=10, repeat=False),
             _producer("keeper", KEPT, once, rate=10),
             (Role("setter", "setter", COUNTER), {"name": "setter", "kind": "setter", "topic": COUNTER}),
         ]

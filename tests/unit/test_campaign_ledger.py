@@ -275,6 +275,22 @@ def test_flow_is_of_what_was_sent_behind_the_healing_in_every_log() -> None:
     assert "sure in main/0" in judge_flow.missing(found, 5.0, {"main": [LOG]}), "sent at the moment, not behind it"
 
 
+def test_the_moment_of_the_last_flow_is_the_journals_however_late_they_are_read() -> None:
+    found = ledger(SENT)
+    found.begin(4.0)
+    for event in (
+        [5.0, "sent", "sure", COUNT, 2],
+        [8.0, "acked", "sure", [[COUNT + 1, LOG, [COUNT + 1], 3.0]]],
+        [5.1, "acked", "sure", [[COUNT, LOG, [COUNT], 0.1]]],
+        [7.2, "got", "reader", 0, LOG, [[[COUNT], "sure:10"]]],
+        [9.9, "got", "reader", 0, LOG, [[[COUNT + 1], "sure:11"]]],
+    ):
+        if event[1] == "got":
+            found.take([3.0, "life", "reader", 0, {}])
+        found.take(event)
+    assert judge_flow.complete(found, {"main": [LOG]}) == (7.2, [f"reader in {LOG}"])
+
+
 @pytest.mark.parametrize(
     ("home", "seconds", "told"), [(1, 0.9, False), (1, 1.2, True), (0, 9.0, False)], ids=["in time", "late", "its own node is sick"]
 )
