@@ -259,6 +259,7 @@ def test_the_records_of_a_key_keep_their_order_over_a_broker_that_leaves_the_rou
             assert not first.done
             assert not second.done
             assert "pending" in repr(second)
+            assert second.sequence in {receipt.sequence for receipt in places}, "what waits gathers, so that it is soon made up for"
             if fate == "comes back":
                 cluster.second.heal()
                 cluster.first.call("rocketmq", "register", "calm", address)

@@ -4,11 +4,11 @@ What it is: `Routing` knows all queues of a topic, and the route that says which
 `route_age`, as by Java's client. A queue that is new takes records at once, but for those with a key: where a key goes changes with the
 number of queues, so what is on its way to a queue arrives, or fails, before the keys of that queue go by the new number. Records of a key
 stay in order of their sending, and nobody waits for a broker but the keys of its own queues, which wait without their sender: in a lane, a
-queue of the sender's that nothing is sent from, under the complement of the queue's number.
+queue of the sender's that nothing is sent from, one for each pair of an old and a new place.
 
     route     what keys go by
     coming    a route with other queues, which the keys of some queues do not follow yet; None: there is none
-    before    those queues, and what was on its way to each when the route came
+    before    those queues, what was on its way to each when the route came, and the lanes behind it
     latest    the route that is learnt once all keys follow the coming one; None: no other was seen since
     queues    all that were ever known, by partition
 
@@ -24,6 +24,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from wireproto.errors import WireprotoError
+
+from .outgoing import lane, lane_ends
 
 if TYPE_CHECKING:
     from wireproto.flow.sender import Sender
@@ -55,7 +57,7 @@ class Routing:
     ) -> None:
         self.route = route
         self.coming: Route | None = None
-        self.before: dict[int, list[RocketBatch]] = {}
+        self.before: dict[int, tuple[list[RocketBatch], set[int]]] = {}
         self.latest: Route | None = None
         self.queues: Sequence[Queue] = route.queues
         self.closed = False
@@ -98,7 +100,7 @@ class Routing:
             self.coming = route
             for batch in self._core.unsettled(_stays):
                 if batch.key in self.route.keyed:
-                    self.before.setdefault(batch.key, []).append(batch)
+                    self.before.setdefault(batch.key, ([], set()))[0].append(batch)
             self._follow()
         self._learnt()
 
@@ -108,7 +110,11 @@ class Routing:
         if self.coming is None:
             return queue
         new = self.coming.by_key(key)
-        return ~queue if new != queue and queue in self.before else new
+        if new == queue or queue not in self.before:
+            return new
+        found = lane(queue, new)
+        self.before[queue][1].add(found)
+        return found
 
     def moving(self, route: Route) -> bool:
         """Whether keys do not simply go by this route any more. Lock held."""
@@ -125,18 +131,18 @@ class Routing:
         if self.coming is None:
             return
         left = set(self._core.unsettled(_stays))
-        for queue in [queue for queue, batches in self.before.items() if left.isdisjoint(batches)]:
-            del self.before[queue]
-            self._core.move(~queue, self._new_place)
+        for queue in [queue for queue, (batches, _) in self.before.items() if left.isdisjoint(batches)]:
+            for key in self.before.pop(queue)[1]:
+                self._core.move(key, _new_place)
         if not self.before:
             self.route, self.coming, latest, self.latest = self.coming, None, self.latest, None
             self._learnt()
             if latest is not None:
                 self._learn(latest)
 
-    def _new_place(self, batch: RocketBatch) -> int:
-        assert self.coming is not None
-        return self.coming.by_key(batch.waiting or b"")
+
+def _new_place(batch: RocketBatch) -> int:
+    return lane_ends(batch.key)[1]
 
 
 def _stays(batch: RocketBatch) -> bool:

@@ -25,24 +25,36 @@ OVERHEAD = 256
 """Bytes of the send budget that a record is counted for beyond its own."""
 
 
+LANE = 20
+"""Bits of a partition in a lane's key."""
+
+
+def lane(queue: int, coming: int) -> int:
+    """The key of the lane for records whose keys went to one queue and go to another one once they may; less than 0."""
+    return ~(queue << LANE | coming)
+
+
+def lane_ends(key: int) -> tuple[int, int]:
+    """What `lane` was made of."""
+    return ~key >> LANE, ~key & ((1 << LANE) - 1)
+
+
 class RocketBatch(OutBatch):
     """An OutBatch that fills no builder of its base's, but a command, and:
 
     Attributes:
         born: its records' timestamp; stamped tells whether the caller gave it (else it is the first one's time of sending).
         lone: body and properties of a record that is alone. rows: the records of a batch; body: that batch, once it was to be sent.
-        sys_flag: of a compressed body. anywhere: any queue will do. waiting: the key of a record that is alone in a lane (see
-            `lanes.Routing`). warning: see `RocketReceipt`.
+        sys_flag: of a compressed body. anywhere: any queue will do. warning: see `RocketReceipt`.
     """
 
-    __slots__ = ("anywhere", "body", "born", "lone", "rows", "stamped", "sys_flag", "waiting", "warning")
+    __slots__ = ("anywhere", "body", "born", "lone", "rows", "stamped", "sys_flag", "warning")
 
     def __init__(self, queue: PartitionQueue, serial: int, created: float, outcome: Event, owner: BatchProducer) -> None:
         OutBatch.__init__(self, queue, serial, created, _NO_BUILDER, outcome, owner, None)
         self.lone: tuple[bytes, bytes] | None = None
         self.rows: RocketBatchBuilder | None = None
         self.body: bytes | None = None
-        self.waiting: bytes | None = None
         self.sys_flag = self.warning = self.born = 0
         self.stamped = False
         self.anywhere = True
@@ -51,7 +63,7 @@ class RocketBatch(OutBatch):
     def home(self) -> int:
         """Its partition, or the one whose keys it waits for."""
         key: int = self.key
-        return key if key >= 0 else ~key
+        return key if key >= 0 else lane_ends(key)[0]
 
     def takes(self, timestamp: int | None, size: int, limit: int) -> bool:
         """Whether a record with that timestamp may join; a command carries one timestamp."""

@@ -115,11 +115,9 @@ class RocketProducer(BatchProducer):
                     number = self._routing.place(key)
                 else:
                     number, anywhere = self._sending.able(), True
-                alone = sys_flag or number < 0 or (anywhere and self._needs_keys is None)
+                alone = sys_flag or (anywhere and self._needs_keys is None)
                 batch = self._batch(number, timestamp, now_ms, size, self.options.batch_size, bool(alone))
                 batch.sys_flag = sys_flag
-                if number < 0:
-                    batch.waiting = key
                 index = batch.join(body, properties, size, anywhere)
                 if alone or batch.size >= self.options.batch_size:
                     self._sender.seal(number)
@@ -205,16 +203,15 @@ class RocketProducer(BatchProducer):
         first = rows[start : start + 1]
         timestamp = first.timestamps()[0] if "timestamp" in first.columns else None
         large = first.nbytes > limit // 2  # alone it may be as large as brokers take
-        alone = large or moving or self._needs_keys is None
+        alone = large or self._needs_keys is None
         batch = self._batch(number, timestamp, now_ms, first.nbytes + OVERHEAD, limit, alone)
-        if alone:
+        if alone or moving:
             (value,) = first.values()
             assert value is not None
             key = first.keys()[0] if "key" in first.columns else None
             headers = first.headers()[0] if "headers" in first.columns else None
             properties = record.properties(key, headers, self._ids.next(now_ms)).encode()
             taken, used = 1, min(len(value) + len(properties) + OVERHEAD, share)
-            batch.waiting = key if number < 0 else None
             index = batch.join(value, properties, used, anywhere)
         else:
             builder = batch.batch()
@@ -222,7 +219,7 @@ class RocketProducer(BatchProducer):
             taken = builder.append_columns(rows, start, len(rows), self._ids, now_ms, limit)
             used = min(builder.size - before + OVERHEAD, share)
             index = batch.grown(used, anywhere)
-        if alone or start + taken < len(rows) or batch.size >= self.options.batch_size:
+        if alone or (start + taken < len(rows) and not moving) or batch.size >= self.options.batch_size:
             self._sender.seal(number)
         return taken, used, RocketReceipt(batch, index)
 
