@@ -71,8 +71,8 @@ def connect(url: str, **options: Unpack[ClientOptions]) -> Client:
             A path is the topic of roles that are asked for without one; ZooKeeper's is the chroot.
 
     When a connection is made: Kafka's client connects at its first use, and what is wrong with the cluster is raised there. The others
-    connect here: Pulsar to one service address and ZooKeeper to one server, each address tried once; RocketMQ to a name server, tried
-    again until `connect_timeout` is over.
+    connect here: Pulsar to one service address, ZooKeeper to one server, RocketMQ to a name server. An address that does not answer within
+    `connect_timeout` is tried again until `timeout` is over.
 
     Raises:
         OptionError: the URL or an option is wrong.

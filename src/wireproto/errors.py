@@ -8,6 +8,7 @@ What it is: every exception this package raises on purpose. The tree, top down::
           Unreachable               … and waiting will not help: no such name, nothing listens there, another protocol on that port
         TlsError                  the TLS handshake or certificate check failed
         TimedOut                  the caller's timeout ran out (also a TimeoutError)
+          Unanswered                … or one attempt to connect had its time: nothing was asked of the peer yet
         Disconnected              an open connection was lost
       ProtocolError             the bytes are not what the protocol says
         Truncated                 they end before the message does
@@ -158,6 +159,13 @@ class TimedOut(TransportError, TimeoutError):
     """The caller's timeout ran out. What was sent may or may not have taken effect."""
 
     retriable = False
+
+
+class Unanswered(TimedOut):
+    """An attempt to connect, or its handshake, was not answered in `connect_timeout`. Nothing that counts was sent: it is tried again while
+    the caller's time lasts, and raised when that is over."""
+
+    retriable = True
 
 
 class Disconnected(TransportError):

@@ -75,7 +75,7 @@ class PulsarSite(Site):
             _producer("open", MAIN, once, {"keys": 50, "rate": 100}, compression="lz4"),
             _producer("single", MAIN, once, {"keys": 20, "rate": 20}, batching=False),
             _producer("grower", GROWING, once, {"keys": 50, "rate": 60}),
-            _producer("tasks", JOBS, once, {"keys": 20, "rate": 60}),
+            _producer("tasks", JOBS, once, {"keys": 20, "rate": 15}),
         ]
         readers = [
             _reader("follower", ONCE),

@@ -58,7 +58,9 @@ class Queueing:
                 quiet = now
                 if not self._ended(delivery):
                     unsure.append(delivery)
-            elif self._finish.is_set() and (now - quiet > self._role.get("quiet", 15.0) or self._role.get("comes_and_goes")):
+            elif self._finish.is_set() and now - quiet > self._role.get("quiet", 15.0):
+                return
+            if self._finish.is_set() and self._role.get("comes_and_goes"):
                 return
 
     def _ended(self, delivery: Any) -> bool:

@@ -74,7 +74,7 @@ class RocketSite(Site):
             _producer("keyless", MAIN, roaming, {"rate": 60}),
             _producer("fast", MAIN, Promise(once=False, ordered=False), {"keys": 20, "rate": 40}, max_in_flight=4, linger=0.01),
             _producer("grower", GROWING, sure, {"keys": 50, "rate": 60}),
-            _producer("tasks", JOBS, roaming, {"rate": 40}),
+            _producer("tasks", JOBS, roaming, {"rate": 10}),
         ]
         readers = [
             _reader("follower", MAIN),

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import wireproto
+from brokers.proxy import FaultProxy
 from patience import LATE
 from wireproto._net import Mailbox
 from wireproto.devbroker import DevBroker
@@ -44,11 +45,24 @@ def silent(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_one_connection_has_its_time(protocol: str, silent: str) -> None:
+def test_one_connection_has_its_time_and_the_next_one_the_callers(protocol: str, silent: str) -> None:
+    """What was not answered in `connect_timeout` is tried again, until `timeout` is over."""
     begin = time.monotonic()
-    with pytest.raises(TimedOut), wireproto.connect(f"{protocol}://{silent}", connect_timeout=0.3, timeout=20.0) as client:
-        client.admin().list_topics(timeout=20.0)
-    assert 0.3 <= time.monotonic() - begin < 0.3 + LATE
+    with pytest.raises(TimedOut), wireproto.connect(f"{protocol}://{silent}", connect_timeout=0.3, timeout=2.0) as client:
+        client.admin().list_topics(timeout=2.0)
+    assert 0.9 <= time.monotonic() - begin < 2.0 + LATE
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_moment_of_silence_costs_an_attempt_and_no_call(broker: DevBroker, protocol: str) -> None:
+    """What the first connection asks is taken and never answered; there is time enough for another one."""
+    with FaultProxy() as proxy:
+        proxy.drop()
+        threading.Timer(1.2, proxy.heal).start()
+        address = broker.address(protocol)
+        url = broker.url(protocol).replace(address, proxy.through(address))
+        with wireproto.connect(url, connect_timeout=0.8, timeout=30.0, address_map={address: proxy.through(address)}) as client:
+            assert client.admin().list_topics(timeout=30.0) is not None
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

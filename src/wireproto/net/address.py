@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from wireproto._net import Event, Loop
-from wireproto.errors import ConnectError, OptionError, TimedOut, Unreachable
+from wireproto.errors import ConnectError, OptionError, Unanswered, Unreachable
 from wireproto.url import Address, parse_address
 
 from .offload import offload
@@ -123,7 +123,7 @@ def resolving(loop: Loop, address: Address, until: float) -> Steps[list[SocketAd
         address: host name or IP address, and port.
         until: `time.monotonic()` value.
     Raises:
-        Unreachable: there is no such name. ConnectError: nobody could say. TimedOut: the name server did not answer in time.
+        Unreachable: there is no such name. ConnectError: nobody could say. Unanswered: the name server did not answer in time.
     """
     host, port = address
     known = literal(host, port)
@@ -131,7 +131,7 @@ def resolving(loop: Loop, address: Address, until: float) -> Steps[list[SocketAd
         return [known]
     lookup, found = _join(loop, address)
     if not (yield found, until):
-        raise TimedOut(unresolved(host), peer=f"{host}:{port}")
+        raise Unanswered(unresolved(host), peer=f"{host}:{port}")
     if lookup.error is not None or not lookup.found:
         kind = Unreachable if lookup.unknown else ConnectError
         raise kind(f"the name {host} does not resolve: {lookup.error or 'no address'}", peer=f"{host}:{port}")

@@ -16,7 +16,7 @@ import sys
 import time
 
 from wireproto._net import Loop
-from wireproto.errors import ConnectError, TimedOut, Unreachable, WireprotoError
+from wireproto.errors import ConnectError, Unanswered, Unreachable, WireprotoError
 from wireproto.url import Address
 
 from .address import AddressMap, SocketAddress, resolving, translate, unresolved
@@ -32,7 +32,7 @@ class Progress:
     """How far it is, for those whose time is over before the dialling's own.
 
     Attributes:
-        late: what a TimedOut would say now.
+        late: what an Unanswered would say now.
         failed: why it is put off for a moment.
     """
 
@@ -84,7 +84,7 @@ def dialling(
         progress: is told how far it is.
         places: where to connect to instead of looking the (rewritten) name up; see `connecting`.
     Raises:
-        ConnectError, TlsError, TimedOut, with the peer. Disconnected: the peer hung up during the TLS handshake.
+        ConnectError, TlsError, Unanswered, with the peer. Disconnected: the peer hung up during the TLS handshake.
     """
     target = translate(address, address_map)
     peer = peer_name(address) + ("" if target == address else f" (by way of {peer_name(target)})")
@@ -138,7 +138,7 @@ def connecting(loop: Loop, places: list[SocketAddress], until: float) -> Steps[s
             if not begun:
                 raise (Unreachable if refused else ConnectError)(_say(problem)) from None
             if now >= until:
-                raise TimedOut(_UNANSWERED)
+                raise Unanswered(_UNANSWERED)
             found = yield from ready(loop, begun, min(until, next_at) if places else until, writing=True)
             if found < 0:
                 continue

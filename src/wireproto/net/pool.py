@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 from wireproto._net import Connection, Event, Loop
-from wireproto.errors import TimedOut, TransportError, WireprotoError
+from wireproto.errors import TransportError, Unanswered, WireprotoError
 from wireproto.url import Address
 
 from .dial import Progress, peer_name
@@ -56,7 +56,7 @@ class Pool:
             deadline: `time.monotonic()` value. A dialling that is not over by then goes on.
 
         Raises:
-            ConnectError, TlsError, TimedOut, AuthError, whatever the opening raises, or raised last if the time is over in a back-off;
+            ConnectError, TlsError, Unanswered, AuthError, whatever the opening raises, or raised last if the time is over in a back-off;
             Closed, Forked.
         """
         conn = self.peek(address, purpose)
@@ -77,7 +77,7 @@ class Pool:
         how_far = self._progress.get((address, purpose))
         if how_far is not None and how_far.failed is not None:
             return fresh(how_far.failed)
-        return TimedOut(how_far.late if how_far is not None else "no connection yet", peer=peer_name(address))
+        return Unanswered(how_far.late if how_far is not None else "no connection yet", peer=peer_name(address))
 
     def dial(self, address: Address, purpose: str = "main", until: float | None = None) -> Task[Connection]:
         """The task that dials it, for those who have no time to wait; begun when there is none.
@@ -90,7 +90,7 @@ class Pool:
         return self._tasks.shared(("dial", id(self), *key), lambda: self._dialling(key, time_out), f"dialling {peer_name(address)}")
 
     def dialling(self, address: Address, purpose: str = "main") -> bool:
-        """Whether it is under way: after TimedOut, nothing has failed yet."""
+        """Whether it is under way: after Unanswered, nothing has failed yet."""
         return self._tasks.running(("dial", id(self), address, purpose))
 
     def peek(self, address: Address, purpose: str = "main") -> Connection | None:

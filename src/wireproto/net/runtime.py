@@ -22,6 +22,7 @@ from wireproto.errors import (
     OptionError,
     TimedOut,
     TlsError,
+    Unanswered,
     Unreachable,
     UsageError,
     WireprotoError,
@@ -218,9 +219,8 @@ class Runtime(Generic[Options]):
                 raise Unreachable(f"this is not a {self.protocol} port: {error.text}", peer=conn.peer) from error
             raise
         except TimedOut as error:
-            if conn.frames_read == 0 and not conn.first_bytes:
-                raise TimedOut(progress.late, peer=conn.peer) from error
-            raise
+            silent = conn.frames_read == 0 and not conn.first_bytes
+            raise Unanswered(progress.late if silent else error.text, peer=conn.peer) from error
 
     def drive(self, steps: Steps[T], deadline: float) -> T:
         """`Tasks.drive`: an operation, run in the caller's thread."""

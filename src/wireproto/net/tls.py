@@ -16,7 +16,7 @@ from typing import Any
 
 from wireproto._net import Loop
 from wireproto.auth.secrets import Secret
-from wireproto.errors import Disconnected, OptionError, TimedOut, TlsError
+from wireproto.errors import Disconnected, OptionError, TlsError, Unanswered
 
 from .debug import describe_first_bytes
 from .task import Steps, ready
@@ -136,7 +136,7 @@ def wrapping(
         until: `time.monotonic()` value.
         context: one made from `options` before, to share its session cache and parsed files.
     Raises:
-        TlsError: one line that says what was wrong, naming a peer that does not speak TLS. TimedOut.
+        TlsError: one line that says what was wrong, naming a peer that does not speak TLS. Unanswered.
         Disconnected: the peer hung up, which servers and balancers also do that go down or have nobody behind them just then.
     """
     if context is None:
@@ -188,5 +188,5 @@ def _receive(loop: Loop, sock: socket.socket, until: float) -> Steps[bytes]:
                 raise _late() from None
 
 
-def _late() -> TimedOut:
-    return TimedOut(UNSHAKEN)
+def _late() -> Unanswered:
+    return Unanswered(UNSHAKEN)

@@ -61,7 +61,7 @@ class PulsarClient(ClientBase[PulsarCluster]):
         return client
 
     def beginning(self) -> Steps[None]:
-        yield from self.cluster.lookup.serving(self.deadline())
+        yield from self.cluster.serving(self.deadline())
 
     def _role(self, role: str, given: Mapping[str, Any]) -> tuple[PulsarOptions, float]:
         """A role's options, and until when it must be made; how long a lost partition may stay lost is the client's `timeout`."""

@@ -147,9 +147,13 @@ class PulsarCluster(Runtime[PulsarOptions]):
 
     def broker_info(self, deadline: float) -> BrokerInfo:
         """What the service address told at CONNECTED."""
-        _, conn = self.lookup.service(deadline)
-        info: BrokerInfo = conn.context
+        info: BrokerInfo = self.drive(self.serving(deadline), deadline).context
         return info
+
+    def serving(self, until: float) -> Steps[Connection]:
+        """A connection to a service address; retries until then."""
+        _, conn = yield from self.retrying(lambda: self.lookup.serving(until), until)
+        return conn
 
     def close(self) -> None:
         for pool in self._proxied.values():

@@ -86,9 +86,9 @@ def _connection(cluster: PulsarCluster, command: Any, topic: str | None, deadlin
     if topic is None and type(command) in _BY_COORDINATOR:
         topic = f"{COORDINATOR}{getattr(command, _BY_COORDINATOR[type(command)])}"
     if topic is None:
-        return (yield from cluster.lookup.serving(deadline))[1]
-    broker = yield from cluster.lookup.finding(str(parse_topic(topic)), deadline)
-    return (yield from cluster.connecting(broker, "main", deadline))
+        return (yield from cluster.serving(deadline))
+    broker = yield from cluster.finding(str(parse_topic(topic)), deadline)
+    return (yield from cluster.retrying(lambda: cluster.connecting(broker, "main", deadline), deadline))
 
 
 def _send(conn: Connection, command: Any, entry: bytes, deadline: float) -> Steps[Any]:

@@ -109,7 +109,7 @@ class RocketCluster(Runtime[RocketOptions]):
         self._numbers = 0
         self._watchers: weakref.WeakSet[Any] = weakref.WeakSet()
         try:
-            self.ask_names(GetBrokerClusterInfoRequest(), deadline=self.deadline(min(options.timeout, options.connect_timeout)))
+            self.ask_names(GetBrokerClusterInfoRequest(), deadline=self.deadline())
         except RequestCodeNotSupported as error:
             self.close()
             raise ConnectError("this is a broker's port: a RocketMQ URL names the name servers", peer=error.peer) from None

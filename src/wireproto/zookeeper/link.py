@@ -44,6 +44,7 @@ from ..errors import (
     ProtocolError,
     TimedOut,
     TransportError,
+    Unanswered,
     WireprotoError,
 )
 from ..net import retry
@@ -173,7 +174,7 @@ class Link(Asking):
     def beginning(self, deadline: float) -> Steps[None]:
         """The first connection. Raises what the last server said. Steps.
 
-        A server that accepts and hangs up is asked again: it starts, or has no quorum yet.
+        A server that accepts and hangs up is asked again for a while: it starts, or has no quorum yet. A silent one is until `deadline`.
         """
         patience = min(deadline, time.monotonic() + self._server_timeout)
         waits = retry.Waits(self._rounds)
@@ -183,12 +184,14 @@ class Link(Asking):
                 yield from self._establishing(deadline)
                 return
             except TransportError as why:
-                if before is not None and isinstance(why, TimedOut):
-                    raise before from None  # which says more than that the time is over
-                before = why
+                if before is None or not isinstance(why, TimedOut):
+                    before = why  # it says more than that a time is over
                 hung_up = isinstance(why, Disconnected) or isinstance(why.__cause__, Disconnected)
                 again = time.monotonic() + waits.next()
-                if not hung_up or again >= patience or (yield self._closing, again):
+                until = patience if hung_up else deadline if isinstance(why, Unanswered) else 0.0
+                if again >= until or (yield self._closing, again):
+                    if before is not why:
+                        raise before from None
                     raise
 
     @property
