@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from .ledger import Finding, Ledger, Window
+from .ledger import Finding, Ledger, Role, Window, key_of
 
 WITHIN = 10.0  # seconds from healing until all flows
 WRITES, READS = ("producer", "setter"), ("reader", "member", "worker", "watcher")
@@ -63,6 +63,19 @@ def _own(ledger: Ledger, home: int, begin: float, end: float) -> bool:
     return any(w.began < end and (w.healed is None or w.healed + WITHIN > begin) for w in windows)
 
 
+def _moved(ledger: Ledger, role: Role) -> set[int]:
+    """Records that are not where the record of their key before them is: they waited for that one's node, or may have."""
+    found: set[int] = set()
+    before: dict[int, str] = {}
+    for number, ack in sorted(ledger.acked[role.name].items()) if role.keys else ():
+        key = key_of(number, role.keys)
+        if before.setdefault(key, ack.log) != ack.log:
+            found.add(number)
+            if ack.seconds <= DELAY:
+                before[key] = ack.log  # at home there now
+    return found
+
+
 def healthy(ledger: Ledger, homes: Mapping[str, int], slower: Callable[[float, float], float]) -> Iterator[Finding]:
     """Records for logs that live on one node alone, while another node was sick: beside what the same took another client then.
 
@@ -72,9 +85,10 @@ def healthy(ledger: Ledger, homes: Mapping[str, int], slower: Callable[[float, f
     """
     worst: dict[tuple[int, str], tuple[float, float]] = {}
     for role in (role for role in ledger.kind("producer") if role.fixed):
-        for ack in ledger.acked[role.name].values():
+        elsewhere = _moved(ledger, role)
+        for number, ack in ledger.acked[role.name].items():
             home = homes.get(ack.log)
-            if home is None:
+            if home is None or number in elsewhere:
                 continue
             began = ack.at - ack.seconds
             if ack.seconds <= DELAY or _own(ledger, home, began, ack.at):

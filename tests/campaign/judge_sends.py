@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Iterator
 
-from .ledger import Finding, Ledger, Place, Role, Truth
+from .ledger import Finding, Ledger, Place, Role, Truth, key_of
 
 SHOWN = 5  # examples in a text
 
@@ -89,9 +89,9 @@ def _gave_up(ledger: Ledger, role: Role, places: dict[int, list[tuple[str, Place
 
 
 def _order(ledger: Ledger, truth: Truth) -> Iterator[Finding]:
-    """In each log, the first time that each record of a producer stands there."""
+    """In each log, the first time that each record of a producer stands there; of one whose order is by key, key by key."""
     for log, rows in truth.items():
-        last: dict[str, int] = {}
+        last: dict[tuple[str, int], int] = {}
         seen: dict[str, set[int]] = collections.defaultdict(set)
         wrong: dict[str, list[int]] = collections.defaultdict(list)
         for _, name in rows:
@@ -100,9 +100,11 @@ def _order(ledger: Ledger, truth: Truth) -> Iterator[Finding]:
             if number in seen[source]:
                 continue
             seen[source].add(number)
-            if number < last.get(source, -1):
+            known = ledger.roles.get(source)
+            line = source, key_of(number, known.keys) if known is not None and known.keys else 0
+            if number < last.get(line, -1):
                 wrong[source].append(number)
-            last[source] = max(number, last.get(source, -1))
+            last[line] = max(number, last.get(line, -1))
         for source, numbers in wrong.items():
             role = ledger.roles.get(source)
             promised = role is not None and role.promise.ordered

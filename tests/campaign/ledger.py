@@ -43,6 +43,7 @@ class Role:
         topic: what it writes or reads. group: of members and workers.
         exact: a group's next owner begins at the commit, not before it; a worker never sees again what was acked.
         fixed: of a producer: key or number alone decide which partition a record is for.
+        keys: of a producer whose order is by key, since keys go elsewhere while a broker is out of the route: how many it has.
         steady: is there from beginning to end, so that it must flow again within seconds of healing.
     """
 
@@ -54,6 +55,12 @@ class Role:
     exact: bool = True
     fixed: bool = False
     steady: bool = True
+    keys: int = 0
+
+
+def key_of(number: int, keys: int) -> int:
+    """Which of its keys a producer's record has."""
+    return number * 7919 % keys
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import Any
 from wireproto.errors import UsageError, WireprotoError
 
 from .journal import Journal, log_of, place_of, said
+from .ledger import key_of
 
 PACE = 0.05  # seconds between two bursts
 TAKE = 5.0  # timeout of a send
@@ -68,7 +69,7 @@ class Producing:
         role = self._role
         options: dict[str, Any] = {"timeout": TAKE}
         if role.get("keys"):
-            options["key"] = b"key-%d" % (number * 7919 % role["keys"])
+            options["key"] = b"key-%d" % key_of(number, role["keys"])
         if role.get("spread"):
             options["partition"] = number % role["spread"]
         value = f"{self._name}:{number}".encode().ljust(role.get("size", 100), b" ")

@@ -128,7 +128,7 @@ class RocketSite(Site):
 
 
 def _producer(name: str, topic: str, promise: Promise, facts: dict[str, Any], **options: Any) -> tuple[Role, dict[str, Any]]:
-    role = Role(name, "producer", topic, promise=promise, fixed="keys" in facts)
+    role = Role(name, "producer", topic, promise=promise, fixed="keys" in facts, keys=facts.get("keys", 0))
     return role, {"name": name, "kind": "producer", "topic": topic, "options": options, "patience": PATIENCE} | facts
 
 

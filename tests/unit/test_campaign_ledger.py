@@ -60,6 +60,14 @@ SENT: list[list[Any]] = [
 # Sends.
 
 
+@pytest.mark.parametrize(("log", "told"), [((0, 2, 1, 3), False), ((2, 0, 1, 3), True)], ids=["of other keys", "of one key"])
+def test_order_by_key_is_judged_by_key(log: tuple[int, ...], told: bool) -> None:
+    found = Ledger(ROLES | {"sure": Role("sure", "producer", "main", keys=2)})
+    for event in ([1.0, "sent", "sure", 0, 4], [2.0, "acked", "sure", [[number, LOG, [log.index(number)], 0.5] for number in range(4)]]):
+        found.take(event)
+    assert faults(judge_sends.judge(found, {LOG: rows(*log)})) == ({"order"} if told else set())
+
+
 def test_a_log_that_holds_what_was_acknowledged_has_no_fault() -> None:
     assert faults(judge_sends.judge(ledger(SENT), TRUTH)) == set()
 
@@ -289,6 +297,19 @@ def test_the_moment_of_the_last_flow_is_the_journals_however_late_they_are_read(
             found.take([3.0, "life", "reader", 0, {}])
         found.take(event)
     assert judge_flow.complete(found, {"main": [LOG]}) == (7.2, [f"reader in {LOG}"])
+
+
+def test_a_record_whose_key_was_at_home_elsewhere_is_no_neighbour() -> None:
+    """It waited for the sick node's queue, and was stored by another one in the end; the next of its key, at home there, may not wait."""
+    found = Ledger(ROLES | {"sure": Role("sure", "producer", "main", fixed=True, keys=1)})
+    homes = {LOG: 1, "main/1": 2}
+    found.windows.append(Window("kill", 9.0, frozenset({2}), 20.0))
+    for number, log, began, seconds in ((0, "main/1", 5.0, 0.1), (1, LOG, 10.0, 5.0), (2, LOG, 17.0, 0.1)):
+        found.take([began, "sent", "sure", number, 1])
+        found.take([began + seconds, "acked", "sure", [[number, log, [number], seconds]]])
+    assert not faults(judge_flow.healthy(found, homes, alone))
+    found.take([24.0, "acked", "sure", [[3, LOG, [3], 4.0]]])
+    assert faults(judge_flow.healthy(found, homes, alone)) == {"a healthy partition is not delayed"}
 
 
 @pytest.mark.parametrize(
