@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
 from .errors import WireprotoError
-from .position import EARLIEST, LATEST, AtTime, LogOffset, MessageId, Position, QueueOffset
+from .position import EARLIEST, LATEST, AtTime, LogOffset, MessageId, Position, QueueOffset, Untold
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -38,6 +38,7 @@ __all__ = [
     "Receipt",
     "Record",
     "Tree",
+    "Untold",
     "WireprotoError",
     "__version__",
     "connect",

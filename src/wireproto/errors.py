@@ -8,7 +8,7 @@ What it is: every exception this package raises on purpose. The tree, top down::
           Unreachable               … and waiting will not help: no such name, nothing listens there, another protocol on that port
         TlsError                  the TLS handshake or certificate check failed
         TimedOut                  the caller's timeout ran out (also a TimeoutError)
-          Unanswered                … or one attempt to connect had its time: nothing was asked of the peer yet
+          Unanswered                … or that of one attempt to connect, or to look something up
         Disconnected              an open connection was lost
       ProtocolError             the bytes are not what the protocol says
         Truncated                 they end before the message does
@@ -162,8 +162,8 @@ class TimedOut(TransportError, TimeoutError):
 
 
 class Unanswered(TimedOut):
-    """An attempt to connect, or its handshake, was not answered in `connect_timeout`. Nothing that counts was sent: it is tried again while
-    the caller's time lasts, and raised when that is over."""
+    """An attempt to connect, its handshake, or a look-up had no answer in its own time. Nothing that counts was sent: it is tried again
+    while the caller's time lasts, and raised when that is over."""
 
     retriable = True
 

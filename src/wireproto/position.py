@@ -127,6 +127,20 @@ class MessageId(Position):
 
 
 @dataclass(frozen=True, slots=True)
+class Untold(Position):
+    """The place of a record that is stored, and the broker does not say where: Pulsar's, when it drops what it has already. It is no place
+    to read from."""
+
+    def _parts(self) -> tuple[int, ...]:
+        return ()
+
+    def text(self) -> str:
+        return "untold"
+
+    __lt__ = Position.__lt__
+
+
+@dataclass(frozen=True, slots=True)
 class Earliest:
     """Request for the first record that the broker still has."""
 

@@ -13,8 +13,9 @@ import pytest
 
 import wireproto
 from pulsar_server import Link, PulsarServer, acknowledged, metadata_of, receipt, stored, success
+from wireproto import Untold
 from wireproto._codec import Columns
-from wireproto.errors import TimedOut
+from wireproto.errors import OptionError, TimedOut
 from wireproto.pulsar import PulsarApi_pb2 as api
 
 NEVER = 3600.0
@@ -195,6 +196,17 @@ def test_a_producer_has_the_name_and_the_first_sequence_that_it_was_given(server
     made = server.commands("producer")[-1]
     assert (made.producer_name, made.user_provided_producer_name) == ("", False)
     assert server.commands("send")[-1].sequence_id == 0
+
+
+def test_a_receipt_of_what_the_broker_had_already_names_no_false_place(server: PulsarServer) -> None:
+    """It comes with -1:-1, which as a start would be the beginning of the log."""
+    server.answers["send"] = lambda link, send: receipt(send, 2**64 - 1, 2**64 - 1)
+    with wireproto.connect(server.url) as client, client.producer("t", producer_name="again", first_sequence=0, batching=False) as producer:
+        place = producer.send(b"known").position(20.0)
+        assert place == Untold("t", -1)
+        assert place.text() == "untold"
+        with pytest.raises(OptionError, match="not Untold"):
+            client.reader("t", start=place)
 
 
 def test_a_name_without_a_first_sequence_goes_on_after_its_last(server: PulsarServer) -> None:

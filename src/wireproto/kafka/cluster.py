@@ -30,6 +30,7 @@ from ..errors import (
     OptionError,
     TimedOut,
     TransportError,
+    Unanswered,
     WireprotoError,
 )
 from ..flow.budget import Budget
@@ -427,13 +428,16 @@ class KafkaCluster(Runtime[KafkaOptions]):
         return (yield from self.tasks.race(entries(), until, _BESIDE))
 
     def _shared(self, task: Task[T], until: float) -> Steps[T]:
-        """What a task of ours returns; who has no time for that is told how far it is."""
+        """What a task of ours returns; who has no time for that is told how far it is. Its own time is shorter: who has more asks again."""
         if not (yield task, until):
             for address in self._addresses():
                 if self.pool.dialling(address):
                     raise self.pool.late(address)
             raise TimedOut(f"{task.name}: no answer in time")
-        return task.result()
+        try:
+            return task.result()
+        except TimedOut as why:
+            raise Unanswered(why.text, peer=why.peer) from why
 
 
 def _itself(conn: Connection) -> Steps[Connection]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from wireproto._codec import Changes, Columns, KeyRouter, OutBatch, Receipt, pulsar_properties, split_columns
 from wireproto.errors import Closed, OptionError, TimedOut, ValueUnsupported
 from wireproto.flow.producer import BatchProducer
-from wireproto.position import MessageId
+from wireproto.position import MessageId, Untold
 
 from .partition_producer import PartitionProducer
 
@@ -206,9 +206,11 @@ class PulsarProducer(BatchProducer):
 
     # -- waiting ------------------------------------------------------------------------------------------------
 
-    def _place(self, batch: OutBatch, index: int) -> MessageId:
-        """Where deduplication made the broker drop a repeated record, ledger and entry are -1: it is stored, but not known where."""
+    def _place(self, batch: OutBatch, index: int) -> MessageId | Untold:
+        """Where deduplication made the broker drop a repeated record that is `Untold`: it is stored, and nobody says where."""
         ledger, entry = batch.outcome.value
+        if ledger < 0:
+            return Untold(self.topic, batch.key.number)
         return MessageId(self.topic, batch.key.number, ledger, entry, index if self._options.batching else -1)
 
     def seal(self) -> None:
