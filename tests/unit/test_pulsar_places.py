@@ -118,3 +118,14 @@ def test_an_entry_that_comes_once_more_moves_nothing() -> None:
     assert cursor.after == (7, 4, 1)
     cursor.handed(7, 4)
     assert cursor.after == (7, 4, -1)
+
+
+@pytest.mark.parametrize("stop", [at(3, 7, after=True), at(3, 8)])
+def test_what_comes_from_behind_the_stop_does_not_move_where_to_go_on(stop: MessageId) -> None:
+    """Entries that were on their way when the stop was reached: who goes on from the reader's position would miss them."""
+    cursor = Cursor(at(-1, -1))
+    cursor.stop_at(stop)
+    for entry in range(12):
+        cursor.handed(3, entry)
+    cursor.handed(4, 0)
+    assert cursor.next in (at(3, 7, after=True), at(3, 8))

@@ -88,8 +88,11 @@ class Cursor:
                 self.last = (ledger, entry - 1)
 
     def handed(self, ledger: int, entry: int) -> None:
-        """The entry was handed out whole: resume after it, whatever happens to the connection. One that came before moves nothing."""
+        """The entry was handed out whole: resume after it, whatever happens to the connection. One that came before moves nothing, nor does
+        one behind the stop, of which nothing was handed out."""
         if self.after is not None and (ledger, entry) <= (self.after[0], self.after[1] - (self.after[2] >= 0)):
+            return
+        if self.before is not None and (ledger, entry) > self.before[:2]:
             return
         self.begin = self.after = (ledger, entry, -1)
         self.moved = True
