@@ -102,10 +102,13 @@ async def create_partitions(context: Context) -> Any:
 
 
 async def delete(context: Context) -> Any:
-    """Drop topics."""
+    """Drop topics, and what groups have committed of them."""
     results = []
     for name in context.request.topic_names:
         error = context.error or (0 if context.side.topics.delete(name) else UNKNOWN_TOPIC)
+        for group in context.side.groups.values() if not error else ():
+            for key in [key for key in group.offsets if key[0] == name]:
+                del group.offsets[key]
         results.append(m.DeletableTopicResult(name=name, error_code=error))
     return m.DeleteTopicsResponse(responses=tuple(results))
 
