@@ -14,7 +14,7 @@ from patience import LATE
 from wireproto.devbroker import DevBroker, Faults
 from wireproto.errors import Disconnected, ProtocolError, Revoked, TimedOut, TransportError
 from wireproto.position import LATEST
-from wireproto.zookeeper.codes import EventType, KeeperState, NodeExists, SessionExpired, Unimplemented
+from wireproto.zookeeper.codes import AuthFailed, EventType, KeeperState, NodeExists, SessionExpired, Unimplemented
 from wireproto.zookeeper.link import ConnectionLoss
 from wireproto.zookeeper.multi import Create, Delete
 from wireproto.zookeeper.session import State
@@ -135,6 +135,20 @@ def test_a_producer_that_must_not_repeat_reports_the_loss(client: Any, faults: F
         out.flush()
         out.send(b"sure").position()
     assert everything(client, "jobs") == [b"perhaps", b"sure"]
+
+
+def test_what_was_not_answered_when_the_session_ended_for_good_is_told_by_flush(broker: DevBroker, client: Any, faults: Faults) -> None:
+    client.tree().add_auth("digest", "ann:a")
+    out = client.producer("jobs")
+    faults.lose_reply("create")
+    faults.error("auth", -115)  # the identity, given again on the next connection, is refused: no server takes this client any more
+    out.send(b"perhaps")
+    with pytest.raises(AuthFailed):
+        out.flush(30.0)
+    out.flush(30.0)
+    with pytest.raises(AuthFailed):
+        out.send(b"late")
+    out.close(30.0)
 
 
 def test_a_claim_and_an_ack_whose_replies_are_lost_hold(client: Any, faults: Faults) -> None:

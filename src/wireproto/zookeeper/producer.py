@@ -192,7 +192,13 @@ class QueueProducer(Sends):
         with self._lock:
             last = self._unanswered[-1] if self._unanswered else None
         if last is not None:
-            yield from self.settling(deadline, last)
+            try:
+                yield from self.settling(deadline, last)
+            except WireprotoError:
+                if self._link.failure is None:
+                    raise
+                with self._lock:
+                    self._give_up(self._link.failure)  # which is told below, once, behind a failure that came before it
         failed = self._untold.take()
         if failed is not None:
             raise copy(failed)
