@@ -64,7 +64,7 @@ def test_ours_and_librdkafkas_member_share_a_group(broker: Broker, client: Any, 
     )
     theirs.subscribe([topic])
     try:
-        with client.consumer(topic, group, heartbeat_interval=0.3) as ours:
+        with client.consumer(topic, group, heartbeat_interval=0.3, on_revoked=lambda _: ours.commit()) as ours:  # else told by Revoked
 
             def shared() -> bool:
                 ours.poll(0.2)
