@@ -21,6 +21,7 @@ from wireproto.devbroker.faults import Faults
 from wireproto.errors import TimedOut
 from wireproto.kafka.codes import NotCoordinator, RebalanceInProgress, UnknownTopicOrPartition
 from wireproto.kafka.metadata import Node
+from wireproto.kafka.positions import list_offsets
 from wireproto.position import LogOffset
 
 _numbers = itertools.count()
@@ -188,4 +189,16 @@ def test_what_was_told_of_a_topic_stands_when_the_time_runs_out_while_it_is_aske
         faults.stall("Metadata", 1000, when=lambda facts: next(asked) >= 2)  # two are answered
         with pytest.raises(UnknownTopicOrPartition, match="there is no topic"):
             client.reader("never-made", timeout=2.0)
+        assert next(asked) > 2
+
+
+def test_what_was_told_of_a_partition_stands_when_the_time_runs_out_while_it_is_asked_again(broker: DevBroker, faults: Faults) -> None:
+    """As above, for who knows the partition and asks where it ends."""
+    with wireproto.connect(broker.url("kafka"), topic_patience=0.01) as client:
+        client.admin().list_topics()
+        asked = itertools.count()
+        faults.stall("Metadata", 1000, when=lambda facts: next(asked) >= 2)
+        cluster: Any = client.cluster  # type: ignore[attr-defined]
+        with pytest.raises(UnknownTopicOrPartition):
+            list_offsets(cluster, [("never-made", 0)], -1, time.monotonic() + 2.0, committed=False)
         assert next(asked) > 2

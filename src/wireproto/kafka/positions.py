@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..errors import WireprotoError
+from ..errors import TimedOut, WireprotoError
 from ..flow.resolve import Request, Resolver
 from ..position import AtTime, Earliest, LogOffset, Position, TopicPartition
 from . import wire
@@ -90,14 +90,26 @@ def listing(
         if problem is not None:
             raise problem
 
+    missing: UnknownTopicOrPartition | None = None
+
     def attempt() -> Steps[None]:
-        nodes = yield from by_leader(cluster, [key for key in wanted if key not in found], until)
-        yield from cluster.tasks.every([(f"asking node {node} for offsets", ask(node, part)) for node, part in nodes.items()], until)
+        nonlocal missing
+        try:
+            nodes = yield from by_leader(cluster, [key for key in wanted if key not in found], until)
+            yield from cluster.tasks.every([(f"asking node {node} for offsets", ask(node, part)) for node, part in nodes.items()], until)
+        except UnknownTopicOrPartition as why:
+            missing = why
+            raise
 
     def refresh(why: WireprotoError) -> Steps[None]:
         return cluster.refreshing({topic for topic, _ in wanted}, until)
 
-    yield from cluster.retrying(attempt, until, refresh=refresh)
+    try:
+        yield from cluster.retrying(attempt, until, refresh=refresh)
+    except TimedOut:
+        if missing is None:
+            raise
+        raise missing from None  # the time ran out while it was asked for once more: what was told last is the answer
     return found
 
 

@@ -149,7 +149,7 @@ class PulsarConsumer(Role):
                     break
                 raise fact.error.with_context(topic=part.topic, partition=part.partition, position=part.place(fact.ledger, fact.entry))
             part.handed(fact.permits, len(frame))
-            cursor.handed(fact.ledger, fact.entry)
+            part.passed(fact.ledger, fact.entry)
             if fact.batch_size:
                 log.sizes[fact.ledger, fact.entry] = fact.batch_size
         if not kept:

@@ -20,7 +20,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Self
 
 from wireproto._codec import decode_pulsar
-from wireproto.errors import BufferFull, ChecksumMismatch, DecompressionError, OptionError, Revoked, WireprotoError
+from wireproto.errors import BufferFull, ChecksumMismatch, DecompressionError, OptionError, Revoked, RoleUnsupported, WireprotoError
 from wireproto.flow.role import Role
 from wireproto.net.retry import Policy
 from wireproto.net.task import NEVER, Steps, operation
@@ -78,6 +78,9 @@ class PulsarQueue(Role):
         if options.mode not in (None, "shared", "key-shared"):
             raise OptionError(f"a QueueConsumer's mode is shared or key-shared, not {options.mode}; those are Consumers")
         found = yield from cluster.naming(topic, deadline, create=options.create_topic)
+        if any(full.startswith("non-persistent:") for _, full in found):
+            text = "a non-persistent topic keeps no message that could be acknowledged or come again"
+            raise RoleUnsupported(text, nearest="consumer", topic=topic)
         made = cls(cluster, topic, [(topic, number, full) for number, full in found], group, options)
         try:
             yield from made._feed.opening(deadline)

@@ -212,7 +212,7 @@ class PulsarReader(Role):
             if cursor.until is not None and fact.publish_time >= cursor.until:
                 kept = fact.start
                 if passed is not None:
-                    cursor.handed(passed.ledger, passed.entry)
+                    part.passed(passed.ledger, passed.entry)
                     passed = None
                 cursor.stop_at(part.place(fact.ledger, fact.entry))
                 cursor.done = True
@@ -222,7 +222,7 @@ class PulsarReader(Role):
                 cursor.done = True
                 break
         if passed is not None:
-            cursor.handed(passed.ledger, passed.entry)
+            part.passed(passed.ledger, passed.entry)
         if cursor.done:
             self._retire(part)
         if kept != len(columns):

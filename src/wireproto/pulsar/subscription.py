@@ -186,11 +186,16 @@ class SubscriptionState:
         """Whether the topic keeps its messages. One that does not has no places to speak of: its ids begin anew when it is loaded."""
         return not self.name.startswith("non-persistent:")
 
+    def passed(self, ledger: int, entry: int) -> None:
+        """The entry was handed out whole. Where nothing is kept each one may be called 0:0: the next is no repeat of it."""
+        if self.kept:
+            self.cursor.handed(ledger, entry)
+        else:
+            self.cursor.next = MessageId(self.topic, self.partition, ledger, entry, after=True)
+
     def begins(self, consumer: int) -> None:
         """SUBSCRIBE is on its way: everything of the consumers before is over."""
         self.lost()
-        if not self.kept:
-            self.cursor.after = None
         self.id = consumer
         self.ended = False
         self.active = self.told = self.given.kind != FAILOVER
