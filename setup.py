@@ -56,5 +56,5 @@ setup(
             "freethreading_compatible": True,
             "linetrace": TRACE,
         },
-    )
+    ),
 )

@@ -19,7 +19,7 @@ from .ledger import Ledger, NoReason
 
 FILE = Path(__file__).with_name("figures.txt")
 HEAD = (
-    '# Our own figures; a run may exceed each by its tolerance at most (figures.py). Written by  make bench ARGS="--renew \'why\'"',
+    "# Our own figures; a run may exceed each by its tolerance at most (figures.py). Written by  make bench ARGS=\"--renew 'why'\"",
     "# from the run before it, never by hand.",
     "# suite | task | measure | figure | build | machine | date | commit",
 )

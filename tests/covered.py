@@ -32,7 +32,7 @@ CLONE = Path(__file__).resolve().parents[1]
 DATA = CLONE / ".cache" / "covered"
 PYTHON = str(CLONE / ".venv/bin/python")
 PROTOCOLS = ("kafka", "pulsar", "rocketmq", "zookeeper")
-HALF = (*PROTOCOLS, "net", "auth")
+HALF = (*PROTOCOLS, "flow", "aio", "net", "auth")
 PARTS: dict[str, list[str]] = {
     "unit": ["tests/unit"],
     "wire": ["tests/wire"],
@@ -96,9 +96,7 @@ def run(part: str) -> None:
     combined = coverage.Coverage(data_file=str(DATA / f"{part}.data"), config_file=str(settings(part)))
     combined.combine([str(path) for path in DATA.glob(f"{part}.new.*")], strict=True)
     combined.save()
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=CLONE, capture_output=True, text=True, check=False
-    ).stdout.strip()
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=CLONE, capture_output=True, text=True, check=False).stdout.strip()
     facts = {"digest": before, "commit": commit, "green": code == 0, "minutes": round((time.monotonic() - began) / 60, 1)}
     (DATA / f"{part}.json").write_text(json.dumps(facts | {"date": time.strftime("%Y-%m-%d")}))
 

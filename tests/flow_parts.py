@@ -120,5 +120,3 @@ class Quiet:
         if batch.count == 1:
             self.sender.opened(batch)
         return batch
-
-

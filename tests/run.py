@@ -80,13 +80,20 @@ class Suite:
             fuzz = ["env", f"PYTHONPATH={CLONE / 'src'}:{CLONE / 'tests'}", *tool("python", "-m", "fuzz")]
             yield Job("fuzz", [[*fuzz, "--seed", str(self.seed), "--cuts", *words.split()] for words in FUZZED])
         if "wire" in self.parts:
-            yield self._pytest("wire", "tests/wire")
+            yield from self._wire()
         if "unit" in self.parts:
-            yield self._pytest("unit", "tests/unit")
+            yield self._pytest("unit", "tests/unit", cores=0.5)
         if "campaign" in self.parts:
             yield from self._campaigns()
         if "bench" in self.parts:
             yield from self._bench()
+
+    def _wire(self) -> Iterator[Job]:
+        """Scripted peers: two sessions, for most of it waits."""
+        files = sorted(str(path.relative_to(CLONE)) for path in (CLONE / "tests/wire").rglob("test_*.py"))
+        of_one = [name for name in files if any(protocol in name for protocol in PROTOCOLS)]
+        yield self._pytest("wire of one protocol", *of_one, cores=0.5)
+        yield self._pytest("wire of all", *(name for name in files if name not in of_one), cores=0.5)
 
     def _campaigns(self) -> Iterator[Job]:
         """A core each: beside one another they would find what the machine does, not what clients do."""
@@ -123,6 +130,7 @@ class Suite:
     def _lint(self) -> list[list[str]]:
         return [
             tool("ruff", "check", "-q", "src", "tests", "proto", "benchmarks", "examples"),
+            tool("ruff", "format", "-q", "--check", "src", "tests", "proto", "benchmarks", "examples"),
             tool("python", "-m", "proto.gen", "--check"),
             tool("python", "tests/lint_cython.py"),
             tool("lint-imports", "--no-cache"),

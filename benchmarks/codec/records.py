@@ -122,6 +122,7 @@ VIEWS = pa.schema(
     ]
 )
 
+
 def tasks(bench: Bench) -> None:
     """All of them at both sizes of value."""
     for size in (100, 1000):

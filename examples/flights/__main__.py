@@ -40,9 +40,7 @@ def main() -> int:
     return 0 if good else 1
 
 
-def run(
-    urls: dict[str, str], records: list[dataset.Flight], nodes: list[tuple[str, bytes]], expected: tuple[int, int], out: Path
-) -> bool:
+def run(urls: dict[str, str], records: list[dataset.Flight], nodes: list[tuple[str, bytes]], expected: tuple[int, int], out: Path) -> bool:
     """Load, then the Spark job; prints every step's rate. True when all proofs hold."""
     from . import load, picture, report, stream
 

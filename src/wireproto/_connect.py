@@ -15,6 +15,7 @@ from .url import parse
 if TYPE_CHECKING:
     from .roles import Client
 
+
 def open_client(text: str, options: dict[str, Any]) -> Client:
     """Parse the URL and hand it to its adapter."""
     _refuse_patched_threads()

@@ -234,9 +234,7 @@ class Connection:
         """
     def call(self, token: int, buffers: Buffers, deadline: float, secret: bool = False) -> bytes:
         """submit and result in one: the fast path of a sync request."""
-    def post(
-        self, word: int, body: bytes, mailbox: Mailbox | None = None, timeout_at: float | None = None, context: Any = None
-    ) -> Call:
+    def post(self, word: int, body: bytes, mailbox: Mailbox | None = None, timeout_at: float | None = None, context: Any = None) -> Call:
         """submit for protocols whose frames begin with the token, as ZooKeeper's: [int32 next token][int32 word][body]. Raises the same.
 
         A call without a mailbox does not expire: it may outlast the caller's patience, and ends with its session at the latest.

@@ -42,7 +42,6 @@ class Place:
             return chosen and test not in OF_THREADS
         return (self.timeouts or module != TIMEOUTS) and (not self.brief or bool(BRIEF & {module, test}))
 
-
     @property
     def dev(self) -> bool:
         return self.broker_name.startswith("dev-")

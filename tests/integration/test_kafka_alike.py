@@ -30,6 +30,7 @@ from wireproto.kafka.messages.offset_fetch import OffsetFetchRequestTopic
 BEGAN = 1_700_000_000_000
 BROKERS = ["kafka-4.3.1"]
 
+
 class KafkaCalls(Calls):
     def __init__(self, chance: random.Random, prefix: str) -> None:
         super().__init__(chance, prefix)

@@ -110,9 +110,7 @@ def test_a_bounded_read_waits_for_the_broker_that_left(broker: RocketMQ, client:
         broker.start(2)
 
 
-def test_a_silent_broker_holds_neither_its_own_records_nor_those_of_others_for_ever(
-    client: RocketClient, topic: str, second: Any
-) -> None:
+def test_a_silent_broker_holds_neither_its_own_records_nor_those_of_others_for_ever(client: RocketClient, topic: str, second: Any) -> None:
     """Its sockets stay open: nothing is refused, nothing is lost, nothing is answered."""
     with client.producer(topic, request_timeout=1.0, delivery_timeout=4.0) as producer:
         for n in range(4):

@@ -367,9 +367,7 @@ def test_tls_with_and_without_a_client_certificate(broker: ZooKeeper, dial: Any)
     assert certificates is not None
     url = broker.urls["tls"]
     assert dial(url, tls_ca_file=str(certificates.ca)).tree().exists("/zookeeper") is not None
-    named = dial(
-        url, tls_ca_file=str(certificates.ca), tls_cert_file=str(certificates.client), tls_key_file=str(certificates.client_key)
-    )
+    named = dial(url, tls_ca_file=str(certificates.ca), tls_cert_file=str(certificates.client), tls_key_file=str(certificates.client_key))
     assert any(who.auth_scheme == "x509" for who in named.tree().whoami())
     calls = [named.tree().get_async("/zookeeper") for _ in range(1000)]
     assert len([call.result(SECONDS) for call in calls]) == 1000

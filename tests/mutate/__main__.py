@@ -1,8 +1,8 @@
 """`make mutate ARGS="--seed 3"`: faults put into the client half one at a time; which of them does no test notice?
 
     --seed N        which sample (1); several may be given, results add up in tests/mutate/results.txt, which is committed
-    --only GROUP    kafka, pulsar, rocketmq, zookeeper, net, engine (repeatable); all by default
-    --size N        faults of each group, in place of 60 an adapter and 20 of net and of the engine
+    --only GROUP    kafka, pulsar, rocketmq, zookeeper, flow, aio, net, engine (repeatable); all by default
+    --size N        faults of each group, in place of 60 an adapter, 40 of flow, 20 each of aio, net and the engine
     --sampled       leave out those that are always in the sample: an option or a keyword ignored
     --minutes M     end after so long (30); the same command goes on where it ended, after Ctrl-C, too
     --jobs N        faults judged beside each other (2), each in a copy of the tree under .cache/mutate/trees

@@ -27,7 +27,7 @@ from .source import digest
 FOLDERS = {"unit": (), "wire": (), "conformance": ("--broker", "dev")}
 TIME = 1500.0  # seconds for one part
 ADAPTERS = ("kafka", "pulsar", "rocketmq", "zookeeper")
-HALF = (*ADAPTERS, "net", "auth")
+HALF = (*ADAPTERS, "flow", "aio", "net", "auth")
 
 
 def test_files(root: Path) -> dict[str, list[str]]:

@@ -98,7 +98,7 @@ def _lines(node: ast.AST, statement: ast.AST) -> tuple[int, int]:
 
 
 def dropped(group: str, files: Sequence[Source], net: Sequence[Source]) -> Iterator[Mutant]:
-    """One mutant for each option of an adapter, its own and the common ones."""
+    """One mutant for each option of an adapter, its own and the common ones; `net`: the modules that adapters share."""
     module = next(source for source in files if source.path.endswith(f"/{group}/options.py"))
     common = next(source for source in net if source.path == COMMON)
     for one in fields(module):

@@ -21,14 +21,14 @@ from .source import Mutant
 from .state import Results
 from .tree import Tree
 
-SIZES = {"net": 20, "engine": 20}
+SIZES = {"flow": 40, "aio": 20, "net": 20, "engine": 20}
 
 
 class Run:
     """What one seed wants of some groups.
 
     Args:
-        size: faults of an adapter beside those that are always in the sample; None: 60, and 20 of net and of the engine.
+        size: faults of an adapter beside those that are always in the sample; None: 60, and fewer of what adapters share.
     """
 
     def __init__(

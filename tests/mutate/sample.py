@@ -16,7 +16,7 @@ from . import engine, options, walk
 from .cover import ADAPTERS
 from .source import Mutant, Source, digest
 
-GROUPS = (*ADAPTERS, "net", "engine")
+GROUPS = (*ADAPTERS, "flow", "aio", "net", "engine")
 PASSED_BY = {"codes.py", "plans.py", "messages.py", "PulsarApi_pb2.py", "__init__.py", "forms.py"}  # generated; names; lists for the CLI
 
 
@@ -28,16 +28,18 @@ def modules(root: Path, *folders: str) -> list[Source]:
 
 def everything(root: Path) -> dict[str, list[Mutant]]:
     """All mutants of the client half, by group."""
-    net = modules(root, "net", "auth")
+    floor = {"flow": modules(root, "flow"), "aio": modules(root, "aio"), "net": modules(root, "net", "auth")}
+    common = [source for files in floor.values() for source in files]
     found: dict[str, list[Mutant]] = {}
     for adapter in ADAPTERS:
         files = modules(root, adapter)
         found[adapter] = [
-            *options.dropped(adapter, files, net),
+            *options.dropped(adapter, files, common),
             *options.keywords(adapter, files),
             *(mutant for source in files for mutant in walk.changes(source, adapter)),
         ]
-    found["net"] = [mutant for source in net for mutant in walk.changes(source, "net")]
+    for group, files in floor.items():
+        found[group] = [mutant for source in files for mutant in walk.changes(source, group)]
     parts = sorted((root / "src/wireproto/_net_parts").glob("*.pyx"))
     found["engine"] = [mutant for path in parts for mutant in engine.changes(Source.read(root, str(path.relative_to(root))))]
     return found

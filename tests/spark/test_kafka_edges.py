@@ -82,9 +82,7 @@ def test_empty_partitions_and_topics_give_nothing(spark: SparkSession, kafka: Ka
     assert frame(spark, kafka, subscribe=topic).count() == 0
 
 
-def test_a_partition_ends_though_its_last_records_were_aborted(
-    spark: SparkSession, kafka: Kafka, filled: Filled, tmp_path: Path
-) -> None:
+def test_a_partition_ends_though_its_last_records_were_aborted(spark: SparkSession, kafka: Kafka, filled: Filled, tmp_path: Path) -> None:
     """Aborted and control records at the end, none of them to be handed out: reading ends where the log does."""
     topic = filled("gaps", numbers(range(3)))
     for name in ("one", "two"):

@@ -318,9 +318,7 @@ def test_a_ledger_that_goes_between_plan_and_task_is_told(broker: Pulsar, theirs
 
 
 @pytest.mark.parametrize("partitions", [0, 1])
-def test_a_topic_made_again_fails_a_stream_or_is_passed_over_as_asked(
-    broker: Pulsar, theirs: Any, topic: Make, partitions: int
-) -> None:
+def test_a_topic_made_again_fails_a_stream_or_is_passed_over_as_asked(broker: Pulsar, theirs: Any, topic: Make, partitions: int) -> None:
     name = topic(partitions)
     put(theirs, name, range(5))
     with driven(broker, name) as before:
@@ -386,9 +384,7 @@ def test_a_micro_batch_run_again_is_stored_once(
     assert sorted(int(value) for value in take(theirs, target)) == list(range(130))
 
 
-def test_half_a_micro_batch_run_again_is_completed(
-    spark: SparkSession, broker: Pulsar, theirs: Any, topic: Make, tmp_path: Path
-) -> None:
+def test_half_a_micro_batch_run_again_is_completed(spark: SparkSession, broker: Pulsar, theirs: Any, topic: Make, tmp_path: Path) -> None:
     """The first run dies at a row in the middle, when whole batches of the task are stored."""
     source, target = topic(1), topic(2, "once")
     put(theirs, source, range(200), batch=50)

@@ -258,9 +258,7 @@ def test_a_repeated_micro_batch_has_the_ids_of_the_first(spark: SparkSession, br
         ({"nameServer": ""}, "nameServer"),
     ],
 )
-def test_a_mistake_is_named_on_the_driver(
-    spark: SparkSession, broker: RocketMQ, topic: Make, options: dict[str, str], said: str
-) -> None:
+def test_a_mistake_is_named_on_the_driver(spark: SparkSession, broker: RocketMQ, topic: Make, options: dict[str, str], said: str) -> None:
     name = topic()
     with pytest.raises(Exception, match=f"(?s){said}"):
         frame(spark, broker, name, **options).count()

@@ -88,9 +88,7 @@ def test_a_row_per_node_however_the_tree_is_split(spark: SparkSession, broker: Z
     assert "data" not in frame(spark, broker, root, includeData="false").columns
 
 
-def test_a_change_during_the_read_fails_it_where_that_is_asked(
-    spark: SparkSession, broker: ZooKeeper, theirs: Any, root: str
-) -> None:
+def test_a_change_during_the_read_fails_it_where_that_is_asked(spark: SparkSession, broker: ZooKeeper, theirs: Any, root: str) -> None:
     from wireproto.spark.zookeeper import Subtree, ZooKeeperWire
 
     grow(theirs, root, 6, 2)
@@ -210,9 +208,7 @@ def test_a_marker_of_other_rows_does_not_stand_for_these(
     assert seen(theirs, root) == found
 
 
-def test_a_micro_batch_run_again_changes_nothing(
-    spark: SparkSession, broker: ZooKeeper, theirs: Any, root: str, tmp_path: Path
-) -> None:
+def test_a_micro_batch_run_again_changes_nothing(spark: SparkSession, broker: ZooKeeper, theirs: Any, root: str, tmp_path: Path) -> None:
     theirs.ensure_path(root)
     folder = tmp_path / "in"
     folder.mkdir()

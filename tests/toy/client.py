@@ -106,8 +106,16 @@ class ToyProducer(Closing):
         self.topic, self._cluster = topic, cluster
         cluster.end(topic, cluster.deadline(options.timeout))
 
-    def send(self, value: bytes | None, *, key: Any = None, headers: Any = None, timestamp: Any = None, partition: Any = None,
-             timeout: float = 30.0) -> ToyReceipt:
+    def send(
+        self,
+        value: bytes | None,
+        *,
+        key: Any = None,
+        headers: Any = None,
+        timestamp: Any = None,
+        partition: Any = None,
+        timeout: float = 30.0,
+    ) -> ToyReceipt:
         if value is None or key is not None or headers or timestamp is not None:
             raise ValueUnsupported("the toy carries values alone", topic=self.topic)
         if partition not in (None, 0):

@@ -1,7 +1,7 @@
 """Run by a test in a process of its own: the API of PySpark 4.0, made from a newer one by taking away what 4.0 lacks.
 
-    4.0 lacks   pyspark.sql.streaming.datasource (limits, AvailableNow), DataSourceStreamArrowWriter, pushFilters, the filters
-    and calls   latestOffset() bare; partitions(offset, offset) when a query goes on from its checkpoint; write() with rows
+4.0 lacks   pyspark.sql.streaming.datasource (limits, AvailableNow), DataSourceStreamArrowWriter, pushFilters, the filters
+and calls   latestOffset() bare; partitions(offset, offset) when a query goes on from its checkpoint; write() with rows
 """
 
 from __future__ import annotations

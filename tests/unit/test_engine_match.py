@@ -68,9 +68,7 @@ REPLIES = {
     T.PARTITIONED_METADATA_RESPONSE: {
         "partitionMetadataResponse": api.CommandPartitionedTopicMetadataResponse(partitions=4, request_id=300)
     },
-    T.LOOKUP_RESPONSE: {
-        "lookupTopicResponse": api.CommandLookupTopicResponse(brokerServiceUrl="pulsar://x", response=1, request_id=300)
-    },
+    T.LOOKUP_RESPONSE: {"lookupTopicResponse": api.CommandLookupTopicResponse(brokerServiceUrl="pulsar://x", response=1, request_id=300)},
     T.CONSUMER_STATS_RESPONSE: {"consumerStatsResponse": api.CommandConsumerStatsResponse(request_id=300, msgRateOut=1.5)},
     T.GET_LAST_MESSAGE_ID_RESPONSE: {
         "getLastMessageIdResponse": api.CommandGetLastMessageIdResponse(

@@ -132,7 +132,7 @@ def test_pushed_offsets_are_taken_in_both_forms() -> None:
         assert member.offsets == {("t", "b", 3): 5}
         asked.answer(RemotingCommand(220, 9, flag=2, ext={"group": "strangers"}, body=body), member)
         assert len(member.offsets) == 1
-    for body in (b"", b"{}x", b'[{"topic":1}]', b'{"offsetTable":{"a":5}}', b'[5]', table.replace(b":5}", b":true}")):
+    for body in (b"", b"{}x", b'[{"topic":1}]', b'{"offsetTable":{"a":5}}', b"[5]", table.replace(b":5}", b":true}")):
         with pytest.raises(ProtocolError):
             asked.answer(RemotingCommand(220, 9, flag=2, ext={"group": "g"}, body=body), Asked())
 

@@ -99,7 +99,7 @@ def test_ctrl_c_reaches_parts_also_where_our_parent_ignores_it(tmp_path: Path) -
         assert line, "it ended"
     child.send_signal(signal.SIGTERM)
     said, _ = child.communicate(timeout=PATIENCE)
-    assert "File \"<string>\", line 1" in said
+    assert 'File "<string>", line 1' in said
     assert said.count("KeyboardInterrupt") == 2, said  # the part's and the run's
 
 
@@ -126,7 +126,9 @@ def options(command: list[str], name: str) -> list[str]:
 def test_each_test_is_in_exactly_one_job(tmp_path: Path) -> None:
     """Also those that name no broker: they were in none, once."""
     commands = [list(command) for job in run.Suite(run.PARTS, tmp_path, 1).jobs() for command in job.commands]
-    for folder in ("conformance", "integration", "unit", "wire", "spark"):
+    for path in (*(run.CLONE / "tests/wire").glob("test_*.py"), *(run.CLONE / "tests/wire").glob("*/test_*.py")):
+        assert sum(str(path.relative_to(run.CLONE)) in command for command in commands) == 1, path
+    for folder in ("conformance", "integration", "unit", "spark"):
         using = [command for command in commands if f"tests/{folder}" in command]
         kinds = [(), *((name,) for name in CATALOGUE)]
         kinds += [(f"dev-{protocol}",) for protocol in run.PROTOCOLS] if folder == "conformance" else []
@@ -147,7 +149,7 @@ def test_parts_by_name_are_a_part_of_the_whole(tmp_path: Path) -> None:
     whole = {json.dumps([job.commands]) for job in run.Suite(run.PARTS, tmp_path, 1).jobs()}
     for part in ("lint", "unit", "wire", "fuzz", "spark", "bench"):
         jobs = run.Suite([part], tmp_path, 1).jobs()
-        assert len(jobs) == (2 if part in ("spark", "bench") else 1)
+        assert len(jobs) == (2 if part in ("spark", "wire", "bench") else 1)
         assert all(json.dumps([job.commands]) in whole for job in jobs)
 
 

@@ -76,15 +76,9 @@ LEADERS = [
     k.FetchRequest(topics=(k.FetchTopic(topic="t", partitions=(k.FetchPartition(partition=4),)),)),
     k.ListOffsetsRequest(topics=(k.ListOffsetsTopic(name="t", partitions=(k.ListOffsetsPartition(partition_index=4),)),)),
     k.DeleteRecordsRequest(topics=(k.DeleteRecordsTopic(name="t", partitions=(k.DeleteRecordsPartition(partition_index=4),)),)),
-    k.OffsetForLeaderEpochRequest(
-        topics=(k.OffsetForLeaderTopic(topic="t", partitions=(k.OffsetForLeaderPartition(partition=4),)),)
-    ),
-    k.WriteTxnMarkersRequest(
-        markers=(k.WritableTxnMarker(topics=(k.WritableTxnMarkerTopic(name="t", partition_indexes=(4,)),)),)
-    ),
-    k.AlterReplicaLogDirsRequest(
-        dirs=(k.AlterReplicaLogDir(path="/x", topics=(k.AlterReplicaLogDirTopic(name="t", partitions=(4,)),)),)
-    ),
+    k.OffsetForLeaderEpochRequest(topics=(k.OffsetForLeaderTopic(topic="t", partitions=(k.OffsetForLeaderPartition(partition=4),)),)),
+    k.WriteTxnMarkersRequest(markers=(k.WritableTxnMarker(topics=(k.WritableTxnMarkerTopic(name="t", partition_indexes=(4,)),)),)),
+    k.AlterReplicaLogDirsRequest(dirs=(k.AlterReplicaLogDir(path="/x", topics=(k.AlterReplicaLogDirTopic(name="t", partitions=(4,)),)),)),
     k.DescribeProducersRequest(topics=(k.DescribeProducersTopicRequest(name="t", partition_indexes=(4,)),)),
 ]
 

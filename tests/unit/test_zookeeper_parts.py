@@ -249,9 +249,7 @@ def test_a_failed_multi_names_its_culprit() -> None:
     items = [multi.Set("/a", b""), multi.Delete("/b", 3), multi.Create("/c")]
     request = multi.request(items, Chroot())
     part = "ffffffff 00 {0} {0}"
-    reply = bytes(16) + bytes.fromhex(
-        part.format("00000000") + part.format("ffffff99") + part.format("fffffffe") + "ffffffff 01 ffffffff"
-    )
+    reply = bytes(16) + bytes.fromhex(part.format("00000000") + part.format("ffffff99") + part.format("fffffffe") + "ffffffff 01 ffffffff")
     with pytest.raises(BadVersion) as failed:
         request.read(reply)
     assert (failed.value.index, failed.value.node) == (1, "/b")

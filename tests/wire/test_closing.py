@@ -32,9 +32,7 @@ def roles(client: Any, topic: str) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("protocol", SENDS)
-def test_a_close_that_fails_does_not_hide_the_error_that_ended_the_block(
-    broker: DevBroker, client: Any, topic: str, protocol: str
-) -> None:
+def test_a_close_that_fails_does_not_hide_the_error_that_ended_the_block(broker: DevBroker, client: Any, topic: str, protocol: str) -> None:
     broker.faults(protocol).drop(SENDS[protocol], times=1)
     options = {"delivery_timeout": 0.3} | ({"request_timeout": 0.3} if protocol == "kafka" else {})
 

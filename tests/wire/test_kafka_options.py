@@ -498,5 +498,3 @@ def test_the_option_does_what_it_says(scene: Scene, option: str) -> None:
 def test_damage_is_raised_by_default(scene: Scene) -> None:
     with pytest.raises(ChecksumMismatch):
         damaged(scene)
-
-

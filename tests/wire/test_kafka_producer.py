@@ -319,7 +319,7 @@ def test_a_record_in_flight_fails_when_its_time_is_over_and_the_next_one_lands_o
         producer.flush(10.0)
     found = [value for place, (_, value) in sorted(everything(client, topic).items())]
     assert found.count(b"in doubt") == 1
-    assert found[: 2] == [b"before", b"in doubt"]
+    assert found[:2] == [b"before", b"in doubt"]
     assert found[place.offset] == b"after"
 
 

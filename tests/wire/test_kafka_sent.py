@@ -187,9 +187,7 @@ def test_who_looks_for_a_topic_makes_none(client: Any, topic: str, seen: Recordi
 
 
 @pytest.mark.parametrize("code", [45, 47, 49, 59])
-def test_a_producer_that_the_broker_does_not_know_starts_over(
-    client: Any, topic: str, faults: Faults, seen: Recording, code: int
-) -> None:
+def test_a_producer_that_the_broker_does_not_know_starts_over(client: Any, topic: str, faults: Faults, seen: Recording, code: int) -> None:
     """In the next epoch of its id, which fences what is still under way, from sequence 0 on; each record lands once, in order."""
     with client.producer(topic) as producer:
         for number in range(4):

@@ -65,9 +65,7 @@ def silent() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
-def test_a_silent_address_is_not_waited_for_when_there_is_another(
-    broker: DevBroker, silent: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_address_is_not_waited_for_when_there_is_another(broker: DevBroker, silent: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has as long as a connection may take, which is longer than the caller's time; the next one is asked beside it."""
     port = broker.url("kafka").rpartition(":")[2]
     monkeypatch.setattr(random, "shuffle", lambda addresses: None)

@@ -245,9 +245,7 @@ FIRST_ASKED = {"kafka": "Metadata", "pulsar": "partitionMetadata", "rocketmq": "
 
 
 @pytest.mark.parametrize(("protocol", "role"), [seat for seat in SEATS if "timeout" in OPTIONS[seat[0]].ROLES[seat[1]]])
-def test_a_role_is_made_within_its_own_timeout(
-    broker: DevBroker, request: pytest.FixtureRequest, protocol: str, role: str
-) -> None:
+def test_a_role_is_made_within_its_own_timeout(broker: DevBroker, request: pytest.FixtureRequest, protocol: str, role: str) -> None:
     with wireproto.connect(broker.url(protocol)) as other:
         topic = topic_of(other, request)
     with wireproto.connect(broker.url(protocol)) as client:

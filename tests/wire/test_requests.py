@@ -178,10 +178,7 @@ def test_a_rocketmq_command_finds_its_server(broker: DevBroker) -> None:
         brokers = client.request(r.GetMaxOffsetRequest(topic=topic, queue_id=2))
         assert brokers.message.offset == 0
         assert (names.peer == brokers.peer) is False, "name server and broker have ports of their own"
-        same = [
-            client.request(r.GetMaxOffsetRequest(topic=topic, queue_id=1), to=to).peer
-            for to in (brokers.peer, (topic, 1), None)
-        ]
+        same = [client.request(r.GetMaxOffsetRequest(topic=topic, queue_id=1), to=to).peer for to in (brokers.peer, (topic, 1), None)]
         assert set(same) == {brokers.peer}
         assert client.request(r.GetBrokerClusterInfoRequest(), to="names").peer == names.peer
         with pytest.raises(ServerError) as refused:

@@ -142,9 +142,7 @@ def test_what_one_client_has_noted_another_resumes_after_a_third_broker_has_join
         read(second, topic, noted, second.admin().positions(topic))
 
 
-def test_a_broker_that_is_away_keeps_its_place_until_it_is_back(
-    cluster: Cluster, dial: Callable[..., RocketClient], topic: str
-) -> None:
+def test_a_broker_that_is_away_keeps_its_place_until_it_is_back(cluster: Cluster, dial: Callable[..., RocketClient], topic: str) -> None:
     cluster.show("ahead")
     first = dial()
     write(first, topic, "before")

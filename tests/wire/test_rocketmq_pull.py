@@ -102,9 +102,7 @@ def test_a_reply_without_a_field_is_left_to_the_general_codec(serializer: int, n
 @pytest.mark.parametrize("value", ["", "-", "x", "1 ", "+1", "1_0", "9" * 19, "1.0", "true", "٣"])
 def test_a_field_that_is_no_plain_number_is_left_to_the_general_codec(serializer: int, value: str) -> None:
     for name in FIELDS:
-        frame = b"".join(
-            bytes(part) for part in RemotingCommand(0, 1, flag=1, ext=FIELDS | {name: value}, serializer=serializer).encode()
-        )
+        frame = b"".join(bytes(part) for part in RemotingCommand(0, 1, flag=1, ext=FIELDS | {name: value}, serializer=serializer).encode())
         assert rocket_pull_reply(frame) is None or (name == "offsetDelta" and not value and agrees(frame))
 
 

@@ -270,9 +270,9 @@ def test_a_batch_is_at_most_batch_bytes_and_at_least_min_bytes(client: RocketCli
 @pytest.mark.parametrize("role", ["reader", "consumer"])
 def test_only_the_columns_asked_for_are_decoded(client: RocketClient, topic: str, role: str) -> None:
     put(client, topic, 2)
-    with client.reader(topic, columns=("value",)) if role == "reader" else client.consumer(
-        topic, f"g-{topic}", columns=("value",)
-    ) as opened:
+    with (
+        client.reader(topic, columns=("value",)) if role == "reader" else client.consumer(topic, f"g-{topic}", columns=("value",)) as opened
+    ):
         batch = None
         while batch is None:
             batch = opened.poll(1.0)
@@ -363,9 +363,7 @@ def expelled(client: RocketClient, seen: Recording, consumer: Any) -> None:
 
 
 @pytest.mark.parametrize("how", ["commit", "positions", "auto", "close"])
-def test_who_was_out_of_the_group_does_not_undo_what_others_committed(
-    client: RocketClient, topic: str, seen: Recording, how: str
-) -> None:
+def test_who_was_out_of_the_group_does_not_undo_what_others_committed(client: RocketClient, topic: str, seen: Recording, how: str) -> None:
     group = f"g-{topic}"
     put(client, topic, 40)
     options: dict[str, Any] = {"auto_commit": True, "auto_commit_interval": 0.05} if how in ("auto", "close") else {}
@@ -455,9 +453,7 @@ def test_members_that_begin_at_the_end_together_begin_no_queue_at_its_first_reco
     broker.faults("rocketmq").delay("UpdateConsumerOffset", 0.05, times=8)
     opened: list[Any] = []
     clients = [dial(), dial()]
-    threads = [
-        threading.Thread(target=lambda one=one: opened.append(one.consumer(topic, f"g-{topic}", start=LATEST))) for one in clients
-    ]
+    threads = [threading.Thread(target=lambda one=one: opened.append(one.consumer(topic, f"g-{topic}", start=LATEST))) for one in clients]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -60,9 +60,7 @@ def command(installed: Path, *words: str, stdin: bytes = b"") -> str:
     """What the command line prints."""
     paths = os.pathsep.join([str(installed), str(TESTS.parent / "src")])
     environment = {**os.environ, "PYTHONPATH": paths}
-    done = subprocess.run(
-        [sys.executable, "-m", "wireproto.cli", *words], input=stdin, capture_output=True, timeout=120, env=environment
-    )
+    done = subprocess.run([sys.executable, "-m", "wireproto.cli", *words], input=stdin, capture_output=True, timeout=120, env=environment)
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout.decode()
 

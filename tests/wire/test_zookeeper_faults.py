@@ -22,7 +22,6 @@ from wireproto.zookeeper.session import State
 PROTOCOL = "zookeeper"
 
 
-
 @pytest.fixture
 def client(broker: DevBroker, faults: Faults) -> Iterator[Any]:
     with wireproto.connect(broker.url("zookeeper", f"chroot-{time.monotonic_ns()}"), timeout=10.0) as made:

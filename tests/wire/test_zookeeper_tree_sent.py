@@ -73,7 +73,7 @@ def test_the_kind_of_a_node(tree: Any, seen: Recording, how: str, kind: dict[str
         assert sent.ttl == 2500
     got, stat = tree.get(path)
     assert got == b"data"
-    assert bool(stat.ephemeral_owner) is bool(kind)  or not (kind.get("ephemeral"))
+    assert bool(stat.ephemeral_owner) is bool(kind) or not (kind.get("ephemeral"))
 
 
 def test_no_data_is_not_empty_data_and_open_to_anyone_unless_said(tree: Any, seen: Recording) -> None:

@@ -1,7 +1,7 @@
 """SASL OAUTHBEARER (RFC 7628, with Kafka's extensions of KIP-342): a bearer token from a callback.
 
-    client first   n,[a=USER],\\x01 auth=Bearer TOKEN \\x01 (KEY=VALUE \\x01)* \\x01        (without the spaces)
-    failure        the server sends JSON {"status":…}; the client answers \\x01 and the server then refuses
+client first   n,[a=USER],\\x01 auth=Bearer TOKEN \\x01 (KEY=VALUE \\x01)* \\x01        (without the spaces)
+failure        the server sends JSON {"status":…}; the client answers \\x01 and the server then refuses
 """
 
 from __future__ import annotations

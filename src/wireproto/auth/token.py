@@ -1,8 +1,8 @@
 """A token sent as it is: Pulsar's ``token`` method (JSON web tokens, also from OAuth2), and its ``basic`` method.
 
-    CONNECT.auth_method_name   token            basic
-    CONNECT.auth_data          the token        user:password
-    AUTH_CHALLENGE             wants the same again, fresh: the broker saw the old one expire
+CONNECT.auth_method_name   token            basic
+CONNECT.auth_data          the token        user:password
+AUTH_CHALLENGE             wants the same again, fresh: the broker saw the old one expire
 """
 
 from __future__ import annotations

@@ -208,9 +208,7 @@ class DevBroker:
             for protocol in self.protocols:
                 store = Store(None if self._data_dir is None else self._data_dir / protocol)
                 stores.append(store)
-                side = self._classes[protocol](
-                    self._faults[protocol], store, host=self.host, ports=self._ports[protocol], tls=self._tls
-                )
+                side = self._classes[protocol](self._faults[protocol], store, host=self.host, ports=self._ports[protocol], tls=self._tls)
                 side.auto_create = self._auto_create
                 self._sides[protocol] = side
                 await side.up()

@@ -241,4 +241,3 @@ class ZooKeeperFrames:
             return name, 0, reply, MultiResponse.decode(frame, at), b""
         answer = OPERATIONS[name].reply if name in OPERATIONS else None
         return name, 0, reply, None if answer is None else getattr(m, answer).decode_from(frame, start=at)[0], b""
-

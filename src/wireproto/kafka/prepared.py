@@ -57,9 +57,7 @@ class Prepared(KafkaProduceForm):
         assert whole.endswith(_NO_RECORDS)
         first, other = (b"\0" + _answer(topic, topic_id, index, base).encode(version) for base in (0, -1))
         place = next(place for place, (one, another) in enumerate(zip(first, other, strict=True)) if one != another)
-        super().__init__(
-            ProduceRequest.API_KEY, version, whole[_HEAD : -len(_NO_RECORDS)], first[:place], first[place + _PLACES :]
-        )
+        super().__init__(ProduceRequest.API_KEY, version, whole[_HEAD : -len(_NO_RECORDS)], first[:place], first[place + _PLACES :])
         self.link, self.topics = link, topics
         self.names = {topic_id if version >= outgoing.BY_ID else topic: topic}
 

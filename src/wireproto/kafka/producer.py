@@ -33,9 +33,7 @@ class KafkaProducer(BatchProducer):
     """Appends records to one topic; may be shared by threads. Made by `KafkaClient.producer`."""
 
     def __init__(self, cluster: KafkaCluster, topic: str, options: KafkaOptions, sending: KafkaSender) -> None:
-        super().__init__(
-            cluster, cluster.budget, topic, sending.core, linger=options.linger, delivery_timeout=options.delivery_timeout
-        )
+        super().__init__(cluster, cluster.budget, topic, sending.core, linger=options.linger, delivery_timeout=options.delivery_timeout)
         self._cluster = cluster
         self._sending = sending
         self.options = options

@@ -370,9 +370,7 @@ class PulsarConsumer(Role):
             raise problem
 
 
-def _initial(
-    cluster: PulsarCluster, group: str, start: Where, names: Sequence[tuple[str, int, str]], deadline: float
-) -> Steps[int]:
+def _initial(cluster: PulsarCluster, group: str, start: Where, names: Sequence[tuple[str, int, str]], deadline: float) -> Steps[int]:
     """How SUBSCRIBE makes a new subscription begin; explicit positions are set by the admin interface beforehand."""
     if isinstance(start, (Earliest, AtTime)):
         return OLDEST

@@ -50,9 +50,7 @@ FULL = Policy(first=0.1, factor=1.0, ceiling=0.1, jitter=0.2)
 class PulsarQueue(Role):
     """A worker on a subscription; made by `client.queue`."""
 
-    def __init__(
-        self, cluster: PulsarCluster, topic: str, names: list[tuple[str, int, str]], group: str, options: PulsarOptions
-    ) -> None:
+    def __init__(self, cluster: PulsarCluster, topic: str, names: list[tuple[str, int, str]], group: str, options: PulsarOptions) -> None:
         super().__init__("queue consumer", cluster.loop)
         self._tasks = cluster.tasks
         self.topic = topic

@@ -69,9 +69,7 @@ class RocketAdmin(Closing):
         info = self._cluster.info(deadline)
         own = SYSTEM_TOPICS | info.brokers.keys() | info.clusters.keys()
         own |= {f"{name}_REPLY_TOPIC" for name in info.clusters}
-        return sorted(
-            topic for topic in found if topic not in own and not topic.startswith(("%RETRY%", "%DLQ%", "rmq_sys_", "RMQ_SYS_"))
-        )
+        return sorted(topic for topic in found if topic not in own and not topic.startswith(("%RETRY%", "%DLQ%", "rmq_sys_", "RMQ_SYS_")))
 
     def describe_topic(self, topic: str, *, timeout: float = 30.0) -> TopicInfo:
         """Its queues in order of partition; details name broker, queue id and whether it may be read and written."""
@@ -86,9 +84,7 @@ class RocketAdmin(Closing):
         )
         return TopicInfo(topic, partitions, {"brokers": route.brokers})
 
-    def create_topic(
-        self, topic: str, *, partitions: int = 1, config: Mapping[str, str] | None = None, timeout: float = 30.0
-    ) -> None:
+    def create_topic(self, topic: str, *, partitions: int = 1, config: Mapping[str, str] | None = None, timeout: float = 30.0) -> None:
         """Create it; returns when it can be used.
 
         Args:
@@ -271,4 +267,3 @@ class RocketAdmin(Closing):
 
     def close(self, timeout: float = 30.0) -> None:
         """Nothing to close: it uses its client's connections."""
-

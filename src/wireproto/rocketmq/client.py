@@ -48,9 +48,7 @@ class RocketClient(ClientBase[RocketCluster]):
     def producer(self, topic: None = None, **options: Unpack[ProducerOptions]) -> TopicsProducer[RocketProducer]: ...
     @overload
     def producer(self, topic: str | None = None, **options: Unpack[ProducerOptions]) -> Any: ...
-    def producer(
-        self, topic: str | None = None, **options: Unpack[ProducerOptions]
-    ) -> RocketProducer | TopicsProducer[RocketProducer]:
+    def producer(self, topic: str | None = None, **options: Unpack[ProducerOptions]) -> RocketProducer | TopicsProducer[RocketProducer]:
         """A producer for one topic (the URL's, if none is named), or, without one, for many: then each `send` names its `topic`.
 
         See `options.RocketOptions` for what it takes.

@@ -44,9 +44,7 @@ class GroupOffsets:
 
     def committed(self, topic: str, queue: Queue, deadline: float) -> int | None:
         """Where the group resumes in a queue, or None when it never committed there."""
-        message = QueryConsumerOffsetRequest(
-            consumer_group=self._group, topic=topic, queue_id=queue.queue_id, set_zero_if_not_found=False
-        )
+        message = QueryConsumerOffsetRequest(consumer_group=self._group, topic=topic, queue_id=queue.queue_id, set_zero_if_not_found=False)
 
         def attempt() -> int | None:
             address = self.address(topic, queue, deadline)

@@ -184,9 +184,7 @@ class RocketProducer(BatchProducer):
         ahead = rows[start : start + self.options.batch_size // OVERHEAD + 1]
         return min(ahead.nbytes + OVERHEAD * len(ahead), max(self.options.batch_size, ahead[:1].nbytes)) + OVERHEAD
 
-    def _take_rows(
-        self, number: int | None, rows: Columns, start: int, share: int, route: Route | None
-    ) -> tuple[int, int, RocketReceipt]:
+    def _take_rows(self, number: int | None, rows: Columns, start: int, share: int, route: Route | None) -> tuple[int, int, RocketReceipt]:
         """Put neighbours that fit one command in: how many, bytes held of their share, and the receipt of the last. Under the lock.
 
         Args:

@@ -31,7 +31,6 @@ RESERVED: Final = ROCKETMQ_RESERVED
 """Property names that belong to brokers and clients (RocketMQ's MessageConst, without TAGS)."""
 
 
-
 def check_topic(topic: str) -> None:
     """Raise ValueUnsupported for a name that no broker takes."""
     if not topic or len(topic.encode("utf-8", "surrogatepass")) > 127:

@@ -38,9 +38,7 @@ PULL_ANSWERS: Final = frozenset({19, 20, 21})
 _DENIED = ("AclException", "Check signature failed", "No accessKey", "check signature failed", "username cannot be null")
 
 
-def encode(
-    code: int, opaque: int, ext: Mapping[str, str], body: Buffer = b"", *, serializer: int = JSON, flag: int = 0
-) -> list[Buffer]:
+def encode(code: int, opaque: int, ext: Mapping[str, str], body: Buffer = b"", *, serializer: int = JSON, flag: int = 0) -> list[Buffer]:
     """The buffers of a request, without the frame's length."""
     command = RemotingCommand(code, opaque, flag=flag, ext=ext, body=body, version=VERSION, serializer=serializer)
     return command.encode()

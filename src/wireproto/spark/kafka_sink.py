@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 _KEPT = 16  # producers of a client; a task that writes to more topics closes the others
 
 
-
 def write_options(options: Options) -> WriteSettings:
     """Take the writer's options."""
     url = bootstrap(options)

@@ -33,9 +33,7 @@ Entry = tuple[TopicPartition, MessageId, int, int]  # partition, place behind th
 Ledger = tuple[int, int]  # id, entries
 
 
-def limited(
-    client: PulsarClient, start: Positions, latest: Positions, rows: int | None, size: int | None, patience: float
-) -> Positions:
+def limited(client: PulsarClient, start: Positions, latest: Positions, rows: int | None, size: int | None, patience: float) -> Positions:
     """Ends such that no more than `rows` and `size` bytes of keys, values and headers lie before them, but one entry at least."""
     ends = {key: start.get(key, place) for key, place in latest.items()}
     taken = weight = 0
@@ -185,4 +183,3 @@ def pieces_of(span: Span, places: list[MessageId]) -> list[Span]:
     """The span cut at these places, as far as they lie in it."""
     bounds = [span.start, *sorted({place for place in places if span.start < place < span.stop}), span.stop]
     return [Span(*span.key, start, stop) for start, stop in pairwise(bounds)]
-

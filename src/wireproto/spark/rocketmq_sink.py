@@ -111,10 +111,12 @@ def with_ids(batch: pa.RecordBatch, stem: str, first: int) -> pa.RecordBatch:
     pairs = pa.StructArray.from_arrays([inner.field(0), inner.field(1)], fields=list(_PAIR))
     parents = pc.list_parent_indices(held).cast(pa.int64())
     order = pc.sort_indices(
-        pa.table({
-            "row": pa.concat_arrays([parents, pa.array(range(count), pa.int64())]),
-            "last": pa.concat_arrays([pa.array(range(len(pairs)), pa.int64()), pa.repeat(pa.scalar(1 << 62, pa.int64()), count)]),
-        }),
+        pa.table(
+            {
+                "row": pa.concat_arrays([parents, pa.array(range(count), pa.int64())]),
+                "last": pa.concat_arrays([pa.array(range(len(pairs)), pa.int64()), pa.repeat(pa.scalar(1 << 62, pa.int64()), count)]),
+            }
+        ),
         sort_keys=[("row", "ascending"), ("last", "ascending")],
     )
     every = pa.concat_arrays([pairs, own]).take(order)

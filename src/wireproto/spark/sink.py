@@ -144,9 +144,7 @@ def renamed(array: pa.Array) -> pa.Array:
     """The same list with its pairs' fields renamed; null lists stay null."""
     inner = array.values
     name, value = (inner.field(number).cast(field.type) for number, field in enumerate(_PAIR))  # Spark may use the large types
-    struct = pa.StructArray.from_arrays(
-        [name, value], fields=list(_PAIR), mask=inner.is_null() if inner.null_count else None
-    )
+    struct = pa.StructArray.from_arrays([name, value], fields=list(_PAIR), mask=inner.is_null() if inner.null_count else None)
     return pa.Array.from_buffers(pa.list_(_PAIR), len(array), array.buffers()[:2], offset=array.offset, children=[struct])
 
 

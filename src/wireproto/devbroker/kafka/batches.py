@@ -1,16 +1,16 @@
 """Appending record batches: checked as a broker checks them, stored as they came.
 
-    record batch (magic 2), the part of its head that a broker reads or patches
-    0   int64  base offset            patched on append
-    8   int32  length of what follows
-    12  int32  leader epoch           patched on append
-    16  int8   magic
-    17  uint32 CRC-32C of everything from 21 on
-    21  int16  attributes
-    23  int32  last offset delta
-    35  int64  max timestamp
-    43  int64  producer id · int16 epoch · int32 base sequence
-    57  int32  record count
+record batch (magic 2), the part of its head that a broker reads or patches
+0   int64  base offset            patched on append
+8   int32  length of what follows
+12  int32  leader epoch           patched on append
+16  int8   magic
+17  uint32 CRC-32C of everything from 21 on
+21  int16  attributes
+23  int32  last offset delta
+35  int64  max timestamp
+43  int64  producer id · int16 epoch · int32 base sequence
+57  int32  record count
 """
 
 from __future__ import annotations

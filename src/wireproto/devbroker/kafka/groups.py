@@ -151,15 +151,15 @@ async def leave(context: Context) -> Any:
     wanted = [(x.member_id, x.group_instance_id) for x in request.members] if version >= 3 else [(request.member_id, None)]
     results = []
     for member_id, instance in wanted:
-        known = member_id if member_id in group.members else next(
-            (x.id for x in group.members.values() if instance and x.instance == instance), None
+        known = (
+            member_id
+            if member_id in group.members
+            else next((x.id for x in group.members.values() if instance and x.instance == instance), None)
         )
         if known is not None:
             group.drop(known)
         group.pending.discard(member_id)
-        results.append(
-            m.MemberResponse(member_id=member_id, group_instance_id=instance, error_code=UNKNOWN_MEMBER if known is None else 0)
-        )
+        results.append(m.MemberResponse(member_id=member_id, group_instance_id=instance, error_code=UNKNOWN_MEMBER if known is None else 0))
     if version >= 3:
         return m.LeaveGroupResponse(members=tuple(results))
     return m.LeaveGroupResponse(error_code=results[0].error_code)
@@ -256,6 +256,4 @@ async def list_groups(context: Context) -> Any:
     found = [group for group in side.groups.values() if group.members or group.offsets]
     if version >= 4 and request.states_filter:
         found = [group for group in found if group.state in request.states_filter]
-    return m.ListGroupsResponse(
-        groups=tuple(m.ListedGroup(group_id=x.name, protocol_type=x.kind, group_state=x.state) for x in found)
-    )
+    return m.ListGroupsResponse(groups=tuple(m.ListedGroup(group_id=x.name, protocol_type=x.kind, group_state=x.state) for x in found))

@@ -24,6 +24,4 @@ class KafkaState(Side):
         super().__init__(*args, **named)
         self.credentials = Credentials()
         self.topics = Topics(self)
-        self.groups: dict[str, Group] = {
-            name: Group.restored(name, kept) for name, kept in self.store.facts.get("groups", {}).items()
-        }
+        self.groups: dict[str, Group] = {name: Group.restored(name, kept) for name, kept in self.store.facts.get("groups", {}).items()}

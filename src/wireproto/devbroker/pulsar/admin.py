@@ -52,7 +52,8 @@ class AdminHttp:
                 data = b"" if answer is None else json.dumps(answer).encode()
                 writer.write(
                     f"HTTP/1.1 {status} {REASONS.get(status, '')}\r\nContent-Type: application/json\r\n"
-                    f"Content-Length: {len(data)}\r\n\r\n".encode() + data
+                    f"Content-Length: {len(data)}\r\n\r\n".encode()
+                    + data
                 )
                 await writer.drain()
                 if headers.get("connection", "").lower() == "close":

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..log import Entry, PartitionLog
     from .subscription import Outlet, Subscription
 
+
 class Topic:
     """One topic or one partition of one.
 

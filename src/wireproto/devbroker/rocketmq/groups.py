@@ -44,9 +44,7 @@ async def connections(request: Request) -> Reply:
         return refuse(CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
     data = request.side.groups.consumers.get(group, {})
     body = {
-        "connectionSet": [
-            {"clientId": name, "clientAddr": where.peer, "language": "OTHER", "version": 0} for name, where in found.items()
-        ],
+        "connectionSet": [{"clientId": name, "clientAddr": where.peer, "language": "OTHER", "version": 0} for name, where in found.items()],
         "consumeFromWhere": data.get("consumeFromWhere", "CONSUME_FROM_FIRST_OFFSET"),
         "consumeType": data.get("consumeType", "CONSUME_PASSIVELY"),
         "messageModel": data.get("messageModel", "CLUSTERING"),

@@ -1,6 +1,6 @@
 """From a command's frame to its answer: header, dispatch, faults, pushes.
 
-    frame    int32 header length with the serialize type in its top byte · header · body
+frame    int32 header length with the serialize type in its top byte · header · body
 """
 
 from __future__ import annotations

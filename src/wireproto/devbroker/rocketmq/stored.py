@@ -1,13 +1,13 @@
 """Messages as the broker stores them, and the properties inside.
 
-    stored message, v1
-    int32 totalSize · int32 magic 0xDAA320A7 · int32 bodyCRC · int32 queueId · int32 flag · int64 queueOffset · int64 commitLogOffset
-    int32 sysFlag · int64 bornTimestamp · bornHost (4 bytes + int32 port) · int64 storeTimestamp · storeHost (the same)
-    int32 reconsumeTimes · int64 preparedTransactionOffset · int32 bodyLength · body · int8 topicLength (int16 in v2) · topic
-    int16 propertiesLength · properties: name \\x01 value \\x02 …
+stored message, v1
+int32 totalSize · int32 magic 0xDAA320A7 · int32 bodyCRC · int32 queueId · int32 flag · int64 queueOffset · int64 commitLogOffset
+int32 sysFlag · int64 bornTimestamp · bornHost (4 bytes + int32 port) · int64 storeTimestamp · storeHost (the same)
+int32 reconsumeTimes · int64 preparedTransactionOffset · int32 bodyLength · body · int8 topicLength (int16 in v2) · topic
+int16 propertiesLength · properties: name \\x01 value \\x02 …
 
-    batch body (code 320), one after the other
-    int32 size · int32 0 · int32 0 · int32 flag · int32 bodyLength · body · int16 propertiesLength · properties
+batch body (code 320), one after the other
+int32 size · int32 0 · int32 0 · int32 flag · int32 bodyLength · body · int16 propertiesLength · properties
 """
 
 from __future__ import annotations
