@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from . import sample
-from .cover import Map
+from .cover import Map, environment
 from .judge import Judge
 from .report import Told
 from .source import Mutant
@@ -100,6 +100,7 @@ class Run:
     def _work(self, name: str, line: queue.SimpleQueue[Mutant], known: Map, ends: float) -> None:
         tree = Tree(self.checkout, self.trees / name)
         tree.sync()
+        tree.warm(environment(tree.root))
         judge = Judge(tree, known, self.stop)
         for mutant in _drained(line):
             if self.stop.is_set() or time.monotonic() > ends:
