@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -109,6 +110,22 @@ def test_what_is_no_place_in_the_queues_is_refused(client: Any, topic: str, wher
         client.reader(topic, start=put)
     with pytest.raises(TopicNotExist):
         client.reader("nowhere")
+
+
+@pytest.mark.parametrize("role", ["producer", "record", "reader", "consumer", "queue"])
+def test_an_unknown_topic_is_told_at_once_with_what_makes_one(client: Any, seen: Recording, role: str) -> None:
+    """Nothing is sent that a broker could take for the wish to have it made: the route of TBW102 is not used."""
+    name = f"nowhere-{role}"
+    make: Any = partial(client.producer().send, b"x", topic=name) if role == "record" else partial(getattr(client, role), name)
+    with pytest.raises(TopicNotExist, match=r"admin\(\)\.create_topic\(\) makes it, sending to it does not") as caught:
+        make(**({"group": "g"} if role in ("consumer", "queue") else {}))
+    assert caught.value.topic == name
+    assert {one.message.topic for one in seen.requests("GetRouteInfoByTopic")} <= {name, "TBW102"}, "TBW102: a connection's first question"
+    assert not [one for one in seen.requests() if one.name in ("SendMessageV2", "SendBatchMessage", "UpdateAndCreateTopic")]
+    assert name not in client.admin().list_topics()
+    client.admin().create_topic(name)
+    with client.producer(name) as out:
+        assert out.send(b"x").position(10.0).offset == 0
 
 
 def test_times_are_looked_up_at_the_brokers(client: Any, seen: Recording) -> None:

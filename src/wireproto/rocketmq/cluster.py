@@ -46,6 +46,8 @@ SOON, LATER = 1.0, 5.0
 """Seconds after which they are asked again, when they did not know the topic, or did not answer."""
 SECOND_OPINION = 3.0
 """Seconds for the other name servers when one does not know a topic."""
+MAKE_IT = "; admin().create_topic() makes it, sending to it does not"
+"""Said where a role asks for a topic that is not there: Java's producers have brokers make one."""
 
 
 @functools.lru_cache(1024)
@@ -333,6 +335,7 @@ class RocketCluster(Runtime[RocketOptions]):
         try:
             reply = yield from self.asking_names(message, until=until, policy=policy)
         except TopicNotExist as error:
+            error.text += MAKE_IT
             raise error.with_context(topic=topic) from None
         data = TopicRouteData.decode(reply.body)
         with self._route_lock:
