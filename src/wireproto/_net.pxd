@@ -249,7 +249,6 @@ cdef class Loop:
     cdef object schedule        # what has `run_ready` called soon
     cdef bint scheduled         # … was called
     cdef bint look              # the next run is to read, whatever the poller says
-    cdef object worker      # queue of the background thread, or None
     cdef object __weakref__
     cdef int start_keeper(self) except -1
     cdef int usable(self) except -1

@@ -280,8 +280,6 @@ class Loop:
     def call_at(self, when: float, fn: Callable[..., object], *args: Any) -> Timer:
         """fn(*args) in the keeper thread at time.monotonic() `when`; it must not block nor run user code."""
     def call_soon(self, fn: Callable[..., object], *args: Any) -> None: ...
-    def background(self, fn: Callable[..., object], *args: Any) -> None:
-        """fn(*args) in the client's worker thread, one after the other; it may block and call the client."""
     def adopt(self, schedule: Callable[[], object]) -> int:
         """Give the loop to another event loop, whose thread this is: it starts no thread, and lets nobody wait.
 

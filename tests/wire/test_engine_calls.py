@@ -13,6 +13,7 @@ from patience import LATE, quickest, soon
 from task_steps import CAP, connect
 from wireproto._net import Connection, Event, Loop, Mailbox
 from wireproto.errors import Closed, Disconnected, FrameTooLarge, TimedOut
+from wireproto.net.offload import offload
 
 
 def ask(conn: Connection, verb: bytes, payload: bytes = b"", timeout: float = 20.0) -> bytes:
@@ -266,11 +267,11 @@ def test_a_timer_that_is_set_while_the_keeper_goes_to_sleep_runs_in_time(loop: L
         nonlocal rounds
         rounds += 1
         if rounds < 500:
-            loop.call_at(time.monotonic() + 0.0001, loop.background, again)
+            loop.call_at(time.monotonic() + 0.0001, offload, loop, again)
         else:
             done.set(None)
 
-    loop.background(again)
+    offload(loop, again)
     done.wait(soon())
 
 

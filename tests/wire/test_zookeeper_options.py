@@ -38,13 +38,6 @@ def made(seen: Any, under: str) -> list[Any]:
     return [request.message for request in seen.requests("create") if request.message.path.startswith(under)]
 
 
-def settled(client: Any) -> None:
-    """Returns when the worker thread has done what it had: a reconnect under way, and the hooks behind it."""
-    done = threading.Event()
-    client.loop.background(done.set)
-    assert done.wait(SECONDS)
-
-
 # -- the session ------------------------------------------------------------------------------------------------------------
 
 
@@ -215,7 +208,6 @@ def test_a_producer_that_must_not_repeat_sends_each_message_once(dial: Any, faul
     client.loop.call_soon(send)
     assert sent_both.wait(SECONDS)
     seen.wait("createSession", 2, timeout=SECONDS)
-    settled(client)
     for receipt in receipts:
         with pytest.raises(ConnectionLoss):
             receipt.position()

@@ -8,7 +8,6 @@
 # call the client again.
 
 from heapq import heapify, heappop, heappush
-from queue import SimpleQueue
 
 cdef enum:
     KEEPER_NONE = 0           # not started
@@ -158,8 +157,6 @@ cdef class Loop:
         self.reap()
         if self.keeper == KEEPER_ADOPTED:
             close_adopted(self)
-        if self.worker is not None:
-            self.worker.put(None)
         if self.keeper_thread is not None and self.keeper_id != PyThread_get_thread_ident():
             self.keeper_thread.join(1.0)
 
@@ -605,13 +602,6 @@ cdef class Loop:
 
     def run_ready(self, bint look=True):
         return run_adopted(self, look)
-
-    def background(self, fn, *args):
-        self.usable()
-        if self.worker is None:
-            self.worker = SimpleQueue()
-            threading.Thread(target=_work, args=(self.worker,), name=f"wireproto-worker {self.name}", daemon=True).start()
-        self.worker.put((fn, args))
 
     def __repr__(self):
         state = "forked" if self.forked else "closed" if self.closed else f"{len(self.conns)} connections"

@@ -131,19 +131,6 @@ cdef int stop_living(Loop loop) except -1:
     return 0
 
 
-def _work(queue):
-    """The worker thread: one job after the other; None ends it."""
-    while True:
-        job = queue.get()
-        if job is None:
-            return
-        try:
-            job[0](*job[1])
-        except BaseException:
-            PyErr_WriteUnraisable(<PyObject *>job[0])
-        job = None
-
-
 cdef class Timer:
     """See _net.pyi."""
 

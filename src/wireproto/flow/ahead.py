@@ -31,8 +31,6 @@ from ..errors import WireprotoError
 from ..net.retry import Policy
 from ..position import TopicPartition
 
-TURN = 1 << 20
-"""Bytes that one turn hands out at most where chunks are joined; a single chunk may be larger."""
 NEVER = float("inf")
 
 

@@ -228,11 +228,6 @@ class KafkaCluster(Runtime[KafkaOptions]):
             self._coordinators[kind, name] = node
         return node
 
-    def known_coordinator(self, name: str, kind: int = GROUP) -> Node | None:
-        """The coordinator as last told; asks nobody."""
-        node = self._coordinators.get((kind, name))
-        return self.metadata.nodes.get(node) if node is not None else None
-
     def lost_coordinator(self, name: str, kind: int = GROUP) -> None:
         """It refused: look it up again next time."""
         with self._lock:

@@ -15,7 +15,7 @@ import struct
 import time
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from ..errors import ProtocolError, TimedOut, WireprotoError
+from ..errors import ProtocolError, WireprotoError
 from ..net.task import Steps, reply
 from .codes import SECRET_APIS
 from .messages import ResponseHeader
@@ -98,26 +98,6 @@ def version_for(conn: Connection, message: type[Request] | Request, cap: int | N
     agreed: Agreed = conn.context
     kind = message if isinstance(message, type) else type(message)
     return agreed.versions.pick(kind, cap, peer=conn.peer)
-
-
-def exchange(conn: Connection, message: Request, deadline: float, *, version: int | None = None) -> Any:
-    """Send a request and wait for its typed reply.
-
-    Args:
-        deadline: time.monotonic() value.
-        version: to speak; None takes the newest agreed one.
-    """
-    agreed: Agreed = conn.context
-    if version is None:
-        version = version_for(conn, message)
-    token = conn.next_token()
-    secret = message.API_KEY in SECRET_APIS
-    try:
-        data = conn.call(token, frame(message, version, token, agreed.client_id), deadline, secret=secret)
-    except TimedOut:
-        agreed.timed_out_at = time.monotonic()
-        raise
-    return decode(message.RESPONSE, version, data, conn)
 
 
 def silent(conn: Connection) -> bool:

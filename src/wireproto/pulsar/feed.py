@@ -151,7 +151,6 @@ class Feed:
             yield from self.attached(part, deadline)
 
     def _tend(self, part: PartitionConsumer) -> None:
-        part.retired = False
         part.life = self._tending.begin(part)
 
     def grow(self) -> None:
@@ -424,11 +423,6 @@ class Feed:
         life, part.life = part.life, None
         if life is not None:
             self._tending.end(life, told=told)
-
-    def retire(self, part: PartitionConsumer) -> None:
-        """No more of this partition."""
-        self.stop(part)
-        part.retired = True
 
     def closing(self, deadline: float) -> Steps[None]:
         """Close every consumer at its broker. Steps."""

@@ -28,8 +28,6 @@ _SHORT: Final = {name.rpartition(".")[2]: number for name, number in _NUMBERS.it
 
 EARLIEST_ID: Final = 2**64 - 1
 """Ledger and entry of the id that means the first message there is; an entry of this number alone means "none yet"."""
-LATEST_ID: Final = 2**63 - 1
-"""Ledger and entry of the id that means "from now on"."""
 
 
 def encode(command: Message) -> bytes:

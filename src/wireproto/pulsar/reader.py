@@ -140,7 +140,7 @@ class PulsarReader(Role):
     def _retire(self, part: PartitionConsumer) -> None:
         """The partition is read to its stop."""
         part.cursor.done = True
-        self._feed.retire(part)
+        self._feed.stop(part)
         if self.done:
             self._feed.hang_up()
 

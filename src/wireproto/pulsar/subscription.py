@@ -153,7 +153,6 @@ class SubscriptionState:
         active: whether this member is fed (failover). told: whether the broker has said so since SUBSCRIBE.
         ended: the topic is terminated, and the broker has no more.
         flowing: whether permits are granted once it is open. paused: the user wants nothing of it.
-        retired: it is not opened again.
     """
 
     def __init__(self, topic: str, partition: int, name: str, given: Subscription, window: int) -> None:
@@ -168,7 +167,6 @@ class SubscriptionState:
         self.ended = False
         self.flowing = True
         self.paused = False
-        self.retired = False
         self.frames: deque[bytes] = deque()
         self.permits = Permits(window)
         self.cursor = Cursor(unread(topic, partition))
