@@ -52,6 +52,10 @@ class Batch:
         self.doubtful = self.over = self.sealed = self.settled = False
 
     @property
+    def key(self) -> Any:
+        return self.queue.key
+
+    @property
     def count(self) -> int:
         return len(self.values)
 
@@ -74,7 +78,7 @@ class Link:
 class Quiet:
     """A wire of one link that takes all, and a sender with the given pace; `sent` holds the batches of each request."""
 
-    def __init__(self, pace: Pace, stamp: Any = None) -> None:
+    def __init__(self, pace: Pace, stamp: Any = None, told: Any = None) -> None:
         self.now = 0.0
         self.alarms: list[float] = []
         self.link: Link | None = Link(0)
@@ -82,7 +86,8 @@ class Quiet:
         self.sent: list[list[Batch]] = []
         self.wanted: list[set[Any]] = []
         self.told: list[tuple[Batch, WireprotoError]] = []
-        self.sender = Sender(self, stamp or FreeStamp(), pace, Batch, self.alarms.append, lambda: self.now)
+        self.free: list[Batch] = []
+        self.sender = Sender(self, stamp or FreeStamp(), pace, Batch, self.alarms.append, lambda: self.now, told)
 
     def target(self, key: Any) -> Link | None:
         return self.link
@@ -103,7 +108,7 @@ class Quiet:
         self.wanted.append(keys)
 
     def settled(self, batches: list[Batch]) -> None:
-        """Nothing is held."""
+        self.free += batches
 
     def failed(self, batch: Batch, why: WireprotoError) -> None:
         self.told.append((batch, why))
