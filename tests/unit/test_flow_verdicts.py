@@ -468,7 +468,7 @@ def beside(wire: Quiet, value: int, lane: Any) -> Batch:
     return batch
 
 
-Ways = Callable[[Quiet, Batch], None]
+Way = Callable[[Quiet, Batch], object]
 
 
 def _ticks(wire: Quiet, batch: Batch) -> None:
@@ -476,11 +476,11 @@ def _ticks(wire: Quiet, batch: Batch) -> None:
     wire.sender.tick()
 
 
-WAYS: dict[str, Ways] = {
+WAYS: dict[str, Way] = {
     "hurry": lambda wire, batch: wire.sender.hurry(batch),
     "set off": lambda wire, batch: wire.sender.set_off(batch),
     "hurry all": lambda wire, batch: wire.sender.hurry_all(),
-    "hurried": lambda wire, batch: wire.sender.hurried(lambda other: other is batch) and None,
+    "hurried": lambda wire, batch: wire.sender.hurried(lambda other: other is batch),
     "linger": _ticks,
 }
 
