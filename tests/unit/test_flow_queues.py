@@ -10,7 +10,7 @@ import pytest
 
 from flow_parts import Batch, Link, Quiet
 from wireproto.errors import BrokerError, Closed, Disconnected, TimedOut
-from wireproto.flow.queue import Gate
+from wireproto.flow.queue import FreeStamp, Gate
 from wireproto.flow.sender import Again, Pace, StartOver, Stored
 from wireproto.kafka.identity import Identity, ProducerState
 
@@ -344,3 +344,51 @@ def test_a_key_that_cannot_be_reached_is_asked_for_again_after_a_pause_without_w
     wire.sender.ready(None)
     assert sorted(batch.values for request in wire.sent for batch in request) == [[1], [2]]
     assert stays.queue.key == "a"
+
+
+def test_a_link_that_goes_between_looking_and_taking_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    wire = Quiet(Pace(linger=0.0, delivery_timeout=99.0))
+    first, second = wire.put(1, "a", full=True), wire.put(2, "b", full=True)
+    looks: list[Any] = []
+
+    def target(key: Any) -> Any:
+        looks.append(key)
+        return None if looks.count(key) == 2 and key == "a" else wire.link
+
+    monkeypatch.setattr(wire, "target", target)
+    wire.sender.drain()
+    assert wire.sent == [[second]]
+    assert wire.wanted == [{"a"}]
+    assert not wire.sender.due
+    wire.sender.ready(["a"])
+    assert wire.sent == [[second], [first]]
+
+
+def test_an_open_batch_lingers_on_while_those_before_it_leave() -> None:
+    wire = Quiet(Pace(linger=9.0, delivery_timeout=99.0), FreeStamp(5))
+    first = wire.put(1, full=True)
+    second = wire.put(2)
+    wire.sender.drain()
+    assert wire.sent == [[first]]
+    assert wire.put(3) is second
+    wire.sender.answered([(first, Stored(0))])
+    assert wire.sent == [[first]]
+    assert wire.put(4) is second
+    wire.now = 9.0
+    wire.sender.tick()
+    assert wire.sent == [[first], [second]]
+
+
+def test_a_batch_that_leaves_behind_a_pause_lingers_no_longer() -> None:
+    """It takes records until then; no timer rings for it afterwards."""
+    wire = Quiet(Pace(linger=9.0, delivery_timeout=99.0))
+    first = wire.put(1, full=True)
+    wire.sender.drain()
+    wire.sender.answered([(first, Again(BrokerError("busy")))])
+    wire.sender.abandon(lambda batch: batch is first, Closed("given up"))
+    wire.now = 0.01
+    second = wire.put(2)
+    wire.now = 1.0
+    wire.sender.tick()
+    assert wire.sent == [[first], [second]]
+    assert wire.sender.wakeup() == pytest.approx(99.01)

@@ -182,3 +182,46 @@ def test_an_interrupted_block_is_closed_in_a_short_time() -> None:
     with pytest.raises(KeyboardInterrupt), thing:
         raise KeyboardInterrupt
     assert thing.timeouts == [INTERRUPTED]
+
+
+def test_an_end_in_steps_comes_once_keeps_its_time_and_lets_nobody_in(loop: Loop) -> None:
+    class Slow(Reader):
+        def __init__(self, loop: Loop) -> None:
+            super().__init__(loop)
+            self.deadlines: list[float] = []
+
+        def _let_go(self, deadline: float) -> None:
+            super()._let_go(deadline)
+            self.deadlines.append(deadline)
+
+    role = Slow(loop)
+    began = time.monotonic()
+    assert list(role.ending(500.0)) == []
+    (deadline,) = role.deadlines
+    assert began + 500.0 <= deadline <= time.monotonic() + 500.0
+    with pytest.raises(Closed):
+        role.poll()
+    assert list(role.ending()) == []
+    role.close()
+    assert role.ended == 1
+    other = Slow(loop)
+    other.close(500.0)
+    assert list(other.ending()) == []
+    assert other.ended == 1
+    assert began + 500.0 <= other.deadlines[0] <= time.monotonic() + 500.0
+
+
+def test_work_that_failed_is_told_to_the_role_before_it_ends(loop: Loop) -> None:
+    class Worker(Reader):
+        failed = 0
+
+        def _work_failed(self) -> None:
+            assert not self.ended
+            self.failed += 1
+
+    with pytest.raises(KeyError), Worker(loop) as role:
+        raise KeyError
+    assert (role.failed, role.ended) == (1, 1)
+    with Worker(loop) as role:
+        pass
+    assert (role.failed, role.ended) == (0, 1)

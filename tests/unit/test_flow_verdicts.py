@@ -508,3 +508,111 @@ def test_a_batch_of_a_lane_whose_time_is_over_takes_no_more() -> None:
     assert not late.sealed
     assert beside(wire, 3, "x") is not early
     assert beside(wire, 4, "y") is late
+
+
+# steps cost what there is to do ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_waits_is_not_looked_at_until_that_comes() -> None:
+    """For an answer, the end of a pause, a link: nothing is due meanwhile, and nobody is asked again."""
+    wire = Quiet(PACE)
+    batch = wire.put(1, full=True)
+    assert wire.sender.due
+    wire.sender.drain()
+    wire.put(2, full=True)
+    wire.sender.drain()
+    assert not wire.sender.due, "an answer"
+    wire.sender.answered([(batch, Again(BrokerError("busy")))])
+    assert not wire.sender.due, "the end of a pause"
+    wire.put(3, full=True)
+    assert not wire.sender.due, "though more comes"
+    wire.now, wire.link = 5.0, None
+    wire.sender.tick()
+    wire.put(4, full=True)
+    wire.sender.drain()
+    assert (wire.sender.due, wire.wanted) == (False, [{"a"}]), "a link"
+
+
+def test_a_queue_that_was_emptied_meanwhile_asks_nobody_for_a_link() -> None:
+    wire = Quiet(PACE)
+    wire.link = None
+    wire.put(1, full=True)
+    wire.sender.abandon(lambda batch: True, Closed("the producer was closed"))
+    wire.sender.drain()
+    assert (wire.wanted, wire.sender.due) == ([], False)
+
+
+def test_a_success_ends_the_pause_of_the_others_of_its_queue() -> None:
+    wire = Quiet(Pace(linger=0.0, delivery_timeout=50.0), FreeStamp(2))
+    first, second = wire.put(1, full=True), wire.put(2, full=True)
+    wire.sender.drain()
+    wire.sender.answered([(first, Again(BrokerError("busy")))])
+    third = wire.put(3, full=True)
+    wire.sender.drain()
+    assert wire.sent == [[first], [second]], "until both are back"
+    wire.sender.answered([(second, Stored(1))])
+    assert wire.sent[2:] == [[first], [third]]
+    assert wire.sender.wakeup() == 50.0, "no pause is waited for any more"
+
+
+def test_what_is_due_for_a_link_that_came_up_meanwhile_leaves_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its leader is another one by the time when the first request is out."""
+    wire = Quiet(PACE)
+    made, other = {key: wire.put(1, key, full=True) for key in "ab"}, Link(1)
+    links: dict[Any, Any] = {"a": wire.link, "b": wire.link}
+    monkeypatch.setattr(wire, "target", links.__getitem__)
+    full: list[Link] = []
+    monkeypatch.setattr(wire, "crowded", full.__contains__)
+
+    def transmit(link: Link, batches: list[Batch]) -> None:
+        wire.sent.append(batches)
+        links["c"] = other
+        wire.put(9, "c", full=True)
+        monkeypatch.setattr(wire, "transmit", lambda link, batches: wire.sent.append(batches))
+
+    monkeypatch.setattr(wire, "transmit", transmit)
+    wire.sender.drain()
+    assert [batch.queue.key for request in wire.sent for batch in request] == ["a", "b", "c"]
+    assert not wire.sender.due
+    assert made["a"].queue.in_flight
+
+
+@pytest.mark.parametrize("lane", [None, "x"])
+def test_who_hurries_a_batch_that_is_full_sends_it(lane: Any) -> None:
+    wire = Quiet(Pace(linger=9.0, delivery_timeout=99.0))
+    batch = beside(wire, 1, lane)
+    with wire.sender.lock:
+        wire.sender.seal("a")
+    wire.sender.hurry(batch)
+    assert wire.sent == [[batch]]
+
+
+def test_a_flush_waits_for_each_batch_that_holds_records_and_is_not_settled() -> None:
+    wire = Quiet(Pace(linger=9.0, delivery_timeout=99.0))
+    made = [wire.put(number, key) for number, key in enumerate("abc")]
+    with wire.sender.lock:
+        wire.sender.current("empty")
+    steps: Any = wire.sender.flushing(7.0, lambda batch: True)
+    assert next(steps) == (made[0].outcome, 7.0)
+    assert wire.sent == [made]
+    later = wire.put(9, "d")
+    wire.sender.answered([(made[0], Stored(0)), (made[1], Refused(BrokerError("no")))])
+    assert steps.send(True) == (made[2].outcome, 7.0), "whatever the outcome of the others"
+    wire.sender.answered([(made[2], Stored(0))])
+    with pytest.raises(StopIteration):
+        steps.send(True)
+    assert not later.outcome.done, "what came later is not waited for"
+
+
+def test_what_has_ended_is_not_kept() -> None:
+    wire = Quiet(Pace(linger=1.0, delivery_timeout=99.0))
+    flying, waiting, opened, other = on_its_way(wire), wire.put(2, full=True), wire.put(3), wire.put(4, "b")
+    wire.sender.fail(["a"], Closed("the topic ended"))
+    assert wire.sender.unsettled(lambda batch: True) == [other]
+    wire.sender.answered([(flying, Stored(0))])
+    assert [batch for batch, _ in wire.told] == [flying, waiting, opened]
+    with wire.sender.lock:
+        wire.sender.current("c")
+        wire.sender.seal("c")
+        wire.sender.seal("never used")
+    assert wire.sender.unsettled(lambda batch: True) == [other], "nothing was in it"

@@ -9,8 +9,10 @@ from __future__ import annotations
 import ast
 import dataclasses
 import functools
+import importlib
 import inspect
 import re
+import typing
 from pathlib import Path
 from typing import Any
 
@@ -119,3 +121,14 @@ def test_names_are_found_where_options_are_set() -> None:
     assert {"acks", "isolation", "version"} <= options("kafka")
     assert {"priority", "delivery_timeout", "operation"} <= options("zookeeper")
     assert "timeout" in common()
+
+
+@pytest.mark.parametrize("protocol", CLIENTS)
+def test_type_checkers_take_any_option_away(protocol: str) -> None:
+    """What a generated module says of each role: every keyword may be left out."""
+    module = importlib.import_module(f"wireproto.{protocol}.option_types")
+    made = [kind for kind in vars(module).values() if typing.is_typeddict(kind)]
+    assert len(made) >= 3
+    for kind in made:
+        assert kind.__required_keys__ == frozenset(), kind
+        assert kind.__optional_keys__ or not kind.__annotations__

@@ -92,7 +92,7 @@ class Fetcher:
 
     # which queues ------------------------------------------------------------------------------------------------------------------
 
-    def add(self, topic: str, queue: Queue, start: int, stop: int | None = None, *, earliest: bool = False) -> None:
+    def add(self, topic: str, queue: Queue, start: int, stop: int | None = None, *, earliest: bool) -> None:
         """Read this queue from `start` up to, not including, `stop`. earliest: if that is gone by now, from what is left."""
         self.pulls.add(topic, queue, start, stop, lenient=earliest)
 

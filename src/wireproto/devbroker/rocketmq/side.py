@@ -103,7 +103,7 @@ class RocketMQSide(RocketMQState):
                 if command.flag & RESPONSE:
                     continue
                 name, _ = COMMANDS.get(command.code, (f"code {command.code}", groups.accept))
-                fault = await connection.fault(name)
+                fault = await connection.fault(name, ext=command.ext)
                 work = self._answer(connection, command, fault)
                 if command.code == 11:
                     task = asyncio.create_task(work)
