@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-import steps
+from steps import page
 
 
-@pytest.mark.parametrize("protocol", steps.PROTOCOLS)
+@pytest.mark.parametrize("protocol", page.PROTOCOLS)
 def test_the_page_of_faults_is_current(protocol: str) -> None:
-    assert steps.disagreeing(protocol, steps.PAGE.read_text()) == []
+    assert page.disagreeing(protocol, page.PAGE.read_text()) == []

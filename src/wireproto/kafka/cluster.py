@@ -374,7 +374,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
             conn = yield from route(until)
             version = wire.version_for(conn, kind or make, cap() if cap is not None else None)
             message = make(version) if kind is not None else make
-            reply = yield from wire.asking(conn, message, until, version=version, meanwhile=meanwhile)
+            reply = yield from self.answered(conn, message, until, version=version, meanwhile=meanwhile)
             if hasattr(reply, "throttle_time_ms"):
                 self.throttled(reply, conn)
             problem = check(reply) if check is not None else None
@@ -384,6 +384,19 @@ class KafkaCluster(Runtime[KafkaOptions]):
 
         again = refresh or (lambda why: self._looking_again(until))
         return self.retrying(attempt, until, again, judge=lambda why: verdict(why, final=final))
+
+    def answered(self, conn: Connection, message: Any, until: float, **how: Any) -> Steps[Any]:
+        """`wire.asking`, but a connection that brings no answer for `request_timeout` is given up, as the Java client does: the next one
+        may be heard."""
+        own = min(until, self._later())
+        try:
+            return (yield from wire.asking(conn, message, own, **how))
+        except TimedOut as why:
+            if own >= until:
+                raise
+            text = f"{message.NAME} was not answered within request_timeout"
+            conn.close(text)
+            raise Disconnected(text, peer=conn.peer) from why
 
     def _looking_again(self, until: float) -> Steps[None]:
         with suppress(TransportError):  # the next attempt finds out for itself

@@ -38,7 +38,7 @@ class KafkaOptions(CommonOptions):
     Attributes:
         sasl: mechanism; None goes by what is given: `user` means PLAIN, `token` OAUTHBEARER, SCRAM is never guessed.
         sasl_extensions: OAUTHBEARER: mapping of names and values sent beside the token.
-        request_timeout: how long a request of a role in the background may take before its connection is given up.
+        request_timeout: how long a request may go unanswered before its connection is given up and it is tried on another one.
         topic_patience: how long an unknown topic is looked for, since nodes learn of a new one one after the other.
         auto_create: let the broker create unknown topics that a producer names, if the broker is set so.
         metadata_max_age: leaders and partition counts are looked up again after so long.

@@ -76,7 +76,7 @@ def listing(
         conn = yield from cluster.connecting(node, "main", until)
         version = wire.version_for(conn, ListOffsetsRequest)
         request = _request(cluster, part, timestamp, committed)
-        reply: ListOffsetsResponse = yield from wire.asking(conn, request, until, version=version)
+        reply: ListOffsetsResponse = yield from cluster.answered(conn, request, until, version=version)
         problem: WireprotoError | None = None
         for topic in reply.topics:
             for entry in topic.partitions:

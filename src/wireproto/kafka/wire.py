@@ -114,9 +114,11 @@ def asking(
     version: int | None = None,
     meanwhile: Callable[[Connection], Steps[None]] | None = None,
 ) -> Steps[Any]:
-    """`exchange`, as steps.
+    """Send a request and wait for its typed reply. Steps.
 
     Args:
+        until: time.monotonic() value.
+        version: to speak; None takes the newest agreed one.
         meanwhile: steps to be done again and again while no answer comes; what they raise ends the waiting.
     """
     agreed: Agreed = conn.context

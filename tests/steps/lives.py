@@ -1,0 +1,250 @@
+"""What a client does while a step of it meets a fault: sends, reads up to the end, is a member of a group, works through a queue.
+
+What it is: `LIVES`, each with what is prepared, done, and looked at afterwards by somebody whom no fault meets; and the requests that it
+consists of, with the codes that a broker may answer to each and that the vendor's client has an opinion on. A life ends with an error of
+the client's, or with `Unheard` when its polls were given nothing for `TIMEOUT` seconds; an AssertionError says that a record was lost or
+came twice where it must not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from wireproto import EARLIEST, LATEST
+from wireproto.errors import TimedOut
+
+TIMEOUT = 6.0
+TOPIC = "t"
+GROUP = "g"
+SENT = [b"%d" % number for number in range(5)]
+POLL = 0.5
+BEATS = 4
+
+
+class Unheard(TimedOut):
+    """Polls came back empty for as long as this life waits."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A step that is one request: its name, and the codes that a broker may answer there."""
+
+    step: str
+    name: str
+    codes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Life:
+    """Args:
+    run: given the protocol and a client that meets the fault.
+    requests: by protocol; one that has none has no such life.
+    pushes: what brokers say unasked, by protocol.
+    last: the request during whose answer a connection falls dark, by protocol.
+    prepare, check: given the protocol and a client that meets none.
+    """
+
+    name: str
+    run: Callable[[str, Any], None]
+    requests: dict[str, tuple[Request, ...]]
+    pushes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    last: dict[str, str] = field(default_factory=dict)
+    prepare: Callable[[str, Any], None] = lambda protocol, client: None
+    check: Callable[[str, Any], None] = lambda protocol, client: None
+
+
+def sends(protocol: str, client: Any) -> None:
+    if protocol == "zookeeper":
+        out = client.producer(TOPIC, timeout=TIMEOUT, delivery_timeout=TIMEOUT)
+    else:
+        out = client.producer(TOPIC, delivery_timeout=TIMEOUT)
+    out.send(b"x", timeout=TIMEOUT).position(TIMEOUT * 2)
+
+
+def write(protocol: str, client: Any) -> None:
+    with client.producer(TOPIC) as out:
+        for value in SENT:
+            out.send(value).position(TIMEOUT)
+
+
+def reads(protocol: str, client: Any) -> None:
+    found: list[bytes] = []
+    with client.reader(TOPIC, start=EARLIEST, stop=LATEST) as reader:
+        heard = time.monotonic()
+        while not reader.done:
+            batch = reader.poll(timeout=POLL)
+            if batch is not None:
+                found += [record.value for record in batch]
+            elif time.monotonic() - heard > TIMEOUT:
+                raise Unheard(f"{len(found)} of {len(SENT)} records")
+    assert found == SENT, found
+
+
+def joins(protocol: str, client: Any) -> None:
+    """A member reads all, commits, stays for some beats, leaves."""
+    found: list[bytes] = []
+    options = {"kafka": {"heartbeat_interval": 0.1, "session_timeout": 2.0}}.get(protocol, {})
+    with client.consumer(TOPIC, GROUP, **options) as consumer:
+        heard = time.monotonic()
+        while len(set(found)) < len(SENT):
+            batch = consumer.poll(timeout=POLL)
+            if batch is not None:
+                found += [record.value for record in batch]
+            elif time.monotonic() - heard > TIMEOUT:
+                raise Unheard(f"{len(found)} of {len(SENT)} records")
+        consumer.commit(timeout=TIMEOUT)
+        if protocol == "kafka":
+            for _ in range(BEATS):
+                consumer.poll(timeout=0.1)
+    assert found == SENT, found
+
+
+def is_committed(protocol: str, client: Any) -> None:
+    """Who takes over is given nothing of what was committed."""
+    with client.consumer(TOPIC, GROUP) as consumer:
+        limit = time.monotonic() + TIMEOUT
+        while time.monotonic() < limit and not consumer.assignment:
+            batch = consumer.poll(timeout=0.1)
+            assert batch is None, [record.value for record in batch]
+
+
+def subscribe(protocol: str, client: Any) -> None:
+    if protocol != "zookeeper":
+        client.queue(TOPIC, GROUP).close(TIMEOUT)
+    write(protocol, client)
+
+
+def works(protocol: str, client: Any) -> None:
+    """A worker takes all, acknowledges each, leaves."""
+    found: set[bytes] = set()
+    with client.queue(TOPIC, GROUP) as queue:
+        heard = time.monotonic()
+        while len(found) < len(SENT):
+            delivery = queue.receive(timeout=POLL)
+            if delivery is not None:
+                found.add(delivery.value)
+                delivery.ack()
+            elif time.monotonic() - heard > TIMEOUT:
+                raise Unheard(f"{len(found)} of {len(SENT)} messages")
+    assert found == set(SENT), found
+
+
+SENDS = Life(
+    "sends",
+    sends,
+    {
+        "kafka": (
+            Request("handshake", "ApiVersions", (35,)),
+            Request("metadata", "Metadata", (3, 5, 17, 29, 41, -1)),
+            Request("producer id", "InitProducerId", (14, 15, 31, 53)),
+            Request("send", "Produce", (2, 3, 5, 6, 7, 10, 19, 20, 22, 29, 45, 47, 56, 59, 87, -1)),
+        ),
+        "pulsar": (
+            Request("handshake", "connect", (0, 3, 6)),
+            Request("partitions", "partitionMetadata", (0, 1, 4, 6, 11, 14)),
+            Request("look-up", "lookupTopic", (0, 1, 4, 6, 11, 14)),
+            Request("producer", "producer", (0, 2, 4, 6, 7, 8, 11, 15, 16, 17, 22)),
+            Request("send", "send", (0, 2, 4, 6, 9, 15, 22, 25)),
+            Request("close", "close_producer"),
+        ),
+        "rocketmq": (
+            Request("route", "GetRouteInfoByTopic", (1, 2, 17)),
+            Request("handshake", "HeartBeat", (1, 2, 16)),
+            Request("send", "SendMessageV2", (1, 2, 13, 14, 16, 17)),
+            Request("close", "UnregisterClient", (1, 2)),
+        ),
+        "zookeeper": (
+            Request("handshake", "createSession"),
+            Request("make the queue", "exists", (-1, -101, -102, -112)),
+            Request("send", "create", (-1, -4, -101, -102, -110, -112, -118, -127)),
+            Request("close", "closeSession"),
+        ),
+    },
+    last={"kafka": "Produce", "pulsar": "send_receipt", "rocketmq": "SendMessageV2", "zookeeper": "create"},
+)
+READS = Life(
+    "reads",
+    reads,
+    {
+        "kafka": (
+            Request("read: its ends", "ListOffsets", (3, 5, 6, 9, 29, 43, 56, 74, 75, 78, -1)),
+            Request("read", "Fetch", (1, 2, 3, 5, 6, 9, 29, 56, 74, 75, 78, 100, -1)),
+        ),
+        "pulsar": (
+            Request("read: subscribe", "subscribe", (0, 2, 4, 5, 6, 11, 13, 17, 22)),
+            Request("read: its end", "getLastMessageId", (0, 1, 2, 6)),
+            Request("read: permits", "flow"),
+        ),
+        "rocketmq": (
+            Request("read: its beginning", "GetMinOffset", (1, 2)),
+            Request("read: its end", "GetMaxOffset", (1, 2)),
+            Request("read", "PullMessage", (1, 2, 14, 16, 17, 19, 20, 21, 24, 25, 26)),
+        ),
+        "zookeeper": (
+            Request("read: names", "getChildren2", (-1, -101, -102, -112)),
+            Request("read", "getData", (-1, -101, -102, -112)),
+        ),
+    },
+    pushes={"pulsar": ("message",)},
+    last={"kafka": "Fetch", "pulsar": "message", "rocketmq": "PullMessage", "zookeeper": "getData"},
+    prepare=write,
+)
+JOINS = Life(
+    "is a member",
+    joins,
+    {
+        "kafka": (
+            Request("group: coordinator", "FindCoordinator", (14, 15, 24, 30, -1)),
+            Request("group: join", "JoinGroup", (14, 15, 16, 23, 24, 25, 26, 27, 30, 79, 81, 82)),
+            Request("group: share", "SyncGroup", (14, 15, 16, 22, 25, 27, 30, 82)),
+            Request("group: places", "OffsetFetch", (14, 16, 22, 25, 29, 30, 88)),
+            Request("group: commit", "OffsetCommit", (3, 7, 12, 14, 15, 16, 22, 25, 27, 28, 29, 30, 82)),
+            Request("group: beat", "Heartbeat", (15, 16, 22, 25, 27, 30, 82)),
+            Request("group: leave", "LeaveGroup", (15, 16, 25)),
+        ),
+        "pulsar": (
+            Request("group: subscribe", "subscribe", (0, 2, 4, 5, 6, 11, 13, 17, 22)),
+            Request("group: commit", "ack", (0, 2, 6)),
+            Request("group: leave", "close_consumer", (0, 6)),
+        ),
+        "rocketmq": (
+            Request("group: members", "GetConsumerListByGroup", (1, 2)),
+            Request("group: places", "QueryConsumerOffset", (1, 2, 16)),
+            Request("group: commit", "UpdateConsumerOffset", (1, 2, 16)),
+            Request("group: leave", "UnregisterClient", (1, 2)),
+        ),
+    },
+    pushes={"pulsar": ("active_consumer_change", "message"), "rocketmq": ("NotifyConsumerIdsChanged",)},
+    last={"kafka": "OffsetCommit", "pulsar": "ackResponse", "rocketmq": "UpdateConsumerOffset"},
+    prepare=write,
+    check=is_committed,
+)
+WORKS = Life(
+    "works",
+    works,
+    {
+        "pulsar": (
+            Request("queue: subscribe", "subscribe", (0, 2, 4, 5, 6, 11, 13, 17, 22)),
+            Request("queue: acknowledge", "ack", (0, 2, 6)),
+            Request("queue: leave", "close_consumer", (0, 6)),
+        ),
+        "rocketmq": (
+            Request("queue: members", "GetConsumerListByGroup", (1, 2)),
+            Request("queue: places", "QueryConsumerOffset", (1, 2, 16)),
+            Request("queue: acknowledge", "UpdateConsumerOffset", (1, 2, 16)),
+        ),
+        "zookeeper": (
+            Request("queue: names", "getChildren2", (-1, -101, -102, -112)),
+            Request("queue: claim", "create", (-1, -101, -102, -110, -112)),
+            Request("queue: take", "getData", (-1, -101, -102, -112)),
+            Request("queue: acknowledge", "multi", (-1, -101, -102, -112)),
+        ),
+    },
+    pushes={"pulsar": ("message",), "zookeeper": ("notification",)},
+    last={"pulsar": "ackResponse", "rocketmq": "UpdateConsumerOffset", "zookeeper": "multi"},
+    prepare=subscribe,
+)
+LIVES = (SENDS, READS, JOINS, WORKS)
