@@ -162,7 +162,7 @@ class TimedOut(TransportError, TimeoutError):
 
 
 class Unanswered(TimedOut):
-    """An attempt to connect, its handshake, or a look-up had no answer in its own time. Nothing that counts was sent: it is tried again
+    """An attempt to connect, its handshake, a look-up, or a command that may be done twice had no answer in its own time. It is tried again
     while the caller's time lasts, and raised when that is over."""
 
     retriable = True

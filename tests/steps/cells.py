@@ -32,8 +32,8 @@ PUSHES_IN_ORDER = ("cut in the middle", "a byte changed")  # one of several cann
 LINES = ("half-open", "slow bytes")
 OPTIONS: dict[str, dict[str, Any]] = {
     "kafka": {"request_timeout": ATTEMPT, "topic_patience": ATTEMPT},
-    "pulsar": {"operation_timeout": ATTEMPT},
-    "rocketmq": {"request_timeout": ATTEMPT},
+    "pulsar": {"operation_timeout": ATTEMPT, "keep_alive": 1.0},
+    "rocketmq": {"request_timeout": ATTEMPT, "heartbeat_interval": 1.0},
     "zookeeper": {"session_timeout": 6.0},
 }
 
@@ -68,7 +68,7 @@ def of_a_life(protocol: str, life: Life) -> Iterator[Cell]:
     if protocol not in life.requests:
         return
     for request in life.requests[protocol]:
-        for what in (*CUTS, *request.codes):
+        for what in (*(cut for cut in CUTS if request.name != "flow" or cut != "silence"), *request.codes):  # no answer belongs to it
             told = what if isinstance(what, str) else f"code {what}"
             yield Cell(protocol, life, f"{request.step}: {request.name}", told, partial(hurt, protocol, request.name, what))
     for name in life.pushes.get(protocol, ()):
@@ -99,8 +99,9 @@ def mistreating(protocol: str, fault: Callable[[socket.socket], None], broker: D
 
 
 def relayed(protocol: str, name: str | None, what: str, broker: DevBroker, times: int) -> Rig:
-    relay = Relay(protocol, target(protocol, broker), name, what, times)
-    return relay.address, {"address_map": {broker.address(protocol): relay.address}}, lambda: relay.met, relay.close
+    served = [address for listener, address in broker.listeners(protocol).items() if listener != "admin"]
+    relay = Relay(protocol, served, name, what, times)
+    return relay.at[broker.address(protocol)], {"address_map": relay.at}, lambda: relay.met, relay.close
 
 
 def hurt(protocol: str, name: str, what: str | int, broker: DevBroker, times: int) -> Rig:

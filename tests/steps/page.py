@@ -60,6 +60,6 @@ raised, or TimedOut that tells it, or polls come back empty. *waited for, in vai
 raised at once. Every call ends within its timeout, which is 6 s here, with 2 s for a connection.
 
 *silence*: the peer takes what is sent and never answers. *a byte changed*: the sixth of the answer. *unasked*: what the broker says by
-itself. *half-open*: at a certain answer the connection falls dark both ways, and nobody is told. *slow bytes*: whatever the broker says
-comes a byte at a time.
+itself. *half-open*: at a certain answer the broker loses the connection, and the client hears nothing of it. *slow bytes*: whatever the
+broker says comes four bytes at a time.
 """

@@ -11,12 +11,13 @@ import contextlib
 import socket
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from wireproto.protocols import known
 
 HTTP = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"
-PACE = 0.0005  # seconds between two slow bytes
+PACE = 0.0002  # seconds between two slow pieces
+PIECE = 4
 TLS_ALERT = b"\x15\x03\x01\x00\x02\x02\x28"
 
 
@@ -116,30 +117,36 @@ TLS: dict[str, Callable[[socket.socket], None]] = {
 
 
 class Relay:
-    """A port in front of a broker that passes all on, but hurts what the broker says.
+    """Ports in front of a broker that pass all on, but hurt what the broker says; `at`: which port is before which target.
 
     Args:
         protocol: whose frames they are.
+        targets: ``host:port`` of its listeners.
         name: of the frames to hurt, as a recording names them (a reply has its request's name); None: all that comes.
-        what: "cut in the middle", "never comes", "a byte changed" (the sixth), "slow bytes" (a byte at a time), or "half-open": in place of
-            the frame and for ever after nothing passes either way, and nobody is told.
+        what: "cut in the middle", "never comes", "a byte changed" (the sixth), "slow bytes" (four at a time), or "half-open": in place of
+            the frame and for ever after nothing passes; the broker sees an end, the client does not.
         times: how often; -1: every time. Of "half-open" and "slow bytes": how many connections.
     """
 
-    def __init__(self, protocol: str, target: tuple[str, int], name: str | None, what: str, times: int) -> None:
-        self._protocol, self._target, self._name, self._what, self._left = protocol, target, name, what, times
+    def __init__(self, protocol: str, targets: Sequence[str], name: str | None, what: str, times: int) -> None:
+        self._protocol, self._name, self._what, self._left = protocol, name, what, times
         self.met = 0
         self._lock = threading.Lock()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._open: list[socket.socket] = []
-        threading.Thread(target=self._accept, daemon=True).start()
+        self.at = {target: self._listen(target) for target in targets}
 
-    def _accept(self) -> None:
+    def _listen(self, target: str) -> str:
+        listener = socket.create_server(("127.0.0.1", 0))
+        self._open.append(listener)
+        threading.Thread(target=self._accept, args=(listener, target), daemon=True).start()
+        return f"127.0.0.1:{listener.getsockname()[1]}"
+
+    def _accept(self, listener: socket.socket, target: str) -> None:
+        host, _, port = target.rpartition(":")
         with contextlib.suppress(OSError):
             while True:
-                client, _ = self._listener.accept()
-                server = socket.create_connection(self._target)
+                client, _ = listener.accept()
+                server = socket.create_connection((host, int(port)))
                 self._open += [client, server]
                 line = _Line(self, client, server)
                 for run in (line.up, line.down):
@@ -160,7 +167,7 @@ class Relay:
         return found.frame_reader()
 
     def close(self) -> None:
-        for sock in (self._listener, *self._open):
+        for sock in self._open:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
             sock.close()
@@ -198,6 +205,7 @@ class _Line:
     def _send(self, sink: socket.socket, frame: bytes, what: str) -> None:
         if what == "half-open":
             self._dark.set()
+            self._server.shutdown(socket.SHUT_RDWR)
         elif what == "cut in the middle":
             sink.sendall(frame[: len(frame) // 2])
             raise OSError
@@ -205,8 +213,8 @@ class _Line:
             sink.sendall(frame[:9] + bytes([frame[9] ^ 0xFF]) + frame[10:] if len(frame) > 10 else frame)
         elif what == "slow bytes":
             self._slow = True
-            for at in range(len(frame)):
-                sink.sendall(frame[at : at + 1])
+            for at in range(0, len(frame), PIECE):
+                sink.sendall(frame[at : at + PIECE])
                 self._dark.wait(PACE)
         elif what != "never comes":
             sink.sendall(frame)

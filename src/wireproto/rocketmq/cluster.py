@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from wireproto._codec import KafkaRoom
 from wireproto._net import Section
-from wireproto.errors import AuthError, ConnectError, Malformed, TransportError, Unreachable, WireprotoError
+from wireproto.errors import AuthError, ConnectError, Malformed, TimedOut, TransportError, Unanswered, Unreachable, WireprotoError
 from wireproto.flow.budget import Budget
 from wireproto.net.dial import peer_name
 from wireproto.net.retry import DEFAULT, Policy
@@ -233,6 +233,12 @@ class RocketCluster(Runtime[RocketOptions]):
             raise remoting.error_of(reply, peer=conn.peer, **context)
         return reply
 
+    def give_up(self, conn: Connection, why: BaseException | None) -> None:
+        """A command on it was not answered in its time: if nothing came for `request_timeout` the next one, as the Java client's, is to go
+        by another connection."""
+        if isinstance(why, TimedOut) and not conn.closed and time.monotonic() - conn.last_read >= self.options.request_timeout:
+            conn.close("a command was not answered within request_timeout")
+
     def invoke(self, address: str, message: ExtMessage, body: bytes = b"", *, deadline: float, **how: Any) -> Reply:
         """`invoking`, in the caller's thread."""
         return self.drive(self.invoking(address, message, body, until=deadline, **how), deadline)
@@ -246,19 +252,25 @@ class RocketCluster(Runtime[RocketOptions]):
         until: float,
         purpose: str = "main",
         accept: Collection[int] = (),
+        again: bool = False,
     ) -> Steps[Reply]:
         """Send a command to ``host:port`` and wait for the reply, once.
 
+        Args:
+            again: who asks would try again: wait no longer than `request_timeout`, and tell a later end by Unanswered.
         Raises:
             TransportError: not there, lost or too late. BrokerError: its code, unless in `accept`.
         """
         conn = yield from self.connecting(address, until, purpose)
-        call = self.submit(conn, message, body, timeout_at=until)
+        own = min(until, time.monotonic() + self.options.request_timeout) if again else until
+        call = self.submit(conn, message, body, timeout_at=own)
         name = type(message).NAME
         try:
-            command = self.read(conn, (yield from reply(call, until)), accept, message=name)
+            command = self.read(conn, (yield from reply(call, own)), accept, message=name)
         except TransportError as error:
-            raise error.with_context(peer=address, message=name) from None
+            self.give_up(conn, error)
+            late = Unanswered(error.text) if own < until and isinstance(error, TimedOut) else error
+            raise late.with_context(peer=address, message=name) from None
         return Reply(_fields(message, command), bytes(command.body), command.code, command.remark, conn.peer)
 
     def ask_names(self, message: ExtMessage, body: bytes = b"", *, deadline: float, accept: Collection[int] = ()) -> Reply:

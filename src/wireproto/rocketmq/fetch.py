@@ -276,6 +276,7 @@ class Fetcher:
             try:
                 found = self._read(item, ticket.cursor)
             except WireprotoError as why:
+                self._cluster.give_up(item.conn, why)
                 self.pulls.failed(ticket, why, time.monotonic())
                 return
         self.pulls.answer(ticket, found, RemotingCommand.decode(frame).remark if found[0] >= RETRY else None)

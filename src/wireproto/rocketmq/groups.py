@@ -49,7 +49,7 @@ class GroupOffsets:
         def attempt() -> int | None:
             address = self.address(topic, queue, deadline)
             try:
-                offset = int(self._cluster.invoke(address, message, deadline=deadline).message.offset)
+                offset = int(self._cluster.invoke(address, message, deadline=deadline, again=True).message.offset)
             except QueryNotFound:
                 return None
             if offset > 0:
@@ -72,7 +72,7 @@ class GroupOffsets:
         message = UpdateConsumerOffsetRequest(consumer_group=self._group, topic=topic, queue_id=queue.queue_id, commit_offset=offset)
 
         def attempt() -> None:
-            self._cluster.invoke(self.address(topic, queue, deadline), message, deadline=deadline, purpose=purpose)
+            self._cluster.invoke(self.address(topic, queue, deadline), message, deadline=deadline, purpose=purpose, again=True)
 
         try:
             self._cluster.retry(attempt, deadline, refresh=lambda _: self._cluster.routes.stale(topic))

@@ -142,6 +142,8 @@ class Member:
             except TransportError as error:
                 problem = error
                 self.ail(address)
+                if address in self._connections:
+                    cluster.give_up(self._connections[address], error)
 
         try:
             masters = yield from self._masters(until)

@@ -232,6 +232,7 @@ class RocketSender:
         if self._replied_well(call):
             return
         batch: RocketBatch = call.context
+        self._cluster.give_up(call.conn, call.error)
         self.core.answered([(batch, self._verdict(batch, call))])
         if call.conn.closed:
             self.core.link_lost(call.conn)

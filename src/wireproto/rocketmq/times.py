@@ -85,7 +85,7 @@ class Offsets:
             if address is None:
                 self._cluster.routes.stale(self._topic)
                 raise NoMaster(f"broker {queue.broker} has no master now", topic=self._topic)
-            return self._cluster.invoke(address, message, deadline=deadline, accept=PULL_ANSWERS)  # type: ignore[arg-type]
+            return self._cluster.invoke(address, message, deadline=deadline, accept=PULL_ANSWERS, again=True)  # type: ignore[arg-type]
 
         return self._cluster.retry(attempt, deadline)
 
@@ -108,7 +108,7 @@ class Offsets:
         patience = time.monotonic() + STARTING
         while True:
             try:
-                reply = yield from self._cluster.invoking(address, GetBrokerRuntimeInfoRequest(), until=until)
+                reply = yield from self._cluster.invoking(address, GetBrokerRuntimeInfoRequest(), until=until, again=True)
             except (AuthError, RequestCodeNotSupported):
                 return
             except BrokerError:
