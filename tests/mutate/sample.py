@@ -17,7 +17,8 @@ from .cover import ADAPTERS
 from .source import Mutant, Source, digest
 
 GROUPS = (*ADAPTERS, "flow", "aio", "net", "engine")
-PASSED_BY = {"codes.py", "plans.py", "messages.py", "PulsarApi_pb2.py", "__init__.py", "forms.py"}  # generated; names; lists for the CLI
+PASSED_BY = {"codes.py", "plans.py", "messages.py", "PulsarApi_pb2.py", "option_types.py", "__init__.py", "forms.py"}
+"""Generated; names; lists for the CLI."""
 
 
 def modules(root: Path, *folders: str) -> list[Source]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from wireproto.errors import WireprotoError
+from wireproto.errors import Unanswered, WireprotoError
 
 from . import fastjson
 from .acl import FIRST_5X
 from .bodies import ConsumerIds
-from .codes import QueryNotFound, ServerError
+from .codes import QueryNotFound, ServerError, SystemBusy
 from .messages import (
     GetAllConsumerOffsetRequest,
     GetConsumerListByGroupRequest,
@@ -86,3 +86,5 @@ class GroupOffsets:
             return ConsumerIds.decode(self._cluster.invoke(address, message, deadline=deadline, purpose=purpose).body).members
         except ServerError:
             return ()
+        except SystemBusy as busy:  # as if it were silent: who shares queues asks the next one, or later
+            raise Unanswered("the broker sheds load", peer=address) from busy
