@@ -262,6 +262,7 @@ cdef class Loop:
     cdef void poke(self) noexcept
     cdef void write_wake(self) noexcept
     cdef void kick(self) noexcept
+    cdef void close_wake(self) noexcept
     cdef void reap(self)
     cdef int flush_corked(self) except -1
     cdef int task(self, object job) except -1

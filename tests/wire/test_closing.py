@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import os
+import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 import wireproto
+import wireproto.aio
+from patience import until
 from wireproto.devbroker import DevBroker
 from wireproto.errors import Closed, WireprotoError
 
@@ -79,3 +86,40 @@ def test_a_client_that_fails_to_close_does_not_hide_the_error_of_its_block(broke
         work()
     assert caught.value.__notes__ == ["closing failed, too: WireprotoError: stuck"]
     assert client.closed
+
+
+def pipes() -> set[tuple[int, int]]:
+    """This process's open descriptors of pipes, and which pipe each is of."""
+    found = set()
+    for name in os.listdir("/dev/fd"):
+        with suppress(OSError):  # listed, and closed meanwhile
+            known = os.fstat(int(name))
+            if stat.S_ISFIFO(known.st_mode):
+                found.add((int(name), known.st_ino))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("protocol", "face"), [*((name, "threads") for name in PROTOCOLS), *((name, "asyncio") for name in PROTOCOLS if name != "rocketmq")]
+)
+def test_a_closed_client_keeps_no_descriptor_until_the_collector_comes(broker: DevBroker, protocol: str, face: str) -> None:
+    before = pipes()
+    gc.disable()
+    try:
+        if face == "threads":
+            client: Any = wireproto.connect(broker.url(protocol))
+            client.admin().list_topics()
+            assert len(pipes() - before) == 2
+            client.close()
+        else:
+
+            async def main() -> wireproto.aio.Client:
+                async with wireproto.aio.connect(broker.url(protocol)) as made:
+                    await made.admin().list_topics()
+                    return made
+
+            client = asyncio.run(main())
+        until(lambda: not pipes() - before, "its pipe is open still")  # a thread that was in poll closes it
+        assert client.closed
+    finally:
+        gc.enable()

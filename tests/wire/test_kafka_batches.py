@@ -9,7 +9,7 @@ import pytest
 from aiokafka.record._crecords.memory_records import MemoryRecords
 
 from wireproto._codec import Columns, ColumnsBuilder, KafkaBatchBuilder, decode_kafka
-from wireproto.errors import Malformed
+from wireproto.errors import Malformed, ValueUnsupported
 
 STAMP = 1_700_000_000_000
 SIZES = [0, 1, 2, 3, 4, 7, 8, 15, 16, 31, 32, 33, 63, 64, 255, 256, 257, 1000, 70_000]
@@ -75,6 +75,16 @@ def test_lists_of_other_buffers_and_their_timestamps() -> None:
         builder.append_lists([b"a", b"b"], [b"k"])
     with pytest.raises(IndexError):
         builder.append_lists([b"a"], start=2)
+
+
+def test_a_header_name_that_has_no_utf8_leaves_the_batch_as_it_was() -> None:
+    builder = KafkaBatchBuilder(limit=1 << 20)
+    assert builder.append(b"a", None, (("h", b"1"),), 5)
+    with pytest.raises(ValueUnsupported, match="header name '.udc80' holds a lone surrogate"):
+        builder.append(b"b", None, (("h", b"2"), ("\udc80", b"3")), 6)
+    assert builder.append(b"c", None, (), 7)
+    columns, _ = decode_kafka(builder.finish(), topic="t", partition=0, fetch_offset=0)
+    assert (columns.values(), columns.headers()) == ([b"a", b"c"], [(("h", b"1"),), ()])
 
 
 @pytest.mark.parametrize("limit", [61, 100, 1000, 16384])

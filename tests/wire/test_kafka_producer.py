@@ -248,6 +248,24 @@ def test_what_cannot_be_sent_is_refused_and_takes_no_room(client: Any, topic: st
     assert sorted(value or b"" for _, value in everything(client, topic).values()) == [b"any buffer", b"opens the batch"]
 
 
+@pytest.mark.parametrize("way", ["short", "slow", "columns"])
+def test_a_header_name_that_has_no_utf8_is_refused_by_name_and_nothing_else_is_lost(client: Any, topic: str, way: str) -> None:
+    """Each way that headers are encoded by."""
+    options = {"partitioner": lambda key, count: 0} if way == "slow" else {}
+    wrong = {"good": b"1", "half \ud83d": b"2"}
+    with client.producer(topic, linger=0.01, **options) as producer:
+        first = producer.send(b"before", partition=0)
+        held = client.cluster.budget.used
+        with pytest.raises(ValueUnsupported, match="header name 'half .ud83d' holds a lone surrogate"):
+            if way == "columns":
+                producer.send_batch(Columns.from_rows([b"a", b"b"], headers=[None, wrong]), partition=0)
+            else:
+                producer.send(b"v", headers=wrong, partition=0)
+        assert client.cluster.budget.used <= held
+        assert producer.send(b"after", partition=0).position(30.0).offset == first.position(30.0).offset + 1
+    assert [value for _, value in everything(client, topic).values()] == [b"before", b"after"]
+
+
 def test_producers_of_a_client_share_one_id_and_a_request_carries_many_topics(broker: DevBroker, client: Any, topic: str) -> None:
     seen = broker.record("kafka")
     names = [topic, f"{topic}-b", f"{topic}-c"]

@@ -12,7 +12,6 @@
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int64_t, uint32_t, uint8_t
 from libc.string cimport memset
 from libc.time cimport time_t
@@ -50,7 +49,7 @@ cdef bytes encoded_headers(headers):
     try:
         check(headers_begin(&b, len(pairs)))
         for name, value in pairs:
-            name_at = PyUnicode_AsUTF8AndSize(name, &name_size)
+            name_at = header_name(name, &name_size)
             blob_open(&v, value)
             code = headers_add(&b, <const uint8_t *>name_at, name_size, v.data, v.size)
             blob_close(&v)

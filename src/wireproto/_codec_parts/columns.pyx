@@ -458,6 +458,14 @@ cdef void push_object(Bytes *c, Py_ssize_t row, Py_ssize_t row_room, value) exce
             PyBuffer_Release(&view)
 
 
+cdef const char *header_name(object name, Py_ssize_t *size) except NULL:
+    """The name of a header, as UTF-8."""
+    try:
+        return PyUnicode_AsUTF8AndSize(name, size)
+    except UnicodeEncodeError:
+        raise ValueUnsupported(f"the header name {name!r} holds a lone surrogate, which has no UTF-8") from None
+
+
 cdef void push_headers(Table *t, headers) except *:
     """Put a mapping or pairs of (str, bytes-like or None) as the headers of the row being filled."""
     cdef const char *name_at
@@ -466,7 +474,7 @@ cdef void push_headers(Table *t, headers) except *:
     if headers is None:
         return
     for name, value in headers.items() if hasattr(headers, "items") else headers:
-        name_at = PyUnicode_AsUTF8AndSize(name, &name_size)
+        name_at = header_name(name, &name_size)
         if value is None:
             check(header_push(t, <uint8_t *>name_at, name_size, NULL, -1))
             continue

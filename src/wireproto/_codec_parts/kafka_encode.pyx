@@ -11,7 +11,6 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.bytes cimport PyBytes_CheckExact
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.ref cimport PyObject
-from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
@@ -258,7 +257,7 @@ cdef class KafkaBatchBuilder(RecordBuilder):
         try:
             check(headers_begin(&self.b, len(pairs)))
             for name, value in pairs:
-                name_at = PyUnicode_AsUTF8AndSize(name, &name_size)
+                name_at = header_name(name, &name_size)
                 blob_open(&v, value)
                 code = headers_add(&self.b, <const uint8_t *>name_at, name_size, v.data, v.size)
                 blob_close(&v)

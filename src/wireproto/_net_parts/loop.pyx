@@ -66,9 +66,7 @@ cdef class Loop:
         _loops.add(self)
 
     def __dealloc__(self):
-        if self.wake_r >= 0:
-            close(self.wake_r)
-            close(self.wake_w)
+        self.close_wake()
         close_poller(self)
         if self.park != NULL:
             PyThread_free_lock(self.park)
@@ -85,10 +83,7 @@ cdef class Loop:
             if conn.input != NULL and conn.input.fd >= 0:
                 close(conn.input.fd)
                 conn.input.fd = -1
-        if self.wake_r >= 0:
-            close(self.wake_r)
-            close(self.wake_w)
-            self.wake_r = self.wake_w = -1
+        self.close_wake()
         close_poller(self)                       # never changed here: the parent's set is the same one
 
     @property
@@ -346,7 +341,7 @@ cdef class Loop:
                 deliver_watched(self, count)
         finally:
             self.turning = False
-            if self.dying:
+            if self.dying or self.closed:
                 self.reap()
         return -2 if rc == -1 else rc != 0 or fresh
 
@@ -403,20 +398,25 @@ cdef class Loop:
             self.poked = True
             write(self.wake_w, b"!", 1)
 
+    cdef void close_wake(self) noexcept:
+        if self.wake_r >= 0:
+            close(self.wake_r)
+            close(self.wake_w)
+            self.wake_r = self.wake_w = -1
+
     cdef void reap(self):
-        """Close the descriptors of dead connections, unless somebody may be using them."""
+        """Close the descriptors of dead connections, and at the end our own, unless somebody may be using them."""
         cdef Connection conn
-        cdef list stay
         if self.turning or self.forked:
             return
-        stay = []
         dying, self.dying = self.dying, []
         for conn in dying:
             if conn.writing:
-                stay.append(conn)
+                self.dying.append(conn)
             else:
                 conn.release()
-        self.dying.extend(stay)
+        if self.closed:
+            self.close_wake()
 
     cdef int flush_corked(self) except -1:
         cdef Connection conn
