@@ -80,7 +80,7 @@ def test_lists_of_other_buffers_and_their_timestamps() -> None:
 def test_a_header_name_that_has_no_utf8_leaves_the_batch_as_it_was() -> None:
     builder = KafkaBatchBuilder(limit=1 << 20)
     assert builder.append(b"a", None, (("h", b"1"),), 5)
-    with pytest.raises(ValueUnsupported, match="header name '.udc80' holds a lone surrogate"):
+    with pytest.raises(ValueUnsupported, match=r"header name '.udc80' holds a lone surrogate"):
         builder.append(b"b", None, (("h", b"2"), ("\udc80", b"3")), 6)
     assert builder.append(b"c", None, (), 7)
     columns, _ = decode_kafka(builder.finish(), topic="t", partition=0, fetch_offset=0)
