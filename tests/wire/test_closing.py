@@ -8,6 +8,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -91,11 +92,11 @@ def test_a_client_that_fails_to_close_does_not_hide_the_error_of_its_block(broke
 def pipes() -> set[tuple[int, int]]:
     """This process's open descriptors of pipes, and which pipe each is of."""
     found = set()
-    for name in os.listdir("/dev/fd"):
+    for place in Path("/dev/fd").iterdir():
         with suppress(OSError):  # listed, and closed meanwhile
-            known = os.fstat(int(name))
+            known = os.fstat(int(place.name))
             if stat.S_ISFIFO(known.st_mode):
-                found.add((int(name), known.st_ino))
+                found.add((int(place.name), known.st_ino))
     return found
 
 
