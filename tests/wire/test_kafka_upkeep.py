@@ -200,3 +200,21 @@ def test_what_was_told_of_a_partition_stands_when_the_time_runs_out_while_it_is_
         with pytest.raises(UnknownTopicOrPartition):
             list_offsets(cluster, [("never-made", 0)], -1, time.monotonic() + 2.0, committed=False)
         assert next(asked) > 2
+
+
+def test_a_node_that_is_told_how_long_it_may_take_has_all_of_that(broker: DevBroker, topic: str, faults: Faults) -> None:
+    """And is asked once: who is asked to make a topic again says that it is there already."""
+    with wireproto.connect(broker.url("kafka"), request_timeout=0.3) as client:
+        seen = broker.record("kafka")
+        faults.delay("CreateTopics", 1.0)
+        client.admin().create_topic(f"{topic}-slow", timeout=LATE)
+        assert len(seen.requests("CreateTopics")) == 1
+
+
+def test_what_is_not_answered_in_time_is_asked_on_another_connection(broker: DevBroker, topic: str, faults: Faults) -> None:
+    with wireproto.connect(broker.url("kafka"), request_timeout=0.3) as client:
+        client.admin().list_topics()
+        seen = broker.record("kafka")
+        faults.drop("ListOffsets")
+        client.admin().positions(topic, timeout=LATE)
+        assert len({request.connection for request in seen.requests("ListOffsets")}) > 1

@@ -101,7 +101,7 @@ class KafkaAdmin(Closing):
             return _first_error(reply.topics, topic)
 
         cluster = self._cluster
-        yield from cluster.asking(make, deadline, cluster.to_controller, kind=CreateTopicsRequest, check=check)
+        yield from cluster.asking(make, deadline, cluster.to_controller, kind=CreateTopicsRequest, check=check, slow=True)
         yield from cluster.retrying(lambda: self._usable(topic, partitions, deadline), deadline)
         # A broker tells that it leads a little before it does: it publishes the metadata first, then opens the logs.
         made = [(topic, number) for number in range(partitions)]
@@ -132,7 +132,7 @@ class KafkaAdmin(Closing):
             return _first_error(reply.responses, topic)
 
         unknown = (UnknownTopicOrPartition,)
-        yield from cluster.asking(make, deadline, cluster.to_controller, kind=DeleteTopicsRequest, check=check, final=unknown)
+        yield from cluster.asking(make, deadline, cluster.to_controller, kind=DeleteTopicsRequest, check=check, final=unknown, slow=True)
 
         def gone() -> Steps[None]:
             yield from cluster.refreshing((topic,), deadline)

@@ -356,6 +356,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
         cap: Callable[[], int | None] | None = None,
         final: tuple[type[BrokerError], ...] = (),
         meanwhile: Callable[[Connection], Steps[None]] | None = None,
+        slow: bool = False,
     ) -> Steps[Any]:
         """The reply to a request, with retries.
 
@@ -367,14 +368,16 @@ class KafkaCluster(Runtime[KafkaOptions]):
             cap: the newest version to use.
             final: errors that do not pass for this request, whatever they are for others.
             meanwhile: see `wire.asking`.
+            slow: the node is told how long it may take, and has all of that.
         """
         route = to or self.to_any
+        answered = wire.asking if slow else self.answered
 
         def attempt() -> Steps[Any]:
             conn = yield from route(until)
             version = wire.version_for(conn, kind or make, cap() if cap is not None else None)
             message = make(version) if kind is not None else make
-            reply = yield from self.answered(conn, message, until, version=version, meanwhile=meanwhile)
+            reply = yield from answered(conn, message, until, version=version, meanwhile=meanwhile)
             if hasattr(reply, "throttle_time_ms"):
                 self.throttled(reply, conn)
             problem = check(reply) if check is not None else None
