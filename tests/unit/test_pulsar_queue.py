@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 import wireproto
+from patience import until
 from pulsar_server import Link, PulsarServer, acknowledged, stored, success
 from wireproto.devbroker import DevBroker
 from wireproto.errors import ChecksumMismatch, OptionError, Revoked
@@ -283,3 +284,36 @@ def test_an_entry_that_is_skipped_is_acknowledged_with_the_reason(server: Pulsar
         told, done = server.commands("ack")
         assert (told.message_id[0].entryId, told.validation_error) == (0, api.CommandAck.ChecksumMismatch)
         assert (done.message_id[0].entryId, done.HasField("validation_error")) == (1, False)
+
+
+def test_an_entry_that_comes_again_doubles_nothing_that_waits_to_be_handed_out(server: PulsarServer) -> None:
+    """It was asked for twice, and has come twice before the worker looks."""
+    with wireproto.connect(server.url) as client, client.queue("t", "group") as queue:
+        held = take(queue, 3)
+        last = server.commands("subscribe")[-1].consumer_id
+        for again in range(2):
+            server.links[-1].message(last, 5, stored([b"d", b"e"]), redelivery_count=again)
+        until(lambda: len(queue._feed._box) >= 2, "two frames were sent")
+        more = take(queue, 2)
+        assert [one.value for one in more] == [b"d", b"e"]
+        nothing_more(server, queue)
+        for one in [*held, *more]:
+            one.ack(20.0)
+        assert [list(ack.message_id[0].ack_set) for ack in server.commands("ack")[-2:]] == [[0b10], []]
+
+
+def test_an_entry_of_which_nothing_is_left_is_acknowledged(server: PulsarServer) -> None:
+    """By others, or taken out by compaction: else it stands in the subscription's way for ever. One with something left is not."""
+    with wireproto.connect(server.url) as client, client.queue("t", "group") as queue:
+        held = take(queue, 3)
+        last = server.commands("subscribe")[-1].consumer_id
+        server.links[-1].message(last, 1, stored(VALUES), ack_set=[0b010])
+        (part,) = take(queue, 1)
+        assert part.value == b"b"
+        assert server.count("ack") == 0
+        server.links[-1].message(last, 2, stored(VALUES), ack_set=[0])
+        nothing_more(server, queue)
+        acks = [(one.message_id[0].entryId, list(one.message_id[0].ack_set)) for one in server.commands("ack")]
+        assert acks == [(2, []), (9, [])]
+        for one in [*held, part]:
+            one.ack(20.0)

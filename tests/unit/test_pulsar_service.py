@@ -11,12 +11,16 @@ from typing import Any
 import pytest
 
 import wireproto
-from patience import LATE
+from patience import LATE, until
 from pulsar_server import Link, PulsarServer
-from wireproto.errors import AuthError, ConnectError, Malformed, OptionError, TimedOut, TransportError
+from wireproto._net import Mailbox
+from wireproto.errors import AuthError, ConnectError, Disconnected, Malformed, OptionError, TimedOut, TransportError
 from wireproto.pulsar import PulsarApi_pb2 as api
+from wireproto.pulsar.client import PulsarClient
 from wireproto.pulsar.codes import ServiceNotReady, TopicNotFound
 from wireproto.pulsar.connection import DEFAULT_MAX_MESSAGE_SIZE
+from wireproto.pulsar.lookup import Lookup
+from wireproto.url import parse
 
 T = "persistent://public/default/t"
 Answers = dict[str, Callable[[Link, Any], Any]]
@@ -121,7 +125,64 @@ def test_a_challenge_that_cannot_be_answered_ends_the_connection() -> None:
         assert "no fresh credentials for the broker's AUTH_CHALLENGE: IndexError" in lost[0]
 
 
+@pytest.mark.parametrize("when", ["at first", "later"])
+def test_credentials_are_in_no_log_of_frames(when: str) -> None:
+    """Neither those of CONNECT nor those that answer a challenge."""
+    tokens = iter([b"hunter1", b"hunter2", b"hunter3"])
+    challenge = api.CommandAuthChallenge(challenge=api.AuthData(auth_method_name="token", auth_data=b""))
+    answers: Answers = {"connect": lambda link, ask: challenge, "authResponse": PulsarServer._connected} if when == "at first" else {}
+    with PulsarServer(**answers) as server:
+        url = parse(server.url)
+        client = PulsarClient.made(url, {"token": lambda: next(tokens)})
+        seen: list[tuple[str, str, Any]] = []
+        client.loop.tap = Mailbox(client.loop, seen.append)  # what `wireproto.net.debug` shows
+        with client:
+            client.broker_info()
+            if when == "later":
+                server.links[0].send(challenge)
+            assert server.wait("authResponse").response.auth_data == b"hunter2"
+            client.cluster.names("t", time.monotonic() + 20.0)  # behind it
+            until(lambda: any(isinstance(frame, bytes) and b"persistent" in frame for _, _, frame in seen), "nothing is logged")
+    assert [way for way, _, frame in seen if isinstance(frame, int)].count(">") == 2
+    assert not any(isinstance(frame, bytes) and b"hunter" in frame for _, _, frame in seen)
+
+
 # look-up
+
+
+def test_each_service_address_has_its_share_of_the_time_and_the_last_all_that_is_left() -> None:
+    """Times are those that the attempts are given: no clock is waited for."""
+    given: list[float] = []
+
+    def connecting(broker: Any, purpose: str, patience: float) -> Any:
+        given.append(patience - time.monotonic())
+        raise Disconnected("not there", peer="h:1")
+        yield
+
+    addresses = [("a", 1), ("b", 2), ("c", 3)]
+    lookup = Lookup(None, connecting, addresses, tls=False, connect_timeout=40.0)  # type: ignore[arg-type]
+    with pytest.raises(Disconnected):
+        next(lookup.serving(time.monotonic() + 1000.0))
+    assert [round(seconds, -1) for seconds in given] == [40.0, 40.0, 1000.0]
+    given.clear()
+    with pytest.raises(Disconnected):
+        next(lookup.serving(time.monotonic() + 20.0))
+    assert [round(seconds, -1) for seconds in given] == [20.0, 20.0, 20.0]
+
+
+def test_service_addresses_have_the_time_of_a_connection() -> None:
+    with PulsarServer() as server, wireproto.connect(server.url, connect_timeout=7.0) as client:
+        assert client.cluster.lookup._connect_timeout == 7.0
+
+
+@pytest.mark.parametrize("there", ["pulsar://[fd00::7]:6650", "pulsar://hidden.example:6650"])
+def test_a_proxy_is_told_the_broker_as_an_address_is_written(there: str) -> None:
+    hidden = {"brokerServiceUrl": there, "proxy_through_service_url": True}
+    answers: Answers = {"lookupTopic": lambda link, ask: link.server.here(ask, **hidden)}
+    with PulsarServer(**answers) as server, wireproto.connect(server.url) as client:
+        found = client.cluster.lookup.broker(T, time.monotonic() + 20.0)
+        assert found.proxied == there.removeprefix("pulsar://")
+        assert found.address == ("127.0.0.1", server.port)
 
 
 def test_a_service_address_that_does_not_answer_is_passed_over_and_stays_behind() -> None:

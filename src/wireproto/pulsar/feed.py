@@ -180,9 +180,7 @@ class Feed:
             taken = self._take()
             if taken is not None:
                 return taken
-            if (yield self._box, deadline):
-                self._drain()
-            elif time.monotonic() >= deadline:
+            if not (yield self._box, deadline) and time.monotonic() >= deadline:
                 return None
 
     def _drain(self) -> None:

@@ -130,7 +130,7 @@ class Tending:
         life.task = self._cluster.tasks.spawn(self._tend(life), f"subscribing to {part.name}")
         return life
 
-    def end(self, life: Life, *, told: bool = False) -> None:
+    def end(self, life: Life, *, told: bool) -> None:
         """No more of it: its consumer is closed at the broker without waiting for the answer, unless the broker was `told`."""
         self._lives.discard(life)
         if told:
