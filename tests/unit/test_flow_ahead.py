@@ -385,3 +385,20 @@ def test_what_was_asked_and_not_sent_can_be_asked_anew_and_gives_its_bytes_back_
     assert numbers(plan.due(asking, 0.0)) == [0, 1]
     assert {plan.answered(ticket) for ticket in lost} == {False}
     assert plan.room.held == 2 * STEP
+
+
+def test_what_comes_to_a_closed_plan_counts_nowhere() -> None:
+    """Whatever was under way; the room is others' by now."""
+    plan, asking = plan_of(3)
+    out = tickets(plan.due(asking, 0.0))
+    answer(plan, out[0], 10, 100)
+    plan.room.add(7)
+    plan.close()
+    assert plan.room.held == 7
+    answer(plan, out[1], 10, 100)
+    plan.hold(out[2].cursor, 50)
+    plan.failed(out[2], 0.0)
+    plan.take(1000)
+    plan.seek(("t", 1), 5)
+    plan.remove(("t", 2))
+    assert plan.room.held == 7

@@ -199,6 +199,7 @@ def test_rows_go_by_topic_and_all_keep_one_deadline() -> None:
     rows = Columns.from_rows([b"x"])
     assert out.send_batch(rows, topic="a", partition=2, timeout=9.0) == ["rows of a"]
     assert make.made[0].calls == [("send_batch", (rows, 2, 9.0))]
+    assert make.made[0].timeout == 9.0
     batch = pa.RecordBatch.from_pydict({"topic": ["a", "b", "a"], "value": [b"0", b"1", b"2"]})
     make.beside = lambda: time.sleep(0.2)
     assert out.send_batch(batch, partition=1, timeout=900.0) == ["rows of a", "rows of b"]

@@ -335,6 +335,7 @@ def test_a_key_that_cannot_be_reached_is_asked_for_again_after_a_pause_without_w
     wire.sender.unreached("a", Disconnected("gone"), lambda batch: "b" if batch is goes else None)
     assert wire.wanted == [{"a"}, {"b"}]
     assert goes.queue.key == "b"
+    assert "gone" in stays.queue.last_trouble(stays)
     wire.now = wire.alarms[-1]
     assert 0.0 < wire.now < 1.0
     for _ in range(2):

@@ -454,6 +454,9 @@ def test_what_moves_from_a_key_that_was_waited_for_waits_no_longer() -> None:
     assert wire.sent == [[batch]]
     wire.sender.ready(None)
     assert wire.sent == [[batch]]
+    later = wire.put(2, "lane", full=True)
+    wire.sender.drain()
+    assert wire.sent[1:] == [[later]], "what comes to it later finds the link that is there now"
 
 
 # several open batches of a key ---------------------------------------------------------------------------------------------------------

@@ -218,3 +218,15 @@ def test_a_send_keeps_its_time_though_the_broker_reads_nothing(broker: DevBroker
         assert 30 << 20 < taken * size <= 32 << 20
         silent(broker, protocol, over=True)
         out.flush(SECONDS)
+
+
+@pytest.mark.parametrize("protocol", LINGERING)
+def test_a_record_that_a_queue_refuses_at_the_door_holds_no_room(client: Any, protocol: str) -> None:
+    """Its topic has ended: who goes on trying is told so, and never that there is no room."""
+    (out,) = producers(client, 1)
+    key = out._key(0) if protocol != "rocketmq" else 0
+    out._sender.fail([key], Closed("the topic has ended"))
+    for _ in range(2 * BOUND // 1000):
+        with pytest.raises(Closed, match="the topic has ended"):
+            out.send(bytes(1000), partition=0, timeout=0.0)
+    assert used(client) <= BOUND // 16, "what is taken ahead, at most"

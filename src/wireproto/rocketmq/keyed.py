@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from wireproto.errors import AuthError, BrokerError, ProtocolError, TransportError
+from wireproto.errors import BrokerError, ProtocolError, TransportError
 
 from . import fastjson
 from .codes import RequestCodeNotSupported, TopicNotExist
@@ -34,8 +34,6 @@ def needing_keys(cluster: RocketCluster, topic: str, masters: Sequence[str], unt
             tree = fastjson.loads(reply.body)
         except (RequestCodeNotSupported, TopicNotExist):  # an old broker, or a topic that makes itself when it is written to
             return False
-        except AuthError:
-            return None
         except (TransportError, BrokerError, ProtocolError):
             continue
         attributes = tree.get("attributes") if isinstance(tree, dict) else None

@@ -62,12 +62,12 @@ class RocketProducer(BatchProducer):
         super().__init__(
             cluster, cluster.budget, topic, self._sending.core, linger=options.linger, delivery_timeout=options.delivery_timeout
         )
-        self._routing.refresh_later()
         deadline = cluster.deadline(min(options.timeout, options.connect_timeout))
         for address in route.masters:
             with contextlib.suppress(TransportError):  # one that is down is left to the retries
                 cluster.connection(address, deadline)
         self._needs_keys = cluster.drive(needing_keys(cluster, topic, route.masters, deadline), deadline)
+        self._routing.refresh_later()  # which may learn what is not known here
 
     # taking records --------------------------------------------------------------------------------------------------------------
 
