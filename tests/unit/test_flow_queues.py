@@ -393,3 +393,25 @@ def test_a_batch_that_leaves_behind_a_pause_lingers_no_longer() -> None:
     wire.sender.tick()
     assert wire.sent == [[first], [second]]
     assert wire.sender.wakeup() == pytest.approx(99.01)
+
+
+def test_a_queue_that_was_emptied_meanwhile_asks_nobody_for_a_link() -> None:
+    wire = Quiet(Pace(linger=0.0, delivery_timeout=99.0))
+    wire.link = None
+    wire.put(1, full=True)
+    wire.sender.abandon(lambda batch: True, Closed("the producer was closed"))
+    wire.sender.drain()
+    assert (wire.wanted, wire.sender.due) == ([], False)
+
+
+def test_a_success_ends_the_pause_of_the_others_of_its_queue() -> None:
+    wire = Quiet(Pace(linger=0.0, delivery_timeout=50.0), FreeStamp(2))
+    first, second = wire.put(1, full=True), wire.put(2, full=True)
+    wire.sender.drain()
+    wire.sender.answered([(first, Again(BrokerError("busy")))])
+    third = wire.put(3, full=True)
+    wire.sender.drain()
+    assert wire.sent == [[first], [second]], "until both are back"
+    wire.sender.answered([(second, Stored(1))])
+    assert wire.sent[2:] == [[first], [third]]
+    assert wire.sender.wakeup() == 50.0, "no pause is waited for any more"

@@ -536,28 +536,6 @@ def test_what_waits_is_not_looked_at_until_that_comes() -> None:
     assert (wire.sender.due, wire.wanted) == (False, [{"a"}]), "a link"
 
 
-def test_a_queue_that_was_emptied_meanwhile_asks_nobody_for_a_link() -> None:
-    wire = Quiet(PACE)
-    wire.link = None
-    wire.put(1, full=True)
-    wire.sender.abandon(lambda batch: True, Closed("the producer was closed"))
-    wire.sender.drain()
-    assert (wire.wanted, wire.sender.due) == ([], False)
-
-
-def test_a_success_ends_the_pause_of_the_others_of_its_queue() -> None:
-    wire = Quiet(Pace(linger=0.0, delivery_timeout=50.0), FreeStamp(2))
-    first, second = wire.put(1, full=True), wire.put(2, full=True)
-    wire.sender.drain()
-    wire.sender.answered([(first, Again(BrokerError("busy")))])
-    third = wire.put(3, full=True)
-    wire.sender.drain()
-    assert wire.sent == [[first], [second]], "until both are back"
-    wire.sender.answered([(second, Stored(1))])
-    assert wire.sent[2:] == [[first], [third]]
-    assert wire.sender.wakeup() == 50.0, "no pause is waited for any more"
-
-
 def test_what_is_due_for_a_link_that_came_up_meanwhile_leaves_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its leader is another one by the time when the first request is out."""
     wire = Quiet(PACE)
