@@ -13,6 +13,7 @@ docs/benchmarks.svg from it; none of them runs anything.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import os
 import sys
@@ -46,7 +47,8 @@ def piece(name: str, given: argparse.Namespace) -> dict[str, Any]:
     broken, began = [], time.monotonic()
     try:
         suites.run(bench, name)
-    except Exception as why:
+        broken += suites.lost(bench)
+    except (Exception, SystemExit) as why:
         traceback.print_exc()
         broken.append(f"{name}: {type(why).__name__}: {why}")
     if bench.uncounted:
@@ -119,6 +121,7 @@ def main(arguments: list[str] | None = None) -> int:
         return keep(given)
     sys.path.insert(0, str(CLONE / "tests"))  # brokers
     warnings.simplefilter("ignore")  # the peers' own
+    faulthandler.enable()  # a peer in C that takes the process with it is named by the line that called it
     names, began = suites.chosen(given.suites, quick=given.quick), time.monotonic()
     asked = {"sources": report.sources(), "quick": given.quick, "instructions": given.instructions, "build": figures.build()}
     run = Run.open(given.out / "pieces", names, asked, fresh=given.fresh)

@@ -292,7 +292,9 @@ def take_turns(
                 continue
             try:
                 took = timed(job, passes if turn >= 0 else 1)
-            except Exception as why:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as why:  # a peer that ends the program, or panics in Rust, ends itself alone
                 into.note = f"{type(why).__name__}: {why}"
                 continue
             if turn >= 0:

@@ -24,11 +24,15 @@ Counts = dict[str, dict[str, float]]  # by task and contender, instructions a un
 
 
 class Unavailable(Exception):
-    """There is no valgrind here, or it failed."""
+    """There is no valgrind here, or nothing to compile its marks with."""
+
+
+class Failed(Exception):
+    """It is here, and what it counted did not come to its end."""
 
 
 def count(module: str, where: Sequence[str] = (), *, peers: bool = False, limit: float = 1200.0) -> Counts:
-    """Run the `tasks` of a module under callgrind, for `limit` seconds at most. Raises Unavailable.
+    """Run the `tasks` of a module under callgrind, for `limit` seconds at most. Raises Unavailable, Failed.
 
     Args:
         where: what `tasks` takes after the bench.
@@ -54,7 +58,7 @@ def count(module: str, where: Sequence[str] = (), *, peers: bool = False, limit:
             )
             found: Counts = json.loads((Path(folder) / "counts.json").read_text(encoding="utf-8"))
         except subprocess.TimeoutExpired:
-            raise Unavailable(f"{module} took more than {limit:.0f} s under valgrind") from None
+            raise Failed(f"{module} took more than {limit:.0f} s under valgrind") from None
         except FileNotFoundError:
-            raise Unavailable(f"valgrind ended with {done.returncode}: {done.stderr[-300:]}") from None
+            raise Failed(f"{module} ended with {done.returncode} under valgrind: {done.stderr[-300:]}") from None
     return found

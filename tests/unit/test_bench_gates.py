@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from benchmarks import harness, yardstick
+from benchmarks import harness, suites, yardstick
 from benchmarks.bars import Bars
 from benchmarks.figures import Figures
 from benchmarks.harness import Bench, Row, Stretch
@@ -60,6 +60,40 @@ def test_a_contender_that_fails_fails_its_row(who: str, quick: bool) -> None:
     row = compared(bench(recorded={"cpu": 1.0}, bars={("peer", "cpu"): 2.0}, quick=quick), jobs)
     assert f"codec records: {TASK}: {who} failed: TypeError: its interface is another one by now" in row.failures()
     assert row.facts()["contenders"][who] == {"note": "TypeError: its interface is another one by now"}
+
+
+class Panic(BaseException):
+    """What an extension in Rust raises when it gives up: no Exception."""
+
+
+@pytest.mark.parametrize("end", [SystemExit(0), Panic("at src/lib.rs:1")])
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_contender_that_ends_the_program_fails_its_row_alone(end: BaseException, quick: bool) -> None:
+    def ends() -> None:
+        raise end
+
+    row = compared(bench(recorded={"cpu": 1.0}, bars={("peer", "cpu"): 2.0}, quick=quick), {"wireproto": costs(1), "peer": ends})
+    assert row.failures() == [f"codec records: {TASK}: peer failed: {type(end).__name__}: {end}"]
+
+
+def test_control_c_ends_the_bench() -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compared(bench(recorded={"cpu": 1.0}), {"wireproto": interrupted})
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_row_that_has_records_and_did_not_run_fails(quick: bool) -> None:
+    made = bench("kafka", recorded={"instructions": 1.0}, bars={("peer", "cpu"): 2.0}, quick=quick)
+    made.figures.foreign["kafka", "another", "instructions"] = 1.0
+    made.bars.values["kafka", "a third, 4.9.7"] = {("peer", "cpu"): 2.0}
+    made.figures.values["pulsar", "of another suite", "instructions"] = 1.0
+    older = [] if quick else ["kafka: a third, 4.9.7: has records and did not run"]  # which a quick run leaves out
+    assert suites.lost(made) == [f"kafka: {TASK}: has records and did not run", *older, "kafka: another: has records and did not run"]
+    compared(made, {"wireproto": costs(1)}, measures=())
+    assert suites.lost(made) == [*older, "kafka: another: has records and did not run"]
 
 
 def test_a_contender_that_fails_late_is_not_judged_by_its_first_rounds() -> None:

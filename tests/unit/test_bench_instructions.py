@@ -104,6 +104,22 @@ def test_without_valgrind_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         instructions.count("wire")
 
 
+@pytest.mark.parametrize(
+    ("tasks", "limit", "words"),
+    [("raise SystemExit(0)", 120.0, r"^ends ended with 0 under valgrind: "), ("import signal; signal.pause()", 1.0, r"took more than 1 s")],
+)
+def test_a_count_without_a_whole_result_has_failed(
+    tasks: str, limit: float, words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whether or not CI runs it: where there is a valgrind, nothing but a whole count will do."""
+    if shutil.which("valgrind") is None:
+        missing("valgrind", "it is not installed")
+    (tmp_path / "ends.py").write_text(f"def tasks(bench):\n    {tasks}\n", encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", f"{instructions.HERE.parent / 'src'}:{tmp_path}")
+    with pytest.raises(instructions.Failed, match=words):
+        instructions.count("ends", limit=limit)
+
+
 def test_any_c_compiler_will_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
