@@ -111,6 +111,10 @@ class Offsets:
                 reply = yield from self._cluster.invoking(address, GetBrokerRuntimeInfoRequest(), until=until, again=True)
             except (AuthError, RequestCodeNotSupported):
                 return
+            except TimedOut as late:
+                if goal < 0:
+                    raise
+                raise self._behind(address) from late  # what was waited for is the log, whichever moment the time was up at
             except BrokerError:
                 again = time.monotonic() + AGAIN.delay(1)
                 if again >= min(patience, until):
@@ -127,8 +131,11 @@ class Offsets:
                 return
             again = time.monotonic() + waits.next()
             if again >= until:
-                raise TimedOut("the broker has not caught up with its own log", peer=address, topic=self._topic)
+                raise self._behind(address)
             yield again
+
+    def _behind(self, address: str) -> TimedOut:
+        return TimedOut("the broker has not caught up with its own log", peer=address, topic=self._topic)
 
     def all_shown(self, queues: Iterable[Queue], deadline: float) -> None:
         """Wait until these queues hold everything that is acknowledged now."""
