@@ -71,4 +71,6 @@ def stale(piece: Piece, row: Row | None, clone: Path = work.CLONE) -> str:
         changed = work.git("diff", "--name-only", row.commit.rstrip("+"), "--", *piece.places, clone=clone)
         known = f"{len(changed.split())} files changed since" if changed else "other sources than here"
         return f"{row.verdict} at {row.commit} of {row.date}: {known}"
+    if row.verdict.startswith("ok, "):
+        return f"{row.verdict} at {row.commit} of {row.date}: the same command goes on"
     return ""

@@ -57,7 +57,7 @@ def run(piece: Piece, minutes: float, say: Callable[[str], None], folder: Path =
     """Run what is left of it, for so many minutes.
 
     Returns:
-        its row, or None: steps are left, and none of the others failed.
+        its row, which says how many steps are left, or None: none has passed or failed yet.
     """
     kept = Kept.load(folder / f"{piece.name}.json", work.digest(piece.places, clone))
     commit = work.commit(piece.places, clone)
@@ -86,13 +86,13 @@ def run(piece: Piece, minutes: float, say: Callable[[str], None], folder: Path =
 
 
 def row(piece: Piece, kept: Kept, commit: str) -> Row | None:
-    """What the page says of it; None while nothing failed and steps are left."""
+    """What the page says of it; None while no step has passed or failed."""
     verdicts = [kept.verdict(step) for step in piece.steps]
     failed, undone = verdicts.count("FAILED"), sum(verdict in ("", "again") for verdict in verdicts)
-    if undone and not failed:
+    if undone == len(verdicts):
         return None
     several = len(piece.steps) > 1
-    facts = [(step, kept.steps[step.name]) for step in piece.steps if step.name in kept.steps]
+    facts = [(step, kept.steps[step.name]) for step in piece.steps if kept.verdict(step) in ("ok", "FAILED")]
     told = "; ".join(f"{step.name}: {fact['figure']}" if several else str(fact["figure"]) for step, fact in facts)
     verdict = "ok" if not failed else f"FAILED {failed} of {len(verdicts)} steps" if several else "FAILED"
     if undone:

@@ -72,7 +72,9 @@ def test_a_step_that_goes_on_is_asked_again_and_the_others_are_not(clone: Path, 
     half = tmp_path / "half"
     code = f"path = pathlib.Path({str(half)!r})\ndone = path.exists()\npath.touch()\nsys.exit(0 if done else {pieces.AGAIN})"
     desk = Desk(clone, good=PASSES, long=code)
-    assert desk.run() is None
+    row = desk.run()
+    assert row is not None
+    assert (row.verdict, row.figure) == ("ok, 1 not run", "good: 7 passed, 1 skipped")
     row = desk.run()
     assert row is not None
     assert row.verdict == "ok"
@@ -81,9 +83,9 @@ def test_a_step_that_goes_on_is_asked_again_and_the_others_are_not(clone: Path, 
 
 def test_other_sources_begin_anew(clone: Path) -> None:
     desk = Desk(clone, first=PASSES, second=f"sys.exit({pieces.AGAIN})")
-    assert desk.run() is None
+    desk.run()
     (clone / "src" / "one.py").write_text("one = 2\n")
-    assert desk.run() is None
+    desk.run()
     assert desk.ran() == ["first", "second", "first", "second"]
 
 
@@ -96,8 +98,12 @@ def test_a_step_that_takes_all_the_time_has_failed(clone: Path) -> None:
 
 def test_a_step_that_had_less_than_all_of_it_goes_on(clone: Path) -> None:
     desk = Desk(clone, first=PASSES, long=WAITS)
-    assert desk.run(minutes=0.05) is None
-    assert desk.run(minutes=0.02) is not None, "now it had all of it"
+    row = desk.run(minutes=0.05)
+    assert row is not None
+    assert row.verdict == "ok, 1 not run"
+    row = desk.run(minutes=0.02)
+    assert row is not None
+    assert row.verdict == "FAILED 1 of 2 steps", "now it had all of it"
     assert desk.ran().count("first") == 1
 
 
@@ -127,6 +133,8 @@ def test_what_is_older_than_the_work_is_told(clone: Path) -> None:
     piece = Piece("tiny", "", (), ("src",))
     row = page.Row("ok", "", "", "2026-11-22", work.commit(("src",), clone), work.digest(("src",), clone))
     assert page.stale(piece, row, clone) == ""
+    begun = page.Row("ok, 1 not run", "", "", row.date, row.commit, row.sources)
+    assert page.stale(piece, begun, clone) == f"ok, 1 not run at {row.commit} of {row.date}: the same command goes on"
     (clone / "docs.md").write_text("no source\n")
     assert page.stale(piece, row, clone) == ""
     (clone / "src" / "two.py").write_text("two = 2\n")
