@@ -452,11 +452,11 @@ def test_what_moves_from_a_key_that_was_waited_for_waits_no_longer() -> None:
         wire.sender.move("lane", lambda batch: "a")
     wire.sender.drain()
     assert wire.sent == [[batch]]
-    wire.sender.ready(None)
-    assert wire.sent == [[batch]]
     later = wire.put(2, "lane", full=True)
     wire.sender.drain()
     assert wire.sent[1:] == [[later]], "what comes to it later finds the link that is there now"
+    wire.sender.ready(None)
+    assert len(wire.sent) == 2
 
 
 # several open batches of a key ---------------------------------------------------------------------------------------------------------

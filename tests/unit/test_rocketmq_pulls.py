@@ -299,3 +299,14 @@ def test_after_a_signal_nothing_counts_as_under_way() -> None:
     assert [offset for offset, _, _ in wanted(pulls)] == [0, 32]
     pulls.answer(old[1], (FOUND, 64, 0, 1000, Slice(b"x")))
     assert cursor.ahead == 0
+
+
+def test_a_reply_that_brings_nothing_and_moves_nowhere_is_asked_for_anew() -> None:
+    pulls, cursor = one(0, end=100, pull_ahead=1)
+    assert wanted(pulls) == [(0, 32, False)]
+    found(pulls, cursor, 0, 0, 100, 5)
+    assert taken(pulls, late=True) == []
+    assert pulls.plan.room.held == 0
+    assert wanted(pulls) == [(0, 32, False)]
+    found(pulls, cursor, 0, 1, 100, 5)
+    assert taken(pulls) == [(0, 1)]

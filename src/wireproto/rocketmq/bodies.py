@@ -116,7 +116,6 @@ class TopicRouteData:
 
     queue_datas: tuple[QueueData, ...]
     broker_datas: tuple[BrokerData, ...]
-    order_topic_conf: str | None = None
 
     @classmethod
     def decode(cls, body: bytes) -> TopicRouteData:
@@ -126,7 +125,6 @@ class TopicRouteData:
         return cls(
             queue_datas=tuple(QueueData.of(item, f"queueDatas[{at}]") for at, item in enumerate(queues)),
             broker_datas=tuple(BrokerData.of(item, f"brokerDatas[{at}]") for at, item in enumerate(brokers)),
-            order_topic_conf=_want(tree.get("orderTopicConf"), str, "orderTopicConf", "") or None,
         )
 
 
