@@ -117,3 +117,13 @@ def test_a_program_that_asks_for_no_logging_sees_none() -> None:
     code = "from wireproto.net.told import Told; Told('kafka', print).warning('x', 'a line')"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert (run.stdout, run.stderr) == ("", "")
+
+
+def test_a_line_just_when_the_quiet_is_over_is_told_at_once(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    told = Told("kafka", clock.arm, clock)
+    with caplog.at_level(logging.INFO, "wireproto.kafka"):
+        told.info("state", "lost")
+        clock.go(1.0)
+        told.info("state", "there again")
+    assert caplog.messages == ["lost", "there again"]
+    assert clock.alarms == []

@@ -96,15 +96,17 @@ def test_a_kafka_topic_is_made_as_asked_for(kafka: Scene) -> None:
     assert 4000 < first.timeout_ms <= 5000
     assert (second.topics[0].num_partitions, second.topics[0].replication_factor) == (1, -1), "as the cluster is set"
     asked = kafka.seen.requests("ListOffsets")[0].message
+    assert asked.isolation_level == 0
     assert sorted(one.partition_index for one in asked.topics[0].partitions) == [0, 1, 2], "each leader is asked before it is called done"
     with pytest.raises(TopicAlreadyExists):
         kafka.admin.create_topic("t")
 
 
-def test_an_old_kafka_broker_is_told_how_many_copies(kafka: Scene) -> None:
-    kafka.broker._sides["kafka"].offer("CreateTopics", 3)  # type: ignore[attr-defined]
+@pytest.mark.parametrize(("version", "copies"), [(3, 1), (4, -1)])
+def test_an_old_kafka_broker_is_told_how_many_copies(kafka: Scene, version: int, copies: int) -> None:
+    kafka.broker._sides["kafka"].offer("CreateTopics", version)  # type: ignore[attr-defined]
     kafka.admin.create_topic("t")
-    assert [one.message.topics[0].replication_factor for one in kafka.seen.requests("CreateTopics")] == [1]
+    assert [one.message.topics[0].replication_factor for one in kafka.seen.requests("CreateTopics")] == [copies]
 
 
 def test_a_node_that_is_no_controller_is_not_the_end(kafka: Scene) -> None:

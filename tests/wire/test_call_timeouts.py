@@ -32,6 +32,8 @@ from wireproto.zookeeper.session import State
 BRIEF = 0.4
 _numbers = itertools.count()
 Call = Callable[[float], Any]
+MEMBERS = {"lag", "seek", "committed", "commit", "commit_positions"}
+"""Kafka's calls that belong to a member."""
 
 
 @pytest.fixture(scope="module")
@@ -81,14 +83,14 @@ def prepared(broker: DevBroker, protocol: str, **options: Any) -> tuple[Any, str
     ("message", "names"),
     [
         ("Metadata", "list_topics describe_topic delete_topic create_topic list_groups"),
-        ("ListOffsets", "positions positions_at create_topic lag"),
+        ("ListOffsets", "positions positions_at create_topic lag seek"),
         ("CreateTopics", "create_topic"),
         ("DeleteTopics", "delete_topic"),
         ("ListGroups", "list_groups request"),
         ("FindCoordinator", "describe_group group_positions"),
         ("DescribeGroups", "describe_group"),
         ("OffsetFetch", "group_positions committed"),
-        ("OffsetCommit", "commit commit_positions"),
+        ("OffsetCommit", "commit commit_positions admin_commit"),
     ],
 )
 def test_kafka(broker: DevBroker, message: str, names: str) -> None:
@@ -105,22 +107,24 @@ def test_kafka(broker: DevBroker, message: str, names: str) -> None:
             "list_groups": lambda s: admin.list_groups(timeout=s),
             "describe_group": lambda s: admin.describe_group(group, timeout=s),
             "group_positions": lambda s: admin.group_positions(group, topic, timeout=s),
+            "admin_commit": lambda s: admin.commit(f"other-{topic}", {(topic, 0): LogOffset(topic, 0, 0)}, timeout=s),
             "request": lambda s: client.request(k.ListGroupsRequest(), timeout=s),
         }
         member: Any = contextlib.nullcontext()
-        if {"lag", "committed", "commit", "commit_positions"} & set(names.split()):
+        if MEMBERS & set(names.split()):
             client.producer(topic).send(b"one").position(10.0)
             member = client.consumer(topic, group, start=EARLIEST)
             while member.poll(1.0) is None:
                 continue
             calls |= {
                 "lag": lambda s: member.lag(timeout=s),
+                "seek": lambda s: member.seek(AtTime(1), timeout=s),
                 "committed": lambda s: member.committed(timeout=s),
                 "commit": lambda s: member.commit(timeout=s),
                 "commit_positions": lambda s: member.commit({(topic, 0): LogOffset(topic, 0, 1)}, timeout=s),
             }
         with member:
-            own = [name for name in names.split() if name in ("lag", "committed", "commit", "commit_positions")]
+            own = [name for name in names.split() if name in MEMBERS]
             for one in own:  # a consumer is one thread's
                 all_in_time(broker, "kafka", message, client, {one: calls[one]})
             others = {name: calls[name] for name in names.split() if name not in own}

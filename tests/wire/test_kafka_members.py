@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +16,7 @@ import pytest
 import wireproto
 from wireproto import LATEST
 from wireproto.devbroker import DevBroker
-from wireproto.errors import Revoked, TimedOut
+from wireproto.errors import ConnectError, Revoked, TimedOut
 from wireproto.kafka.codes import FencedInstanceId, RebalanceInProgress, UnknownMemberId
 from wireproto.net.task import Steps
 from wireproto.position import LogOffset
@@ -310,5 +313,67 @@ def test_a_join_that_nobody_answers_is_made_again_on_another_connection(broker: 
                 found += batch.values() if batch is not None else []
     joins = seen.requests("JoinGroup")
     assert len(joins) >= 2
-    assert joins[1].at - joins[0].at >= 2.5, "as long as a rebalance may take"
+    assert 2.5 <= joins[1].at - joins[0].at < 15.0, "as long as a rebalance may take, and a request"
     assert joins[0].connection != joins[1].connection
+
+
+def test_a_poll_counts_from_its_end(client: Any, topic: str) -> None:
+    """What is worked on from then on has all of max_poll_interval."""
+    with client.consumer(topic, f"group-{topic}", start=LATEST) as consumer:
+        until(lambda: bool(consumer.assignment), consumer)
+        began = time.monotonic()
+        assert consumer.poll(0.3) is None
+        assert consumer._coordinator.polled_at >= began + 0.3
+
+
+def test_a_member_that_closes_while_a_heartbeat_is_out_leaves_by_the_coordinator_that_it_knows(
+    broker: DevBroker, client: Any, topic: str
+) -> None:
+    seen = broker.record("kafka")
+    member = Member(client, topic, heartbeat_interval=0.05)
+    with member.consumer:
+        member.take(20)
+        broker.faults("kafka").drop("Heartbeat")
+        seen.wait("Heartbeat", len(seen.requests("Heartbeat")) + 1, timeout=30.0)
+        looks = len(seen.requests("FindCoordinator"))
+        beating = member.consumer._coordinator._task
+    assert beating.done
+    assert len(seen.requests("LeaveGroup")) == 1
+    assert len(seen.requests("FindCoordinator")) == looks
+
+
+def test_a_reader_looks_for_new_partitions_after_metadata_max_age(client: Any, topic: str) -> None:
+    before = time.monotonic()
+    with client.reader(topic, metadata_max_age=60.0) as reader:
+        assert before + 60.0 <= reader._fetcher._follow_at <= time.monotonic() + 60.0
+
+
+def test_a_leader_whose_look_up_fails_is_looked_up_again(client: Any, topic: str) -> None:
+    """No leader is known, and whoever is asked for one is not there: the record waits, and goes when the next look-up succeeds."""
+    with client.producer(topic) as producer:
+        producer.send(b"first", partition=0).position(30.0)
+        cluster, failed = client.cluster, []
+        known = cluster.metadata.topics[topic]
+        nobody = {number: replace(leader, node=-1) for number, leader in known.partitions.items()}
+        look = cluster.look
+
+        def fails() -> Steps[None]:
+            yield from ()
+            raise ConnectError("nobody is there")
+
+        def once(*arguments: Any, **more: Any) -> Any:
+            if failed:
+                return look(*arguments, **more)
+            failed.append(arguments)
+            return cluster.tasks.spawn(fails(), "looking in vain")
+
+        cluster.look = once
+        cluster.metadata.topics = cluster.metadata.topics | {topic: replace(known, partitions=nobody, available=())}
+        assert producer.send(b"second", partition=0).position(20.0) == LogOffset(topic, 0, 11)
+        assert failed
+
+
+def test_a_role_that_its_user_let_go_of_lives_no_longer(client: Any, topic: str) -> None:
+    readers = weakref.WeakSet(client.reader(topic) for _ in range(3))
+    gc.collect()
+    assert not readers

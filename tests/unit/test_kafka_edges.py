@@ -1,0 +1,142 @@
+"""Kafka's sans-IO parts at the edges: the node of each request, node 0, the first version of a form, what a good answer ends."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from wireproto._codec import Message
+from wireproto.errors import Truncated
+from wireproto.kafka import assignor, codes, routing
+from wireproto.kafka import messages as m
+from wireproto.kafka.fetch import Fetches, FetchSettings
+from wireproto.kafka.metadata import NO_ID, Metadata
+from wireproto.kafka.offsets import fetch_cap, fetch_request
+from wireproto.net.retry import Policy
+
+ID = b"i" * 16
+WHERE = {
+    routing._CONTROLLER: "AlterPartitionReassignments AlterUserScramCredentials CreatePartitions CreateTopics DeleteTopics ElectLeaders "
+    "ListPartitionReassignments UnregisterBroker UpdateFeatures",
+    routing._GROUP: "AlterShareGroupOffsets ConsumerGroupDescribe ConsumerGroupHeartbeat DeleteGroups DeleteShareGroupOffsets "
+    "DescribeGroups DescribeShareGroupOffsets Heartbeat JoinGroup LeaveGroup OffsetCommit OffsetDelete OffsetFetch "
+    "ShareGroupDescribe ShareGroupHeartbeat "
+    "StreamsGroupDescribe StreamsGroupHeartbeat SyncGroup TxnOffsetCommit",
+    routing._TRANSACTION: "AddOffsetsToTxn AddPartitionsToTxn DescribeTransactions EndTxn InitProducerId",
+    routing._SHARE: "DeleteShareGroupState InitializeShareGroupState ReadShareGroupState ReadShareGroupStateSummary WriteShareGroupState",
+    routing._LEADER: "AlterReplicaLogDirs DeleteRecords DescribeProducers Fetch ListOffsets OffsetForLeaderEpoch Produce ShareAcknowledge "
+    "ShareFetch WriteTxnMarkers",
+    routing._CONFIGS: "AlterConfigs DescribeConfigs IncrementalAlterConfigs",
+}
+
+
+@pytest.mark.parametrize(("keys", "names"), WHERE.items(), ids=["controller", "group", "transaction", "share", "leader", "configs"])
+def test_the_requests_of_each_kind_of_node_are_these(keys: frozenset[int], names: str) -> None:
+    kinds: list[type[Message]] = [getattr(m, f"{name}Request") for name in names.split()]
+    assert keys == {kind.API_KEY for kind in kinds}
+
+
+def described(*names: str) -> m.MetadataResponse:
+    part = m.MetadataResponsePartition(partition_index=0, leader_id=0, leader_epoch=1)
+    topics = tuple(m.MetadataResponseTopic(name=name, topic_id=name.encode() * 16, partitions=(part,)) for name in names)
+    return m.MetadataResponse(brokers=(m.MetadataResponseBroker(node_id=0, host="h", port=9),), controller_id=0, topics=topics)
+
+
+def test_an_answer_about_some_topics_keeps_the_others() -> None:
+    known = Metadata()
+    known.apply(described("t", "u"))
+    known.apply(described("u"))
+    assert set(known.topics) == {"t", "u"}
+    known.apply(described("u"), all_topics=True)
+    assert set(known.topics) == {"u"}
+
+
+@pytest.mark.parametrize("version", range(m.OffsetFetchRequest.MIN_VERSION, m.OffsetFetchRequest.MAX_VERSION + 1))
+def test_committed_offsets_are_asked_for_in_each_versions_form(version: int) -> None:
+    known = Metadata()
+    known.apply(described("t"))
+    cluster: Any = SimpleNamespace(metadata=known)
+    asked = fetch_request(cluster, "g", [("t", 1), ("t", 0)], version)
+    again = m.OffsetFetchRequest.decode(asked.encode(version), version)
+    assert again.require_stable == (version >= 7)
+    entry = again.groups[0] if version >= 8 else again
+    assert entry.group_id == "g"
+    [topic] = entry.topics
+    assert tuple(topic.partition_indexes) == (0, 1)
+    assert (topic.topic_id == b"t" * 16) if version >= 10 else (topic.name == "t")
+    assert not (again.groups and version < 8)
+
+
+def test_a_topic_without_an_id_is_asked_for_by_name() -> None:
+    known = Metadata()
+    known.apply(described("t"))
+    cluster: Any = SimpleNamespace(metadata=known)
+    assert fetch_cap(cluster, [("t", 0)]) is None
+    assert fetch_cap(cluster, [("t", 0), ("strange", 0)]) == 9
+    assert fetch_cap(cluster, None) is None
+
+
+def test_a_version_number_alone_is_cut_off_behind_it() -> None:
+    with pytest.raises(Truncated):
+        assignor.decode_assignment(b"\0\0")
+
+
+SETTINGS = FetchSettings(
+    committed=True,
+    max_wait=0.5,
+    min_bytes=1,
+    max_bytes=1 << 20,
+    partition_bytes=1000,
+    largest=4000,
+    backoff=Policy(first=0.1, jitter=0.0),
+    patience=2.0,
+    trouble=30.0,
+)
+
+
+class Reading:
+    """One partition, read."""
+
+    def __init__(self, start: int = 0, stop: int | None = None) -> None:
+        self.asking = Fetches(SETTINGS, lambda cursor: 1)
+        self.cursor = self.asking.add("t", 0, start, stop)
+
+    def answer(self, now: float, **facts: Any) -> Any:
+        """What the next Fetch is answered with; the next chunk."""
+        (due,) = self.asking.due(now)
+        _, asked = self.asking.request(due, lambda name: ID, lambda topic, partition: 7)
+        part = m.FetchPartitionData(partition_index=0, **facts)
+        topic = m.FetchableTopicResponse(topic="t", topic_id=ID, partitions=(part,))
+        self.asking.answer(asked, m.FetchResponse(responses=(topic,)), 12, now)
+        return next(iter(self.asking.plan.take()), None)
+
+
+def test_a_topic_that_was_there_meanwhile_has_its_whole_patience_again() -> None:
+    reading = Reading()
+    missing = codes.UnknownTopicOrPartition.code
+    assert reading.answer(10.0, error_code=missing) is None
+    assert reading.answer(11.0, high_watermark=0, last_stable_offset=0) is None
+    assert reading.answer(20.0, error_code=missing) is None, "unknown since now, not since 10"
+    assert isinstance(reading.answer(22.1, error_code=missing).error, codes.UnknownTopicOrPartition)
+
+
+def test_node_0_is_a_node() -> None:
+    """As a nearer replica, as one that refuses, and as an end of the log."""
+    reading = Reading()
+    assert reading.answer(0.0, high_watermark=9, last_stable_offset=9, preferred_read_replica=0) is None
+    assert reading.cursor.replica == 0
+    assert reading.answer(1.0, error_code=codes.OffsetOutOfRange.code) is None, "whether it is in the log is the leader's to say"
+    assert reading.cursor.replica == -1
+    assert reading.answer(2.0, high_watermark=9, last_stable_offset=0) is None
+    assert reading.cursor.end == 0, "an open transaction from the beginning on"
+    lost = reading.answer(3.0, high_watermark=9, diverging_epoch=m.FetchEpochEndOffset(epoch=0, end_offset=0))
+    assert lost.error.diverges_at == 0
+
+
+def test_metadata_without_ids_have_none() -> None:
+    known = Metadata()
+    known.apply(described("t").replace(topics=(described("t").topics[0].replace(topic_id=NO_ID),)))
+    assert known.topics["t"].id == NO_ID
+    assert known.name(NO_ID) is None

@@ -1,0 +1,77 @@
+"""Small parts of `net`: worker threads, and who keeps a role alive."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import weakref
+from typing import Any
+
+import pytest
+
+from wireproto.errors import WireprotoError
+from wireproto.net.offload import Workers
+from wireproto.net.runtime import ClientBase, Roles
+
+
+def test_a_job_that_hangs_holds_up_no_exit_of_the_program() -> None:
+    class Told:
+        def __init__(self) -> None:
+            self.there = threading.Event()
+            self.value: Any = None
+
+        def set(self, value: Any) -> None:
+            self.value = value
+            self.there.set()
+
+        def fail(self, why: BaseException) -> None:
+            self.set(why)
+
+    told: Any = Told()
+    Workers().put((told, threading.current_thread, ()))
+    assert told.there.wait(30.0)
+    assert told.value.daemon
+
+
+class Role:
+    def __init__(self, closed: list[str], name: str) -> None:
+        self.closed, self.name = closed, name
+
+    def close(self, timeout: float = 30.0) -> None:
+        self.closed.append(self.name)
+        if self.name.startswith("bad"):
+            raise WireprotoError(self.name)
+
+
+@pytest.mark.parametrize("keeper", ["register", "client"])
+def test_a_role_is_kept_alive_only_where_that_is_asked_for(keeper: str) -> None:
+    closed: list[str] = []
+    roles = Roles()
+    keep: Any = roles.keep
+    if keeper == "client":
+        base: Any = ClientBase.__new__(ClientBase)
+        base.cluster = type("Cluster", (), {"roles": roles})()
+        keep = base.keep
+    free, held = Role(closed, "free"), Role(closed, "held")
+    assert keep(free) is free
+    assert keep(held, held=True) is held
+    gone, there = weakref.ref(free), weakref.ref(held)
+    del free, held
+    gc.collect()
+    assert gone() is None
+    assert there() is not None
+    assert roles.close(time.monotonic() + 5.0) is None
+    assert closed == ["held"]
+
+
+def test_all_roles_are_closed_those_held_first_and_the_first_error_is_told() -> None:
+    closed: list[str] = []
+    roles = Roles()
+    all_of_them = [roles.keep(Role(closed, "seen")), roles.keep(Role(closed, "bad held"), held=True), roles.keep(Role(closed, "bad seen"))]
+    forgotten = roles.keep(Role(closed, "forgotten"), held=True)
+    roles.forget(forgotten)
+    assert str(roles.close(time.monotonic() + 5.0)) == "bad held"
+    assert closed[0] == "bad held"
+    assert sorted(closed) == ["bad held", "bad seen", "seen"]
+    assert len(all_of_them) == 3
