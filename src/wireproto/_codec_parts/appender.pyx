@@ -16,7 +16,10 @@ from libc.stdint cimport int64_t, uint32_t, uint8_t
 from libc.string cimport memset
 from libc.time cimport time_t
 
+from wireproto.due import seconds
 from wireproto.errors import ValueUnsupported
+
+cdef object ROOM_TIMEOUT = 30.0          # seconds that a record waits for room
 
 cdef extern from "<time.h>" nogil:
     struct timespec:
@@ -256,13 +259,15 @@ cdef class Appender:
             self.credit += step
         return True
 
-    def send(self, value, *, key=None, headers=None, timestamp=None, partition=None, timeout=30.0):
+    def send(self, value, *, key=None, headers=None, timestamp=None, partition=None, timeout=ROOM_TIMEOUT):
         """See `wireproto.roles.Producer.send`."""
         cdef Blob k, v
         cdef bytes pairs = None
         cdef int64_t time, size, seen
         cdef object receipt = None
         self.usable()
+        if timeout is not ROOM_TIMEOUT:
+            seconds(timeout)
         if headers is not None and headers:
             pairs = encoded_headers(headers) if self.encode is None else self.encode(headers)
         if timestamp is None:

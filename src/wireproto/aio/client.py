@@ -14,6 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Self
 
+from wireproto.due import due
 from wireproto.errors import AsyncUnsupported, Closed, WireprotoError
 from wireproto.net.runtime import ClientBase
 from wireproto.net.task import Steps, steps_of
@@ -145,7 +146,7 @@ class Client:
         """Close the roles, which flush and leave their groups, under `timeout`, then all connections; the first error is raised then."""
         if self._closed:
             return
-        deadline = time.monotonic() + timeout
+        deadline = due(timeout)
         first: Exception | None = None
         try:
             for role in list(self._roles):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from wireproto.due import due
 from wireproto.errors import BufferFull, Closed, WireprotoError
 from wireproto.net.task import NEVER, Steps
 
@@ -149,23 +150,23 @@ class PlainProducer(AsyncRole[Any]):
             self._room.clear()
             await self._room.wait()
 
-    async def _let_in(self, timeout: float) -> None:
+    async def _let_in(self, deadline: float) -> None:
         """Until what was sent so far has left the queue."""
         task = self._tasks.get("sending")
         if task is not None and not task.done():
-            await asyncio.wait([task], timeout=timeout)
+            await asyncio.wait([task], timeout=max(0.0, deadline - time.monotonic()))
 
     async def flush(self, timeout: float = 30.0) -> None:
         """Wait until all that was taken is answered; raises the first failure since the last flush, TimedOut."""
-        deadline = time.monotonic() + timeout
-        await self._let_in(timeout)
+        deadline = due(timeout)
+        await self._let_in(deadline)
         if self._role is not None:
             await self._do("flush", max(0.0, deadline - time.monotonic()))
             await asyncio.sleep(0)
 
     async def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> Sequence[asyncio.Future[Any]]:
         """As the synchronous `send_batch`, behind what was sent before."""
-        await self._let_in(timeout)
+        await self._let_in(due(timeout))
         futures = []
         for receipt in await self._do("send_batch", columns, partition=partition, timeout=timeout):
             future = self._host.io.create_future()
@@ -181,8 +182,8 @@ class PlainProducer(AsyncRole[Any]):
         """Flush, then take no more; what is not acknowledged in time fails with Closed."""
         if self._closed:
             return
-        deadline = time.monotonic() + timeout
-        await self._let_in(timeout)
+        deadline = due(timeout)
+        await self._let_in(deadline)
         if (task := self._tasks.get("sending")) is not None:
             task.cancel()
         try:

@@ -20,6 +20,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from wireproto._codec import OutBatch, SendFuture, settle_futures
+from wireproto.due import due
 from wireproto.errors import BufferFull, Closed, WireprotoError
 from wireproto.net.task import Steps, after
 
@@ -225,16 +226,17 @@ class Producer(AsyncRole[Any]):
 
     async def flush(self, timeout: float = 30.0) -> None:
         """Send what was taken, and wait for its outcome; raises the first failure since the last flush, TimedOut."""
-        deadline = time.monotonic() + timeout
+        deadline = due(timeout)
         if self._pumping is not None:
-            await asyncio.wait([self._pumping], timeout=timeout)
+            await asyncio.wait([self._pumping], timeout=max(0.0, deadline - time.monotonic()))
         if self._way is not None:
             await self._do("flush", max(0.0, deadline - time.monotonic()))
 
     async def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> Sequence[SendFuture]:
         """As the synchronous `send_batch`; waits for room, behind what was sent before. The futures are of each partition's last row."""
+        deadline = due(timeout)
         if self._pumping is not None:
-            await asyncio.wait([self._pumping], timeout=timeout)
+            await asyncio.wait([self._pumping], timeout=max(0.0, deadline - time.monotonic()))
         receipts: Sequence[SendFuture] = await self._do("send_batch", columns, partition=partition, timeout=timeout)
         return receipts
 
@@ -245,12 +247,12 @@ class Producer(AsyncRole[Any]):
         """Flush, then take no more; what is not acknowledged in time fails with Closed."""
         if self._refusing:
             return
-        deadline = time.monotonic() + timeout
+        deadline = due(timeout)
         self._refusing = True
         if self._way is not None:
             self._way.appender.hold(True)
         if self._pumping is not None:
-            await asyncio.wait([self._pumping], timeout=timeout)
+            await asyncio.wait([self._pumping], timeout=max(0.0, deadline - time.monotonic()))
             if self._pumping is not None:
                 self._pumping.cancel()
         await super().close(max(0.0, deadline - time.monotonic()))

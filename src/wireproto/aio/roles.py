@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
 from typing import Any, Generic, Self, TypeVar
 
+from wireproto.due import due
 from wireproto.errors import AsyncUnsupported, Closed
 from wireproto.net.task import Steps, steps_of
 from wireproto.position import LATEST, Position, TopicPartition, Where
@@ -120,12 +121,12 @@ class AsyncRole(Generic[R]):
         """
         if self._closed:
             return
+        deadline = due(timeout)
         self._closed = True
         self._forget(self)
         if self._opening is not None and self._role is None:
             self._opening.cancel()
             await asyncio.wait([self._opening])
-        deadline = time.monotonic() + timeout
         while self._inside and time.monotonic() < deadline:
             for waiter in list(self._inside):
                 waiter.stop(Closed(f"the {self._what} was closed"))

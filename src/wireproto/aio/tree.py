@@ -8,11 +8,13 @@ May assume: the event loop's thread. Must not: know a protocol.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, Self
 
+from wireproto.due import due
 from wireproto.errors import WireprotoError
 from wireproto.net.task import Steps, steps_of
 
@@ -46,7 +48,7 @@ class Watch:
     async def wait(self, timeout: float = 30.0) -> Any:
         """The event, or None when none came within `timeout` seconds."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(max(0.0, due(timeout) - time.monotonic())):
                 await self._come.wait()
         return self.event
 

@@ -13,6 +13,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from wireproto._codec import Appender, Changes, Columns, KeyRouter, Receipt
+from wireproto.due import due
 from wireproto.errors import Closed, TimedOut, WireprotoError
 from wireproto.net.task import Steps, operation
 
@@ -96,7 +97,7 @@ class BatchProducer(Sends):
         appender = self._appender
         assert appender is not None
         if not appender.charge(size):
-            self._account.take(size, time.monotonic() + max(timeout, 0.0))
+            self._account.take(size, due(timeout))
         batch, index = self._append(appender, number, value, key, headers, time_ms, size)
         if not self._linger:
             self._sender.release([batch])
@@ -159,7 +160,7 @@ class BatchProducer(Sends):
         self._loop.check()
         self._usable()
         assert self._appender is not None
-        deadline = time.monotonic() + timeout
+        deadline = due(timeout)
         table = columns if isinstance(columns, Columns) else Columns.from_arrow(columns)
         last: dict[int, tuple[OutBatch, int]] = {}
         for number, rows, picked in self._portions(table, partition):
@@ -250,12 +251,13 @@ class BatchProducer(Sends):
 
     def position_in(self, batch: Any, index: int, timeout: float | None) -> Any:
         """The place of a batch's record, as `Receipt.position`."""
+        until = due(self._delivery_timeout + 1.0 if timeout is None else timeout)  # told as its outcome a little before
         outcome = batch.outcome
         if not outcome.done:
             if not batch.sealed or self._sender.due:
                 self._sender.hurry(batch)
-            try:  # its delivery timeout is over, and told as its outcome, a little before
-                outcome.wait(time.monotonic() + (self._delivery_timeout + 1.0 if timeout is None else timeout))
+            try:
+                outcome.wait(until)
             except WireprotoError as why:
                 if not outcome.done:
                     raise self._late(batch, why) from None
@@ -285,7 +287,7 @@ class BatchProducer(Sends):
 
     def _flushing(self, timeout: float) -> Steps[None]:
         self._loop.check()
-        deadline = time.monotonic() + timeout
+        deadline = due(timeout)
         yield from self._sender.flushing(deadline, self._mine, topic=self.topic)
         while self._leaving():
             if time.monotonic() >= deadline:
@@ -312,7 +314,7 @@ class BatchProducer(Sends):
         """Take no more, and flush; what is not acknowledged in time fails with Closed."""
         if self._closed:
             return
-        deadline = time.monotonic() + timeout
+        deadline = due(timeout)
         self._refuse_more()
         gone = Closed("the producer was closed before the record was acknowledged", topic=self.topic)
         problem: Exception | None = None

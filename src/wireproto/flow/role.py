@@ -16,14 +16,19 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Lock
+from threading import TIMEOUT_MAX, Lock
 from types import TracebackType
 from typing import ClassVar
 
 from wireproto._net import Loop
+from wireproto.due import due
 from wireproto.errors import Closed, ConcurrentUse, TimedOut
 from wireproto.net.closing import Closing
 from wireproto.net.task import Steps
+
+
+def _taken(lock: Lock, deadline: float) -> bool:
+    return lock.acquire(timeout=min(max(0.0, deadline - time.monotonic()), TIMEOUT_MAX))
 
 
 class OneThread:
@@ -65,7 +70,7 @@ class OneThread:
 
     def wait(self, deadline: float) -> None:
         """Wait until nobody is inside; raises TimedOut at `deadline` (time.monotonic())."""
-        if not self._inside.acquire(timeout=max(0.0, deadline - time.monotonic())):
+        if not _taken(self._inside, deadline):
             raise TimedOut(f"another thread is still inside a call of this {self._role}")
         self._inside.release()
 
@@ -87,8 +92,8 @@ class Role(Closing):
         Raises:
             TimedOut: another thread did not come out of its call in time; close again. What ending raises: it is over all the same.
         """
-        deadline = time.monotonic() + timeout
-        if not self._closing.acquire(timeout=max(0.0, timeout)):
+        deadline = due(timeout)
+        if not _taken(self._closing, deadline):
             raise TimedOut("another thread is closing this role")
         try:
             if self._ended:
@@ -113,8 +118,9 @@ class Role(Closing):
         """`close`, as steps, for a role that no other thread uses."""
         if self._ended:
             return
+        deadline = due(timeout)
         self._only.closed = self._ended = True
-        yield from self._letting_go(time.monotonic() + timeout)
+        yield from self._letting_go(deadline)
 
     def _letting_go(self, deadline: float) -> Steps[None]:
         """`_let_go`, as steps: of a role whose `_let_go` waits."""

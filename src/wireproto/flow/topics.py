@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from wireproto._codec import topic_shares
+from wireproto.due import due
 from wireproto.errors import Closed, WireprotoError
 from wireproto.net.closing import Closing
 
@@ -46,6 +47,7 @@ class TopicsProducer(Closing, Generic[P]):
 
     def to(self, topic: str, timeout: float = 30.0) -> P:
         """The producer of one topic, which ends with this one."""
+        due(timeout)
         known = self._producers.get(topic)
         if known is not None:
             return known
@@ -91,7 +93,7 @@ class TopicsProducer(Closing, Generic[P]):
         self._check(topic or "")
         if topic is not None:
             return self.to(topic, timeout).send_batch(columns, partition=partition, timeout=timeout)
-        deadline = time.monotonic() + timeout
+        deadline = due(timeout)
         found: list[Receipt] = []
         for producer, rows in [(self.to(name, deadline - time.monotonic()), rows) for name, rows in topic_shares(columns)]:
             found += producer.send_batch(rows, partition=partition, timeout=max(0.0, deadline - time.monotonic()))
@@ -103,12 +105,13 @@ class TopicsProducer(Closing, Generic[P]):
 
     def close(self, timeout: float = 30.0) -> None:
         """Flush all topics, then take no more."""
+        due(timeout)
         self._closed = True
         self._each(lambda producer, left: producer.close(left), timeout)
 
     def _each(self, do: Callable[[P, float], None], timeout: float) -> None:
         """Do it with every topic's producer; then raise the first failure."""
-        deadline = time.monotonic() + timeout
+        deadline = due(timeout)
         first: WireprotoError | None = None
         for producer in list(self._producers.values()):
             try:

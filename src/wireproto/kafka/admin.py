@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..due import due
 from ..errors import BrokerError, WireprotoError
 from ..net.closing import Closing
 from ..net.task import Steps, operation
@@ -48,7 +49,7 @@ class KafkaAdmin(Closing):
     @operation
     def list_topics(self, *, timeout: float = 30.0) -> Steps[list[str]]:
         """Names of all topics, without the brokers' own ones, sorted."""
-        deadline = time.monotonic() + timeout
+        deadline = due(timeout)
         yield from self._cluster.retrying(lambda: self._cluster.refreshing(None, deadline), deadline)
         return sorted(name for name, topic in self._cluster.metadata.topics.items() if not topic.internal and not topic.error)
 
@@ -56,7 +57,7 @@ class KafkaAdmin(Closing):
     def describe_topic(self, topic: str, *, timeout: float = 30.0) -> Steps[TopicInfo]:
         """Partitions with leader, replicas, in-sync and offline ones; details: topic id as hex, whether internal."""
         cluster = self._cluster
-        entry = yield from cluster.looking_up(topic, time.monotonic() + timeout)
+        entry = yield from cluster.looking_up(topic, due(timeout))
         partitions = []
         for number, leader in entry.partitions.items():
             node = cluster.metadata.nodes.get(leader.node)
@@ -89,13 +90,13 @@ class KafkaAdmin(Closing):
         Raises:
             TopicAlreadyExists, InvalidTopic, PolicyViolation … as the broker answers.
         """
-        deadline = time.monotonic() + timeout
+        deadline = due(timeout)
 
         def make(version: int) -> CreateTopicsRequest:
             factor = replication if replication is not None else (-1 if version >= _DEFAULT_FACTOR else 1)
             settings = tuple(CreatableTopicConfig(name=name, value=value) for name, value in (config or {}).items())
             wanted = CreatableTopic(name=topic, num_partitions=partitions, replication_factor=factor, configs=settings)
-            return CreateTopicsRequest(topics=(wanted,), timeout_ms=max(1, int((deadline - time.monotonic()) * 1000)))
+            return CreateTopicsRequest(topics=(wanted,), timeout_ms=_milliseconds(deadline))
 
         def check(reply: CreateTopicsResponse) -> BrokerError | None:
             return _first_error(reply.topics, topic)
@@ -119,11 +120,11 @@ class KafkaAdmin(Closing):
     @operation
     def delete_topic(self, topic: str, *, timeout: float = 30.0) -> Steps[None]:
         """Delete it and wait until the brokers do not list it any more. Raises UnknownTopicOrPartition when there is none."""
-        deadline = time.monotonic() + timeout
+        deadline = due(timeout)
         cluster = self._cluster
 
         def make(version: int) -> DeleteTopicsRequest:
-            timeout_ms = max(1, int((deadline - time.monotonic()) * 1000))
+            timeout_ms = _milliseconds(deadline)
             if version >= _TOPIC_STATES:
                 return DeleteTopicsRequest(topics=(DeleteTopicState(name=topic),), timeout_ms=timeout_ms)
             return DeleteTopicsRequest(topic_names=(topic,), timeout_ms=timeout_ms)
@@ -146,7 +147,7 @@ class KafkaAdmin(Closing):
     @operation
     def positions(self, topic: str, at: Where = LATEST, *, timeout: float = 30.0) -> Steps[dict[TopicPartition, Position]]:
         """Where EARLIEST, LATEST (the high watermark) or AtTime lie now in each partition."""
-        deadline = time.monotonic() + timeout
+        deadline = due(timeout)
         entry = yield from self._cluster.looking_up(topic, deadline)
         requests = positions.PLACES.requests(at, [(topic, number) for number in entry.partitions], "at")
         return positions.log_positions((yield from positions.finding(self._cluster, requests, deadline, committed=False)))
@@ -154,7 +155,7 @@ class KafkaAdmin(Closing):
     @operation
     def list_groups(self, *, timeout: float = 30.0) -> Steps[list[str]]:
         """Names of all groups, of every kind, sorted: every node is asked for those it coordinates."""
-        cluster, deadline = self._cluster, time.monotonic() + timeout
+        cluster, deadline = self._cluster, due(timeout)
         yield from cluster.retrying(lambda: cluster.refreshing((), deadline), deadline)
         names: set[str] = set()
         for node in list(cluster.metadata.nodes):
@@ -166,7 +167,7 @@ class KafkaAdmin(Closing):
     def describe_group(self, group: str, *, timeout: float = 30.0) -> Steps[GroupInfo]:
         """State and members of a classic group with what each holds. Raises GroupIdNotFound for a group that nobody knows, also where the
         broker (before DescribeGroups v6) calls it ``Dead``."""
-        cluster, deadline = self._cluster, time.monotonic() + timeout
+        cluster, deadline = self._cluster, due(timeout)
 
         def check(reply: DescribeGroupsResponse) -> BrokerError | None:
             found = reply.groups[0]
@@ -190,7 +191,7 @@ class KafkaAdmin(Closing):
     @operation
     def group_positions(self, group: str, topic: str, *, timeout: float = 30.0) -> Steps[dict[TopicPartition, Position]]:
         """Where the group resumes in the topic's partitions; partitions without a commit are left out."""
-        cluster, deadline = self._cluster, time.monotonic() + timeout
+        cluster, deadline = self._cluster, due(timeout)
         entry = yield from cluster.looking_up(topic, deadline)
         keys = [(topic, number) for number in entry.partitions]
         return positions.log_positions((yield from offsets.fetching(cluster, group, keys, deadline, to=cluster.to_coordinator(group))))
@@ -206,13 +207,18 @@ class KafkaAdmin(Closing):
         Raises:
             UnknownMemberId: the group has members, which alone may commit.
         """
-        cluster, deadline = self._cluster, time.monotonic() + timeout
+        cluster, deadline = self._cluster, due(timeout)
         wanted = {key: positions.offset_in(key, place, "commit") for key, place in places.items()}
         codes = yield from offsets.committing(cluster, group, wanted, deadline, to=cluster.to_coordinator(group), ours=_GONE)
         return frozenset(key for key, code in codes.items() if code)
 
     def close(self, timeout: float = 30.0) -> None:
         """Nothing is held open."""
+
+
+def _milliseconds(deadline: float) -> int:
+    """What a broker may take, as its requests say it."""
+    return int(min(max(deadline - time.monotonic(), 0.001) * 1000, 0x7FFFFFFF))
 
 
 def _first_error(results: Any, topic: str) -> BrokerError | None:

@@ -5,10 +5,10 @@ May assume: `cluster` for all that roles share. Must not: do a role's work, or t
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
+from ..due import due
 from ..errors import RoleUnsupported
 from ..net.runtime import ClientBase
 from ..net.task import Steps, operation
@@ -120,4 +120,4 @@ class KafkaClient(ClientBase[KafkaCluster]):
                 transaction, the leader of the first partition that it names, the controller, or any node. A coordinator is looked up
                 anew, since a reply's own error codes are not read here.
         """
-        return self.cluster.requesting(message, time.monotonic() + timeout, version=version, **route)
+        return self.cluster.requesting(message, due(timeout), version=version, **route)

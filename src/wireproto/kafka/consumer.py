@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
+from ..due import due
 from ..errors import BrokerError, Closed, OptionError, Revoked, TransportError
 from ..flow.resolve import named
 from ..flow.role import Role
@@ -99,7 +100,7 @@ class KafkaConsumer(Role):
     def polling(self, timeout: float = 1.0) -> Steps[Batch | None]:
         """`poll`, as steps."""
         with self._only:
-            deadline = time.monotonic() + timeout
+            deadline = due(timeout)
             while True:
                 self._coordinator.polled_at = time.monotonic()
                 if not (yield from self._settling(deadline)):
@@ -230,7 +231,7 @@ class KafkaConsumer(Role):
         """See `wireproto.roles.Consumer.commit`."""
         positions = places(positions, "commit")
         with self._only:
-            yield from self._commit(positions, time.monotonic() + timeout)
+            yield from self._commit(positions, due(timeout))
 
     def _commit(self, given: Mapping[TopicPartition, Position] | None, deadline: float) -> Steps[None]:
         yield from self._saved_by(deadline)
@@ -328,7 +329,7 @@ class KafkaConsumer(Role):
     def committed(self, *, timeout: float = 30.0) -> Steps[Mapping[TopicPartition, Position]]:
         """Where the group resumes, in the partitions assigned to us (of all its topics while none are); without those never committed."""
         with self._only:
-            deadline = time.monotonic() + timeout
+            deadline = due(timeout)
             keys = list(self._fetcher.plan.cursors) or self._all_partitions()
             found = yield from offsets.fetching(self._cluster, self._coordinator.group, keys, deadline, to=self._coordinator.route)
             return positions.log_positions(found)
@@ -341,7 +342,7 @@ class KafkaConsumer(Role):
     def lag(self, *, timeout: float = 30.0) -> Steps[Mapping[TopicPartition, int]]:
         """Offsets between what poll hands out next and the end, of each assigned partition."""
         with self._only:
-            deadline = time.monotonic() + timeout
+            deadline = due(timeout)
             cursors = self._fetcher.plan.cursors
             latest = positions.LATEST_TIME
             ends = yield from positions.listing(self._cluster, list(cursors), latest, deadline, committed=self._committed_only)
@@ -370,7 +371,7 @@ class KafkaConsumer(Role):
             for key in named(where) or ():
                 self._cursor_key(key)
             requests = positions.PLACES.requests(where, self._fetcher.plan.cursors, "seek")
-            deadline = time.monotonic() + timeout
+            deadline = due(timeout)
             found = yield from positions.finding(self._cluster, requests, deadline, committed=self._committed_only)
             for key, offset in found.items():
                 self._fetcher.plan.seek(key, offset)

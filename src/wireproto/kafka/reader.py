@@ -8,10 +8,10 @@ May assume: one thread at a time. Must not: commit anything.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Self
 
+from ..due import due
 from ..errors import OptionError
 from ..flow.resolve import named
 from ..flow.role import Role
@@ -83,12 +83,12 @@ class KafkaReader(Role):
             (`diverges_at` tells where).
         """
         with self._only:
-            return self._fetcher.poll(time.monotonic() + timeout)
+            return self._fetcher.poll(due(timeout))
 
     def polling(self, timeout: float = 1.0) -> Steps[Batch | None]:
         """`poll`, as steps."""
         with self._only:
-            return (yield from self._fetcher.polling(time.monotonic() + timeout))
+            return (yield from self._fetcher.polling(due(timeout)))
 
     @operation
     def seek(self, where: Where) -> Steps[None]:

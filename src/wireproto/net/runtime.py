@@ -15,6 +15,7 @@ from weakref import WeakSet
 
 from wireproto import protocols
 from wireproto._net import Connection, Loop
+from wireproto.due import due
 from wireproto.errors import (
     ConnectError,
     Disconnected,
@@ -228,7 +229,7 @@ class Runtime(Generic[Options]):
 
     def deadline(self, timeout: float | None = None) -> float:
         """`timeout` seconds from now (None: the option's) as a `time.monotonic()` value."""
-        return time.monotonic() + (self.options.timeout if timeout is None else timeout)
+        return due(self.options.timeout if timeout is None else timeout)
 
     def pause(self, seconds: float) -> None:
         """Sleep, reading the sockets meanwhile; raises Closed when the client is closed."""
@@ -347,10 +348,11 @@ class ClientBase(Closing, Generic[Cluster]):
         """
         if self.closed:
             return
+        deadline = due(timeout)
         problem: WireprotoError | None = None
         try:
             if not self.loop.forked:
-                problem = self.cluster.roles.close(time.monotonic() + timeout)
+                problem = self.cluster.roles.close(deadline)
         finally:
             self.cluster.close()
         if problem is not None:

@@ -24,6 +24,7 @@ from functools import partial, wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from wireproto._net import Call, Descriptors, Event, Loop, Mailbox, Runnable, Timer, Waitable
+from wireproto.due import due
 from wireproto.errors import Closed, ConnectError, TimedOut, TransportError, WireprotoError
 
 from .offload import offload
@@ -461,7 +462,7 @@ def operation(steps: Callable[Concatenate[S, P], Steps[T]]) -> Callable[Concaten
     @wraps(steps)
     def done(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         timeout: Any = kwargs.get("timeout", default) if default < NEVER else default
-        return self._tasks.drive(steps(self, *args, **kwargs), time.monotonic() + timeout + _SPARE)
+        return self._tasks.drive(steps(self, *args, **kwargs), due(timeout) + _SPARE)
 
     return done
 

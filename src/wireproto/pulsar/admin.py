@@ -10,7 +10,6 @@ Thread-safe. Must not: use HTTP where the binary protocol serves.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -21,6 +20,7 @@ from wireproto.net.task import Steps, operation, steps
 from wireproto.position import LATEST, MessageId, TopicPartition, Where
 from wireproto.records import GroupInfo, GroupMember, PartitionInfo, TopicInfo
 
+from ..due import due
 from . import PulsarApi_pb2 as api
 from .admin_http import AdminHttp
 from .codes import SubscriptionNotFound, TopicNotFound
@@ -52,7 +52,7 @@ class PulsarAdmin(Closing):
 
         Over the admin interface, where there is one, partitioned topics are listed although none of their partitions was used yet.
         """
-        deadline = time.monotonic() + timeout
+        deadline = due(timeout)
         found = set((yield from self._cluster.retrying(lambda: self._cluster.lookup.listing(namespace, deadline), deadline)))
         if self._http.available:
             found.update((yield from self._http.get(f"persistent/{namespace}/partitioned", deadline)))
@@ -61,7 +61,7 @@ class PulsarAdmin(Closing):
     @operation
     def describe_topic(self, topic: str, *, timeout: float = 30.0) -> Steps[TopicInfo]:
         """Partitions and the brokers that serve them; raises TopicNotFound."""
-        deadline = time.monotonic() + timeout
+        deadline = due(timeout)
         cluster = self._cluster
         names = yield from cluster.naming(topic, deadline, create=False)
         if names[0][0] < 0:
@@ -93,7 +93,7 @@ class PulsarAdmin(Closing):
             TopicExists: it is there already.
             OptionError: the client has no admin URL.
         """
-        deadline = time.monotonic() + timeout
+        deadline = due(timeout)
         name = parse_topic(topic)
         if partitions < 0:
             raise OptionError("partitions must not be negative")
@@ -109,7 +109,7 @@ class PulsarAdmin(Closing):
     @operation
     def delete_topic(self, topic: str, *, timeout: float = 30.0) -> Steps[None]:
         """Delete a topic with its subscriptions and records; raises TopicNotFound."""
-        deadline = time.monotonic() + timeout
+        deadline = due(timeout)
         name = parse_topic(topic)
         names = yield from self._cluster.naming(topic, deadline, create=False)
         path = f"{name.rest}/partitions" if names[0][0] >= 0 else name.rest
@@ -120,7 +120,7 @@ class PulsarAdmin(Closing):
     @operation
     def positions(self, topic: str, at: Where = LATEST, *, timeout: float = 30.0) -> Steps[dict[TopicPartition, MessageId]]:
         """Where EARLIEST, LATEST or AtTime lie now in each partition. LATEST is the place after the last record."""
-        deadline = time.monotonic() + timeout
+        deadline = due(timeout)
         names = dict((yield from self._cluster.naming(topic, deadline, create=False)))
         keys = [(topic, number) for number in names]
         return (yield from finding(self._cluster, topic, names, resolver(keys).requests(at, keys, "at"), deadline))
@@ -130,7 +130,7 @@ class PulsarAdmin(Closing):
     @operation
     def list_groups(self, *, namespace: str = DEFAULT_NAMESPACE, timeout: float = 30.0) -> Steps[list[str]]:
         """Names of the durable subscriptions on any topic of a namespace."""
-        deadline = time.monotonic() + timeout
+        deadline = due(timeout)
         found: set[str] = set()
         for topic in (yield from steps(self.list_topics)(namespace=namespace, timeout=timeout)):
             found.update((yield from self._http.get(f"{parse_topic(topic).rest}/subscriptions", deadline, topic=topic)))
@@ -141,7 +141,7 @@ class PulsarAdmin(Closing):
         self, group: str, *, topic: str | None = None, namespace: str = DEFAULT_NAMESPACE, timeout: float = 30.0
     ) -> Steps[GroupInfo]:
         """A subscription on one topic, or on all of a namespace: its type, backlog and members; raises SubscriptionNotFound."""
-        deadline = time.monotonic() + timeout
+        deadline = due(timeout)
         members: list[GroupMember] = []
         kinds: set[str] = set()
         backlog = 0
@@ -173,7 +173,7 @@ class PulsarAdmin(Closing):
     @operation
     def group_positions(self, group: str, topic: str, *, timeout: float = 30.0) -> Steps[dict[TopicPartition, MessageId]]:
         """Where a subscription would resume in each partition; raises SubscriptionNotFound."""
-        deadline = time.monotonic() + timeout
+        deadline = due(timeout)
         found: dict[TopicPartition, MessageId] = {}
         for number, name in (yield from self._cluster.naming(topic, deadline, create=False)):
             stats = yield from self._http.get(f"{parse_topic(name).rest}/internalStats", deadline, topic=topic)
@@ -187,12 +187,12 @@ class PulsarAdmin(Closing):
     @operation
     def create_group(self, group: str, name: str, position: MessageId, *, timeout: float = 30.0) -> Steps[bool]:
         """Create a durable subscription that begins at a position of one topic or partition; False when it exists already."""
-        return (yield from self._http.create_subscription(group, parse_topic(name), position, time.monotonic() + timeout))
+        return (yield from self._http.create_subscription(group, parse_topic(name), position, due(timeout)))
 
     @operation
     def deduplication(self, name: str, *, timeout: float = 30.0) -> Steps[str]:
         """Whether the broker drops repeated records of one topic or partition: ``Enabled``, ``Disabled``, ``Recovering`` …"""
-        stats = yield from self._http.get(f"{parse_topic(name).rest}/stats", time.monotonic() + timeout, topic=name)
+        stats = yield from self._http.get(f"{parse_topic(name).rest}/stats", due(timeout), topic=name)
         return str(stats.get("deduplicationStatus", "unknown"))
 
     @operation
@@ -203,12 +203,12 @@ class PulsarAdmin(Closing):
         """
         tenant, _, name = namespace.partition("/")
         path = f"namespaces/{quote(tenant, safe='')}/{quote(name, safe='')}/deduplication"
-        yield from self._http.call("POST", path, time.monotonic() + timeout, enabled)
+        yield from self._http.call("POST", path, due(timeout), enabled)
 
     @operation
     def ledgers(self, name: str, *, timeout: float = 30.0) -> Steps[list[tuple[int, int]]]:
         """(id, entries) of the ledgers that one topic or partition consists of now, in order."""
-        stats = yield from self._http.get(f"{parse_topic(name).rest}/internalStats", time.monotonic() + timeout, topic=name)
+        stats = yield from self._http.get(f"{parse_topic(name).rest}/internalStats", due(timeout), topic=name)
         found = {int(one["ledgerId"]): int(one["entries"]) for one in stats.get("ledgers", [])}
         if found:
             newest = max(found)

@@ -16,6 +16,7 @@ import socket
 import time
 from base64 import b64encode
 from contextlib import suppress
+from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
@@ -138,7 +139,7 @@ class AdminHttp:
         sock = self._connect(host, port, secure, deadline)
         guard = self._loop.call_at(deadline, _cut, sock)
         try:
-            sock.settimeout(max(0.001, deadline - time.monotonic()))
+            sock.settimeout(min(max(0.001, deadline - time.monotonic()), TIMEOUT_MAX))
             conn = http.client.HTTPConnection(host, port)
             conn.sock = sock
             target = parts.path + (f"?{parts.query}" if parts.query else "")
@@ -166,7 +167,7 @@ class AdminHttp:
         plain = dial.dial((host, port), until, address_map=self._options.address_map)
         if not isinstance(plain, socket.socket):
             raise ConnectError("no plain socket", peer=dial.peer_name((host, port)))
-        plain.settimeout(max(0.001, until - time.monotonic()))
+        plain.settimeout(min(max(0.001, until - time.monotonic()), TIMEOUT_MAX))
         if context is None:
             return plain
         try:

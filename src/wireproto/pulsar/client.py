@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from google.protobuf.message import Message
 
+from wireproto.due import due
 from wireproto.errors import OptionError, RoleUnsupported
 from wireproto.net.runtime import ClientBase
 from wireproto.net.task import Steps, operation
@@ -157,7 +158,7 @@ class PulsarClient(ClientBase[PulsarCluster]):
             raise OptionError(f"request takes topic= and entry=, not {', '.join(route)}")
         from .request import request
 
-        return (yield from request(self.cluster, message, topic, entry, self.deadline(timeout)))
+        return (yield from request(self.cluster, message, topic, entry, due(timeout)))
 
     def broker_info(self, timeout: float | None = None) -> BrokerInfo:
         """What the service address told at CONNECTED: version, largest message, feature flags."""

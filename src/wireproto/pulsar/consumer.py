@@ -28,6 +28,7 @@ from wireproto.net.task import NEVER, Steps, operation, steps
 from wireproto.position import AtTime, Earliest, Latest, MessageId, Position, TopicPartition, Where, places
 from wireproto.records import Batch
 
+from ..due import due
 from . import PulsarApi_pb2 as api
 from .acks import Log
 from .feed import Feed, PartitionConsumer
@@ -115,7 +116,7 @@ class PulsarConsumer(Role):
     def polling(self, timeout: float = 1.0) -> Steps[Batch | None]:
         """`poll`, as steps."""
         with self._only:
-            deadline = time.monotonic() + timeout
+            deadline = due(timeout)
             if self._options.auto_commit and time.monotonic() - self._saved_at >= self._options.auto_commit_interval:
                 yield from self._commit_by_itself(max(deadline, time.monotonic() + SOON))
             self._in_work = None
@@ -197,7 +198,7 @@ class PulsarConsumer(Role):
         """
         positions = places(positions, "commit")
         with self._only:
-            yield from self._commit(None if positions is None else dict(positions), time.monotonic() + timeout)
+            yield from self._commit(None if positions is None else dict(positions), due(timeout))
 
     def _commit_by_itself(self, deadline: float) -> Steps[None]:
         """An automatic commit: what fails is read again by whoever goes on, or committed the next time."""
@@ -261,7 +262,7 @@ class PulsarConsumer(Role):
     def committed(self, *, timeout: float = 30.0) -> Steps[Mapping[TopicPartition, MessageId]]:
         """Where each partition would be resumed: this member's last commit, or what the broker keeps, which counts whole entries."""
         with self._only:
-            deadline = time.monotonic() + timeout
+            deadline = due(timeout)
             found = {}
             for part in self._feed.parts:
                 _, mark = yield from self._feed.place(part, deadline)
@@ -274,7 +275,7 @@ class PulsarConsumer(Role):
     def lag(self, *, timeout: float = 30.0) -> Steps[Mapping[TopicPartition, int]]:
         """Entries behind the committed position by the broker's statistics; a batch is one entry."""
         with self._only:
-            deadline = time.monotonic() + timeout
+            deadline = due(timeout)
             found = {}
             for part in self._feed.parts:
                 stats = yield from self._feed.ask_again(part, api.CommandConsumerStats(), deadline)
@@ -305,7 +306,7 @@ class PulsarConsumer(Role):
     def seek(self, where: Where, *, timeout: float = 30.0) -> Steps[None]:
         """Move the subscription itself, for all its members; what was fetched ahead is dropped."""
         with self._only:
-            deadline = time.monotonic() + timeout
+            deadline = due(timeout)
             parts = self._parts()
             for key, place in resolver(parts).requests(where, parts, "seek").items():
                 yield from self._seek(parts[key], place, deadline)

@@ -27,6 +27,7 @@ from wireproto.net.task import NEVER, Steps, operation
 from wireproto.position import MessageId
 from wireproto.records import Delivery
 
+from ..due import due
 from . import PulsarApi_pb2 as api
 from .acks import words
 from .feed import Feed, PartitionConsumer
@@ -106,6 +107,7 @@ class PulsarQueue(Role):
 
     def receive(self, timeout: float = 1.0) -> Delivery | None:
         """The next message, or None when none came within `timeout`."""
+        due(timeout)
         with self._only:
             if self._next:
                 return self._handed()
@@ -114,7 +116,7 @@ class PulsarQueue(Role):
     def receiving(self, timeout: float = 1.0) -> Steps[Delivery | None]:
         """`receive`, as steps."""
         with self._only:
-            deadline = time.monotonic() + timeout
+            deadline = due(timeout)
             while not self._next:
                 got = yield from self._feed.next(deadline)
                 if got is None:
@@ -180,7 +182,7 @@ class PulsarQueue(Role):
     @operation
     def _end(self, delivery: Delivery, done: bool, timeout: float) -> Steps[None]:
         with self._only:
-            deadline = time.monotonic() + timeout
+            deadline = due(timeout)
             held = self._held(delivery)
             if done:
                 yield from self._ack(*held, deadline)

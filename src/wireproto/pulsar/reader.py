@@ -27,6 +27,7 @@ from wireproto.net.task import NEVER, Steps, operation
 from wireproto.position import LATEST, AtTime, Latest, MessageId, TopicPartition, Where
 from wireproto.records import Batch
 
+from ..due import due
 from . import PulsarApi_pb2 as api
 from .feed import Feed, PartitionConsumer
 from .frames import message_id
@@ -158,7 +159,7 @@ class PulsarReader(Role):
     def polling(self, timeout: float = 1.0) -> Steps[Batch | None]:
         """`poll`, as steps."""
         with self._only:
-            return (yield from self._poll(time.monotonic() + timeout))
+            return (yield from self._poll(due(timeout)))
 
     def _poll(self, deadline: float) -> Steps[Batch | None]:
         while not self.done:

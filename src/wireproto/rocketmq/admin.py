@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from wireproto.due import due
 from wireproto.errors import BrokerError, OptionError, TimedOut, TransportError
 from wireproto.net.closing import Closing
 from wireproto.net.retry import Policy, Waits
@@ -64,7 +65,7 @@ class RocketAdmin(Closing):
 
     def list_topics(self, *, timeout: float = 30.0) -> list[str]:
         """Names of all topics but the brokers' own (system, retry and dead letter topics)."""
-        deadline = self._cluster.deadline(timeout)
+        deadline = due(timeout)
         found = TopicList.decode(self._cluster.ask_names(GetAllTopicListFromNameserverRequest(), deadline=deadline).body).topics
         info = self._cluster.info(deadline)
         own = SYSTEM_TOPICS | info.brokers.keys() | info.clusters.keys()
@@ -73,7 +74,7 @@ class RocketAdmin(Closing):
 
     def describe_topic(self, topic: str, *, timeout: float = 30.0) -> TopicInfo:
         """Its queues in order of partition; details name broker, queue id and whether it may be read and written."""
-        route = self._cluster.route(topic, self._cluster.deadline(timeout), fresh=True)
+        route = self._cluster.route(topic, due(timeout), fresh=True)
         partitions = tuple(
             PartitionInfo(
                 queue.partition,
@@ -99,7 +100,7 @@ class RocketAdmin(Closing):
             raise OptionError(f"a RocketMQ topic has no setting {min(unknown)!r}; there are {', '.join(sorted(CONFIG))}")
         if partitions < 1:
             raise OptionError("a topic has at least one partition")
-        deadline = self._cluster.deadline(timeout)
+        deadline = due(timeout)
         if self._exists(topic, deadline):
             raise TopicExistAlready("the topic exists", topic=topic)
         masters = self._cluster.masters(deadline)
@@ -156,7 +157,7 @@ class RocketAdmin(Closing):
 
     def delete_topic(self, topic: str, *, timeout: float = 30.0) -> None:
         """Delete it with its records, on every master and in every name server. Raises TopicNotExist."""
-        deadline = self._cluster.deadline(timeout)
+        deadline = due(timeout)
         route = self._cluster.route(topic, deadline, fresh=True)
         for address in route.masters:
             message = DeleteTopicInBrokerRequest(topic=topic)
@@ -191,7 +192,7 @@ class RocketAdmin(Closing):
 
     def positions(self, topic: str, at: Where = LATEST, *, timeout: float = 30.0) -> dict[TopicPartition, Position]:
         """Where EARLIEST, LATEST or AtTime lie now in each partition. LATEST is the place after the last record."""
-        deadline = self._cluster.deadline(timeout)
+        deadline = due(timeout)
         found = Offsets(self._cluster, topic, READERS_GROUP).where(at, deadline, "at")
         route = self._cluster.route(topic, deadline)
         return {key: route.queues[key[1]].at(topic, offset) for key, offset in found.items()}
@@ -200,7 +201,7 @@ class RocketAdmin(Closing):
 
     def list_groups(self, *, timeout: float = 30.0) -> list[str]:
         """Names of the groups that any broker knows, without the brokers' own."""
-        deadline = self._cluster.deadline(timeout)
+        deadline = due(timeout)
         found: set[str] = set()
         for address in self._cluster.masters(deadline):
             reply = self._cluster.invoke(address, GetAllSubscriptionGroupConfigRequest(), deadline=deadline)
@@ -209,7 +210,7 @@ class RocketAdmin(Closing):
 
     def describe_group(self, group: str, *, timeout: float = 30.0) -> GroupInfo:
         """Its live members. The state is ``ONLINE`` or ``OFFLINE``; brokers do not know who reads which queue."""
-        deadline = self._cluster.deadline(timeout)
+        deadline = due(timeout)
         members: dict[str, GroupMember] = {}
         details: dict[str, object] = {}
         for address in self._cluster.masters(deadline):
@@ -225,7 +226,7 @@ class RocketAdmin(Closing):
 
     def group_positions(self, group: str, topic: str, *, timeout: float = 30.0) -> dict[TopicPartition, Position]:
         """Where the group resumes in each partition; partitions without a committed position are left out."""
-        deadline = self._cluster.deadline(timeout)
+        deadline = due(timeout)
         offsets = GroupOffsets(self._cluster, group)
         found: dict[TopicPartition, Position] = {}
         route: Route = self._cluster.route(topic, deadline)
@@ -245,7 +246,7 @@ class RocketAdmin(Closing):
         Returns:
             the partitions that cannot be read now, for which nothing was stored.
         """
-        deadline = self._cluster.deadline(timeout)
+        deadline = due(timeout)
         try:
             return self._commit(group, places, deadline)
         except SubscriptionGroupNotExist:

@@ -5,7 +5,6 @@ May assume: `cluster` for all that roles share. Must not: do a role's work, or t
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
@@ -13,6 +12,7 @@ from wireproto.errors import OptionError, RoleUnsupported, UsageError
 from wireproto.net.runtime import ClientBase
 from wireproto.position import EARLIEST, TopicPartition, Where, place
 
+from ..due import due
 from . import requests
 from .cluster import Reply, RocketCluster
 from .options import RocketOptions
@@ -122,4 +122,4 @@ class RocketClient(ClientBase[RocketCluster]):
             raise OptionError(f"unknown: {', '.join(route)}; a RocketMQ request takes timeout, body, to and one_way")
         if not hasattr(type(message), "CODE"):
             raise UsageError(f"{type(message).__name__} is not a request of RocketMQ")
-        return requests.Router(self.cluster).request(message, requests.body_bytes(body), to, time.monotonic() + timeout, one_way=one_way)
+        return requests.Router(self.cluster).request(message, requests.body_bytes(body), to, due(timeout), one_way=one_way)

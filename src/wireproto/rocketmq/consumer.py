@@ -23,6 +23,7 @@ from wireproto.flow.resolve import named
 from wireproto.flow.role import Role
 from wireproto.position import LATEST, AtTime, Earliest, Latest, LogOffset, Position, TopicPartition, Where, places
 
+from ..due import due
 from .asked import Standing
 from .codes import TopicNotExist
 from .fetch import Fetched, Fetcher
@@ -377,10 +378,11 @@ class RocketConsumer(Role):
         Raises: as `RocketReader.poll`.
         """
         with self._only:
+            deadline = due(timeout)
             if self.options.auto_commit and time.monotonic() - self._last_commit >= self.options.auto_commit_interval:
-                self._commit_handed(time.monotonic() + max(timeout, 1.0))
+                self._commit_handed(max(deadline, time.monotonic() + 1.0))
             self._in_work = None
-            found = self._sharing.fetch(time.monotonic() + timeout)
+            found = self._sharing.fetch(deadline)
             self._forget()
             if found is None:
                 return None
@@ -452,7 +454,7 @@ class RocketConsumer(Role):
         """
         positions = places(positions, "commit")
         with self._only:
-            deadline = time.monotonic() + timeout
+            deadline = due(timeout)
             sharing = self._sharing
             given = None if positions is None else sharing.own(positions, deadline)
             sharing.settle(deadline)
@@ -474,7 +476,7 @@ class RocketConsumer(Role):
     def committed(self, *, timeout: float = 30.0) -> Mapping[TopicPartition, Position]:
         """Where the group resumes in the partitions that are ours; those never committed are left out."""
         with self._only:
-            deadline = time.monotonic() + timeout
+            deadline = due(timeout)
             found: dict[TopicPartition, Position] = {}
             for key, queue in self._sharing.asked_for().items():
                 offset = self._sharing.member.offsets.committed(key[0], queue, deadline)
@@ -485,7 +487,7 @@ class RocketConsumer(Role):
     def lag(self, *, timeout: float = 30.0) -> Mapping[TopicPartition, int]:
         """Records that poll has not handed out yet, by partition that is ours."""
         with self._only:
-            deadline = time.monotonic() + timeout
+            deadline = due(timeout)
             ends = self._sharing.where(LATEST, deadline)
             places = self._sharing.fetcher.positions()
             return {key: max(0, end - places[key]) for key, end in ends.items()}
@@ -508,7 +510,7 @@ class RocketConsumer(Role):
     def seek(self, where: Where, *, timeout: float = 30.0) -> None:
         """Go on from there, in the partitions that are ours (and that `where` names)."""
         with self._only:
-            deadline = time.monotonic() + timeout
+            deadline = due(timeout)
             sharing = self._sharing
             if isinstance(where, Position):
                 where = {(where.topic, where.partition): where}

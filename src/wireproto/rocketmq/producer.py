@@ -28,6 +28,7 @@ from wireproto.errors import OptionError, TimedOut, TransportError, ValueUnsuppo
 from wireproto.flow.producer import BatchProducer
 from wireproto.position import QueueOffset
 
+from ..due import due
 from . import codes, record
 from .keyed import needing_keys
 from .outgoing import OVERHEAD, RocketBatch, RocketReceipt
@@ -88,6 +89,7 @@ class RocketProducer(BatchProducer):
                 topic is compacted.
             BufferFull, Closed.
         """
+        until = due(timeout)
         self._loop.check()
         now_ms = int(time.time() * 1000)
         if key is None and self._needs_keys:
@@ -105,7 +107,7 @@ class RocketProducer(BatchProducer):
                 body, sys_flag = packed, COMPRESSED[self.options.compression]
         size = len(body) + len(properties) + OVERHEAD
         if not self._account.try_take(size):
-            self._account.take(size, time.monotonic() + timeout)
+            self._account.take(size, until)
         try:
             with self._lock:
                 anywhere = False
@@ -155,7 +157,7 @@ class RocketProducer(BatchProducer):
 
     def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> Sequence[RocketReceipt]:
         """Take many records; see `wireproto.roles.Producer.send_batch`. Everything is checked before anything is taken."""
-        deadline = time.monotonic() + timeout
+        deadline = due(timeout)
         table = columns if isinstance(columns, Columns) else Columns.from_arrow(columns)
         check_rocket_columns(table, self.options.max_message_size)
         if self._needs_keys and any(key is None for key in (table.keys() if "key" in table.columns else [None])):

@@ -23,6 +23,7 @@ from wireproto.flow.role import Role
 from wireproto.position import EARLIEST, TopicPartition
 from wireproto.records import Delivery
 
+from ..due import due
 from .consumer import Sharing
 from .messages import ConsumerSendMsgBackRequest
 
@@ -94,7 +95,7 @@ class RocketQueueConsumer(Role):
     def receive(self, timeout: float = 1.0) -> Delivery | None:
         """The next message, or None when none came within `timeout`, or `max_unacked` are in hand."""
         with self._only:
-            deadline = time.monotonic() + timeout
+            deadline = due(timeout)
             self._sharing.try_settle(deadline)  # the brokers' turn; what is at hand needs none
             self._forget()
             while len(self._held) < self.options.max_unacked:
@@ -145,7 +146,7 @@ class RocketQueueConsumer(Role):
     def _end(self, delivery: Delivery, acked: bool, timeout: float) -> None:
         """Ack or release; `Delivery` calls it."""
         with self._only:
-            deadline = time.monotonic() + timeout
+            deadline = due(timeout)
             self._sharing.member.polled()
             self._sharing.settle(deadline)
             self._forget()

@@ -7,7 +7,6 @@ Belongs to one thread at a time.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from wireproto.errors import OptionError
 from wireproto.flow.role import Role
 from wireproto.position import Earliest, Position, TopicPartition, Where
 
+from ..due import due
 from .fetch import Fetcher
 from .times import Offsets
 
@@ -55,7 +55,7 @@ class RocketReader(Role):
             ProtocolError: what came cannot be read; names the position.
         """
         with self._only:
-            found = self._fetcher.poll(time.monotonic() + timeout)
+            found = self._fetcher.poll(due(timeout))
             return found.batch if found is not None else None
 
     def __iter__(self) -> Iterator[Batch]:

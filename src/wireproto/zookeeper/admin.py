@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
+from ..due import due
 from ..errors import RoleUnsupported, UsageError
 from ..net.closing import Closing
 from ..net.task import Steps, operation, steps
@@ -38,7 +39,7 @@ class QueueAdmin(Closing):
     @operation
     def list_topics(self, *, timeout: float = 30.0) -> Steps[list[str]]:
         """Paths of the queues directly below the chroot."""
-        deadline = time.monotonic() + timeout
+        deadline = due(timeout)
         names, _ = yield from steps(self._tree.children)("/", timeout=timeout)
 
         calls: list[tuple[str, list[Call[Stat | None]]]] = []
@@ -60,7 +61,7 @@ class QueueAdmin(Closing):
     @operation
     def describe_topic(self, topic: str, *, timeout: float = 30.0) -> Steps[TopicInfo]:
         """Details of the partition: messages waiting, messages in work, the next counter. Raises NoNode."""
-        deadline = time.monotonic() + timeout
+        deadline = due(timeout)
         path = queue_path(topic)
         names, stat = yield from steps(self._tree.children)(join(path, ENTRIES), timeout=timeout)
         taken, _ = yield from steps(self._tree.children)(join(path, TAKEN), timeout=deadline - time.monotonic())
@@ -82,7 +83,7 @@ class QueueAdmin(Closing):
             raise UsageError(f"a ZooKeeper queue has one partition, not {partitions}")
         if config:
             raise UsageError(f"a ZooKeeper queue has no configuration: {', '.join(sorted(config))}")
-        deadline = time.monotonic() + timeout
+        deadline = due(timeout)
         path = queue_path(topic)
         for above in parents(path):
             yield from steps(self._tree.ensure)(above, acl=acl, timeout=deadline - time.monotonic())
@@ -115,7 +116,7 @@ class QueueAdmin(Closing):
     @operation
     def positions(self, topic: str, at: Where = LATEST, *, timeout: float = 30.0) -> Steps[dict[TopicPartition, Position]]:
         """Where EARLIEST (the first message that is there), LATEST (the next counter) or AtTime lies."""
-        deadline = time.monotonic() + timeout
+        deadline = due(timeout)
         entries = join(queue_path(topic), ENTRIES)
         yield from steps(self._tree.catch_up)(entries, timeout=timeout)
         names, stat = yield from steps(self._tree.children)(entries, timeout=deadline - time.monotonic())

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+from ..due import due
 from ..errors import Disconnected, TimedOut, WireprotoError
 from ..net.task import Steps
 from .asking import SETTLE, ConnectionLoss
@@ -55,7 +55,8 @@ class Call(Generic[T]):
 
     def wait(self, timeout: float = 30.0) -> bool:
         """Wait without taking the answer; whether it is there."""
-        return self._settled or self._sent.wait(monotonic() + timeout)
+        deadline = due(timeout)
+        return self._settled or self._sent.wait(deadline)
 
     def waiting(self, until: float) -> Steps[bool]:
         """`wait`, as steps."""
@@ -64,8 +65,8 @@ class Call(Generic[T]):
     def result(self, timeout: float = 30.0) -> T:
         """Wait for the answer; returns what the waiting form of the call does, or raises what it raises. TimedOut is no outcome: the
         answer may be asked for again."""
+        deadline = due(timeout)
         if not self._settled:
-            deadline = monotonic() + timeout
             if not self._sent.wait(deadline) or self._sent.frame is None or not self._link.events.mailbox.idle:
                 return self._link.tasks.drive(self.getting(deadline), deadline + SETTLE)
             try:

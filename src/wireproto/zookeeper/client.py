@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 from .._codec import Message
+from ..due import due
 from ..errors import RoleUnsupported, UsageError, WireprotoError
 from ..net.runtime import ClientBase
 from ..net.task import NEVER, Steps, operation
@@ -125,14 +126,14 @@ class ZooKeeperClient(ClientBase[ZooKeeperCluster]):
         """
         if route:
             raise UsageError(f"ZooKeeper has no routes: {', '.join(route)}")
-        return (yield from request(self.cluster.link, message, operation, time.monotonic() + timeout))
+        return (yield from request(self.cluster.link, message, operation, due(timeout)))
 
     def ending(self, deadline: float) -> Steps[None]:
         return self.cluster.link.ending(deadline)
 
     def close(self, timeout: float = 30.0) -> None:
         """Flush the producers, end the session (its ephemeral nodes go at once) and close everything."""
-        deadline = time.monotonic() + timeout
+        deadline = due(timeout)
         problem: WireprotoError | None = None
         if not self.closed and not self.loop.forked:
             problem = self.cluster.roles.close(deadline)

@@ -19,6 +19,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any, Self
 
 from .._net import Section
+from ..due import due
 from ..errors import BufferFull, Closed, Disconnected, TimedOut, ValueUnsupported, WireprotoError
 from ..flow.unflushed import Sends
 from ..flow.untold import Untold
@@ -68,8 +69,8 @@ class QueueReceipt:
 
     def position(self, timeout: float | None = None) -> LogOffset:
         """Wait until the message is in the queue; its counter there."""
+        deadline = due(self._producer.delivery_timeout if timeout is None else timeout)
         if not self.done:
-            deadline = time.monotonic() + (self._producer.delivery_timeout if timeout is None else timeout)
             self._producer._tasks.drive(self._producer.settling(deadline, self), NEVER)
         if self.error is not None:
             self._producer._untold.told(self.serial)
@@ -127,7 +128,7 @@ class QueueProducer(Sends):
 
     def opening(self, acl: Sequence[ACL] | None, timeout: float) -> Steps[Self]:
         """See that the queue is there, with this access list where it is made. Steps."""
-        deadline = time.monotonic() + timeout
+        deadline = due(timeout)
         for part in (ENTRIES, TAKEN):
             yield from steps(self._tree.ensure)(join(self._path, part), acl=acl, timeout=deadline - time.monotonic())
         self._link.on_ready(self._pump)
@@ -144,7 +145,7 @@ class QueueProducer(Sends):
         timeout: float = 30.0,
     ) -> QueueReceipt:
         """Take one message; see `Producer.send`. A key, headers, a timestamp and partitions other than 0 raise ValueUnsupported."""
-        deadline = time.monotonic() + timeout
+        deadline = due(timeout)
         receipt = self._record(value, key, headers, timestamp, partition)
         if not self._taken(receipt):
             self._account.take(receipt.size, deadline)
@@ -162,7 +163,7 @@ class QueueProducer(Sends):
         timeout: float = 30.0,
     ) -> Steps[QueueReceipt]:
         """`send`, as steps."""
-        deadline = time.monotonic() + timeout
+        deadline = due(timeout)
         receipt = self._record(value, key, headers, timestamp, partition)
         if not self._taken(receipt):
             yield from self._account.taking(receipt.size, deadline)
@@ -174,7 +175,7 @@ class QueueProducer(Sends):
         """Take many messages; returns one receipt, of the last of them."""
         from .._codec import Columns
 
-        deadline = time.monotonic() + timeout
+        deadline = due(timeout)
         batch = columns if isinstance(columns, Columns) else Columns.from_arrow(columns)
         keys, headers = batch.keys(), batch.headers()
         partitions = batch.partitions() or [partition or 0] * len(batch)
@@ -188,7 +189,7 @@ class QueueProducer(Sends):
     @operation
     def flush(self, timeout: float = 30.0) -> Steps[None]:
         """Wait until every message taken so far is answered; raises the first failure that no receipt has told."""
-        deadline = time.monotonic() + timeout
+        deadline = due(timeout)
         with self._lock:
             last = self._unanswered[-1] if self._unanswered else None
         if last is not None:
@@ -206,6 +207,7 @@ class QueueProducer(Sends):
     @operation
     def close(self, timeout: float = 30.0) -> Steps[None]:
         """Take no more, and flush; what is not answered by then fails with Closed, and may be in the queue all the same."""
+        due(timeout)
         with self._lock:
             if self._closed:
                 return

@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from .._codec import ColumnsBuilder
+from ..due import due
 from ..errors import Revoked, TimedOut, WireprotoError
 from ..flow.role import Role
 from ..net.task import NEVER, Steps, operation, steps
@@ -81,7 +82,7 @@ class QueueWorker(Role):
 
     def receiving(self, timeout: float = 1.0) -> Steps[Delivery | None]:
         """`receive`, as steps."""
-        deadline = time.monotonic() + timeout
+        deadline = due(timeout)
         with self._only:
             try:
                 return (yield from self._receive(deadline))
@@ -196,7 +197,7 @@ class QueueWorker(Role):
 
     @operation
     def _end(self, held: Claim, delivery: Delivery, ack: bool, timeout: float) -> Steps[None]:
-        deadline = time.monotonic() + timeout
+        deadline = due(timeout)
         name, version, scope = held.name, held.version, held.scope
         if self._claims.get(name) is not held:
             raise self._revoked(delivery, name)

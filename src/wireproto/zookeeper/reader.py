@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Self
 
 from .._codec import ColumnsBuilder
+from ..due import due
 from ..errors import TimedOut, WireprotoError
 from ..flow.role import Role
 from ..net.task import NEVER, Steps, operation, steps
@@ -64,7 +65,7 @@ class QueueReader(Role):
     def opening(cls, tree: Tree, topic: str, *, start: Where = EARLIEST, stop: Where | None = None, timeout: float = 30.0) -> Steps[Self]:
         """Make a reader. Steps."""
         made = cls(tree, topic)
-        deadline = time.monotonic() + timeout
+        deadline = due(timeout)
         made._next = yield from made._resolve(start, deadline, "start")
         if stop is not None:
             made._stop = yield from made._resolve(stop, deadline, "stop")
@@ -82,7 +83,7 @@ class QueueReader(Role):
 
     def polling(self, timeout: float = 1.0) -> Steps[Batch | None]:
         """`poll`, as steps."""
-        deadline = time.monotonic() + timeout
+        deadline = due(timeout)
         until = max(deadline, time.monotonic() + LEAST)
         with self._only:
             try:
@@ -107,7 +108,7 @@ class QueueReader(Role):
     def seek(self, where: Where, *, timeout: float = 30.0) -> Steps[None]:
         """Go on from there."""
         with self._only:
-            self._next = yield from self._resolve(where, time.monotonic() + timeout, "seek")
+            self._next = yield from self._resolve(where, due(timeout), "seek")
             self._found.clear()
             self._asked.clear()
             self._watch = None

@@ -13,9 +13,9 @@ the session in which the call was made ended before the call was done: nothing s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from time import monotonic
 from typing import Any, ParamSpec, TypeVar, cast
 
+from ..due import due
 from ..errors import UsageError, ValueUnsupported
 from ..net.closing import Closing
 from ..net.task import Steps, operation
@@ -85,9 +85,9 @@ class Tree(Closing):
     def get(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> tuple[bytes | None, Stat]:
         """A node's data (None where it has null) and stat. `watch` is called when it is written or deleted."""
         if watch is None:
-            return self._link.call(self._gets[path], monotonic() + timeout)
+            return self._link.call(self._gets[path], due(timeout))
         watching = self._watching(DATA, path, watch)
-        return self._link.call(op.get(self._root.out(path), path, watch is not None), monotonic() + timeout, watching)
+        return self._link.call(op.get(self._root.out(path), path, watch is not None), due(timeout), watching)
 
     @stepwise
     def get_async(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> Call[tuple[bytes | None, Stat]]:
@@ -100,9 +100,9 @@ class Tree(Closing):
     def exists(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> Stat | None:
         """A node's stat, or None when there is no such node. `watch` is called when it is created, written or deleted."""
         if watch is None:
-            return self._link.call(self._looks[path], monotonic() + timeout)
+            return self._link.call(self._looks[path], due(timeout))
         watching = self._watching(IF_EXISTS, path, watch)
-        return self._link.call(op.exists(self._root.out(path), path, watch is not None), monotonic() + timeout, watching)
+        return self._link.call(op.exists(self._root.out(path), path, watch is not None), due(timeout), watching)
 
     @stepwise
     def exists_async(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> Call[Stat | None]:
@@ -115,7 +115,7 @@ class Tree(Closing):
     def children(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> tuple[list[str], Stat]:
         """Names of a node's children, in no order, and its stat. `watch` is called when one comes or goes, or the node is deleted."""
         watching = self._watching(CHILD, path, watch)
-        return self._link.call(op.children(self._root.out(path), path, watch is not None), monotonic() + timeout, watching)
+        return self._link.call(op.children(self._root.out(path), path, watch is not None), due(timeout), watching)
 
     @stepwise
     def children_async(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> Call[tuple[list[str], Stat]]:
@@ -125,7 +125,7 @@ class Tree(Closing):
     @stepwise
     def get_acl(self, path: str, *, timeout: float = 30.0) -> tuple[tuple[ACL, ...], Stat]:
         """A node's access list and stat; `stat.aversion` is the list's version."""
-        return self._link.call(op.get_acl(self._root.out(path), path), monotonic() + timeout)
+        return self._link.call(op.get_acl(self._root.out(path), path), due(timeout))
 
     @operation
     def sync(self, path: str = "/", *, timeout: float = 30.0) -> Steps[str]:
@@ -133,7 +133,7 @@ class Tree(Closing):
 
         The leader answers at once, and may show a write a moment after the server that told its writer; see `catch_up`.
         """
-        return self._root.back((yield from self._link.calling(op.sync(self._root.out(path), path), monotonic() + timeout)))
+        return self._root.back((yield from self._link.calling(op.sync(self._root.out(path), path), due(timeout))))
 
     @stepwise
     def catch_up(self, path: str = "/", *, timeout: float = 30.0) -> Any:
@@ -144,18 +144,18 @@ class Tree(Closing):
         """
         request = multi_module.request([multi_module.Check(path)], self._root)
         request.repeats = True
-        return self._link.call(request, monotonic() + timeout)
+        return self._link.call(request, due(timeout))
 
     @operation
     def ephemerals(self, prefix: str = "/", *, timeout: float = 30.0) -> Steps[list[str]]:
         """Paths of this session's ephemeral nodes that begin with `prefix` (servers from 3.6)."""
-        found = yield from self._link.calling(op.ephemerals(self._root.out(prefix), prefix), monotonic() + timeout)
+        found = yield from self._link.calling(op.ephemerals(self._root.out(prefix), prefix), due(timeout))
         return [self._root.back(path) for path in found]
 
     @stepwise
     def count(self, path: str = "/", *, timeout: float = 30.0) -> int:
         """How many nodes lie below a path, at any depth (servers from 3.6)."""
-        return self._link.call(op.count(self._root.out(path), path), monotonic() + timeout)
+        return self._link.call(op.count(self._root.out(path), path), due(timeout))
 
     # -- writes -----------------------------------------------------------------------------------------------------------
 
@@ -186,7 +186,7 @@ class Tree(Closing):
         Raises:
             NodeExists, NoNode (no parent), NoChildrenForEphemerals.
         """
-        deadline = monotonic() + timeout
+        deadline = due(timeout)
         link = self.session_scope()._link if parents and self._link.era != ANY else self._link  # one session for all of it
         kind: dict[str, Any] = {"ephemeral": ephemeral, "sequence": sequence, "container": container, "ttl": ttl, "acl": self._access(acl)}
         request = op.create(self._root.out(path, sequence=sequence), path, data, **kind)
@@ -210,18 +210,18 @@ class Tree(Closing):
         """As `create`, without `parents`; returns the new node's stat too (servers from 3.5)."""
         kind["acl"] = self._access(kind.get("acl"))
         request = op.create2(self._root.out(path, sequence=bool(kind.get("sequence"))), path, data, **kind)
-        made, stat = yield from self._link.calling(request, monotonic() + timeout)
+        made, stat = yield from self._link.calling(request, due(timeout))
         return self._root.back(made), stat
 
     @operation
     def ensure(self, path: str, *, acl: Sequence[ACL] | None = None, timeout: float = 30.0) -> Steps[bool]:
         """See that a node and those above it exist; whether it had to be created."""
-        return (yield from self._ensure(self._root.out(path), acl, monotonic() + timeout))
+        return (yield from self._ensure(self._root.out(path), acl, due(timeout)))
 
     @stepwise
     def set(self, path: str, data: bytes | None, *, version: int = -1, timeout: float = 30.0) -> Stat:
         """Write a node's data; `version` demands that it has this data version (-1: any). Returns the new stat."""
-        return self._link.call(op.set_data(self._writes[path], path, data, version), monotonic() + timeout)
+        return self._link.call(op.set_data(self._writes[path], path, data, version), due(timeout))
 
     @stepwise
     def set_async(self, path: str, data: bytes | None, *, version: int = -1, timeout: float = 30.0) -> Call[Stat]:
@@ -230,7 +230,7 @@ class Tree(Closing):
     @operation
     def delete(self, path: str, *, version: int = -1, recursive: bool = False, timeout: float = 30.0) -> Steps[None]:
         """Delete a node; `recursive` deletes what is below it first. Raises NoNode, NotEmpty, BadVersion."""
-        deadline = monotonic() + timeout
+        deadline = due(timeout)
         request = op.delete(self._root.out(path), path, version)
         if not recursive:
             yield from self._link.calling(request, deadline)
@@ -257,7 +257,7 @@ class Tree(Closing):
     @stepwise
     def set_acl(self, path: str, acl: Sequence[ACL], *, version: int = -1, timeout: float = 30.0) -> Stat:
         """Replace a node's access list; `version` demands that the list has this version (`stat.aversion`)."""
-        return self._link.call(op.set_acl(self._root.out(path), path, acl, version), monotonic() + timeout)
+        return self._link.call(op.set_acl(self._root.out(path), path, acl, version), due(timeout))
 
     @stepwise
     def multi(self, operations: Sequence[multi_module.Operation], *, timeout: float = 30.0) -> list[Any]:
@@ -269,7 +269,7 @@ class Tree(Closing):
         Raises:
             the error of the write that failed, with its place as `index`; nothing was done.
         """
-        return self._link.call(multi_module.request(operations, self._root, self._link.acl), monotonic() + timeout)
+        return self._link.call(multi_module.request(operations, self._root, self._link.acl), due(timeout))
 
     @stepwise
     def multi_async(self, operations: Sequence[multi_module.Operation], *, timeout: float = 30.0) -> Call[list[Any]]:
@@ -291,12 +291,12 @@ class Tree(Closing):
         mode = AddWatchMode.PERSISTENT_RECURSIVE if recursive else AddWatchMode.PERSISTENT
         body = AddWatchRequest(path=self._root.out(path), mode=int(mode)).encode()
         request = op.Request(106, body, op.nothing, path)
-        return self._link.call(request, monotonic() + timeout, self._watching(RECURSIVE if recursive else PERSISTENT, path, callback))
+        return self._link.call(request, due(timeout), self._watching(RECURSIVE if recursive else PERSISTENT, path, callback))
 
     @operation
     def remove_watch(self, path: str, callback: Callback | None = None, *, timeout: float = 30.0) -> Steps[None]:
         """Take back one callback of a path, or all. Raises NoWatcher when there is none."""
-        deadline = monotonic() + timeout
+        deadline = due(timeout)
         server_path = self._root.out(path)
         events = self._link.events
         known, ask = yield from events.take_back(server_path, callback, deadline)
@@ -317,7 +317,7 @@ class Tree(Closing):
         """Whether the server has a watch of this type of ours on a path (servers from 3.5)."""
         body = CheckWatchesRequest(path=self._root.out(path), type=int(type)).encode()
         try:
-            yield from self._link.calling(op.Request(17, body, op.nothing, path), monotonic() + timeout)
+            yield from self._link.calling(op.Request(17, body, op.nothing, path), due(timeout))
         except NoWatcher:
             return False
         return True
@@ -399,7 +399,7 @@ class Tree(Closing):
         secret = credential.encode() if isinstance(credential, str) else bytes(credential)
         if not secret:
             raise ValueUnsupported("an empty credential")
-        yield from self._link.identifying(scheme, secret, monotonic() + timeout)
+        yield from self._link.identifying(scheme, secret, due(timeout))
 
     def forget_auth(self, scheme: str, credential: str | bytes) -> None:
         """Give an identity no more after a reconnect. The connection of now keeps it: servers cannot take one back."""
@@ -412,13 +412,13 @@ class Tree(Closing):
         def read(frame: bytes) -> tuple[ClientInfo, ...]:
             return tuple(WhoAmIResponse.decode(frame, start=op.HEADER).client_info or ())
 
-        return self._link.call(op.Request(107, b"", read), monotonic() + timeout)
+        return self._link.call(op.Request(107, b"", read), due(timeout))
 
     @stepwise
     def config(self, *, watch: Callback | None = None, timeout: float = 30.0) -> tuple[bytes | None, Stat]:
         """The ensemble's configuration (``server.1=…`` lines and its version) and the stat of its node, whatever the chroot."""
         watching = None if watch is None else self._watching(DATA, CONFIG, watch, CONFIG)
-        return self._link.call(op.get(CONFIG, CONFIG, watch is not None), monotonic() + timeout, watching)
+        return self._link.call(op.get(CONFIG, CONFIG, watch is not None), due(timeout), watching)
 
     @stepwise
     def reconfigure(
@@ -432,7 +432,7 @@ class Tree(Closing):
     ) -> tuple[bytes | None, Stat]:
         """Change the ensemble (``server.4=host:2888:3888;2181``, …); returns the new configuration and its stat."""
         body = ReconfigRequest(joining_servers=joining, leaving_servers=leaving, new_members=members, cur_config_id=config).encode()
-        return self._link.call(op.Request(16, body, op._read_data, CONFIG, repeats=False), monotonic() + timeout)
+        return self._link.call(op.Request(16, body, op._read_data, CONFIG, repeats=False), due(timeout))
 
     def close(self, timeout: float = 30.0) -> None:
         """Nothing: the session belongs to the client."""
@@ -449,7 +449,7 @@ class Tree(Closing):
         finish: Callable[[Any], T] | None = None,
         watching: Watching | None = None,
     ) -> Call[T]:
-        sent = self._link.submit(request, monotonic() + timeout, watching)
+        sent = self._link.submit(request, due(timeout), watching)
         return Call(self._link, request, sent, finish, watching)
 
     def sending(
@@ -544,7 +544,7 @@ class _Stepping(Tree):
         self._whole = whole
 
     def _send(self, request: op.Request[Any], timeout: float, finish: Any = None, watching: Watching | None = None) -> Any:
-        return self._whole.sending(request, monotonic() + timeout, finish, watching)
+        return self._whole.sending(request, due(timeout), finish, watching)
 
 
 def _check_callback(callback: Callback) -> None:

@@ -22,11 +22,11 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ..due import due
 from .codes import EventType, KeeperState
 from .messages import SetWatches, SetWatches2
 
@@ -101,7 +101,7 @@ class Watch:
         from ..errors import TimedOut
 
         try:
-            event: WatchedEvent = self._event.wait(time.monotonic() + timeout)
+            event: WatchedEvent = self._event.wait(due(timeout))
         except TimedOut:
             return None
         return event
