@@ -49,7 +49,7 @@ def test_rows_behind_the_stop_are_cut(
     loop: Loop, start: int, stop: int, columns: tuple[str, ...] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fetcher = Fetcher(Client(loop), RocketOptions(columns=columns), group="g", purpose="pull")  # type: ignore[arg-type]
-    fetcher.add("t", Queue(0, "b", 0, "h:1", True, True), start, stop)
+    fetcher.add("t", Queue(0, "b", 0, "h:1", True, True), start, stop, earliest=False)
     monkeypatch.setattr(fetcher, "_send", lambda: 0.0)
     found: list[bytes | None] = []
     while not fetcher.done:

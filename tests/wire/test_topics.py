@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ import pytest
 
 from wireproto import LATEST
 from wireproto._codec import Columns, topic_shares
-from wireproto.errors import Closed, UsageError, ValueUnsupported
+from wireproto.errors import Closed, TimedOut, UsageError, ValueUnsupported
 
 PROTOCOLS = ("kafka", "pulsar", "rocketmq")
 _numbers = itertools.count()
@@ -89,3 +90,15 @@ def test_the_column_may_be_text_of_any_width(kind: pa.DataType) -> None:
 
 def test_no_rows_go_nowhere() -> None:
     assert topic_shares(rows([])) == topic_shares(Columns.from_rows([])) == []
+
+
+def test_the_first_record_of_a_topic_keeps_its_time(dial: Any, topics: tuple[str, str], faults: Any, protocol: str) -> None:
+    """Though nobody says where the topic is; the client's own time is 30 s."""
+    with dial().producer() as out:
+        faults.drop({"kafka": "Metadata", "pulsar": "partitionMetadata", "rocketmq": "GetRouteInfoByTopic"}[protocol], times=-1)
+        began = time.monotonic()
+        with pytest.raises(TimedOut):
+            out.send(b"x", topic=topics[0], timeout=0.5)
+        assert time.monotonic() - began < 15.0
+        faults.clear()
+        assert out.send(b"x", topic=topics[0]).position(30.0).topic == topics[0]

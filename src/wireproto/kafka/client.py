@@ -63,10 +63,8 @@ class KafkaClient(ClientBase[KafkaCluster]):
 
         given = self._options.for_role("producer", options)
         if topic is None and not self.topic:
-            forever = float("inf")  # the steps keep their time
-            return self.keep(
-                TopicsProducer(lambda name, timeout: self.cluster.drive(KafkaProducer.opening(self._senders, name, given), forever))
-            )
+            drive, opening, forever = self.cluster.drive, KafkaProducer.opening, float("inf")  # the steps keep their time
+            return self.keep(TopicsProducer(lambda name, timeout: drive(opening(self._senders, name, given, timeout), forever)))
         return self.cluster.drive(self.producing(topic, **options), float("inf"))
 
     def producing(self, topic: str | None = None, **options: Unpack[ProducerOptions]) -> Steps[KafkaProducer]:

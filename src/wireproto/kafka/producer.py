@@ -50,9 +50,9 @@ class KafkaProducer(BatchProducer):
         )
 
     @classmethod
-    def opening(cls, senders: KafkaSenders, topic: str, options: KafkaOptions) -> Steps[Self]:
-        """Look the topic up, and make a producer that has joined a sender."""
-        deadline = senders.cluster.deadline(options.timeout)
+    def opening(cls, senders: KafkaSenders, topic: str, options: KafkaOptions, timeout: float | None = None) -> Steps[Self]:
+        """Look the topic up, and make a producer that has joined a sender, in so many seconds; None: those of the options."""
+        deadline = senders.cluster.deadline(options.timeout if timeout is None else timeout)
         yield from senders.cluster.looking_up(topic, deadline, create=options.auto_create)
         while True:
             sending = yield from senders.finding(topic, options, deadline)

@@ -59,7 +59,7 @@ class RocketClient(ClientBase[RocketCluster]):
 
         wanted = self._options.for_role("producer", options)
         if topic is None and not self.topic:
-            return self.keep(TopicsProducer(lambda name, timeout: RocketProducer(self.cluster, name, wanted)))
+            return self.keep(TopicsProducer(lambda name, timeout: RocketProducer(self.cluster, name, wanted, timeout)))
         return self.keep(RocketProducer(self.cluster, self.named(topic), wanted))
 
     def reader(

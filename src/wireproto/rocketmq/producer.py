@@ -50,12 +50,14 @@ WANTS_KEYS = "the topic is compacted: its brokers keep the newest record of each
 class RocketProducer(BatchProducer):
     """Appends records to one topic. Made by `RocketClient.producer`."""
 
-    def __init__(self, cluster: RocketCluster, topic: str, options: RocketOptions) -> None:
+    def __init__(self, cluster: RocketCluster, topic: str, options: RocketOptions, timeout: float | None = None) -> None:
+        """timeout: seconds to make it in; None: those of the options."""
         record.check_topic(topic)
+        until = cluster.deadline(options.timeout if timeout is None else timeout)
         self.options = options = replace(options, batch_size=min(options.batch_size, cluster.budget.limit - OVERHEAD))
         self._cluster = cluster
         self._ids = record.ids_of_this_process()
-        route = cluster.route(topic, cluster.deadline(options.timeout))
+        route = cluster.route(topic, until)
         if not route.queues:
             raise codes.NoPermission("the topic has no queue", topic=topic)
         self._sending = RocketSender(cluster, topic, options, route, weakref.ref(self), _calling(self))
@@ -63,7 +65,7 @@ class RocketProducer(BatchProducer):
         super().__init__(
             cluster, cluster.budget, topic, self._sending.core, linger=options.linger, delivery_timeout=options.delivery_timeout
         )
-        deadline = cluster.deadline(min(options.timeout, options.connect_timeout))
+        deadline = min(until, cluster.deadline(options.connect_timeout))
         for address in route.masters:
             with contextlib.suppress(TransportError):  # one that is down is left to the retries
                 cluster.connection(address, deadline)
