@@ -36,7 +36,7 @@ class CommonOptions:
     Attributes:
         timeout: seconds that a call without a timeout of its own may take.
         connect_timeout: seconds for one connection: look-up, TCP, TLS and the protocol's handshake.
-        client_id: the name given to brokers whose protocol has one (Kafka, RocketMQ).
+        client_id: the name of the client's threads, and given to brokers whose protocol has one (Kafka, RocketMQ).
         tls: use TLS; the TLS form of the URL sets it.
         tls_ca_file, tls_ca_data: trusted certificates (PEM); none: the system's.
         tls_cert_file, tls_key_file, tls_key_password: the client's certificate.

@@ -39,7 +39,7 @@ class ZooKeeperCluster(Runtime[ZooKeeperOptions]):
     protocol: ClassVar[str] = "zookeeper"
 
     def __init__(self, options: ZooKeeperOptions, servers: Sequence[Address], root: Chroot) -> None:
-        super().__init__(options, name="zookeeper")
+        super().__init__(options)
         self.budget = Budget(self.loop, options.buffer_memory)
         session_id, password = options.session or (0, bytes(16))
         self._session = Session(options.session_timeout, read_only=options.read_only, session_id=session_id, password=password)

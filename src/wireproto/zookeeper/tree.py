@@ -187,16 +187,16 @@ class Tree(Closing):
             NodeExists, NoNode (no parent), NoChildrenForEphemerals.
         """
         deadline = due(timeout)
-        link = self.session_scope()._link if parents and self._link.era != ANY else self._link  # one session for all of it
+        scope = self.session_scope() if parents and self._link.era != ANY else self  # one session for all of it
         kind: dict[str, Any] = {"ephemeral": ephemeral, "sequence": sequence, "container": container, "ttl": ttl, "acl": self._access(acl)}
         request = op.create(self._root.out(path, sequence=sequence), path, data, **kind)
         while True:
             try:
-                return self._root.back((yield from link.calling(request, deadline)))
+                return self._root.back((yield from scope._link.calling(request, deadline)))
             except NoNode:
                 if not parents:
                     raise
-            yield from self._ensure((parents_of(self._root.out(path, sequence=sequence)) or ["/"])[-1], acl, deadline)
+            yield from scope._ensure((parents_of(self._root.out(path, sequence=sequence)) or ["/"])[-1], acl, deadline)
 
     @stepwise
     def create_async(self, path: str, data: bytes | None = b"", *, timeout: float = 30.0, **kind: Any) -> Call[str]:

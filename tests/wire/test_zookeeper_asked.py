@@ -1,0 +1,95 @@
+"""What a ZooKeeper client sends again, gives up, and does within one session."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from wireproto.errors import TimedOut
+from wireproto.zookeeper import messages as m
+from wireproto.zookeeper.codes import SessionExpired
+from wireproto.zookeeper.link import ConnectionLoss
+from wireproto.zookeeper.session import State
+
+PROTOCOL, SECONDS = "zookeeper", 20.0
+CLIENT = {"timeout": SECONDS}
+READS: dict[str, Any] = {
+    "exists": m.ExistsRequest(path="/", watch=False),
+    "getData": m.GetDataRequest(path="/", watch=False),
+    "getACL": m.GetACLRequest(path="/"),
+    "getChildren": m.GetChildrenRequest(path="/", watch=False),
+    "getChildren2": m.GetChildren2Request(path="/", watch=False),
+    "sync": m.SyncRequest(path="/"),
+    "getEphemerals": m.GetEphemeralsRequest(prefix_path="/"),
+    "getAllChildrenNumber": m.GetAllChildrenNumberRequest(path="/"),
+}
+
+
+@pytest.fixture
+def node(dial: Any) -> str:
+    return str(dial().tree().create("/asked-", b"0", sequence=True))
+
+
+@pytest.mark.parametrize("name", READS)
+def test_what_does_no_harm_twice_is_sent_again_when_its_connection_is_cut(dial: Any, seen: Any, faults: Any, name: str) -> None:
+    client = dial()
+    faults.lose_reply(name)
+    client.request(READS[name], timeout=SECONDS)
+    assert len(seen.requests(name)) == 2
+
+
+def test_what_may_have_been_done_is_not_sent_again(dial: Any, seen: Any, faults: Any, node: str) -> None:
+    client = dial()
+    faults.lose_reply("setData")
+    with pytest.raises(ConnectionLoss):
+        client.request(m.SetDataRequest(path=node, data=b"1", version=-1), timeout=SECONDS)
+    assert len(seen.requests("setData")) == 1
+
+
+def test_a_call_that_was_given_up_is_not_kept(dial: Any, faults: Any, node: str) -> None:
+    """By steps, as asyncio and raw requests go; its number and its frame would stay as long as the connection."""
+    client = dial()
+    faults.drop("getACL")
+    conn = client.tree()._link.current
+    with pytest.raises(TimedOut):
+        client.request(m.GetACLRequest(path=node), timeout=0.3)
+    assert client.tree()._link.current is conn
+    assert conn.pending == 0
+
+
+def test_a_node_and_those_above_it_are_made_within_one_session(
+    dial: Any, broker: Any, faults: Any, node: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session ends between the answer that there is nothing above and the making of that: the next session does not go on."""
+    tree = dial().tree()
+    kind = type(tree)
+    ensure = kind._ensure
+
+    def expiring(self: Any, *how: Any) -> Any:
+        before = tree.session[0]
+        assert broker.call("zookeeper", "expire", before)
+        while tree.session[0] == before or tree.state is not State.CONNECTED:
+            tree.any_session().exists("/")
+        return ensure(self, *how)
+
+    monkeypatch.setattr(kind, "_ensure", expiring)
+    with pytest.raises(SessionExpired):
+        tree.create(f"{node}/a/b", ephemeral=True, parents=True)
+    monkeypatch.undo()
+    assert tree.any_session().exists(f"{node}/a") is None
+
+
+def test_a_node_that_may_neither_be_made_nor_be_read_is_there(dial: Any, faults: Any) -> None:
+    """Servers say NoAuth of nodes that there are, and of no others."""
+    tree = dial().tree()
+    faults.error("create", -102)
+    faults.error("exists", -102)
+    assert tree.ensure("/closed") is False
+
+
+def test_the_clients_name_is_that_of_its_loop(dial: Any) -> None:
+    """By which its threads are told apart."""
+    client = dial(client_id="ann")
+    client.tree().exists("/")
+    assert repr(client.loop).startswith("<Loop ann:")
