@@ -48,7 +48,7 @@ class Batch:
         self.values = list(values)
         self.outcome = Outcome()
         self.identity, self.sequence = NOBODY, -1
-        self.number = self.attempts = 0
+        self.number = self.attempts = self.size = 0
         self.doubtful = self.over = self.sealed = self.settled = False
 
     @property

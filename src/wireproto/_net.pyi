@@ -226,8 +226,8 @@ class Connection:
         Args:
             token: what the reply will carry; unique among the calls pending on this connection.
             mailbox: where the finished Call (reply, failure or time-out) is put.
-            timeout_at: when to fail the call with TimedOut, whether somebody waits or not; also how long to wait for room when the
-                peer does not read. None: no time-out, and BufferFull at once without room.
+            timeout_at: when to fail the call with TimedOut, whether somebody waits or not; without a mailbox also how long to wait for
+                room when the peer does not read. With one, or None (no time-out): BufferFull at once without room.
             secret: the wire log shows only its length, and its reply's.
         Raises:
             Disconnected, Closed, Forked: nothing was sent.  BufferFull, TimedOut: no room; nothing was sent.

@@ -11,7 +11,7 @@ import pytest
 from flow_parts import Batch, Link, Quiet
 from wireproto.errors import BrokerError, Closed, Disconnected, TimedOut
 from wireproto.flow.queue import FreeStamp, Gate
-from wireproto.flow.sender import Again, Pace, StartOver, Stored
+from wireproto.flow.sender import TURN, Again, Pace, StartOver, Stored
 from wireproto.kafka.identity import Identity, ProducerState
 
 
@@ -42,6 +42,24 @@ def test_what_may_not_leave_yet_takes_more_records_meanwhile() -> None:
     assert wire.sent == [[first]]
     wire.sender.answered([(first, Stored(0))])
     assert [batch.values for request in wire.sent for batch in request] == [[1], [2, 3]]
+
+
+def test_what_many_keys_hold_leaves_turn_by_turn_until_the_link_is_crowded() -> None:
+    """However much became due at once: `transmit` cannot wait for room. Who had a turn comes after who had none."""
+    wire = Quiet(Pace(linger=1.0, delivery_timeout=9.0), FreeStamp(9))
+    for number, key in enumerate("abcde" * 2):
+        wire.put(number, key, full=True).size = TURN // 2
+    wire.crowded = lambda link: len(wire.sent) >= 3  # type: ignore[method-assign]
+    wire.sender.drain()
+    assert [[batch.values[0] for batch in request] for request in wire.sent] == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_a_batch_beyond_a_turn_leaves_by_itself() -> None:
+    wire = Quiet(Pace(linger=1.0, delivery_timeout=9.0))
+    for number, size in enumerate((1, TURN + 1, 1)):
+        wire.put(number, number, full=True).size = size
+    wire.sender.drain()
+    assert [[batch.values[0] for batch in request] for request in wire.sent] == [[0], [1], [2]]
 
 
 def test_keys_of_one_link_leave_together_and_the_oldest_is_first() -> None:

@@ -190,6 +190,8 @@ def test_a_server_that_never_reads_neither_hangs_nor_deadlocks(loop: Loop) -> No
         assert 0.5 <= time.monotonic() - begin < 0.5 + LATE
         with pytest.raises(BufferFull):
             conn.send(b"x")
+        with pytest.raises(BufferFull):  # whoever is told by a mailbox does not wait
+            conn.submit(conn.next_token(), b"x", Mailbox(loop), time.monotonic() + 60.0)
         assert conn.unsent > 1 << 20
         peer.close()
         with pytest.raises(Disconnected):
@@ -199,11 +201,11 @@ def test_a_server_that_never_reads_neither_hangs_nor_deadlocks(loop: Loop) -> No
 def test_a_blocked_sender_reads_so_that_both_sides_go_on(loop: Loop, port: int) -> None:
     """The server stops reading while its own answers are not read: only a sender that reads gets both going again."""
     conn = connect(loop, port)
-    box = Mailbox(loop)
-    for i in range(60):
+    calls = []
+    for _ in range(60):
         token = conn.next_token()
-        conn.submit(token, [struct.pack(">i", token), b"e", bytes(1 << 20)], box, soon(10), context=i)
-    assert [len(box.get(soon(10)).frame) for _ in range(60)] == [4 + (1 << 20)] * 60
+        calls.append(conn.submit(token, [struct.pack(">i", token), b"e", bytes(1 << 20)], timeout_at=soon(10)))
+    assert [len(call.result(soon(10))) for call in calls] == [4 + (1 << 20)] * 60
 
 
 def test_a_full_mailbox_stops_the_reading_of_its_connection(loop: Loop) -> None:

@@ -221,6 +221,22 @@ def test_a_send_keeps_its_time_though_the_broker_reads_nothing(broker: DevBroker
 
 
 @pytest.mark.parametrize("protocol", LINGERING)
+def test_a_flush_of_many_partitions_keeps_its_time_though_the_broker_reads_nothing(broker: DevBroker, protocol: str) -> None:
+    """All that waited becomes due at once, and is several times what a connection takes."""
+    with wireproto.connect(broker.url(protocol)) as client:
+        (out,) = producers(client, 1, partitions=30, linger=60.0, batch_size=1_000_000)
+        silent(broker, protocol)
+        for partition in range(30):
+            out.send(bytes(500_000), partition=partition, timeout=0.2)
+        begun = time.monotonic()
+        with pytest.raises(TimedOut, match="not all records were acknowledged"):
+            out.flush(0.2)
+        assert time.monotonic() - begun < 0.2 + LATE
+        silent(broker, protocol, over=True)
+        out.flush(SECONDS)
+
+
+@pytest.mark.parametrize("protocol", LINGERING)
 def test_a_record_that_a_queue_refuses_at_the_door_holds_no_room(client: Any, protocol: str) -> None:
     """Its topic has ended: who goes on trying is told so, and never that there is no room."""
     (out,) = producers(client, 1)

@@ -7,7 +7,7 @@
 # others only queue. A peer that does not read leaves the connection `blocked`: the reading thread then polls it for writing as well.
 
 cdef enum:
-    UNSENT_CAP = 8 << 20          # bytes queued above which a submitter waits for room
+    UNSENT_CAP = 8 << 20          # bytes queued above which a submitter waits for room, or is told that there is none
     KEEP_GIL_BELOW = 32768        # bytes: a push this small is quicker than giving the GIL away
     CIPHER_STEP = 262144          # encrypted bytes made ahead of the kernel
     RECORD = 16384                # bytes in one TLS record
@@ -146,7 +146,7 @@ cdef class Connection:
 
     cdef Call start(self, object token, object buffers, Mailbox mailbox, object timeout_at, object context, bint secret):
         cdef Call call
-        self.make_room(timeout_at)
+        self.make_room(timeout_at if mailbox is None else None)     # nobody waits who is told by a mailbox: it has other things to do
         call = new_call(self, token, mailbox, context)
         call.secret = secret
         if token in self.calls:

@@ -226,7 +226,7 @@ cdef class Loop:
         try:
             while not (w.ready or self.closed or self.forked):
                 self.flush_corked()
-                if w.ready:
+                if w.ready or self.closed:  # by another thread, while that sent
                     break
                 rc = self.turn(deadline)
                 if w.ready:

@@ -44,6 +44,8 @@ FOREVER = float("inf")
 BACKOFF = retry.Policy(first=0.1, ceiling=1.0)
 CROWDED_PAUSE = 0.005
 """Seconds until a connection is looked at again that holds much unsent."""
+TURN = 2 << 20
+"""Bytes of records, in more than one batch, that go out before the connection is looked at again."""
 AT_ONCE = 3
 """So many times in a row a queue that starts over does without a pause."""
 
@@ -323,8 +325,10 @@ class Sender(SenderCore):
         return sent
 
     def _take(self, link: Any, batches: list[Any]) -> None:
-        """Fill `batches` with at most one of each due queue of this link, those that waited longest first."""
+        """Fill `batches` with at most one of each due queue of this link, those that waited longest first, and with no more than a turn's
+        bytes: what is due of many queues may be all that the producer holds, and `transmit` has no room for that."""
         now = self._clock()
+        held = 0
         with self._lock:
             for key, queue in list(self._due.items()):
                 if not self._sendable(queue, now):
@@ -336,13 +340,17 @@ class Sender(SenderCore):
                     continue
                 if not queue.ready:
                     self._seal(queue)
+                held += queue.ready[0].size if queue.ready else 0
+                if batches and held > TURN:
+                    break
                 batch = queue.take(now)
                 if batch is not None:
                     batches.append(batch)
                 elif queue.ready:
                     self._unlink(queue)  # it cannot be numbered yet
-                if not queue.ready:
-                    self._due.pop(key, None)
+                due = self._due.pop(key, None)
+                if due is not None and queue.ready:
+                    self._due[key] = due  # behind the others
         if len(batches) > 1:
             batches.sort(key=_created)
 
