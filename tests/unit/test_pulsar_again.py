@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import wireproto
+from patience import until
 from pulsar_server import Link, PulsarServer, receipt
 from wireproto import EARLIEST, AtTime, MessageId
 from wireproto._codec import PulsarBatchBuilder
@@ -19,6 +20,7 @@ from wireproto.errors import Revoked
 from wireproto.pulsar import PulsarApi_pb2 as api
 from wireproto.pulsar.codes import ServiceNotReady
 from wireproto.pulsar.frames import encode
+from wireproto.pulsar.sending import PulsarSender
 
 VALUES = [b"value 0", b"value 1", b"value 2"]
 
@@ -151,6 +153,46 @@ def test_a_producer_that_is_closed_while_it_opens_is_opened_again() -> None:
         assert [out.send(b"%d" % number).position(20.0).entry for number in range(3)] == [0, 1, 2]
         assert stored == [0, 1, 2]
         assert server.count("producer") == 4
+
+
+def test_a_batch_whose_thread_was_held_up_over_an_unload_leaves_behind_those_that_are_sent_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was taken for the producer before: on the same connection, the one after would store it first."""
+    taken, go = threading.Event(), threading.Event()
+    transmit = PulsarSender.transmit
+
+    def held_up(self: PulsarSender, link: Any, batches: Any) -> None:
+        if batches[0].sequence == 1 and not taken.is_set():
+            taken.set()
+            assert go.wait(30.0)
+        transmit(self, link, batches)
+
+    monkeypatch.setattr(PulsarSender, "transmit", held_up)
+    stored: list[tuple[int, int]] = []
+
+    def send(link: Link, sent: Any) -> Any:
+        opened = link.server.count("producer")
+        stored.append((opened, sent.sequence_id))
+        return receipt(sent, sent.sequence_id) if opened == 2 else None
+
+    with (
+        PulsarServer(send=send) as server,
+        wireproto.connect(server.url) as client,
+        client.producer("t", batching=False, delivery_timeout=60.0) as out,
+    ):
+        first = out.send(b"0")
+        threading.Thread(target=lambda: out.send(b"1").position(30.0), daemon=True).start()
+        assert taken.wait(30.0)
+        (partition,) = out._sender._wire._partitions.values()  # type: ignore[attr-defined]
+        ident = server.commands("producer")[0].producer_id
+        until(lambda: server.count("send") == 1)
+        server.links[-1].send(api.CommandCloseProducer(producer_id=ident, request_id=2**64 - 1))
+        until(lambda: partition.epoch == 2)
+        go.set()
+        assert first.position(30.0).entry == 0
+        out.flush(30.0)
+    assert [number for opened, number in stored if opened == 2] == [0, 1]
 
 
 @contextmanager

@@ -77,7 +77,8 @@ class PartitionProducer:
         owner: whose records it sends. name: full name of the partition.
     Attributes:
         number: of the partition; -1: a topic without partitions. id: to brokers, on any connection.
-        link: the connection on which it is open now. sequence: the next record's id. max_size: bytes that the broker takes as one entry.
+        link: the connection on which it is open now. epoch: how often it was opened. sequence: the next record's id.
+        max_size: bytes that the broker takes as one entry.
         trouble: what was met last on the way to an acknowledgement.
     """
 
@@ -105,7 +106,7 @@ class PartitionProducer:
         self._settling: OutBatch | None = None  # acknowledged; a signal may have broken in before all was said
         self._doubted: set[int] = set()  # sequence ids of batches whose checksum the broker found wrong, once
         self._producer_name = options.producer_name
-        self._epoch = 0
+        self.epoch = 0
         self._waits = Waits(RETRY)
         self._opened_at = 0.0
         self._fruitful = True  # whether anything was acknowledged since the producer was opened
@@ -116,7 +117,7 @@ class PartitionProducer:
     @property
     def made(self) -> bool:
         """Whether it was open once: then it comes back by itself."""
-        return self._epoch > 0
+        return self.epoch > 0
 
     @property
     def taking(self) -> bool:
@@ -138,7 +139,7 @@ class PartitionProducer:
     def _attaching(self, until: float) -> Steps[None]:
         broker = yield from self._cluster.lookup.finding(self.name, until)
         conn = yield from self._cluster.connecting(broker, "produce", until)
-        command = api.CommandProducer(topic=self.name, producer_id=self.id, epoch=self._epoch)
+        command = api.CommandProducer(topic=self.name, producer_id=self.id, epoch=self.epoch)
         command.user_provided_producer_name = self._options.producer_name is not None
         if self._producer_name is not None:
             command.producer_name = self._producer_name
@@ -166,12 +167,12 @@ class PartitionProducer:
             raise ServiceNotReady("the broker closed the producer while it was opened", peer=conn.peer)
         info: BrokerInfo = conn.context
         options = self._options
-        if not self._epoch:
+        if not self.epoch:
             # a name that has produced before goes on after its last sequence id
             self.sequence = reply.last_sequence_id + 1 if options.first_sequence is None else options.first_sequence
         self._opening = None
         self._producer_name = reply.producer_name
-        self._epoch += 1
+        self.epoch += 1
         self.max_size = info.max_message_size
         self._make_builder = partial(
             PulsarBatchBuilder,

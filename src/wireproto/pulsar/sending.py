@@ -5,7 +5,7 @@ the broker pushes. Batches get their sequence ids when they first leave, and go 
 a loss all that is not acknowledged goes out once more, in order, before anything new, and a broker that de-duplicates drops what it has.
 
     a link      a connection on which the broker has opened the partition's producer; there is none while it is opened again
-    in flight   as much as there is: what follows on one connection is stored in that order
+    in flight   as much as there is: what follows on one connection is stored in that order; `identity` is the opening that a batch goes to
     receipts    taken in by whoever reads, without the keeper
 
 Must not: open producers (`partition_producer`), or choose partitions.
@@ -44,8 +44,9 @@ class SequenceIds(FreeStamp):
         super().__init__(_UNBOUNDED)
 
     def admit(self, queue: PartitionQueue, batch: OutBatch, now: float) -> bool:
+        partition: PartitionProducer = queue.key  # type: ignore[assignment]
+        batch.identity = partition.epoch
         if batch.sequence < 0:
-            partition: PartitionProducer = queue.key  # type: ignore[assignment]
             batch.sequence = partition.sequence
             partition.sequence += batch.count
         return True
@@ -97,8 +98,11 @@ class PulsarSender:
         frame = batch.builder.seal(partition.id, batch.sequence, time.time_ns() // 1_000_000)
         if sum(map(len, frame)) > partition.max_size + FRAME_PADDING:
             raise ValueUnsupported("the packed batch is larger than the broker takes", topic=partition.topic)
-        with suppress(Disconnected, Closed):  # all that is in flight there comes back when the loss is told
-            link.send(frame)
+        # under the lock, so that it leaves before the broker is told of a loss or not at all: a producer that was opened again meanwhile
+        # on this connection would store it before those that are sent again, and one that is closed costs all others the connection
+        with self.core.lock, suppress(Disconnected, Closed):  # all that is in flight there comes back when the loss is told
+            if partition.link is link and partition.epoch == batch.identity:
+                link.send(frame)
 
     def drop(self, link: Connection) -> None:
         link.close("a signal broke into the sending of a batch")
