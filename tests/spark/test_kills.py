@@ -14,7 +14,7 @@ from brokers.errors import Unavailable
 from spark.kills import jobs
 from spark.peers import QUIET
 
-pytestmark = [QUIET, pytest.mark.timeout(480)]
+pytestmark = [QUIET, pytest.mark.timeout(900)]
 SIZE = jobs.Size(total=70_000, each=2, batch=5_000, seed=chance.seed())  # other points each day
 TODAY = sorted(jobs.JOBS)[SIZE.seed % len(jobs.JOBS)]
 
