@@ -144,13 +144,13 @@ class AdminHttp:
             conn.sock = sock
             target = parts.path + (f"?{parts.query}" if parts.query else "")
             conn.request(method, target, body=data, headers=self._headers(kind, data is not None))
-            response = conn.getresponse()
-            body = bytearray()
-            while chunk := response.read(READ):
-                body += chunk
-                if len(body) > MAX_BODY:
-                    raise Malformed(f"the admin interface's answer has more than {MAX_BODY} bytes", peer=peer)
-            return response.status, response.reason, response.getheader("Location"), bytes(body)
+            with conn.getresponse() as response:  # it holds the socket, too
+                body = bytearray()
+                while chunk := response.read(READ):
+                    body += chunk
+                    if len(body) > MAX_BODY:
+                        raise Malformed(f"the admin interface's answer has more than {MAX_BODY} bytes", peer=peer)
+                return response.status, response.reason, response.getheader("Location"), bytes(body)
         except (OSError, http.client.HTTPException) as why:
             if isinstance(why, TimeoutError) or time.monotonic() >= deadline:
                 raise TimedOut("the admin interface did not answer in time", peer=peer) from why
