@@ -1,0 +1,272 @@
+"""How Pulsar's roles leave: openings that fail or are broken off, ends, records whose time is over, pushes that cannot be read."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import wireproto
+import wireproto.aio
+from patience import until
+from pulsar_server import Link, PulsarServer, acknowledged, receipt, stored, success
+from wireproto import MessageId
+from wireproto.due import due
+from wireproto.errors import OptionError, TimedOut
+from wireproto.flow import producer as flow_producer
+from wireproto.pulsar import PulsarApi_pb2 as api
+from wireproto.pulsar import consumer as pulsar_consumer
+from wireproto.pulsar import sending
+from wireproto.pulsar.acks import Log
+from wireproto.pulsar.codes import AuthorizationError
+from wireproto.pulsar.feed import Feed
+
+NEVER = 3600.0
+ROLES = ["reader", "consumer", "queue"]
+
+
+def serving(partitions: int = 0, **answers: Any) -> PulsarServer:
+    def metadata(link: Link, ask: Any) -> Any:
+        return api.CommandPartitionedTopicMetadataResponse(request_id=ask.request_id, partitions=partitions, response="Success")
+
+    def last(link: Link, ask: Any) -> Any:
+        return api.CommandGetLastMessageIdResponse(
+            request_id=ask.request_id,
+            last_message_id=api.MessageIdData(ledgerId=7, entryId=9),
+            consumer_mark_delete_position=api.MessageIdData(ledgerId=7, entryId=2**64 - 1),
+        )
+
+    usual = {"subscribe": success, "ack": acknowledged, "getLastMessageId": last, "partitionMetadata": metadata}
+    return PulsarServer(**(usual | answers))
+
+
+def opened(client: Any, role: str, **options: Any) -> Any:
+    return client.reader("t", **options) if role == "reader" else getattr(client, role)("t", "group", **options)
+
+
+def hung_up(link: Link) -> bool:
+    """Whether the client has closed the connection."""
+    return link.sock.fileno() == -1
+
+
+# -- reading roles --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_that_cannot_be_opened_leaves_what_was_and_waits_a_moment_for_that(role: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[float] = []
+    closing = Feed.closing
+
+    def kept(self: Feed, deadline: float) -> Any:
+        left.append(deadline - time.monotonic())
+        return closing(self, deadline)
+
+    def subscribe(link: Link, ask: Any) -> Any:
+        if ask.topic.endswith("-0"):
+            return success(link, ask)
+        return api.CommandError(request_id=ask.request_id, error="AuthorizationError", message="not yours")
+
+    monkeypatch.setattr(Feed, "closing", kept)
+    with serving(2, subscribe=subscribe) as server, wireproto.connect(server.url) as client:
+        with pytest.raises(AuthorizationError):
+            opened(client, role, timeout=20.0)
+        [seconds] = left
+        assert 0.0 < seconds <= 1.0
+        open_one = next(one.consumer_id for one in server.commands("subscribe") if one.topic.endswith("-0"))
+        assert open_one in [one.consumer_id for one in server.commands("close_consumer")]
+        until(lambda: hung_up(server.links[-1]), "its connection is closed")
+        assert not hung_up(server.links[0])
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_that_is_broken_off_while_it_opens_leaves_no_connection(role: str) -> None:
+    """SUBSCRIBE unanswered, and whoever waited is cancelled."""
+
+    async def body(server: PulsarServer) -> None:
+        async with wireproto.aio.connect(server.url) as client:
+            opening = opened(client, role)
+            waits = asyncio.ensure_future(opening.receive(20.0) if role == "queue" else opening.poll(20.0))
+            await asyncio.to_thread(server.wait, "subscribe")
+            await opening.close(5.0)
+            await asyncio.to_thread(until, lambda: hung_up(server.links[-1]), "its connection is closed")
+            assert not hung_up(server.links[0])
+            await asyncio.gather(waits, return_exceptions=True)
+
+    with serving(subscribe=lambda link, ask: None) as server:
+        asyncio.run(body(server))
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_that_is_closed_leaves_no_connection(role: str) -> None:
+    with serving(2) as server, wireproto.connect(server.url) as client:
+        made = opened(client, role)
+        assert not hung_up(server.links[-1])
+        made.close()
+        until(lambda: hung_up(server.links[-1]), "its connection is closed")
+        assert not hung_up(server.links[0])
+        assert server.count("close_consumer") == 2
+
+
+def test_an_automatic_commit_is_made_once_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    ahead = [0.0]
+    monkeypatch.setattr(pulsar_consumer, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + ahead[0]))
+    numbers = itertools.count()
+    with serving() as server, wireproto.connect(server.url) as client:
+        options: dict[str, Any] = {"mode": "exclusive", "auto_commit": True, "auto_commit_interval": 1000.0}
+        with client.consumer("t", "group", **options) as consumer:
+
+            def acks_after(seconds: float) -> int:
+                """How many commits there were, once a record was polled so much later."""
+                ahead[0] += seconds
+                link, number = server.links[-1], next(numbers)
+                link.message(server.commands("subscribe")[-1].consumer_id, number, stored([b"x"], number))
+                assert consumer.poll(20.0) is not None
+                return server.count("ack")
+
+            assert [acks_after(0.0), acks_after(900.0), acks_after(101.0)] == [0, 0, 1]
+            assert [acks_after(0.0), acks_after(800.0)] == [1, 1], "an interval since the last one"
+            consumer.commit()
+            assert [acks_after(900.0), acks_after(101.0), acks_after(0.0)] == [2, 3, 3], "whoever made it"
+
+
+@pytest.mark.parametrize(
+    ("place", "named"),
+    [
+        (MessageId("t", 0, 7, 3, 1, after=True), (7, 3, 1, [0b100])),
+        (MessageId("t", 0, 7, 3, 1), (7, 3, 0, [0b110])),
+        (MessageId("t", 0, 7, 3, 2, after=True), (7, 3, -1, [])),
+        (MessageId("t", 0, 7, 3, after=True), (7, 3, -1, [])),
+        (MessageId("t", 0, 7, 3), (7, 2, -1, [])),
+        (MessageId("t", 0, 7, 3, 0), (7, 2, -1, [])),
+        (MessageId("t", 0, 7, 0), None),
+        (MessageId("t", 0, 7, -1, after=True), None),
+        (MessageId("t", 0, -1, -1), None),
+    ],
+    ids=str,
+)
+def test_what_a_commit_names(place: MessageId, named: Any) -> None:
+    """Of a partition that this member was handed the batch 7:3 of, three messages."""
+    found = Log(sizes={(7, 3): 3}).target(place)
+    assert (found and (found.ledgerId, found.entryId, found.batch_index, list(found.ack_set))) == named
+    if found is not None:
+        assert found.batch_size == (3 if found.ack_set else 0)
+
+
+@pytest.mark.parametrize("place", [MessageId("t", 0, 7, 4, 1), MessageId("t", 0, 7, 4, 0, after=True)], ids=str)
+def test_a_place_within_a_batch_that_was_not_handed_out_cannot_be_committed(place: MessageId) -> None:
+    """Its size is not known, and with a wrong one the broker would take it for another set of messages."""
+    with serving() as server, wireproto.connect(server.url) as client:
+        consumer = client.consumer("t", "group", mode="exclusive")
+        with pytest.raises(OptionError, match="its size is not known"):
+            consumer.commit({("t", -1): MessageId("t", -1, place.ledger, place.entry, place.index, after=place.after)})
+        assert server.count("ack") == 0
+
+
+# -- producers ------------------------------------------------------------------------------------------------------------
+
+
+def test_an_entry_fails_when_its_delivery_time_is_over_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    ahead = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + ahead[0], time_ns=time.time_ns, time=time.time)
+    monkeypatch.setattr(sending, "time", clock)
+    with serving(send=lambda link, ask: None) as server, wireproto.connect(server.url, delivery_timeout=1000.0) as client:
+        out = client.producer("t", batching=False)
+        sent = out.send(b"x")
+        server.wait("send")
+        ahead[0] = 900.0
+        out._sender.tick()
+        assert not sent.done
+        ahead[0] = 1001.0
+        out._sender.tick()
+        with pytest.raises(TimedOut, match="not acknowledged within 1000 s"):
+            sent.position(20.0)
+        out.close(0.0)
+
+
+def test_who_waits_for_a_place_without_saying_how_long_waits_for_the_delivery_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a second more, in which that is told as the record's outcome."""
+    asked: list[float] = []
+
+    def brief(timeout: Any) -> float:
+        asked.append(timeout)
+        return due(0.05)
+
+    with serving(send=lambda link, ask: None) as server, wireproto.connect(server.url, delivery_timeout=1000.0) as client:
+        out = client.producer("t", batching=False)
+        sent = out.send(b"x")
+        monkeypatch.setattr(flow_producer, "due", brief)
+        with pytest.raises(TimedOut):
+            sent.position()
+        assert asked == [1001.0]
+        monkeypatch.undo()
+        server.answers["send"] = lambda link, ask: receipt(ask, 0)
+        server.links[-1].close()
+
+
+@pytest.mark.parametrize("topic", ["t", None])
+def test_what_is_sent_by_a_producer_that_nobody_holds_goes_out_at_the_client_s_close(topic: str | None) -> None:
+    with serving() as server, wireproto.connect(server.url, linger=NEVER) as client:
+        more = {} if topic else {"topic": "u"}
+        client.producer(topic).send(b"x", **more)
+        gc.collect()
+        client.close()
+        assert server.count("send") == 1
+
+
+def test_a_topic_that_migrates_to_no_address_is_written_where_it_is() -> None:
+    def moved(link: Link, ask: Any) -> Any:
+        if server.count("producer") > 1:
+            return receipt(ask, 5)
+        return api.CommandTopicMigrated(resource_id=ask.producer_id, resource_type=0, brokerServiceUrl="no address")  # type: ignore[arg-type]
+
+    with serving(send=moved) as server, wireproto.connect(server.url) as client, client.producer("t", batching=False) as out:
+        assert out.send(b"a").position(20.0).entry == 5
+        assert server.count("producer") == 2
+
+
+# -- what cannot be read --------------------------------------------------------------------------------------------------
+
+
+def lacking(name: str, command: Any = None) -> bytes:
+    """A push whose command lacks what it must have."""
+    base = api.BaseCommand(type=name.upper())  # type: ignore[arg-type]
+    if command is not None:
+        getattr(base, name).CopyFrom(command)
+    body = base.SerializePartialToString()
+    return (len(body) + 4).to_bytes(4, "big") + len(body).to_bytes(4, "big") + body
+
+
+@pytest.mark.parametrize(
+    ("role", "push", "text"),
+    [
+        (None, lambda ident: lacking("auth_challenge"), "a command of type 36 without its body"),
+        ("producer", lambda ident: lacking("close_producer", api.CommandCloseProducer(producer_id=ident)), "close_producer lacks"),
+        ("consumer", lambda ident: lacking("close_consumer", api.CommandCloseConsumer(consumer_id=ident)), "close_consumer lacks"),
+    ],
+    ids=["the client", "a producer", "a consumer"],
+)
+def test_a_push_that_cannot_be_read_ends_its_connection(role: str | None, push: Callable[[int], bytes], text: str) -> None:
+    with serving() as server, wireproto.connect(server.url) as client:
+        made = None if role is None else client.producer("t") if role == "producer" else opened(client, role, mode="exclusive")
+        ident = 0
+        if role is not None:
+            [command] = server.commands("producer" if role == "producer" else "subscribe")
+            ident = getattr(command, f"{role}_id")
+        link, conn = server.links[-1], client.loop.connections[-1]
+        why: list[str] = []
+        conn.on_lost(lambda error: why.append(str(error)))
+        link.sock.sendall(push(ident))
+        until(lambda: (role != "consumer" or made.poll(0.01) is None) and why and hung_up(link), "the connection is closed")
+        assert text in why[0]
+        if role == "producer":
+            assert made.send(b"x").position(20.0) is not None
+        elif role == "consumer":
+            until(lambda: made.poll(0.05) is None and server.count("subscribe") == 2, "it is opened again")
+        else:
+            assert client.broker_info().server_version == "a string"
