@@ -12,7 +12,6 @@ import time
 from typing import TypeVar
 
 from wireproto._net import Loop, Runnable, Waitable
-from wireproto.errors import TimedOut
 from wireproto.net.task import Steps, Wait
 
 T = TypeVar("T")
@@ -68,14 +67,13 @@ class Host:
             self._timer.cancel()
         self._loop.close()
 
-    async def drive(self, steps: Steps[T], deadline: float = _NEVER, inside: set[Waiter] | None = None) -> T:
+    async def drive(self, steps: Steps[T], inside: set[Waiter] | None = None) -> T:
         """Run an operation; a cancellation is raised where its steps wait, and leaves nothing behind.
 
         Args:
-            deadline: `time.monotonic()` value; TimedOut is then raised where the steps wait.
             inside: has what `stop` may be called of, while this goes on.
         Raises:
-            TimedOut, Closed, Forked, and whatever the steps raise.
+            Closed, Forked, and whatever the steps raise: they keep their time.
         """
         waiter: Waiter | None = None
         thrown = False
@@ -87,7 +85,7 @@ class Host:
                 inside.add(waiter)
             while True:
                 try:
-                    answer = await waiter.ready(self.io, wait, deadline)
+                    answer = await waiter.ready(self.io, wait)
                 except BaseException as why:
                     if thrown:
                         raise
@@ -117,24 +115,19 @@ class Waiter(Runnable):
         super().__init__(loop)
         self._future = None
 
-    async def ready(self, io: asyncio.AbstractEventLoop, wait: Wait, deadline: float) -> bool:
+    async def ready(self, io: asyncio.AbstractEventLoop, wait: Wait) -> bool:
         what, due = wait if isinstance(wait, tuple) else (wait, _NEVER) if isinstance(wait, Waitable) else (None, float(wait))
         if what is not None and not self.hang_on(what):
             return True
         future = self._future = io.create_future()
-        when = min(due, deadline)
-        timer = None if when == _NEVER else io.call_later(max(0.0, when - time.monotonic()), self._late, future)
+        timer = None if due == _NEVER else io.call_later(max(0.0, due - time.monotonic()), self._late, future)
         try:
-            if await future:
-                return True
+            return await future
         finally:
             self._future = None
             self.take_off()
             if timer is not None:
                 timer.cancel()
-        if due > deadline:
-            raise TimedOut("not done in time")
-        return False
 
     def _late(self, future: asyncio.Future[bool]) -> None:
         if not future.done():
