@@ -179,6 +179,43 @@ def test_a_producer_that_closes_takes_nothing_more() -> None:
     run(body, {"send": unanswered})
 
 
+def test_a_producer_that_closes_in_the_midst_of_a_flush_takes_nothing_more() -> None:
+    async def body(client: wireproto.aio.Client, server: PulsarServer) -> None:
+        out = await client.producer("t")
+        sent = out.send(b"a")
+        flushing = asyncio.ensure_future(out.flush(30.0))
+        await came(server, "send", 1)
+        later = out.send(b"later")  # the batch that it is in has room
+        closing = asyncio.ensure_future(out.close(30.0))
+        for _ in range(10):
+            await asyncio.sleep(0)
+            with pytest.raises(Closed, match="the producer is closed"):
+                out.send(b"b")
+        with pytest.raises(Closed):
+            await asyncio.wait_for(flushing, 30.0)
+        await came(server, "send", 2)
+        store(server, 0)
+        store(server, 1)
+        await asyncio.wait_for(closing, 30.0)
+        assert [(await one).entry for one in (sent, later)] == [0, 1]
+        assert server.count("send") == 2
+
+    run(body, {"send": unanswered}, linger=NEVER)
+
+
+def test_a_record_that_comes_as_the_producer_is_made_goes_behind_those_from_before() -> None:
+    async def body(client: wireproto.aio.Client, server: PulsarServer) -> None:
+        out = client.producer("t", batching=False)
+        before, early = out.send, [out.send(b"0"), out.send(b"1")]
+        while out.send == before:
+            await asyncio.sleep(0)
+        late = out.send(b"2")
+        await asyncio.gather(*early, late)
+        assert [metadata_of(entry)[1] for entry in server.entries] == [b"0", b"1", b"2"]
+
+    run(body)
+
+
 def test_why_a_producer_cannot_be_made_is_told_by_its_futures_alone() -> None:
     def missing(link: Link, ask: Any) -> Any:
         return api.CommandPartitionedTopicMetadataResponse(request_id=ask.request_id, response="Failed", error="TopicNotFound")

@@ -122,7 +122,8 @@ class Waiter(Runnable):
         future = self._future = io.create_future()
         timer = None if due == _NEVER else io.call_later(max(0.0, due - time.monotonic()), self._late, future)
         try:
-            return await future
+            come: bool = await future
+            return come
         finally:
             self._future = None
             self.take_off()

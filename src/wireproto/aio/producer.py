@@ -220,9 +220,8 @@ class Producer(AsyncRole[Any]):
             self._steps(role, "way_in")
         self._way = role.way_in()
         self._slow = self._way.appender.await_by(self)
+        # nothing is open yet, so the core leaves over what comes next, and it joins those that wait
         self.send = self._way.appender.send  # type: ignore[method-assign, assignment]
-        if self._queue:
-            self._way.appender.hold(True)
 
     async def flush(self, timeout: float = 30.0) -> None:
         """Send what was taken, and wait for its outcome; raises the first failure since the last flush, TimedOut."""
