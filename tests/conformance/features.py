@@ -32,6 +32,7 @@ class Features:
         shares_exactly: whether a message goes to one queue consumer alone also while members come and go (else it may come to two then).
         releases_at_once: whether a released delivery is handed out again within seconds.
         counts_attempts: whether a second delivery says attempt ≥ 1.
+        repeats_acked: whether a group has one mark for all that is done: acked messages behind an open one come again after a crash.
     """
 
     null_value: Fate
@@ -58,6 +59,7 @@ class Features:
     shares_exactly: bool = True
     releases_at_once: bool = True
     counts_attempts: bool = True
+    repeats_acked: bool = False
 
     def fate(self, name: str) -> Fate:
         found: Fate = getattr(self, name)
@@ -133,6 +135,7 @@ FEATURES: dict[str, Features] = {
         shares_one_partition=False,  # a queue of the topic belongs to one member of the group
         shares_exactly=False,  # members compute their shares each for itself: for a moment two may read the same queue
         releases_at_once=False,  # send-back waits for the broker's delay level
+        repeats_acked=True,
     ),
     "zookeeper": Features(
         null_value=CARRIED,

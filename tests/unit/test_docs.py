@@ -47,3 +47,33 @@ def test_every_line_of_the_log_is_listed() -> None:
     assert len(found) >= 10
     page = (CLONE / "docs" / "logging.md").read_text()
     assert sorted(text for text in found if f"`{text}`" not in page) == []
+
+
+def cells(page: str, head: str) -> list[list[str]]:
+    """The rows of the table with this head, cell by cell."""
+    lines = page.splitlines()
+    rows = []
+    for line in lines[lines.index(head) + 2 :]:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in line.strip("|").split("|")])
+    return rows
+
+
+def test_each_guarantee_has_its_tests() -> None:
+    """Each cell of the table, and no test that there is not."""
+    page = (CLONE / "docs" / "interface.md").read_text()
+    promised = {
+        (row[0], protocol)
+        for row in cells(page, "| | Kafka | Pulsar | RocketMQ | ZooKeeper |")
+        for protocol, cell in zip(("Kafka", "Pulsar", "RocketMQ", "ZooKeeper"), row[1:], strict=True)
+        if cell
+    }
+    held = set()
+    for row, protocol, tests in cells(page, "| | of | test |"):
+        (whole,) = {promise for promise, of in promised if promise.startswith(row) and of == protocol}
+        held.add((whole, protocol))
+        for name in re.findall(r"`([^`]+)`", tests):
+            path, _, test = name.partition("::")
+            assert f"def {test}(" in (CLONE / "tests" / path).read_text(), name
+    assert held == promised
