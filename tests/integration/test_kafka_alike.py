@@ -14,18 +14,26 @@ import wireproto
 from brokers import Broker
 from chance import seed
 from integration.alike import SECONDS, Calls, Kind, compare
+from patience import until
 from wireproto import EARLIEST, LATEST, AtTime, LogOffset
 from wireproto.devbroker import DevBroker
 from wireproto.kafka.messages import (
     CreatePartitionsRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
     ListOffsetsRequest,
     OffsetCommitRequest,
     OffsetFetchRequest,
+    SyncGroupRequest,
 )
 from wireproto.kafka.messages.create_partitions import CreatePartitionsTopic
+from wireproto.kafka.messages.join_group import JoinGroupRequestProtocol
+from wireproto.kafka.messages.leave_group import MemberIdentity
 from wireproto.kafka.messages.list_offsets import ListOffsetsPartition, ListOffsetsTopic
 from wireproto.kafka.messages.offset_commit import OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from wireproto.kafka.messages.offset_fetch import OffsetFetchRequestTopic
+from wireproto.kafka.messages.sync_group import SyncGroupRequestAssignment
 
 BEGAN = 1_700_000_000_000
 BROKERS = ["kafka-4.3.1"]
@@ -137,24 +145,133 @@ class KafkaCalls(Calls):
         return True, committed, f"{topic!r}, {partition}, {group!r}"
 
 
-def beside(broker: Broker, count: int, chance: random.Random, prefix: str) -> None:
+class StaticCalls(Calls):
+    """Members of one group by static names, one in it at a time, so that no join waits for another; their ids are said by who got them."""
+
+    def __init__(self, chance: random.Random, prefix: str) -> None:
+        super().__init__(chance, prefix)
+        self._ids: dict[Any, dict[str, str]] = {}
+        self._newest = 0
+
+    def _generation(self) -> int:
+        return self._newest - self.chance.choice([0, 0, 0, 0, 1])
+
+    def _name(self, client: Any, said: str) -> str:
+        """What a client calls the member that `said` stands for: as many have been told of this name."""
+        return self._ids.setdefault(client, {"": "", "who": "who"}).get(said, "never-told")
+
+    def _told(self, client: Any, member_id: str) -> str:
+        names = self._ids.setdefault(client, {"": "", "who": "who"})
+        known = next((said for said, found in names.items() if found == member_id), None)
+        if known is None:
+            known = f"m{len(names)}"
+            names[known] = member_id
+        return known
+
+    def _member(self) -> tuple[str, str | None]:
+        newest = max((len(names) for names in self._ids.values()), default=2) - 1
+        said = self.chance.choice(["", "", "who", f"m{newest}", f"m{newest}", f"m{newest - 1}"])
+        return said, self.chance.choice(["one", "one", "one", "two", None])
+
+    def do_join(self) -> Kind:
+        said, instance = self._member()
+        instance = "one" if said == "" else instance
+        protocols = self.chance.choice([("range",), ("range",), ("range",), ("range", "other"), ("other",)])
+        version = self.chance.choice([5, 7, 9])
+
+        def join(client: Any) -> Any:
+            message = JoinGroupRequest(
+                group_id=f"{self.prefix}-static",
+                session_timeout_ms=60_000,
+                rebalance_timeout_ms=60_000,
+                member_id=self._name(client, said),
+                group_instance_id=instance,
+                protocol_type="consumer",
+                protocols=tuple(JoinGroupRequestProtocol(name=name, metadata=name.encode()) for name in protocols),
+            )
+            reply = client.request(message, version=version, group=message.group_id, timeout=SECONDS)
+            who = self._told(client, reply.member_id)
+            if reply.error_code:
+                return reply.error_code, who
+            members = sorted((self._told(client, one.member_id), one.group_instance_id, one.metadata) for one in reply.members)
+            leader = self._told(client, reply.leader)
+            self._newest = reply.generation_id
+            return who, reply.generation_id, reply.protocol_type, reply.protocol_name, leader, reply.skip_assignment, members
+
+        return False, join, f"{said!r}, {instance!r}, {protocols}, v{version}"
+
+    def do_sync(self) -> Kind:
+        (said, instance), generation = self._member(), self._generation()
+
+        def sync(client: Any) -> Any:
+            member_id = self._name(client, said)
+            message = SyncGroupRequest(
+                group_id=f"{self.prefix}-static",
+                generation_id=generation,
+                member_id=member_id,
+                group_instance_id=instance,
+                assignments=(SyncGroupRequestAssignment(member_id=member_id, assignment=said.encode()),),
+            )
+            reply = client.request(message, version=3, group=message.group_id)
+            return reply.error_code, reply.assignment
+
+        return False, sync, f"{said!r}, {instance!r}, {generation}"
+
+    def do_beat(self) -> Kind:
+        (said, instance), generation = self._member(), self._generation()
+
+        def beat(client: Any) -> Any:
+            message = HeartbeatRequest(
+                group_id=f"{self.prefix}-static", generation_id=generation, member_id=self._name(client, said), group_instance_id=instance
+            )
+            return client.request(message, version=3, group=message.group_id).error_code
+
+        return False, beat, f"{said!r}, {instance!r}, {generation}"
+
+    def do_leave(self) -> Kind:
+        said, instance = self._member()
+
+        def leave(client: Any) -> Any:
+            member = MemberIdentity(member_id=self._name(client, said), group_instance_id=instance)
+            message = LeaveGroupRequest(group_id=f"{self.prefix}-static", members=(member,))
+            reply = client.request(message, version=3, group=message.group_id)
+            return reply.error_code, [(one.group_instance_id, one.error_code) for one in reply.members]
+
+        return False, leave, f"{said!r}, {instance!r}"
+
+
+def beside(broker: Broker, count: int, calls: Calls) -> None:
     """So many calls on both."""
     with (
         DevBroker(["kafka"], auto_create=False) as dev,
         wireproto.connect(broker.url, timeout=SECONDS, topic_patience=0.1) as real,
         wireproto.connect(dev.url("kafka"), timeout=SECONDS, topic_patience=0.1) as ours,
     ):
-        compare(real, ours, KafkaCalls(chance, prefix), count)
+        loaded = OffsetFetchRequest(group_id=f"{calls.prefix}-static", topics=())
+        until(lambda: real.request(loaded, version=6).error_code == 0, "the coordinator is loaded")
+        compare(real, ours, calls, count)
 
 
 @pytest.mark.parametrize("broker", BROKERS, indirect=True)
 @pytest.mark.parametrize("chosen", [7])
 def test_the_embedded_broker_answers_as_the_real_one_does(broker: Broker, chosen: int) -> None:
-    beside(broker, 100, random.Random(chosen), f"alike-{chosen}")
+    beside(broker, 100, KafkaCalls(random.Random(chosen), f"alike-{chosen}"))
+
+
+@pytest.mark.parametrize("broker", BROKERS, indirect=True)
+@pytest.mark.parametrize("chosen", [1, 2, 3])
+def test_the_embedded_broker_keeps_static_names_as_the_real_one_does(broker: Broker, chosen: int) -> None:
+    beside(broker, 100, StaticCalls(random.Random(chosen), f"alike-static-{chosen}"))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("broker", BROKERS, indirect=True)
+def test_the_embedded_broker_keeps_static_names_as_the_real_one_does_for_long(broker: Broker) -> None:
+    beside(broker, 3_000, StaticCalls(random.Random(seed()), f"alike-static-long-{seed()}"))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("broker", BROKERS, indirect=True)
 def test_the_embedded_broker_answers_as_the_real_one_does_for_long(broker: Broker) -> None:
-    beside(broker, 10_000, random.Random(seed()), f"alike-long-{seed()}")
+    beside(broker, 10_000, KafkaCalls(random.Random(seed()), f"alike-long-{seed()}"))

@@ -6,7 +6,8 @@ What it is: the coordinator's state machine. A group is Empty, PreparingRebalanc
     join from anybody new, or changed ──▶ PreparingRebalance ── all joined, or the rebalance time is over ──▶ CompletingRebalance
     leader's sync ──▶ Stable        leave, or a session that ran out ──▶ PreparingRebalance, Empty when nobody is left
 
-A member that does not heartbeat within its session timeout is dropped, but not while its join is pending.
+A member that does not heartbeat within its session timeout is dropped, but not while its join is pending. A static name is one member's
+at a time: who joins by it without an id takes the place over, share and all, and the former member is fenced.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
-UNKNOWN_MEMBER, REBALANCE = 25, 27
+ILLEGAL_GENERATION, UNKNOWN_MEMBER, REBALANCE, FENCED = 22, 25, 27, 82
 
 
 @dataclass(slots=True)
@@ -81,6 +82,36 @@ class Group:
         for member in self.members.values():
             self.touch(member)
 
+    def holder(self, instance: str | None) -> Member | None:
+        """The member that has this static name."""
+        return next((member for member in self.members.values() if instance is not None and member.instance == instance), None)
+
+    def check(self, member_id: str, instance: str | None) -> int:
+        """The error of a request from somebody who is no member, or whose static name is another's by now; or 0."""
+        if instance is not None:
+            holder = self.holder(instance)
+            if holder is not None and holder.id != member_id:
+                return FENCED
+            return 0 if holder is not None else UNKNOWN_MEMBER
+        return 0 if member_id in self.members else UNKNOWN_MEMBER
+
+    def take_over(self, member: Member, member_id: str) -> None:
+        """Somebody else has the member's static name from now on, and its share."""
+        for waiting in (member.joining, member.syncing):
+            if waiting and not waiting.done():
+                waiting.set_result(FENCED)
+        member.joining = member.syncing = None
+        if self.leader == member.id:
+            self.leader = member_id
+        self.members = {(member_id if one is member else key): one for key, one in self.members.items()}
+        member.id = member_id
+
+    def chosen(self) -> str | None:
+        """The protocol of the next generation: the first member's favourite that all have."""
+        shared = set.intersection(*({name for name, _ in member.protocols} for member in self.members.values()))
+        first = next(iter(self.members.values()))
+        return next((name for name, _ in first.protocols if name in shared), None)
+
     def touch(self, member: Member) -> None:
         """The member is alive: its session starts again."""
         if member.expiry:
@@ -104,6 +135,7 @@ class Group:
         if self.members:
             self.prepare()
         else:
+            self.generation += 1
             self.state, self.protocol, self.leader = "Empty", None, None
             if self.timer:
                 self.timer.cancel()
@@ -137,9 +169,7 @@ class Group:
         self.state = "CompletingRebalance"
         if self.leader not in self.members:
             self.leader = next(iter(self.members))
-        shared = set.intersection(*({name for name, _ in member.protocols} for member in self.members.values()))
-        first = next(iter(self.members.values()))
-        self.protocol = next((name for name, _ in first.protocols if name in shared), None)
+        self.protocol = self.chosen()
         for member in self.members.values():
             member.assignment = b""
             if member.joining and not member.joining.done():

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from ...kafka import messages as m
 from .catalogue import NODE
-from .group import REBALANCE, UNKNOWN_MEMBER, Group, Member
+from .group import ILLEGAL_GENERATION, REBALANCE, UNKNOWN_MEMBER, Group, Member
 
 if TYPE_CHECKING:
     from .context import Context
     from .state import KafkaState
 
-ILLEGAL_GENERATION, INCONSISTENT_PROTOCOL, MEMBER_ID_REQUIRED = 22, 23, 79
+INCONSISTENT_PROTOCOL, MEMBER_ID_REQUIRED = 23, 79
 INVALID_GROUP, UNSTABLE_OFFSET_COMMIT = 24, 88
 
 
@@ -47,37 +47,51 @@ async def join(context: Context) -> Any:
         return m.JoinGroupResponse(error_code=INVALID_GROUP, protocol_name="", protocol_type=None)
     group = group_of(side, request.group_id)
     client_id, host = context.client_id, context.peer
-    member_id = request.member_id
-    if not member_id and request.group_instance_id:
-        member_id = next((x.id for x in group.members.values() if x.instance == request.group_instance_id), "")
+    member_id, instance = request.member_id, request.group_instance_id
+    former, holder = group.leader, None
+    offered = tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols)
+    if not offered or (
+        group.members and not {name for name, _ in offered} & {name for x in group.members.values() for name, _ in x.protocols}
+    ):
+        return _refuse_join(INCONSISTENT_PROTOCOL, member_id)
     if not member_id:
-        member_id = f"{client_id or 'client'}-{uuid.uuid4()}"
-        if version >= 4 and not request.group_instance_id:
+        member_id = f"{instance or client_id or 'client'}-{uuid.uuid4()}"
+        holder = group.holder(instance)
+        if holder is not None:
+            group.take_over(holder, member_id)
+        elif version >= 4 and instance is None:
             group.pending.add(member_id)
             return _refuse_join(MEMBER_ID_REQUIRED, member_id)
-    elif member_id not in group.members and member_id not in group.pending:
-        return _refuse_join(UNKNOWN_MEMBER, member_id)
-    offered = tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols)
-    others = [x for x in group.members.values() if x.id != member_id]
-    if not offered or (others and not {name for name, _ in offered} & {name for x in others for name, _ in x.protocols}):
-        return _refuse_join(INCONSISTENT_PROTOCOL, member_id)
+    elif member_id not in group.pending and (error := group.check(member_id, instance)):
+        return _refuse_join(error, member_id)
     group.pending.discard(member_id)
-    member = group.members.setdefault(member_id, Member(member_id, client_id, "/" + host.rpartition(":")[0]))
-    member.instance = request.group_instance_id
+    member = group.members.setdefault(member_id, Member(member_id, client_id, "/" + host.rpartition(":")[0], instance))
     member.session = request.session_timeout_ms / 1000
     member.rebalance = (request.rebalance_timeout_ms if version >= 1 else request.session_timeout_ms) / 1000
-    member.protocols = offered
+    same, member.protocols = member.protocols == offered, offered
     group.kind = request.protocol_type
+    group.touch(member)
+    if holder is not None and group.state == "Stable" and group.chosen() == group.protocol:
+        # a static member is back: nothing changes for the others, and a leader of old has nothing to share out
+        skips = version >= 9 and group.leader == member_id
+        return _joined(group, member_id, leader=(group.leader if version >= 9 else former) or "", told=skips, skips=skips)
+    leads = group.leader == member_id
+    if same and holder is None and (group.state == "CompletingRebalance" or (group.state == "Stable" and not leads)):
+        return _joined(group, member_id, leader=group.leader or "", told=leads)  # it had not heard of it
     if member.joining and not member.joining.done():
         member.joining.set_result(UNKNOWN_MEMBER)
     waiting = member.joining = asyncio.get_running_loop().create_future()
-    group.touch(member)
     group.prepare()
     error = await waiting
     if error:
         return _refuse_join(error, member_id)
+    return _joined(group, member_id, leader=group.leader or "", told=group.leader == member_id)
+
+
+def _joined(group: Group, member_id: str, *, leader: str, told: bool, skips: bool = False) -> Any:
+    """Who the others are is told to the leader."""
     members: tuple[Any, ...] = ()
-    if group.leader == member_id:
+    if told:
         members = tuple(
             m.JoinGroupResponseMember(
                 member_id=x.id, group_instance_id=x.instance, metadata=dict(x.protocols).get(group.protocol or "", b"")
@@ -88,7 +102,8 @@ async def join(context: Context) -> Any:
         generation_id=group.generation,
         protocol_type=group.kind,
         protocol_name=group.protocol or "",
-        leader=group.leader or "",
+        leader=leader,
+        skip_assignment=skips,
         member_id=member_id,
         members=members,
     )
@@ -98,18 +113,17 @@ def _refuse_join(error: int, member_id: str) -> Any:
     return m.JoinGroupResponse(error_code=error, generation_id=-1, protocol_name="", leader="", member_id=member_id)
 
 
-def check(side: KafkaState, group_id: str, member_id: str, generation: int) -> int:
-    """The error of a request from a member that is unknown or of another generation, or 0."""
+def check(side: KafkaState, group_id: str, member_id: str, instance: str | None, generation: int) -> int:
+    """The error of a request from a member that is unknown, fenced or of another generation, or 0."""
     group = side.groups.get(group_id)
-    if group is None or member_id not in group.members:
-        return UNKNOWN_MEMBER
-    return ILLEGAL_GENERATION if generation != group.generation else 0
+    error = UNKNOWN_MEMBER if group is None else group.check(member_id, instance)
+    return error or (ILLEGAL_GENERATION if group is not None and generation != group.generation else 0)
 
 
 async def sync(context: Context) -> Any:
     """The leader brings the assignment, everybody takes theirs."""
     side, request = context.side, context.request
-    error = context.error or check(side, request.group_id, request.member_id, request.generation_id)
+    error = context.error or check(side, request.group_id, request.member_id, request.group_instance_id, request.generation_id)
     group = side.groups.get(request.group_id)
     if not error and group is not None:
         member = group.members[request.member_id]
@@ -136,7 +150,7 @@ async def sync(context: Context) -> Any:
 async def heartbeat(context: Context) -> Any:
     """Alive; tells of a rebalance."""
     side, request = context.side, context.request
-    error = context.error or check(side, request.group_id, request.member_id, request.generation_id)
+    error = context.error or check(side, request.group_id, request.member_id, request.group_instance_id, request.generation_id)
     if not error:
         group = side.groups[request.group_id]
         group.touch(group.members[request.member_id])
@@ -151,15 +165,15 @@ async def leave(context: Context) -> Any:
     wanted = [(x.member_id, x.group_instance_id) for x in request.members] if version >= 3 else [(request.member_id, None)]
     results = []
     for member_id, instance in wanted:
-        known = (
-            member_id
-            if member_id in group.members
-            else next((x.id for x in group.members.values() if instance and x.instance == instance), None)
-        )
-        if known is not None:
-            group.drop(known)
-        group.pending.discard(member_id)
-        results.append(m.MemberResponse(member_id=member_id, group_instance_id=instance, error_code=UNKNOWN_MEMBER if known is None else 0))
+        holder = group.holder(instance) if not member_id else None
+        error = 0
+        if member_id in group.pending:
+            group.pending.discard(member_id)
+        elif holder is not None:  # an administrator's, who knows the name alone
+            group.drop(holder.id)
+        elif not (error := group.check(member_id, instance)):
+            group.drop(member_id)
+        results.append(m.MemberResponse(member_id=member_id, group_instance_id=instance, error_code=error))
     if version >= 3:
         return m.LeaveGroupResponse(members=tuple(results))
     return m.LeaveGroupResponse(error_code=results[0].error_code)
@@ -173,7 +187,7 @@ async def offset_commit(context: Context) -> Any:
     if error:
         pass
     elif request.generation_id_or_member_epoch >= 0 or request.member_id:
-        error = check(side, request.group_id, request.member_id, request.generation_id_or_member_epoch)
+        error = check(side, request.group_id, request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
         if not error:
             group.touch(group.members[request.member_id])
             error = REBALANCE if group.state == "CompletingRebalance" else 0
