@@ -67,7 +67,10 @@ class Judge:
             return self._within([*sorted(own, key=self._time), *rest])
         found: set[str] = set()
         for edit in mutant.edits:
-            lines = self.map.tests_of_file(edit.path) if mutant.top_level else self.map.tests_of_lines(edit.path, edit.first, edit.last)
+            if mutant.top_level:  # of a module of nothing but types and constants, whoever runs its neighbours
+                lines = self.map.tests_of_file(edit.path) or self.map.tests_of_group(edit.path.split("/")[2])
+            else:
+                lines = self.map.tests_of_lines(edit.path, edit.first, edit.last)
             foreign = mutant.always and f"/{mutant.group}/" not in edit.path
             found |= lines & self.map.tests_of_group(mutant.group) if foreign else lines
         paths = {edit.path for edit in mutant.edits}

@@ -59,8 +59,10 @@ def leave(node: ast.AST, place: Place) -> Found:
     if nothing and len(body) > 1 and not isinstance(body[-1], ast.Return | ast.Raise):
         yield from _before(body[-1], "return", place)
     if isinstance(node.returns, ast.Name) and node.returns.id == "bool" and body:
-        for word in ("True", "False"):
-            yield from _before(body[0], f"return {word}", place)
+        first = body[0].value if isinstance(body[0], ast.Return) else None
+        for word in (True, False):
+            if not (isinstance(first, ast.Constant) and first.value is word):  # it says so already
+                yield from _before(body[0], f"return {word}", place)
 
 
 def _before(node: ast.stmt, text: str, place: Place) -> Found:

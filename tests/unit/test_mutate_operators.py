@@ -53,6 +53,7 @@ def found(code: str, operator: str) -> list[str]:
         ("forget", "def __init__(a):\n    a.x = 1", []),
         ("leave", "def f(a) -> None:\n    a()\n    a.b()", ["def f(a) -> None:\n    a()\n    return\n    a.b()"]),
         ("leave", "def f(a) -> int:\n    a()\n    return 1", []),
+        ("leave", "def f(a) -> bool:\n    return True", ["def f(a) -> bool:\n    return False\n    return True"]),
         ("swap", "def f():\n    g()\n    raise TimedOut()", [f"def f():\n    g()\n    raise {ERRORS}.Disconnected()"]),
         ("catch", "try:\n    f()\nexcept (A, B):\n    g()", [f"try:\n    f()\nexcept {one}:\n    g()" for one in ("((), B)", "(A, ())")]),
         ("times", "_PAUSE = 0.5", ["_PAUSE = 0.5 * 10", "_PAUSE = 0.5 / 10"]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -167,6 +168,12 @@ def test_a_test_that_fails_without_a_fault_judges_nothing(known: Map) -> None:
 
 def test_whoever_runs_a_module_judges_what_stands_outside_its_functions(known: Map) -> None:
     assert judged_by(known, mutant(first=1, top_level=True)) == ["three", "two", "one"]
+
+
+def test_a_module_without_functions_is_judged_by_whoever_runs_its_neighbours(known: Map) -> None:
+    (known.checkout / "src/wireproto/kafka/x_types.py").write_text("X = 1\n")
+    one = replace(mutant(first=1, top_level=True), edits=(Edit("src/wireproto/kafka/x_types.py", 0, 1, "", 1, 1),))
+    assert judged_by(known, one) == ["three", "two", "one"]
 
 
 def test_the_budget_of_a_fault_is_kept(known: Map) -> None:

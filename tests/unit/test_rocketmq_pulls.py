@@ -310,3 +310,85 @@ def test_a_reply_that_brings_nothing_and_moves_nowhere_is_asked_for_anew() -> No
     assert wanted(pulls) == [(0, 32, False)]
     found(pulls, cursor, 0, 1, 100, 5)
     assert taken(pulls) == [(0, 1)]
+
+
+def two(**options: Any) -> tuple[Pulls, Cursor, Cursor]:
+    """Two queues of one broker, whose ends are known."""
+    pulls = made(**options)
+    first, second = (pulls.add("t", queue(number), 0) for number in range(2))
+    first.end = second.end = 1000
+    return pulls, first, second
+
+
+def test_whoever_works_ends_the_time_of_trouble_for_all() -> None:
+    """A queue that fails now and then, while others are read, is no reason to give up."""
+    pulls, first, second = two(pull_ahead=1, recovery_timeout=10.0)
+    asked(pulls)
+    pulls.failed(out(first, 0), Disconnected("gone"), NOW)
+    found(pulls, second, 0, 32, 1000)
+    assert taken(pulls) == [(0, 32)]
+    first.look = False
+    assert [ticket.cursor for ticket in asked(pulls, NOW + 11)] == [first, second]
+    pulls.failed(out(first, 0), Disconnected("gone"), NOW + 11)
+    assert [chunk.error for chunk in first.chunks] == []
+    assert first.failures == 2, "its own attempts go on growing apart"
+    pulls.failed(out(second, 32), Disconnected("gone"), NOW + 15)
+    first.look = False
+    assert [ticket.cursor for ticket in asked(pulls, NOW + 22)] == [first]
+    pulls.failed(out(first, 0), Disconnected("gone"), NOW + 22)
+    assert isinstance(first.chunks[-1].error, Disconnected), "nothing has worked since"
+
+
+@pytest.mark.parametrize("what", ["found", "nothing"])
+def test_a_queue_that_works_again_begins_with_the_shortest_pause(what: str) -> None:
+    pulls, cursor = one(0, end=1000, pull_ahead=1)
+    for failures in (1, 2, 3):
+        asked(pulls, NOW + failures)
+        pulls.failed(out(cursor, 0), Disconnected("gone"), NOW + failures)
+        cursor.look = False
+        assert cursor.failures == failures
+    asked(pulls, NOW + 10)
+    (found if what == "found" else empty)(pulls, cursor, 0, 32 if what == "found" else 0, 1000)
+    assert (cursor.failures, cursor.troubled_since) == (0, 0.0)
+
+
+def test_only_a_reply_that_the_broker_s_bytes_cut_makes_later_ones_smaller() -> None:
+    pulls, cursor = one(0, end=100, pull_ahead=1)
+    for following, end, step in ((5, 100, 5), (10, 100, 10), (20, 100, 20), (40, 100, 32), (43, 43, 32)):
+        ((offset, count, _),) = wanted(pulls)
+        found(pulls, cursor, offset, following, end)
+        assert cursor.step == step, (offset, count, following)
+        taken(pulls)
+    assert wanted(pulls) == [(43, 32, True)], "the last one was short because the queue ends there"
+
+
+def test_a_seek_forgets_what_was_doubted_of_the_place_before() -> None:
+    pulls, cursor = one(500, end=100, pull_ahead=1)
+    (ticket,) = asked(pulls)
+    pulls.answer(ticket, (21, 100, 0, 100, Slice(b"")))
+    assert cursor.unseen
+    assert asked(pulls) == []
+    pulls.plan.seek(cursor.key, 10)
+    assert wanted(pulls) == [(10, 32, False)], "nobody waits for the broker's log for its sake"
+    cursor.stuck = cursor.caught_up = True
+    pulls.plan.seek(cursor.key, 20)
+    assert (cursor.stuck, cursor.unseen, cursor.caught_up) == (False, False, False)
+
+
+@pytest.mark.parametrize(("sizes", "mean"), [((3200,), 562), ((64_000,), 2001), ((64_000, 3200), 1051), ((64_000, 96_000), 3001)])
+def test_the_guess_of_a_message_s_size_rises_at_once_and_falls_by_halves(sizes: tuple[int, ...], mean: int) -> None:
+    """What is read ahead must not outgrow the room for it."""
+    pulls, cursor = one(0, end=1000, pull_ahead=1)
+    for size in sizes:
+        ((offset, _, _),) = wanted(pulls)
+        found(pulls, cursor, offset, offset + 32, 1000, size)
+        taken(pulls, 1 << 20)
+    assert cursor.mean == mean
+    (ticket,) = asked(pulls)
+    assert ticket.size == 32 * cursor.mean
+
+
+@pytest.mark.parametrize(("stop", "counts"), [(31, [31]), (32, [32]), (33, [32, 1]), (64, [32, 32]), (65, [32, 32, 1])])
+def test_nothing_behind_the_stop_is_asked_for(stop: int, counts: list[int]) -> None:
+    pulls, _ = one(0, end=1000, stop=stop)
+    assert [count for _, count, _ in wanted(pulls)] == counts

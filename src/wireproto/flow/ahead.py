@@ -443,7 +443,6 @@ class ReadAhead(Generic[C, P]):
         if not self._closed:
             self._closed = True
             self.room.add(-self._counted)
-            self._counted = 0
 
     def __del__(self) -> None:
         self.close()

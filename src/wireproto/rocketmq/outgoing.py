@@ -66,9 +66,7 @@ class RocketBatch(OutBatch):
         return key if key >= 0 else lane_ends(key)[0]
 
     def takes(self, timestamp: int | None, size: int, limit: int) -> bool:
-        """Whether a record with that timestamp may join; a command carries one timestamp."""
-        if not self.count:
-            return True
+        """Whether a record with that timestamp may join those that are there; a command carries one timestamp."""
         same = not self.stamped if timestamp is None else self.stamped and self.born == timestamp
         return same and not self.sys_flag and self.size + size <= limit
 

@@ -102,7 +102,7 @@ class Cursor(ahead.Cursor):
         self.stuck = False
         if chunk.size:
             mean = chunk.size // (chunk.next - chunk.start) + 1
-            self.mean = mean if mean >= self.mean else (self.mean + mean) // 2
+            self.mean = max(mean, (self.mean + mean) // 2)  # up at once, down by halves
 
     def ripe(self, late: bool) -> bool:
         size = self.held - self.behind
@@ -121,9 +121,9 @@ class Cursor(ahead.Cursor):
         limit = self.step
         if at < self.edge:
             limit = min(limit, min((offset - at for offset in (*self.out, *self.later) if offset > at), default=limit))
-        if self.stop is not None and self.stop - at < limit:
-            limit = self.stop - at
-        return limit if limit > 1 else 1
+        if self.stop is not None:
+            limit = min(limit, self.stop - at)
+        return max(limit, 1)
 
 
 class Pulls:
