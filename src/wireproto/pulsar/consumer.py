@@ -144,7 +144,6 @@ class PulsarConsumer(Role):
         for number, (fact, frame) in enumerate(zip(facts, frames, strict=True)):
             if fact.error is not None and self._options.on_corrupt == "raise":
                 part.frames.extendleft(reversed(frames[number:]))
-                self._feed.requeue(part)
                 if fact.start:
                     kept = fact.start  # first what came before it; the entry itself is met again at the next poll
                     break

@@ -169,7 +169,8 @@ class Feed:
     # -- what arrives -------------------------------------------------------------------------------------------
 
     def next(self, deadline: float) -> Steps[tuple[PartitionConsumer, list[bytes]] | None]:
-        """MESSAGE frames of one partition, in order; None when none came until `deadline`.
+        """MESSAGE frames of one partition, in order; None when none came until `deadline`. What is put back into the partition's queue comes
+        when it is its turn again.
 
         Raises:
             why a partition is not opened again: at once where its topic is gone; a refusal that does not pass by itself, when it has lasted
@@ -208,7 +209,7 @@ class Feed:
             return part, frames
         return None
 
-    def requeue(self, part: PartitionConsumer) -> None:
+    def _requeue(self, part: PartitionConsumer) -> None:
         """The partition has frames."""
         if not part.queued:
             part.queued = True
@@ -225,7 +226,7 @@ class Feed:
         frame = item.frame
         if len(frame) > 5 and frame[4] == 8 and frame[5] == MESSAGE:
             part.frames.append(frame)
-            self.requeue(part)
+            self._requeue(part)
         else:
             self._news(part, item)
 
@@ -241,7 +242,7 @@ class Feed:
             return
         if name == "message":
             part.frames.append(item.frame)
-            self.requeue(part)
+            self._requeue(part)
         elif name in ("close_consumer", "topicMigrated"):
             self._cluster.told.info(("moved", part.name), "%s: the broker %s serves it no more", part.name, item.conn.peer)
             if part.life is not None:

@@ -144,7 +144,6 @@ class PulsarQueue(Role):
             key = (fact.ledger, fact.entry)
             if fact.error is not None and self._options.on_corrupt == "raise":
                 part.frames.extendleft(reversed(frames[number + 1 :]))
-                self._feed.requeue(part)
                 part.handed(fact.permits, len(frame))
                 self._give_back_in(UNREADABLE.delay(fact.redelivery_count + 1), part, key, -1)
                 raise fact.error.with_context(topic=self.topic, partition=part.partition, position=part.place(*key))
