@@ -169,7 +169,7 @@ class Feed:
     # -- what arrives -------------------------------------------------------------------------------------------
 
     def next(self, deadline: float) -> Steps[tuple[PartitionConsumer, list[bytes]] | None]:
-        """MESSAGE frames of one partition, in order; None when none came until `deadline`. What is put back into the partition's queue comes
+        """MESSAGE frames of one partition, in order; None when none came until `deadline`. What is put back into its queue comes
         when it is its turn again.
 
         Raises:
