@@ -18,7 +18,7 @@ from patience import until
 from pulsar_server import Link, PulsarServer, acknowledged, stored, success
 from wireproto import EARLIEST, LATEST, MessageId
 from wireproto.due import due
-from wireproto.errors import TimedOut, WireprotoError
+from wireproto.errors import Closed, Forked, TimedOut, WireprotoError
 from wireproto.net.retry import Policy
 from wireproto.pulsar import PulsarApi_pb2 as api
 from wireproto.pulsar import feed, tending
@@ -268,3 +268,15 @@ def test_partitions_that_a_topic_got_are_those_beyond_what_is_known() -> None:
         found = client.cluster.drive(client.cluster.lookup.growing(asked, due(20.0)), due(30.0))
         assert found == [("grown", [(2, "persistent://public/default/grown-partition-2")])]
         assert server.count("partitionMetadata") == 4
+
+
+@pytest.mark.parametrize("over", [Closed, Forked])
+def test_looking_for_partitions_ends_with_whoever_looks(over: type[WireprotoError]) -> None:
+    """In the midst of a look-up: what ends it is no failure of that one topic."""
+    with serving(partitionMetadata=lambda link, ask: None) as server, wireproto.connect(server.url) as client:
+        looking = client.cluster.lookup.growing({"t": 1, "u": 1}, due(60.0))
+        next(looking)
+        server.wait("partitionMetadata")
+        with pytest.raises(over):
+            looking.throw(over("it is over"))
+        assert server.count("partitionMetadata") == 1
