@@ -118,9 +118,8 @@ def resolver(partitions: Iterable[TopicPartition]) -> Resolver:
     """For places in these partitions: topics by any form of their names, the one partition of a topic without partitions as 0, too."""
     known: dict[TopicPartition, TopicPartition] = {}
     for topic, number in partitions:
-        known[str(parse_topic(topic)), number] = topic, number
-        if number < 0:
-            known[str(parse_topic(topic)), 0] = topic, number
+        full = str(parse_topic(topic))
+        known[full, number] = known[full, max(number, 0)] = topic, number
     return Resolver(MessageId, lambda key: known.get((str(parse_topic(key[0])), key[1]), key))
 
 

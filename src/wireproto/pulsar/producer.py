@@ -155,7 +155,7 @@ class PulsarProducer(BatchProducer):
         return self._partitions[number]
 
     def _checked(self, partition: int) -> int:
-        if not self._partitioned and partition in (-1, 0):
+        if not self._partitioned and partition == -1:
             return 0
         if not 0 <= partition < len(self._partitions):
             raise OptionError(f"partition {partition}: {self.topic} has {len(self._partitions)}")

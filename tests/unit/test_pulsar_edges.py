@@ -1,0 +1,339 @@
+"""Edges of what Pulsar's roles do: stops in ledger 0, brokers that change their limits, names like partitions', full connections."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import wireproto
+from patience import until
+from pulsar_server import Link, PulsarServer, acknowledged, receipt, stored, success
+from wireproto import EARLIEST, LATEST, MessageId
+from wireproto._codec import Columns, crc32c
+from wireproto.due import due
+from wireproto.errors import BufferFull, OptionError, TimedOut, ValueUnsupported
+from wireproto.pulsar import PulsarApi_pb2 as api
+from wireproto.pulsar import queue as pulsar_queue
+from wireproto.pulsar.positions import Question, find
+from wireproto.pulsar.subscription import Permits
+from wireproto.pulsar.topics import parse_topic, without_partition
+from wireproto.pulsar.unacked import Unacked
+
+T = "persistent://public/default/t"
+NOTHING = 2**64 - 1
+
+
+def metadata(partitions: int) -> Any:
+    return lambda link, ask: api.CommandPartitionedTopicMetadataResponse(
+        request_id=ask.request_id, partitions=partitions, response="Success"
+    )
+
+
+def ends(entry: int, ledger: int = 7) -> Any:
+    return lambda link, ask: api.CommandGetLastMessageIdResponse(
+        request_id=ask.request_id,
+        last_message_id=api.MessageIdData(ledgerId=ledger, entryId=entry),
+        consumer_mark_delete_position=api.MessageIdData(ledgerId=ledger, entryId=NOTHING),
+    )
+
+
+def entries(count: int, ledger: int = 7) -> Any:
+    """Entries of one record each, to each consumer."""
+
+    def flow(link: Link, ask: Any) -> None:
+        if sum(one.consumer_id == ask.consumer_id for one in link.server.commands("flow")) == 1:
+            for number in range(count):
+                link.message(ask.consumer_id, number, stored([b"%d" % number], number), ledger)
+
+    return flow
+
+
+def serving(**answers: Any) -> PulsarServer:
+    usual = {"subscribe": success, "ack": acknowledged, "getLastMessageId": ends(2), "flow": entries(3), "partitionMetadata": metadata(0)}
+    return PulsarServer(**(usual | answers))
+
+
+def values(reader: Any) -> list[bytes]:
+    found: list[bytes] = []
+    limit = time.monotonic() + 30.0
+    while not reader.done and time.monotonic() < limit:
+        batch = reader.poll(20.0)
+        found += batch.values() if batch is not None else []
+    return found
+
+
+# -- readers --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stop", "wanted"),
+    [(MessageId("t", -1, 0, 1), [b"0"]), (MessageId("t", -1, 0, 1, after=True), [b"0", b"1"]), (LATEST, [b"0", b"1", b"2"])],
+    ids=["at", "after", "latest"],
+)
+def test_a_stop_in_the_first_ledger_there_ever_was_is_one(stop: Any, wanted: list[bytes]) -> None:
+    with serving(getLastMessageId=ends(2, 0), flow=entries(3, 0)) as server, wireproto.connect(server.url) as client:
+        reader = client.reader("t", stop=stop)
+        assert values(reader) == wanted
+        link = server.links[-1]
+        until(lambda: link.sock.fileno() == -1, "a reader that is done hangs up")
+        assert reader.done
+        assert reader.poll(0.0) is None
+
+
+def test_a_reader_to_whom_nothing_comes_tells_what_it_was_handed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once: else its broker does not tell that the topic is at its end."""
+
+    def ack(link: Link, ask: Any) -> Any:
+        assert ask.consumer_id == link.server.commands("subscribe")[-1].consumer_id
+        return api.CommandReachedEndOfTopic(consumer_id=ask.consumer_id)
+
+    with serving(ack=ack) as server, wireproto.connect(server.url) as client, client.reader("t") as reader:
+        taken: list[bytes] = []
+        while len(taken) < 3:
+            taken += reader.poll(20.0).values()
+        reader._checked -= 1.0  # nothing came for so long
+        assert reader.poll(0.0) is None
+        [told] = [server.wait("ack")]
+        assert (told.ack_type, told.message_id[0].ledgerId, told.message_id[0].entryId) == (api.CommandAck.Cumulative, 7, 2)
+        until(lambda: reader.poll(0.01) is None and reader.done, "the topic is at its end")
+        reader._checked -= 1.0
+        assert reader.poll(0.0) is None
+        assert server.count("ack") == 1
+
+
+def test_a_consumer_whose_mark_cannot_be_had_is_closed_before_the_next() -> None:
+    """Opened again after its broker closed it: SUBSCRIBE is answered, the question behind it refused."""
+
+    def mark(link: Link, ask: Any) -> Any:
+        if server.count("getLastMessageId") == 1:
+            return api.CommandError(request_id=ask.request_id, error="MetadataError", message="not now")
+        return ends(2)(link, ask)
+
+    with serving(getLastMessageId=mark) as server, wireproto.connect(server.url) as client:
+        consumer = client.consumer("t", "g", mode="exclusive")
+        first = server.commands("subscribe")[0].consumer_id
+        server.links[-1].send(api.CommandCloseConsumer(consumer_id=first, request_id=NOTHING))
+        until(lambda: consumer.poll(0.01) is None and server.count("getLastMessageId") == 2, "it is opened again", 30.0)
+        assert [one.consumer_id for one in server.commands("close_consumer")] == [server.commands("subscribe")[1].consumer_id]
+        assert server.count("subscribe") == 3
+        consumer.close()
+
+
+def test_a_look_for_partitions_may_take_as_long_as_lies_between_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[float] = []
+
+    def growing(known: Any, deadline: float) -> Any:
+        left.append(deadline - time.monotonic())
+        yield from ()
+        return []
+
+    with serving(partitionMetadata=metadata(1)) as server, wireproto.connect(server.url, metadata_max_age=0.05) as client:
+        monkeypatch.setattr(client.cluster.lookup, "growing", growing)
+        with client.reader("t"):
+            until(lambda: len(left) >= 2, "it is looked for them")
+    assert max(left) <= 0.05
+
+
+def test_a_question_that_outlasts_its_time_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def put(self: Question, where: Any, deadline: float) -> Any:
+        yield time.monotonic() + 60.0
+
+    monkeypatch.setattr(Question, "put", put)
+    with (
+        serving() as server,
+        wireproto.connect(server.url) as client,
+        pytest.raises(TimedOut, match=r"where t\[-1\] begins and ends: not done in time"),
+    ):
+        find(client.cluster, "t", {-1: T}, {("t", -1): EARLIEST}, due(0.1))
+
+
+# -- workers --------------------------------------------------------------------------------------------------------------
+
+
+def unreadable(what: str) -> bytes:
+    """An entry of one record whose checksum is right, or of a batch that is none."""
+    meta = api.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1)
+    payload = b"\x00\x00"
+    if what == "packed":
+        meta.compression, meta.uncompressed_size, payload = api.ZLIB, 100, zlib.compress(b"x" * 100)[:-8]
+    elif what == "batch":
+        meta.num_messages_in_batch = 3
+    head = meta.SerializeToString()
+    checked = len(head).to_bytes(4, "big") + head + payload
+    sum_ = crc32c(checked) ^ (what == "checksum")
+    return b"\x0e\x01" + sum_.to_bytes(4, "big") + checked
+
+
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ("checksum", api.CommandAck.ChecksumMismatch),
+        ("packed", api.CommandAck.DecompressionError),
+        ("batch", api.CommandAck.BatchDeSerializeError),
+    ],
+)
+def test_the_broker_is_told_why_an_entry_is_passed_over(what: str, reason: int) -> None:
+    def flow(link: Link, ask: Any) -> None:
+        if server.count("flow") == 1:
+            link.message(ask.consumer_id, 0, unreadable(what))
+            link.message(ask.consumer_id, 1, stored([b"1"], 1))
+
+    with serving(flow=flow) as server, wireproto.connect(server.url) as client, client.queue("t", "g", on_corrupt="skip") as queue:
+        delivery = queue.receive(20.0)
+        assert delivery is not None
+        assert delivery.value == b"1"
+        told = server.wait("ack")
+        assert told.HasField("validation_error")
+        assert (told.message_id[0].entryId, told.validation_error) == (0, reason)
+
+
+def test_a_delay_that_finds_its_connection_full_is_over_a_little_later() -> None:
+    class Full:
+        """A connection that has no room, for the first `times` commands."""
+
+        def __init__(self, conn: Any, times: int) -> None:
+            self._conn, self.left = conn, times
+
+        def send(self, frame: bytes) -> None:
+            if self.left:
+                self.left -= 1
+                raise BufferFull("full")
+            self._conn.send(frame)
+
+    with serving(flow=entries(1)) as server, wireproto.connect(server.url) as client, client.queue("t", "g") as queue:
+        delivery = queue.receive(20.0)
+        [part] = queue._feed.parts
+        conn = part.conn
+        part.conn = full = Full(conn, 2)
+        delivery.release(after=0.01)
+        asked = server.wait("redeliverUnacknowledgedMessages")
+        part.conn = conn
+        assert full.left == 0
+        assert [(one.ledgerId, one.entryId) for one in asked.message_ids] == [(7, 0)]
+        link, consumer = server.links[-1], server.commands("subscribe")[-1].consumer_id
+        assert asked.consumer_id == consumer
+        link.message(consumer, 0, stored([b"0"]), redelivery_count=1)
+        again = queue.receive(20.0)
+        assert (again.value, again.attempt) == (b"0", 1)
+    assert pulsar_queue.FULL.delay(1, lambda: 0.5) == pytest.approx(0.1)
+
+
+def test_what_is_done_with_leaves_nothing_behind() -> None:
+    """Of an entry whose messages were given back, came again, and were all acknowledged."""
+    hand, key = Unacked(), (7, 0)
+    for sent in range(2):
+        entry = hand.looks_at(key, 2)
+        assert entry is not None
+        assert [hand.attempt(key, index, sent) is not None for index in range(2)] == [True, True]
+        entry.sent = sent
+        entry.waiting.discard(0)
+        entry.held.add(0)
+        if not sent:
+            hand.released(key, 0)
+            assert key not in hand.entries
+            assert hand._unmet == {key: {1: 1}}
+    hand.acknowledged(key, 0, 0)
+    assert key in hand.entries
+    hand.acknowledged(key, 1, 0)
+    assert not hand.entries
+    assert not hand._unmet
+    hand.forget()
+    assert hand.looks_at(key, 2) is not None, "nothing of it is on its way any more"
+    assert hand.exhausted(key)
+    assert not hand.entries
+
+
+def test_permits_are_granted_anew_when_half_is_left() -> None:
+    permits = Permits(10)
+    permits.largest = 1
+    assert permits.more() == 10
+    for handed, granted in ((4, 0), (1, 5), (4, 0), (1, 5)):
+        permits.handed(handed, handed)
+        assert permits.more() == granted
+
+
+# -- producers ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_that_a_broker_would_have_taken_before_fails_when_it_takes_less() -> None:
+    """It was not acknowledged, and the broker that has the topic now has a smaller limit."""
+    sizes = iter([1 << 20, 1 << 20, 1000, 1000])
+
+    def connected(link: Link, ask: Any) -> Any:
+        return api.CommandConnected(server_version="a string", protocol_version=21, max_message_size=next(sizes, 1000))
+
+    def send(link: Link, ask: Any) -> Any:
+        return receipt(ask, 1) if server.count("producer") > 1 else None
+
+    with serving(connect=connected, send=send) as server, wireproto.connect(server.url) as client:
+        out = client.producer("t", batching=False)
+        large, small = out.send(bytes(50_000)), out.send(b"small")
+        server.wait("send", 2)
+        server.links[-1].close()
+        with pytest.raises(ValueUnsupported, match="larger than the broker takes"):
+            large.position(30.0)
+        assert small.position(30.0).entry == 1
+        with pytest.raises(ValueUnsupported, match="the broker takes 1000"):
+            out.send(bytes(1200))
+        out.close()
+
+
+@pytest.mark.parametrize(
+    ("partitions", "options", "grows"), [(2, {}, True), (0, {}, False), (2, {"first_sequence": 5, "producer_name": "mine"}, False)]
+)
+def test_a_producer_that_will_not_grow_does_not_look_for_partitions(partitions: int, options: dict[str, Any], grows: bool) -> None:
+    """A topic without partitions, and one whose ids are said: those count by the partitions that there were."""
+    with (
+        serving(partitionMetadata=metadata(partitions)) as server,
+        wireproto.connect(server.url, metadata_max_age=0.02) as client,
+        client.producer("t", **options) as out,
+    ):
+        assert (out._growth is not None) is grows
+        if grows:
+            server.wait("partitionMetadata", 3)
+
+
+@pytest.mark.parametrize("partition", [None, -1, 0])
+def test_the_one_partition_of_a_topic_without_partitions_has_two_numbers(partition: int | None) -> None:
+    with serving() as server, wireproto.connect(server.url) as client, client.producer("t", batching=False) as out:
+        assert out.send(b"a", partition=partition).position(20.0).partition == -1
+        assert [number for number, _ in out.shares(Columns.from_rows([b"a", b"b"]), partition)] == [0]
+        for wrong in (-2, 1):
+            with pytest.raises(OptionError, match="has 1"):
+                out.send(b"b", partition=wrong)
+            with pytest.raises(OptionError, match="has 1"):
+                out.shares(Columns.from_rows([b"a"]), wrong)
+        assert server.count("send") == 1
+
+
+def test_a_connection_may_have_two_mebibytes_unsent() -> None:
+    with serving() as server, wireproto.connect(server.url) as client, client.producer("t") as out:
+        crowded = out._sender._wire.crowded
+        assert [crowded(SimpleNamespace(unsent=size)) for size in (0, 2 << 20, (2 << 20) + 1)] == [False, False, True]
+
+
+# -- names ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("local", "partition", "topic"),
+    [
+        ("t-partition-0", 0, "t"),
+        ("t-partition-12", 12, "t"),
+        ("t-partition-", -1, "t-partition-"),
+        ("t-partition-x", -1, "t-partition-x"),
+        ("t-partition-²", -1, "t-partition-²"),
+        ("t-partition-٣", -1, "t-partition-٣"),
+        ("t-partition--1", -1, "t-partition--1"),
+        ("12", -1, "12"),
+        ("a-partition-b-partition-3", 3, "a-partition-b"),
+    ],
+)
+def test_what_names_a_partition(local: str, partition: int, topic: str) -> None:
+    full = f"persistent://public/default/{local}"
+    assert parse_topic(local).partition == partition
+    assert without_partition(full) == f"persistent://public/default/{topic}"
