@@ -9,11 +9,13 @@ import pytest
 
 from wireproto._codec import Message
 from wireproto.errors import Truncated
-from wireproto.kafka import assignor, codes, routing
+from wireproto.kafka import assignor, codes, outgoing, routing
 from wireproto.kafka import messages as m
 from wireproto.kafka.fetch import Fetches, FetchSettings
+from wireproto.kafka.group import LEFT, STABLE, GroupSettings, Membership
 from wireproto.kafka.metadata import NO_ID, Metadata
-from wireproto.kafka.offsets import fetch_cap, fetch_request
+from wireproto.kafka.offsets import committing, fetch_cap, fetch_request
+from wireproto.kafka.options import KafkaOptions
 from wireproto.net.retry import Policy
 
 ID = b"i" * 16
@@ -140,3 +142,79 @@ def test_metadata_without_ids_have_none() -> None:
     known.apply(described("t").replace(topics=(described("t").topics[0].replace(topic_id=NO_ID),)))
     assert known.topics["t"].id == NO_ID
     assert known.name(NO_ID) is None
+
+
+def test_a_seek_ends_the_patience_with_a_topic_that_was_missing() -> None:
+    """What was told of the place before says nothing of this one: the topic has its whole time again."""
+    reading = Reading()
+    missing = codes.UnknownTopicOrPartition.code
+    assert reading.answer(10.0, error_code=missing) is None
+    assert reading.answer(12.1, error_code=missing).error is not None
+    reading.asking.plan.seek(("t", 0), 5)
+    assert reading.answer(20.0, error_code=missing) is None
+    assert reading.answer(22.1, error_code=missing).error is not None
+
+
+def test_a_leader_of_which_nothing_else_is_wanted_may_wait_for_news() -> None:
+    """A partition that is fetched up to its stop is not one that waits for room; one short of it, or without a stop, is."""
+    for stop, wait in ((3, 500), (4, 20), (None, 20)):
+        reading = Reading()
+        other = reading.asking.add("t", 1, 0, stop)
+        other.ahead = 3
+        other.held = SETTINGS.partition_bytes  # it is not asked for now
+        (due,) = reading.asking.due(0.0)
+        request, _ = reading.asking.request(due, lambda name: ID, lambda topic, partition: 7)
+        assert request.max_wait_ms == wait
+
+
+def test_a_commit_names_topics_by_id_where_all_ids_are_known() -> None:
+    known = Metadata()
+    known.apply(described("t", "u"))
+    asked: list[dict[str, Any]] = []
+
+    def asking(make: Any, until: float, to: Any, **how: Any) -> Any:
+        asked.append(how | {"make": make})
+        yield from ()
+
+    cluster: Any = SimpleNamespace(metadata=known, asking=asking, watching=lambda group: None)
+    offsets = {("t", 0): 5, ("u", 3): 6}
+    committed = committing(cluster, "g", offsets, 1.0, to=None, member="m", generation=0, static_name="s", ours=(25,), epochs={("t", 0): 0})  # type: ignore[arg-type]
+    with pytest.raises(StopIteration) as ended:
+        next(committed)
+    (how,) = asked
+    assert how["cap"]() is None
+    request = m.OffsetCommitRequest.decode(how["make"](10).encode(10), 10)
+    assert (request.group_id, request.member_id, request.group_instance_id) == ("g", "m", "s")
+    assert request.generation_id_or_member_epoch == 0
+    parts = {topic.topic_id: topic.partitions for topic in request.topics}
+    told = {key: [(one.partition_index, one.committed_offset, one.committed_leader_epoch) for one in parts[key]] for key in parts}
+    assert told == {b"t" * 16: [(0, 5, 0)], b"u" * 16: [(3, 6, -1)]}
+    assert {one.committed_metadata for key in parts for one in parts[key]} == {""}
+    assert [topic.name for topic in m.OffsetCommitRequest.decode(how["make"](9).encode(9), 9).topics] == ["t", "u"]
+    assert [how["make"](version).group_instance_id for version in (6, 7)] == [None, "s"]
+
+    def answer(code: int) -> Any:
+        part = m.OffsetCommitResponsePartition(partition_index=3, error_code=code)
+        return m.OffsetCommitResponse(topics=(m.OffsetCommitResponseTopic(topic_id=b"u" * 16, partitions=(part,)),))
+
+    assert how["check"](answer(25)) is None, "the caller's to deal with"
+    assert ended.value.value == {("u", 3): 25}
+    refused = how["check"](answer(30))
+    assert isinstance(refused, codes.GroupAuthorizationFailed)
+    assert (refused.topic, refused.partition) == ("u", 3)
+    known.forget("u")
+    assert how["cap"]() == 9, "what has no id goes by its name"
+
+
+def test_old_formats_and_topics_without_an_id_have_their_last_version_of_produce() -> None:
+    for message_format, nameless, newest in ((0, False, 1), (1, True, 2), (2, False, None), (2, True, outgoing.BY_ID - 1)):
+        assert outgoing.version_cap(KafkaOptions(message_format=message_format), nameless) == newest
+    assert outgoing.BY_ID == 13
+
+
+def test_who_is_fenced_has_lost_what_it_held() -> None:
+    made = Membership(GroupSettings("g", ("t",), 10_000, 60_000, "static"))
+    made.member, made.generation, made.state = "m", 0, STABLE
+    assert made.beating
+    made.fenced()
+    assert (made.state, made.generation, made.lost, made.beating) == (LEFT, -1, True, False)

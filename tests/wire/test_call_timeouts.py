@@ -84,8 +84,9 @@ def prepared(broker: DevBroker, protocol: str, **options: Any) -> tuple[Any, str
 @pytest.mark.parametrize(
     ("message", "names"),
     [
-        ("Metadata", "list_topics describe_topic delete_topic create_topic list_groups"),
-        ("ListOffsets", "positions positions_at create_topic lag seek"),
+        ("Metadata", "list_topics describe_topic delete_topic create_topic list_groups producer reader consumer send_elsewhere"),
+        ("ListOffsets", "positions positions_at create_topic lag seek reader reader_seek"),
+        ("InitProducerId", "producer send_elsewhere"),
         ("CreateTopics", "create_topic"),
         ("DeleteTopics", "delete_topic"),
         ("ListGroups", "list_groups request"),
@@ -111,7 +112,13 @@ def test_kafka(broker: DevBroker, message: str, names: str) -> None:
             "group_positions": lambda s: admin.group_positions(group, topic, timeout=s),
             "admin_commit": lambda s: admin.commit(f"other-{topic}", {(topic, 0): LogOffset(topic, 0, 0)}, timeout=s),
             "request": lambda s: client.request(k.ListGroupsRequest(), timeout=s),
+            "producer": lambda s: client.producer(topic, timeout=s),
+            "reader": lambda s: client.reader(topic, start=LATEST, timeout=s),
+            "consumer": lambda s: client.consumer(topic, group, timeout=s),
+            "reader_seek": lambda s: reading.seek(LATEST),
+            "send_elsewhere": lambda s: client.producer().send(b"x", topic=topic, timeout=s),
         }
+        reading = client.reader(topic, start=EARLIEST, timeout=BRIEF)
         member: Any = contextlib.nullcontext()
         if MEMBERS & set(names.split()):
             client.producer(topic).send(b"one").position(10.0)
