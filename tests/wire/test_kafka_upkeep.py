@@ -15,9 +15,11 @@ import pytest
 
 import wireproto
 from kafka_relay import Relay
+from patience import until
 from wireproto import LATEST
 from wireproto.devbroker import DevBroker
 from wireproto.devbroker.faults import Faults
+from wireproto.devbroker.kafka.catalogue import NODE
 from wireproto.errors import TimedOut
 from wireproto.kafka.codes import NotCoordinator, RebalanceInProgress, UnknownTopicOrPartition
 from wireproto.kafka.metadata import Node
@@ -83,6 +85,22 @@ def test_a_silent_connection_is_not_waited_for_when_there_is_another_node(client
     with pytest.raises(TimedOut):
         client.admin().list_topics(timeout=1.5)
     assert len(client.loop.connections) > before, "another one was tried beside it"
+
+
+def test_a_client_that_is_sent_back_begins_again_at_its_bootstrap_addresses(client: Any, topic: str, faults: Faults, silent: int) -> None:
+    """KIP-1102: nothing that it knew holds, neither nodes nor connections; its roles go on."""
+    with client.producer(topic) as out, client.consumer(topic, f"g-{topic}") as member:
+        out.send(b"0").position(20.0)
+        until(lambda: member.poll(0.1) is not None)
+        before, cluster = list(client.loop.connections), client.cluster
+        cluster.metadata.nodes = {**cluster.metadata.nodes, 7: Node(7, "127.0.0.1", silent)}
+        faults.error("Metadata", 129)
+        assert topic in client.admin().list_topics(timeout=20.0)
+        assert list(cluster.metadata.nodes) == [NODE]
+        assert all(conn.closed for conn in before)
+        out.send(b"1").position(20.0)
+        until(lambda: member.poll(0.1) is not None)
+        member.commit(timeout=20.0)
 
 
 def test_many_who_ask_for_one_thing_ask_once(broker: DevBroker, client: Any, topic: str, faults: Faults) -> None:

@@ -39,7 +39,7 @@ from ..net.retry import Verdict, verdict
 from ..net.runtime import Runtime
 from ..net.task import Steps, Task
 from . import wire
-from .codes import LeaderNotAvailable, UnknownTopicOrPartition, error
+from .codes import LeaderNotAvailable, RebootstrapRequired, UnknownTopicOrPartition, error
 from .handshake import handshake
 from .messages import FindCoordinatorRequest, FindCoordinatorResponse, MetadataRequest, MetadataRequestTopic
 from .metadata import Metadata, Node, Topic
@@ -270,6 +270,11 @@ class KafkaCluster(Runtime[KafkaOptions]):
                 text = "the node hung up at the first request after the handshake: does it want SASL (user=…, password=…, sasl=…)?"
                 raise self.hung_up("first request", conn)(text, peer=why.peer) from why
             self.reached = True
+            if reply.error_code:  # from version 13, and nothing else is told then
+                refusal = error(reply.error_code, what, message=reply.NAME, peer=conn.peer)
+                if isinstance(refusal, RebootstrapRequired):
+                    self._forget(refusal)
+                raise refusal
             with self._lock:
                 before = self.metadata.topics
                 self.metadata.apply(reply, all_topics=named is None)
@@ -277,6 +282,13 @@ class KafkaCluster(Runtime[KafkaOptions]):
 
         until = self._later()
         yield from self._anywhere(what, ask, until)
+
+    def _forget(self, why: BrokerError) -> None:
+        """Begin again at the bootstrap addresses: what nodes there are, and who coordinates, is not this cluster's any more. KIP-1102."""
+        with self._lock:
+            self.metadata.nodes = {}
+            self._coordinators.clear()
+        self.pool.drop_all(str(why))
 
     def looking_up(self, topic: str, until: float, *, create: bool = False) -> Steps[Topic]:
         """A topic with its partitions, all of them led; waits a little for a topic that has just been made.

@@ -104,11 +104,15 @@ class Pool:
             self._open.pop(key, None)
         conn.close(reason)
 
-    def close(self) -> None:
-        """Close all of them."""
+    def drop_all(self, reason: str) -> None:
+        """Close all of them; they are dialled anew as they are asked for."""
         for conn in list(self._open.values()):
-            conn.close("the client was closed")
+            conn.close(reason)
         self._open.clear()
+
+    def close(self) -> None:
+        """Close all of them, for good."""
+        self.drop_all("the client was closed")
 
     # ---- in the keeper ------------------------------------------------------------------------------------------------------
 

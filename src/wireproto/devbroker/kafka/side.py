@@ -33,7 +33,7 @@ OFFERED: dict[int, tuple[str, int, int, Handler]] = {
     0: ("Produce", 3, 11, logs.produce),
     1: ("Fetch", 4, 12, logs.fetch),
     2: ("ListOffsets", 1, 8, logs.list_offsets),
-    3: ("Metadata", 0, 12, topics.metadata),
+    3: ("Metadata", 0, 13, topics.metadata),
     8: ("OffsetCommit", 2, 8, groups.offset_commit),
     9: ("OffsetFetch", 1, 7, groups.offset_fetch),
     10: ("FindCoordinator", 0, 4, groups.find_coordinator),

@@ -12,11 +12,14 @@ if TYPE_CHECKING:
 
 CLUSTER = "wireproto-dev-cluster0"
 UNKNOWN_TOPIC, INVALID_TOPIC, TOPIC_EXISTS, INVALID_PARTITIONS, INVALID_REPLICATION, UNKNOWN_TOPIC_ID = 3, 17, 36, 37, 38, 100
+REBOOTSTRAP_REQUIRED = 129
 
 
 async def metadata(context: Context) -> Any:
     """Topics and this node; a topic that does not exist is made when the request allows it."""
     topics, request, version = context.side.topics, context.request, context.version
+    if context.error == REBOOTSTRAP_REQUIRED:
+        return m.MetadataResponse(error_code=context.error, cluster_id=None)
     if request.topics is None or (version == 0 and not request.topics):
         found: list[tuple[str | None, int]] = [(name, 0) for name in topics.names()]
     else:
