@@ -74,10 +74,13 @@ def test_a_refusal_of_what_is_not_on_its_way_is_passed_over() -> None:
 def test_what_may_pass_is_sent_again_in_order_on_the_same_connection(code: str) -> None:
     """Two of three are refused in one flight: the producer is opened again once, and all three go out anew."""
 
+    flight: list[Any] = []
+
     def send(link: Link, sent: Any) -> Any:
         if link.server.count("producer") > 1:
             return receipt(sent, sent.sequence_id)
-        return refusal(sent, code) if sent.sequence_id else None
+        flight.append(sent)
+        return [refusal(one, code) for one in flight[1:]] if len(flight) == 3 else None
 
     with (
         PulsarServer(send=send) as server,
