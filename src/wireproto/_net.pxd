@@ -158,7 +158,6 @@ cdef class Connection:
     cdef input_t *plain     # where frames are scanned: `input`, or behind TLS its own
     cdef PyObject *big      # the bytes object being filled: owned, not shared yet
     cdef Output out         # plain bytes
-    cdef object tls         # net.tls.TlsStream, kept alive, or None
     cdef object tls_read, tls_write, tls_pending, bio_in, bio_out     # its C methods and buffers
     cdef unsigned long tls_owner    # the thread that holds tls_lock
     cdef Output cipher      # TLS: encrypted bytes, else None

@@ -23,7 +23,7 @@ from .tree import Tree
 BUDGET = 60.0  # seconds of tests, as recorded, that one fault gets
 MEMORY_KB = 6 << 20
 PART = 1 / 3  # of its limit that a test may take without the fault when it says that it ended for the fault's sake
-ENGINE = re.compile(r"tests/(wire/test_(engine|net\b|framer)|unit/test_engine)")
+ENGINE = re.compile(r"tests/(wire/test_(engine|adopted|tasks?|net\b|framer)|unit/test_engine)")
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - (.*))?$", re.MULTILINE)
 _SECONDS = re.compile(r" in ([\d.]+)s")
 LATE = "did not end"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import struct
 
@@ -47,6 +48,13 @@ def test_rocketmq_json() -> None:
     tricky = {"extFields": {"opaque": 1, "flag": 0, "x": '{"opaque": 2}'}, "remark": 'a "quoted\\" {[ "opaque": 3', **reply}
     assert _match("rocketmq", rocketmq(tricky)) == ("reply", 4711)
     assert _match("rocketmq", rocketmq({"a": ["opaque", 5, {"flag": 0}], **reply})) == ("reply", 4711)
+
+
+def test_rocketmq_json_in_whatever_order_and_with_other_names_as_long() -> None:
+    fields = [("code", 6), ("flag", 1), ("opaque", 4711), ("extras", 5), ("size", 8)]
+    for order in itertools.permutations(fields):
+        assert _match("rocketmq", rocketmq(dict(order), b"7")) == ("reply", 4711)
+        assert _match("rocketmq", rocketmq(dict(order) | {"flag": 2})) == ("push", _net.REQUESTS)
 
 
 def test_rocketmq_binary() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import select
+import socket
 import struct
 import sys
 import threading
@@ -389,3 +390,69 @@ def test_what_a_signal_handler_raises_in_the_schedule_comes_out_of_the_next_run(
         assert time.monotonic() - began < LATE
     finally:
         loop.close()
+
+
+def test_a_run_is_asked_for_once_however_much_there_is_to_do() -> None:
+    asked: list[int] = []
+    ran: list[int] = []
+    loop = Loop("asked")
+    loop.adopt(lambda: asked.append(1))
+    try:
+        for number in (1, 2):
+            for _ in range(3):
+                loop.call_soon(ran.append, number)
+            assert asked == [1] * number
+            loop.run_ready(False)
+            assert ran == [1] * 3 + [2] * 3 * (number - 1)
+    finally:
+        loop.close()
+
+
+def test_a_connection_that_ends_with_its_loop_is_told_lost() -> None:
+    told: list[BaseException] = []
+    ours, theirs = socket.socketpair()
+    loop = Loop("closed")
+    loop.adopt(lambda: None)
+    loop.open(ours, "peer", "kafka", CAP).on_lost(told.append)
+    loop.close()
+    theirs.close()
+    assert [type(why) for why in told] == [Closed]
+
+
+def is_quiet_behind_a_lost_connection(number: int | None) -> bool:
+    """Whether the loop's descriptor, which has this number, says nothing any more once a connection has failed whose socket lives on."""
+    ours, theirs = socket.socketpair()
+    kept = ours.dup()  # as in a forked child
+    loop = Loop("adopted")
+    if number is not None:
+        os.close(number)
+    fd = loop.adopt(lambda: None)
+    assert number in (None, fd)
+    conn = loop.open(ours, "peer", "kafka", CAP)
+    loop.run_ready()
+    theirs.close()
+    deadline = soon()
+    while not conn.closed and time.monotonic() < deadline:
+        assert select.select([fd], [], [], 20.0)[0]
+        loop.run_ready()
+    loop.run_ready()
+    quiet = conn.closed and not select.select([fd], [], [], 0.0)[0]
+    loop.close()
+    kept.close()
+    return quiet
+
+
+def test_a_connection_that_failed_is_watched_no_more_though_its_socket_lives_on() -> None:
+    assert is_quiet_behind_a_lost_connection(None)
+
+
+def test_zero_is_a_descriptor_like_any_other() -> None:
+    """A program without standard input has it to give; tried in a child, where no other thread takes it."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            code = 0 if is_quiet_behind_a_lost_connection(0) else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -234,6 +234,17 @@ def test_a_reply_behind_the_time_of_its_call_is_dropped(conn: Connection) -> Non
     assert conn.pending == 0
 
 
+def test_a_call_that_was_given_up_does_not_expire_as_well(loop: Loop, conn: Connection) -> None:
+    token = conn.next_token()
+    given_up = conn.submit(token, struct.pack(">i", token) + b"n", timeout_at=soon(0.05))
+    given_up.cancel()
+    token = conn.next_token()
+    expires = conn.submit(token, struct.pack(">i", token) + b"n", timeout_at=soon(0.1))
+    assert expires.wait(soon())
+    assert not given_up.done
+    assert conn.pending == 0
+
+
 def test_calls_that_are_answered_in_time_do_not_expire(loop: Loop, conn: Connection) -> None:
     box, calls = Mailbox(loop), []
     for number in range(40):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -15,7 +17,7 @@ from certificates import Certificates
 from net_server import running
 from patience import LATE, soon
 from wireproto._net import Connection, Loop
-from wireproto.errors import OptionError, TimedOut, TlsError
+from wireproto.errors import Disconnected, OptionError, TimedOut, TlsError
 from wireproto.net.dial import dial
 from wireproto.net.tls import TlsOptions
 
@@ -70,6 +72,84 @@ def test_threads_and_pipelining_over_tls(loop: Loop, port: int, certs: Certifica
     for thread in threads:
         thread.join(20)
     assert wrong == []
+
+
+def test_big_frames_of_several_threads_do_not_mix_over_tls(loop: Loop, port: int, certs: Certificates) -> None:
+    conn = connect(loop, port, TlsOptions(ca_file=certs.ca))
+    wrong: list[object] = []
+
+    def work(name: int) -> None:
+        payload = b"%d" % name * 300_000
+        try:
+            wrong.extend(name for _ in range(10) if ask(conn, b"e", payload) != payload)
+        except Exception as why:
+            wrong.append(why)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert wrong == []
+
+
+@pytest.mark.parametrize(("verb", "text"), [(b"k", "closed by the peer"), (b"m", "12 bytes into a frame")])
+def test_a_peer_that_closes_is_told_over_tls_too(loop: Loop, port: int, certs: Certificates, verb: bytes, text: str) -> None:
+    conn = connect(loop, port, TlsOptions(ca_file=certs.ca))
+    with pytest.raises(Disconnected, match=text):
+        ask(conn, verb, b"12345678")
+    assert conn.closed
+
+
+def test_a_wait_over_tls_costs_no_processor_time(loop: Loop, port: int, certs: Certificates) -> None:
+    conn = connect(loop, port, TlsOptions(ca_file=certs.ca))
+    assert ask(conn, b"e", b"x") == b"x"
+    began = time.thread_time()
+    token = conn.next_token()
+    with pytest.raises(TimedOut):
+        conn.call(token, [struct.pack(">i", token), b"n"], soon(0.4))
+    assert time.thread_time() - began < 0.05, "this thread reads, for nothing comes: it sleeps"
+
+
+HANDLER = """
+import faulthandler, signal, struct, sys, time
+from wireproto._net import Loop
+from wireproto.net.dial import dial
+from wireproto.net.tls import TlsOptions
+
+faulthandler.dump_traceback_later(100, exit=True)
+soon = lambda: time.monotonic() + 30.0
+loop = Loop("handler")
+conn = loop.open(dial(("localhost", int(sys.argv[1])), soon(), tls=TlsOptions(ca_file=sys.argv[2])), "peer", "kafka", 1 << 24)
+sent = []
+
+def send(payload):
+    token = conn.next_token()
+    call = conn.submit(token, [struct.pack(">i", token), b"e", payload])
+    sent.append((call, payload))
+    return call
+
+def handler(*_):
+    send(b"handler %d" % len(sent))
+    signal.setitimer(signal.ITIMER_REAL, 0.0005)
+
+signal.signal(signal.SIGALRM, handler)
+signal.setitimer(signal.ITIMER_REAL, 0.0005)
+mine = 0
+while mine < 200 or len(sent) < mine + 200:
+    send(b"mine %d " % mine * 3000).result(soon())
+    mine += 1
+signal.setitimer(signal.ITIMER_REAL, 0)
+assert [call.result(soon())[4:] for call, _ in sent] == [payload for _, payload in sent]
+"""
+
+
+def test_a_signal_handler_may_send_over_tls_wherever_it_comes(port: int, certs: Certificates) -> None:
+    """In the middle of one of OpenSSL's calls too: it neither waits for the program below it nor gets between its bytes."""
+    done = subprocess.run(
+        [sys.executable, "-c", HANDLER, str(port), str(certs.ca)], capture_output=True, text=True, timeout=150, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
 
 
 def test_an_unknown_certificate_authority_is_refused(port: int) -> None:

@@ -468,6 +468,7 @@ def test_descriptors_are_told_once_by_whoever_reads_and_never_after_their_stop(t
         other = Descriptors(loop, [ours.fileno()])
         assert other.ready_by(soon())
         assert not stopped.done
+        assert stopped.found == -1
     loop.close()
     with pytest.raises(Closed):
         Descriptors(loop, [0])

@@ -256,9 +256,6 @@ cdef class Connection:
                 raise self.describe(self.failure)
             if self.out.size <= UNSENT_CAP:
                 return 0
-            self.push_out()
-            if self.out.size <= UNSENT_CAP or self.failure is not None:
-                continue
             if timeout_at is None or PyThread_get_thread_ident() == self.loop.keeper_id:
                 raise errors.BufferFull(f"{self.out.size} bytes wait for the peer to read", peer=self.peer)
             self.space.ready = False
@@ -386,7 +383,7 @@ cdef class Connection:
         cdef int64_t length = 0
         cdef int state, skip
         cdef object frame
-        if self.frames_read == 0 and c.end > c.start and len(self.first_bytes) < 16:
+        if self.frames_read == 0 and len(self.first_bytes) < 16:
             self.first_bytes = (<char *>c.buf)[c.start:min(c.end, c.start + 16)]
         while self.failure is None:
             if self.big != NULL:

@@ -83,9 +83,7 @@ cdef bint set_mark(input_t *c) noexcept nogil:
     cdef size_t wanted = 1
     cdef int value
     if c.big != NULL and not c.opaque and not c.unmarked and c.big_have < c.big_size:
-        wanted = c.big_size - c.big_have
-        if wanted > MARK:
-            wanted = MARK
+        wanted = min(c.big_size - c.big_have, <size_t>MARK)
     if wanted != c.mark:
         value = <int>wanted
         if setsockopt(c.fd, SOL_SOCKET, SO_RCVLOWAT, &value, sizeof(int)) == 0:

@@ -42,13 +42,13 @@ cdef class Output:
         return self.last()
 
     cdef int copy(self, const uint8_t *p, size_t n) except -1:
+        """Fewer than COPY_BELOW bytes."""
         cdef segment_t *s = self.last()
         cdef uint8_t *own
-        cdef size_t size = n if n > OWN_SEGMENT else OWN_SEGMENT
         if n == 0:
             return 0
         if s == NULL or s.own == NULL or s.room < n:
-            own = <uint8_t *>malloc(size)
+            own = <uint8_t *>malloc(OWN_SEGMENT)
             if own == NULL:
                 raise MemoryError
             try:
@@ -58,7 +58,7 @@ cdef class Output:
                 raise
             s.own = s.p = own
             s.n = 0
-            s.room = size
+            s.room = OWN_SEGMENT
         memcpy(s.p + s.n, p, n)
         s.n += n
         s.room -= n
@@ -96,10 +96,9 @@ cdef class Output:
             if s.n:
                 return
             if s.own != NULL and self.count == 1:      # keep the last one for the next request: no malloc in a steady state
-                if s.p - s.own + s.room <= 4 * OWN_SEGMENT:
-                    s.room += s.p - s.own
-                    s.p = s.own
-                    return
+                s.room += s.p - s.own
+                s.p = s.own
+                return
             if s.own != NULL:
                 free(s.own)
             else:

@@ -25,7 +25,6 @@ cdef int take_tls(Connection conn, object stream) except -1:
     conn.plain = plain
     conn.cipher = Output()
     raw = stream.raw
-    conn.tls = stream
     conn.tls_read = raw.read
     conn.tls_write = raw.write
     conn.tls_pending = raw.pending
