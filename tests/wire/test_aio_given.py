@@ -128,16 +128,19 @@ def test_a_producer_that_cannot_be_made_lets_go_who_waits_for_room_each_time() -
         asyncio.run(main())
 
 
-def test_a_record_that_cannot_be_sent_fails_alone_when_its_producer_is_made(broker: DevBroker) -> None:
-    """ZooKeeper's records have no headers."""
+@pytest.mark.parametrize(
+    "given", [{"headers": [("h", b"v")]}, {"key": b"k"}, {"timestamp": 1}, {"partition": 1}], ids=lambda given: str(*given)
+)
+def test_a_record_that_cannot_be_sent_fails_alone_when_its_producer_is_made(broker: DevBroker, given: dict[str, Any]) -> None:
+    """ZooKeeper's records have nothing but a value."""
 
     async def main() -> None:
         async with wireproto.aio.connect(broker.url("zookeeper")) as client:
             out = client.producer("/alone")
-            first, bad, last = out.send(b"a"), out.send(b"b", headers=[("h", b"v")]), out.send(b"c")
+            first, bad, last = out.send(b"a"), out.send(b"b", **given), out.send(b"c")
             with pytest.raises(ValueUnsupported):
                 await asyncio.wait_for(bad, 30.0)
             places = [await asyncio.wait_for(one, 30.0) for one in (first, last)]
-            assert places[0] < places[1]
+            assert places[1].offset == places[0].offset + 1
 
     asyncio.run(main())
