@@ -77,6 +77,48 @@ def test_deep_nesting_is_refused_without_a_stack_overflow() -> None:
             fastjson.loads(text)
 
 
+def nested(depth: int, kind: str) -> str:
+    if kind == "key":
+        text = "{}"
+        for _ in range(depth - 1):
+            text = "{" + text + ":1}"
+        return text
+    return {"array": "[", "object": "{a:"}[kind] * (depth - 1) + "[]" + {"array": "]", "object": "}"}[kind] * (depth - 1)
+
+
+@pytest.mark.parametrize("kind", ["array", "object", "key"])
+def test_bodies_are_read_to_their_greatest_depth_and_no_deeper(kind: str) -> None:
+    assert fastjson._Reader(nested(fastjson.DEPTH + 1, kind)).whole()
+    with pytest.raises(Malformed, match=f"deeper than {fastjson.DEPTH}"):
+        fastjson._Reader(nested(fastjson.DEPTH + 2, kind)).whole()
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("{{{}:1}:2}", "{{{}:1}:2}"),
+        ("{{{a:1,b:2}:{c:3,d:[4,{e:5}]}}:6}", "{{{b:2,a:1}:{d:[4,{e:5}],c:3}}:6}"),
+        ("{{a:1,b:[]}:0}", "{{b:[],a:1.0}:0}"),
+    ],
+)
+def test_equal_objects_as_keys_are_one_key_whatever_they_hold(one: str, other: str) -> None:
+    """Other objects as their own keys, too, which no server sends and any peer may."""
+    (first,), (second,) = fastjson.loads(one), fastjson.loads(other)
+    assert isinstance(first, ObjectKey)
+    assert (first, hash(first)) == (second, hash(second))
+    assert fastjson.loads(one) == fastjson.loads(other)
+
+
+@pytest.mark.parametrize("text", ["[%s]", "{1:%s}", "{%s:1}", "[-%s]", "[%sL]"])
+@pytest.mark.parametrize("digits", [20, 309, 4301, 100_000])
+def test_numbers_of_any_length_are_read_or_malformed(text: str, digits: int) -> None:
+    """Python refuses to read very long ones as it likes."""
+    with contextlib.suppress(Malformed):
+        assert fastjson.loads(text % ("9" * digits))
+        return
+    assert digits > 400
+
+
 def test_bytes_that_are_not_utf8_are_malformed() -> None:
     with pytest.raises(Malformed):
         fastjson.loads(b'{"a":"\xff"}')

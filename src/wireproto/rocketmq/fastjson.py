@@ -23,6 +23,9 @@ from wireproto.errors import Malformed, Truncated
 DEPTH = 64
 """Nesting that the reader accepts; real bodies nest 6 deep."""
 
+DIGITS = 400
+"""Length of a number that the reader accepts; Java's largest double has 309 digits."""
+
 _SPACE = re.compile(r"[ \t\r\n\f\b\v]*")
 _PLAIN = re.compile(r'[^"\'\\]*')
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?[LlSsBbFfDd]?(?![\w.])")
@@ -39,7 +42,7 @@ class ObjectKey(Mapping[str, Any]):
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
         self._fields = dict(fields)
-        self._hash = hash(json.dumps(self._fields, sort_keys=True, default=str))
+        self._hash = hash(_frozen(self._fields))
 
     def __getitem__(self, name: str) -> Any:
         return self._fields[name]
@@ -58,6 +61,13 @@ class ObjectKey(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return f"ObjectKey({self._fields!r})"
+
+
+def _frozen(value: Any) -> Any:
+    """Something hashable, the same of values that are equal."""
+    if isinstance(value, Mapping):
+        return frozenset((key, _frozen(item)) for key, item in value.items())
+    return tuple(map(_frozen, value)) if isinstance(value, (list, tuple)) else value
 
 
 def loads(body: bytes | str) -> Any:
@@ -113,6 +123,8 @@ class _Reader:
         if first and first in "\"'":
             return self.string(first)
         if found := _NUMBER.match(self.text, self.at):
+            if len(found[0]) > DIGITS:
+                raise self.bad(f"a number of more than {DIGITS} digits")
             self.at = found.end()
             number = found[0].rstrip("LlSsBbFfDd")
             return float(number) if found[1] or found[2] else int(number)

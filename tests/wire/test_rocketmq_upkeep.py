@@ -1,0 +1,354 @@
+"""What RocketMQ's roles see to by themselves: who is looked at again and when, what is not waited for, what a trouble leaves behind."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from patience import until
+from wireproto._codec import Columns
+from wireproto.devbroker.faults import Faults
+from wireproto.devbroker.recording import Recording
+from wireproto.errors import BrokerError, Disconnected, TimedOut, ValueUnsupported
+from wireproto.net.task import Steps
+from wireproto.position import LATEST
+from wireproto.rocketmq import cluster as clusters
+from wireproto.rocketmq import fastjson, lanes, member, record, times
+from wireproto.rocketmq.admin import RocketAdmin
+from wireproto.rocketmq.bodies import ConsumerConnection
+from wireproto.rocketmq.client import RocketClient
+from wireproto.rocketmq.codes import TopicNotExist
+from wireproto.rocketmq.groups import GroupOffsets
+from wireproto.rocketmq.messages import GetBrokerClusterInfoRequest
+from wireproto.rocketmq.remoting import NoMaster
+from wireproto.rocketmq.route import NameServers, Queue
+
+PROTOCOL, BROKER = "rocketmq", {"auto_create": False}
+
+
+def put(client: RocketClient, topic: str, count: int, **how: Any) -> None:
+    with client.producer(topic) as out:
+        for number in range(count):
+            out.send(b"%d" % number, **how)
+
+
+def drained(consumer: Any, count: int) -> list[bytes]:
+    found: list[bytes] = []
+    until(lambda: (found.extend(getattr(consumer.poll(0.1), "values", list)()), len(found) >= count)[1])
+    return found
+
+
+# members ------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_share_is_looked_at_again_after_rebalance_interval_or_sooner_where_that_was_asked_for(client: RocketClient, topic: str) -> None:
+    with client.consumer(topic, f"g-{topic}", rebalance_interval=50.0) as consumer:
+        ours = consumer._sharing.member
+        begun = time.monotonic()
+        ours.share(begun + 30.0)
+        assert ours.next_look <= time.monotonic() + 50.0
+        for seconds, expected in ((20.0, 20.0), (40.0, 20.0), (0.5, 0.5)):
+            now = time.monotonic()
+            ours.look_again(seconds)
+            assert ours.next_look <= time.monotonic() + expected
+            assert ours.next_look >= now + expected - 19.0, "and not at once"
+        ours._next_look = time.monotonic() + 600.0
+        ours.look_again()
+        assert ours.next_look <= time.monotonic() + member.AGAIN
+
+
+def test_a_broker_that_was_silent_is_asked_last_and_not_waited_for_for_a_while(
+    client: RocketClient, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with client.consumer(topic, f"g-{topic}") as consumer:
+        ours, now = consumer._sharing.member, time.monotonic()
+        monkeypatch.setattr(member, "time", SimpleNamespace(monotonic=lambda: now, time=time.time))
+        assert (ours.ails("h:1"), ours.ails(None)) == (False, True)
+        assert [ours.patience("h:1", now + left) - now for left in (2.0, 60.0)] == pytest.approx([2.0, 3.0])
+        ours.ail("h:1")
+        ours.ail(None)
+        assert (ours.ails("h:1"), ours.ails("h:2")) == (True, False)
+        assert [ours.patience(address, now + 60.0) - now for address in ("h:1", "h:2", None)] == pytest.approx([0.2, 3.0, 0.2])
+        now += 4.9
+        assert ours.ails("h:1")
+        now += 0.2
+        assert not ours.ails("h:1")
+
+
+def test_a_member_that_its_broker_does_not_list_says_that_it_is_there(
+    client: RocketClient, topic: str, seen: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with client.consumer(topic, f"g-{topic}", rebalance_interval=600.0) as consumer:
+        ours = consumer._sharing.member
+        first, ask = iter([(), ("another",)]), ours.offsets.members
+        monkeypatch.setattr(ours.offsets, "members", lambda *of: found if (found := next(first, None)) is not None else ask(*of))
+        beats = len(seen.requests("HeartBeat"))
+        ours.share(client.deadline(30.0))
+        assert len(seen.requests("HeartBeat")) > beats
+        ours.share(client.deadline(30.0))
+        assert consumer.assignment == {(topic, 0)}
+
+
+def test_a_connection_on_which_no_heartbeat_is_answered_is_given_up(
+    dial: Callable[..., RocketClient], topic: str, seen: Recording, faults: Faults
+) -> None:
+    """Brokers know a member by its connection."""
+    client = dial(request_timeout=0.2, connect_timeout=0.5)
+    consumer = client.consumer(topic, f"g-{topic}", heartbeat_interval=0.2)
+    before = {beat.connection for beat in seen.requests("HeartBeat")}
+    faults.drop("HeartBeat", times=-1)
+    until(lambda: {beat.connection for beat in seen.requests("HeartBeat")} - before)
+    faults.clear()
+    until(lambda: [one.member for one in client.admin().describe_group(f"g-{topic}").members] == [consumer.member_id])
+    consumer.close()
+
+
+def test_a_client_is_called_as_its_option_says(dial: Callable[..., RocketClient], topic: str, seen: Recording) -> None:
+    with dial(client_id="one-of-us").consumer(topic, f"g-{topic}") as consumer:
+        assert consumer.member_id.startswith("one-of-us@")
+    named = [fastjson.loads(bytes(beat.header.body))["clientID"] for beat in seen.requests("HeartBeat")]
+    assert {name.partition("@")[0] for name in named} == {"one-of-us"}
+    assert "one-of-us" in named, "the first word on a connection"
+
+
+# commits ------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_committed_for_the_next_owner_is_not_told_as_lost(client: RocketClient) -> None:
+    topic = f"given-{time.monotonic_ns()}"
+    client.admin().create_topic(topic, partitions=2)
+    for partition in range(2):
+        put(client, topic, 3, partition=partition)
+    automatic: dict[str, Any] = {"auto_commit": True, "auto_commit_interval": 600.0}
+    with client.consumer(topic, "g", **automatic) as first:
+        drained(first, 6)
+        with client.consumer(topic, "g", **automatic) as second:
+            until(lambda: (first.poll(0.05), second.poll(0.05), len(first.assignment) == len(second.assignment) == 1)[2])
+            (kept,) = first.assignment
+            first.commit()
+            assert {key: place.offset for key, place in first.committed().items()} == {kept: 3}
+            assert {place.offset for place in second.committed().values()} == {3}
+
+
+def test_a_broker_without_a_master_holds_up_no_other_s_commit(client: RocketClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = f"masters-{time.monotonic_ns()}"
+    client.admin().create_topic(topic, partitions=2)
+    for partition in range(2):
+        put(client, topic, 2, partition=partition)
+    with client.consumer(topic, "g") as consumer:
+        drained(consumer, 4)
+        commit, tried = consumer._sharing.member.offsets.commit, []
+
+        def away(of: str, queue: Queue, *how: Any) -> None:
+            tried.append(queue.queue_id)
+            if queue.queue_id == tried[0]:
+                raise NoMaster("its broker has no master now")
+            commit(of, queue, *how)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(consumer._sharing.member.offsets, "commit", away)
+            with pytest.raises(NoMaster):
+                consumer.commit()
+        assert tried == [tried[0], 1 - tried[0], tried[0]], "once more, after the other"
+        assert {key[1]: place.offset for key, place in consumer.committed().items()} == {1 - tried[0]: 2}
+        consumer.commit()
+        assert {place.offset for place in consumer.committed().values()} == {2}
+
+
+@pytest.mark.parametrize(("version", "asked", "offset"), [(None, 2, None), (412, 2, None), (413, 1, 0), (503, 1, 0)])
+def test_only_a_broker_of_4_9_is_asked_whether_its_zero_was_committed(version: int | None, asked: int, offset: int | None) -> None:
+    answers = [SimpleNamespace(message=SimpleNamespace(offset=0)), SimpleNamespace(body=b'{"offsetTable":{"t@other":{0:0}}}')]
+    told = iter(answers)
+    cluster: Any = SimpleNamespace(
+        route=lambda topic, deadline: SimpleNamespace(find=lambda *home: None),
+        invoke=lambda *of, **how: next(told),
+        connection=lambda address, deadline: SimpleNamespace(context=version),
+        retry=lambda attempt, deadline, **how: attempt(),
+    )
+    assert GroupOffsets(cluster, "g").committed("t", Queue(0, "b", 0, "h:1", True, True), 9.0) == offset
+    assert len(list(told)) == 2 - asked
+
+
+# reading and sending --------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_pull_that_does_not_leave_is_sent_again(client: RocketClient, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connection was lost between the look at it and the sending."""
+    put(client, topic, 3)
+    with client.reader(topic, stop=LATEST) as reader:
+        pull, lost = reader._fetcher._pull, iter([True, True])
+
+        def broken(*of: Any) -> None:
+            if next(lost, False):
+                raise Disconnected("gone")
+            pull(*of)
+
+        monkeypatch.setattr(reader._fetcher, "_pull", broken)
+        assert drained(reader, 3) == [b"0", b"1", b"2"]
+        assert next(lost, None) is None
+
+
+def test_bytes_that_readers_hold_are_bounded_by_the_option(dial: Callable[..., RocketClient]) -> None:
+    assert dial(fetch_memory=1 << 20).cluster.fetch_room.limit == 1 << 20
+
+
+def test_a_link_is_forgotten_when_the_queue_s_master_is_another_or_none(
+    client: RocketClient, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with client.producer(topic) as out:
+        out.send(b"x").position(30.0)
+        sending = out._sending
+        (link,) = sending._links.values()
+        sending._learnt()
+        assert list(sending._links.values()) == [link], "it is the same"
+        with monkeypatch.context() as patch:
+            patch.setattr(client.cluster, "peek", lambda address, purpose="main": object())
+            sending._learnt()
+        assert sending._links == {}, "its address is another's"
+        out.send(b"y").position(30.0)
+        assert list(sending._links.values()) == [link]
+        queues = sending.routing.queues
+        sending.routing.queues = [replace(queue, address=None) for queue in queues]
+        sending._learnt()
+        assert sending._links == {}, "it has none"
+        sending.routing.queues = queues
+
+
+def test_rows_of_a_key_share_a_command_while_nothing_moves_and_find_their_place_where_keys_do(
+    client: RocketClient, topic: str, seen: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = Columns.from_rows([b"%d" % number for number in range(30)], keys=[b"k"] * 30)
+    with client.producer(topic) as out:
+        for receipt in out.send_batch(rows):
+            receipt.position(30.0)
+        assert [one.name for one in seen.requests() if one.name.startswith("Send")] == ["SendBatchMessage"]
+        moved: list[bytes] = []
+        monkeypatch.setattr(out._routing, "moving", lambda route: True)
+        monkeypatch.setattr(out._routing, "place", lambda key: moved.append(key) or 0)
+        for receipt in out.send_batch(rows[:5]):
+            receipt.position(30.0)
+        assert moved == [b"k"] * 5, "each by itself"
+    with client.reader(topic, stop=LATEST) as reader:
+        assert drained(reader, 35) == [*(b"%d" % number for number in range(30)), *(b"%d" % number for number in range(5))]
+
+
+@pytest.mark.parametrize(("count", "anywhere", "stays"), [(1, False, True), (2, True, False), (0, False, False), (0, True, False)])
+def test_keys_wait_for_records_that_have_their_place_and_for_no_others(count: int, anywhere: bool, stays: bool) -> None:
+    batch: Any = SimpleNamespace(count=count, anywhere=anywhere)
+    assert lanes._stays(batch) is stays
+
+
+def test_a_closed_worker_keeps_no_messages(client: RocketClient, topic: str) -> None:
+    put(client, topic, 5)
+    worker = client.queue(topic, f"g-{topic}")
+    assert worker.receive(30.0) is not None
+    assert len(worker._ready) == 4
+    worker.close()
+    assert (len(worker._ready), len(worker._held)) == (0, 0)
+
+
+# administration ---------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_topic_is_asked_for_with_every_field(client: RocketClient, topic: str, seen: Recording) -> None:
+    client.admin().create_topic(f"{topic}-new", partitions=2, config={"perm": "6", "attributes": "+a=b"})
+    (made,) = seen.requests("UpdateAndCreateTopic")
+    numbers = {"readQueueNums": "2", "writeQueueNums": "2", "perm": "6", "topicSysFlag": "0"}
+    texts = {"topic": f"{topic}-new", "defaultTopic": "TBW102", "topicFilterType": "SINGLE_TAG", "order": "false", "attributes": "+a=b"}
+    assert made.header.ext == numbers | texts
+
+
+class Listed:
+    """Name servers that list the topic until told otherwise, and masters that say as many things of it."""
+
+    def __init__(self, *said: BrokerError | None, listed: bool = True) -> None:
+        self.said = dict(zip(("m:1", "m:2"), said, strict=False))
+        self.listed = listed
+        self.sent: list[tuple[str, str]] = []
+        self.names = SimpleNamespace(all=lambda: ("n:1", "n:2"))
+
+    def route(self, topic: str, deadline: float, *, fresh: bool) -> None:
+        assert fresh
+        if not self.listed:
+            raise TopicNotExist("no")
+
+    def invoke(self, address: str, message: Any, *, deadline: float) -> None:
+        assert (message.topic, deadline) == ("t", 9.0)
+        self.sent.append((address, type(message).NAME.removesuffix("Request")))
+        why = self.said.get(address)
+        if why is not None:
+            raise why
+
+
+NO, WILL_NOT = TopicNotExist("no"), BrokerError("will not tell")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "gone", "asked", "unlisted"),
+    [
+        (Listed(listed=False), True, [], False),
+        (Listed(NO, NO), False, ["m:1", "m:2"], True),
+        (Listed(NO, None), False, ["m:1", "m:2"], False),
+        (Listed(None, NO), False, ["m:1"], False),
+        (Listed(NO, WILL_NOT), False, ["m:1", "m:2"], False),
+    ],
+    ids=["gone", "put back", "still there", "still on the first", "not told"],
+)
+def test_a_topic_that_no_master_has_is_taken_off_the_lists_again(cluster: Any, gone: bool, asked: list[str], unlisted: bool) -> None:
+    """A list that was on its way put it back; where a master has it, it will be deleted there."""
+    assert RocketAdmin(cluster)._gone("t", ["m:1", "m:2"], 9.0) is gone
+    again = [(address, "DeleteTopicInNamesrv") for address in ("n:1", "n:2")] if unlisted else []
+    assert cluster.sent == [(address, "GetTopicStatsInfo") for address in asked] + again
+
+
+def test_where_one_name_server_knows_no_topic_the_others_have_a_few_seconds(client: RocketClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[tuple[str, float]] = []
+
+    def invoking(address: str, message: Any, body: bytes, *, until: float, accept: Any) -> Steps[Any]:
+        left.append((address, until - time.monotonic()))
+        raise TopicNotExist("no") if address == "a:1" else TimedOut("silent")
+        yield 0.0
+
+    cluster = client.cluster
+    monkeypatch.setattr(cluster, "names", NameServers(["a:1", "b:1", "c:1"]))
+    monkeypatch.setattr(cluster, "invoking", invoking)
+    with pytest.raises(TopicNotExist):
+        cluster.ask_names(GetBrokerClusterInfoRequest(), deadline=time.monotonic() + 90.0)
+    assert [address for address, _ in left] == ["a:1", "b:1", "c:1"]
+    assert 28.0 < left[0][1] <= 30.0, "an even share"
+    assert 0.0 < left[1][1] <= 1.5, "half of what the others have"
+    assert 1.5 < left[2][1] <= 3.0
+    assert clusters.SECOND_OPINION == 3.0
+
+
+def test_a_group_is_described_as_its_broker_tells(client: RocketClient, topic: str) -> None:
+    body = b'{"connectionSet":[],"subscriptionTable":{"b":{},"a":{}},"consumeType":"X","messageModel":"Y","consumeFromWhere":"Z","more":1}'
+    found = ConsumerConnection.decode(body)
+    assert (found.topics, found.details) == (("a", "b"), {"consumeType": "X", "messageModel": "Y", "consumeFromWhere": "Z"})
+    assert ConsumerConnection.decode(b'{"messageModel":"Y"}').details == {"messageModel": "Y"}
+    with client.consumer(topic, f"g-{topic}") as member:
+        details = client.admin().describe_group(f"g-{topic}").details
+        assert details["topics"] == (f"%RETRY%g-{topic}", topic)
+        assert member.member_id
+
+
+def test_a_broker_in_its_first_seconds_is_waited_for_no_longer_than_that() -> None:
+    assert times.STARTING == 5.0
+
+
+# limits -----------------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("letter", ["x", "é"])
+def test_properties_fill_their_field_to_the_last_byte(letter: str) -> None:
+    empty = len(record.properties(None, {"a": b"x"}, "ID").encode()) - 1
+    fits = letter.encode() * ((record.MAX_PROPERTIES - empty) // len(letter.encode()))
+    fits += b"y" * (record.MAX_PROPERTIES - empty - len(fits))
+    assert len(record.properties(None, {"a": fits}, "ID").encode()) == record.MAX_PROPERTIES == 32_767
+    with pytest.raises(ValueUnsupported, match="more than 32767 bytes"):
+        record.properties(None, {"a": fits + b"y"}, "ID")
