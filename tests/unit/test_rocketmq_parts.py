@@ -189,6 +189,19 @@ class TestBodies:
         with pytest.raises(Malformed):
             TopicRouteData.decode(body)
 
+    @pytest.mark.parametrize(
+        "body",
+        [
+            b'{"brokerAddrTable":{{"a":1}:{"brokerName":"x"}}}',
+            b'{"brokerAddrTable":{"x":{"brokerName":"x"},{"a":1}:{"brokerName":"x"}}}',
+            b'{"clusterAddrTable":{{"a":1}:["x"]}}',
+            b'{"brokerAddrTable":{"x":{"brokerName":{"a":1}}}}',
+        ],
+    )
+    def test_a_broker_or_a_cluster_is_called_by_a_text(self, body: bytes) -> None:
+        with pytest.raises(Malformed):
+            ClusterInfo.decode(body)
+
     def test_heartbeat(self) -> None:
         sent = json.loads(HeartbeatData("c1", ("p",), {"g": (SubscriptionData("t", "A || 标签", 7),)}).encode())
         assert sent["clientID"] == "c1"

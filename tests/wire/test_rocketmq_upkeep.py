@@ -16,13 +16,13 @@ from wireproto.devbroker.faults import Faults
 from wireproto.devbroker.recording import Recording
 from wireproto.errors import BrokerError, Disconnected, TimedOut, ValueUnsupported
 from wireproto.net.task import Steps
-from wireproto.position import LATEST
+from wireproto.position import LATEST, LogOffset
 from wireproto.rocketmq import cluster as clusters
 from wireproto.rocketmq import fastjson, lanes, member, record, times
 from wireproto.rocketmq.admin import RocketAdmin
 from wireproto.rocketmq.bodies import ConsumerConnection
 from wireproto.rocketmq.client import RocketClient
-from wireproto.rocketmq.codes import TopicNotExist
+from wireproto.rocketmq.codes import PullOffsetMoved, TopicNotExist
 from wireproto.rocketmq.groups import GroupOffsets
 from wireproto.rocketmq.messages import GetBrokerClusterInfoRequest
 from wireproto.rocketmq.remoting import NoMaster
@@ -191,6 +191,56 @@ def test_a_pull_that_does_not_leave_is_sent_again(client: RocketClient, topic: s
         monkeypatch.setattr(reader._fetcher, "_pull", broken)
         assert drained(reader, 3) == [b"0", b"1", b"2"]
         assert next(lost, None) is None
+
+
+def failing(times: int, then: Callable[..., Steps[Any]] | None = None) -> tuple[Callable[..., Steps[Any]], list[float]]:
+    """Steps that fail so often, then do what they should; and when each began."""
+    begun: list[float] = []
+
+    def steps(*of: Any, **how: Any) -> Steps[Any]:
+        begun.append(time.monotonic())
+        if len(begun) <= times or then is None:
+            raise Disconnected("gone")
+        return (yield from then(*of, **how))
+
+    return steps, begun
+
+
+def test_a_look_up_that_fails_while_a_queue_is_looked_for_is_made_again(
+    client: RocketClient, topic: str, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(client, topic, 3)
+    with client.reader(topic, stop=LATEST) as reader:
+        steps, begun = failing(2, client.cluster.routing)
+        monkeypatch.setattr(client.cluster, "routing", steps)
+        faults.error("PullMessage", 17)
+        assert drained(reader, 3) == [b"0", b"1", b"2"]
+        assert len(begun) == 3
+
+
+def test_a_broker_that_cannot_be_dialled_is_tried_with_pauses_and_told_after_recovery_timeout(
+    client: RocketClient, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with client.reader(topic, recovery_timeout=0.3) as reader:
+        steps, begun = failing(1 << 30)
+        monkeypatch.setattr(client.cluster, "dial", lambda address, purpose: client.cluster.tasks.spawn(steps(), "dialling"))
+        with pytest.raises(Disconnected, match="gone"):
+            reader.poll(50.0)
+        assert 0.3 <= time.monotonic() - begun[0] < 25.0, "and not when the poll's time is over"
+    assert 3 <= len(begun) <= 8, "50, 100, 200 ms … between them"
+
+
+def test_a_place_that_is_not_there_is_doubted_until_the_broker_has_told_how_far_it_is(
+    client: RocketClient, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(client, topic, 3)
+    with client.reader(topic) as reader:
+        reader.seek({(topic, 0): LogOffset(topic, 0, 1000)})
+        steps, begun = failing(2, times.Offsets.catching_up)
+        monkeypatch.setattr(times.Offsets, "catching_up", steps)
+        with pytest.raises(PullOffsetMoved):
+            until(lambda: (reader.poll(0.1), False)[1])
+        assert len(begun) == 3, "it was asked again until it told"
 
 
 def test_bytes_that_readers_hold_are_bounded_by_the_option(dial: Callable[..., RocketClient]) -> None:

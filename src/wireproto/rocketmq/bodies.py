@@ -46,6 +46,11 @@ def _object(body: bytes, what: str) -> Mapping[Any, Any]:
     return _want(fastjson.loads(body), dict, what)
 
 
+def _name(key: Any, path: str) -> str:
+    """A key that names something: fastjson's may be objects, too."""
+    return _want(key, str, path)
+
+
 def _texts(value: Any, path: str) -> tuple[str, ...]:
     return tuple(_want(item, str, f"{path}[{at}]") for at, item in enumerate(_want(value, list, path, [])))
 
@@ -141,8 +146,8 @@ class ClusterInfo:
         brokers = _want(tree.get("brokerAddrTable"), dict, "brokerAddrTable", {})
         clusters = _want(tree.get("clusterAddrTable"), dict, "clusterAddrTable", {})
         return cls(
-            brokers={name: BrokerData.of(item, f"brokerAddrTable.{name}") for name, item in brokers.items()},
-            clusters={name: _texts(item, f"clusterAddrTable.{name}") for name, item in clusters.items()},
+            brokers={_name(name, "brokerAddrTable"): BrokerData.of(item, f"brokerAddrTable.{name}") for name, item in brokers.items()},
+            clusters={_name(name, "clusterAddrTable"): _texts(item, f"clusterAddrTable.{name}") for name, item in clusters.items()},
         )
 
 

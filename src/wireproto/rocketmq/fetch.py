@@ -160,6 +160,9 @@ class Fetcher:
                 self._back = False
                 return None
             now = self._send()
+            found = self._take()  # what was found out there may be an error that nothing else would wake us for
+            if found is not None:
+                return found
             yield self._box, min(deadline, self.pulls.wakeup(now))
             if not len(self._box) and time.monotonic() >= deadline:
                 return self._take(late=True)
