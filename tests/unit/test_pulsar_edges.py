@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import zlib
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from pulsar_server import Link, PulsarServer, acknowledged, receipt, stored, suc
 from wireproto import EARLIEST, LATEST, MessageId
 from wireproto._codec import Columns, crc32c
 from wireproto.due import due
-from wireproto.errors import BufferFull, OptionError, TimedOut, ValueUnsupported
+from wireproto.errors import BufferFull, Closed, OptionError, TimedOut, ValueUnsupported
 from wireproto.pulsar import PulsarApi_pb2 as api
 from wireproto.pulsar import queue as pulsar_queue
 from wireproto.pulsar.positions import Question, find
@@ -222,6 +223,22 @@ def test_a_delay_that_finds_its_connection_full_is_over_a_little_later() -> None
     assert pulsar_queue.FULL.delay(1, lambda: 0.5) == pytest.approx(0.1)
 
 
+def test_an_entry_that_comes_without_what_is_in_hand_is_not_acknowledged_for_that() -> None:
+    """Its broker says that nobody wants the rest, while the user has a message of it that is not done."""
+    with serving(flow=lambda link, ask: None) as server, wireproto.connect(server.url) as client, client.queue("t", "g") as queue:
+        link, consumer = server.links[-1], server.commands("subscribe")[-1].consumer_id
+        link.message(consumer, 0, stored([b"a", b"b"]))
+        delivery = queue.receive(20.0)
+        assert delivery.value == b"a"
+        assert queue.receive(20.0).value == b"b"
+        link.message(consumer, 0, stored([b"a", b"b"]), ack_set=[0])
+        link.message(consumer, 1, stored([b"c"], 1))
+        assert queue.receive(20.0).value == b"c", "what came before it was looked at"
+        assert server.count("ack") == 0
+        delivery.ack(20.0)
+        assert [(one.message_id[0].entryId, list(one.message_id[0].ack_set)) for one in server.commands("ack")] == [(0, [0b10])]
+
+
 def test_what_is_done_with_leaves_nothing_behind() -> None:
     """Of an entry whose messages were given back, came again, and were all acknowledged."""
     hand, key = Unacked(), (7, 0)
@@ -308,6 +325,29 @@ def test_the_one_partition_of_a_topic_without_partitions_has_two_numbers(partiti
             with pytest.raises(OptionError, match="has 1"):
                 out.shares(Columns.from_rows([b"a"]), wrong)
         assert server.count("send") == 1
+
+
+def test_a_producer_takes_nothing_while_it_closes_and_closes_once() -> None:
+    with (
+        serving(partitionMetadata=metadata(2), send=lambda link, ask: None) as server,
+        wireproto.connect(server.url, linger=3600.0) as client,
+    ):
+        out = client.producer("t")
+        sent = out.send(b"a", partition=1)
+        closing = threading.Thread(target=out.close)
+        closing.start()
+        last = server.wait("send")  # it lingers until the close
+        for more in (lambda: out.send(b"b"), lambda: out.send_batch(Columns.from_rows([b"c"]))):
+            with pytest.raises(Closed, match="the producer is closed"):
+                more()
+        assert closing.is_alive()
+        server.links[-1].send(receipt(last, 5))
+        closing.join(30.0)
+        assert not closing.is_alive()
+        assert sent.position(0.0).entry == 5
+        assert (server.count("send"), server.count("close_producer")) == (1, 2)
+        out.close()
+        assert server.count("close_producer") == 2
 
 
 def test_a_connection_may_have_two_mebibytes_unsent() -> None:

@@ -16,6 +16,7 @@ import wireproto.aio
 from pulsar_server import Link, PulsarServer, metadata_of, receipt
 from wireproto._net import Event
 from wireproto.aio.plain import PlainProducer
+from wireproto.due import due
 from wireproto.errors import BufferFull, Closed, TimedOut, UsageError, WireprotoError
 from wireproto.net.task import Steps, operation
 from wireproto.pulsar import PulsarApi_pb2 as api
@@ -253,6 +254,7 @@ class Gate:
         self._ends = deque(ends)
         self._turns: deque[Any] = deque()
         self.taken: list[bytes] = []
+        self.given: list[tuple[str, float]] = []
 
     def open(self) -> None:
         self._turns.popleft().set()
@@ -269,10 +271,18 @@ class Gate:
 
     @operation
     def flush(self, timeout: float = 30.0) -> Steps[None]:
+        self.given.append(("flush", timeout))
         yield from ()
 
     @operation
+    def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> Steps[list[Place]]:
+        self.given.append(("send_batch", timeout))
+        yield from ()
+        return [Place(place) for place in columns]
+
+    @operation
     def close(self, timeout: float = 30.0) -> Steps[None]:
+        self.given.append(("close", timeout))
         yield from ()
 
 
@@ -343,6 +353,31 @@ def test_a_plain_record_of_which_nobody_hears_ends_with_its_producer() -> None:
         assert gate.taken == [b"0"]
         with pytest.raises(Closed, match="the producer is closed"):
             out.send(b"2")
+
+    run(body)
+
+
+def test_the_calls_of_a_plain_producer_have_the_time_that_they_were_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what is left of it, for the role's own."""
+    asked: list[Any] = []
+
+    def brief(timeout: Any) -> float:
+        asked.append(timeout)
+        return due(5.0)
+
+    async def body(client: wireproto.aio.Client, server: PulsarServer) -> None:
+        out, gate = plain(client, LIMIT)
+        await out
+        monkeypatch.setattr("wireproto.aio.plain.due", brief)
+        await out.flush(7.0)
+        futures = await out.send_batch([4, 5], timeout=8.0)
+        assert [await future for future in futures] == [4, 5]
+        await out.close(9.0)
+        assert asked == [7.0, 8.0, 9.0]
+        (_, flushed), sent, (_, closed) = gate.given
+        assert sent == ("send_batch", 8.0)
+        assert 0.0 < flushed <= 5.0
+        assert 0.0 < closed <= 5.0
 
     run(body)
 
