@@ -149,6 +149,9 @@ def test_time_out_0_is_an_expired_session() -> None:
     assert session.state is State.EXPIRED
     session.forget()
     assert ConnectRequest.decode(session.connect_request()).session_id == 0
+    assert not session.connected(FRESH[:-1] + b"\1")
+    assert session.state is State.CONNECTED_READ_ONLY
+    assert ConnectRequest.decode(session.connect_request()).session_id == 0, "it never was at a server with a quorum"
 
 
 def test_another_session_than_ours_is_an_expired_session() -> None:
@@ -213,6 +216,15 @@ def test_watches_are_armed_again_in_packets_below_the_limit() -> None:
     assert all(type(packet) is SetWatches2 for packet in newer)
     assert newer[-1].persistent_recursive_watches == ("/all",)
     assert list(WatchTable().rearm(0)) == []
+
+
+@pytest.mark.parametrize(("size", "packets"), [(16, 1), (15, 2)])
+def test_a_packet_of_watches_may_be_full(size: int, packets: int) -> None:
+    """A path counts as if each of its characters took three bytes until it is in the packet."""
+    table = WatchTable()
+    for path in ("/a", "/b"):
+        table.add(DATA, path, print)
+    assert len(list(table.rearm(0, size))) == packets
 
 
 # -- queue ----------------------------------------------------------------------------------------------------------------

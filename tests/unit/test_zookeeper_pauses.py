@@ -1,18 +1,25 @@
-"""ZooKeeper's upkeep by its numbers: when clients that lost a server together come back, what a search without luck leaves behind."""
+"""ZooKeeper's upkeep by its numbers: when clients that lost a server together come back, what a search without luck leaves behind, what
+is looked at again and when."""
 
 from __future__ import annotations
 
+import threading
+import time
+from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from wireproto.errors import AuthError, Disconnected, WireprotoError
+from wireproto.errors import AuthError, BufferFull, Disconnected, TimedOut, WireprotoError
 from wireproto.net.retry import Policy
 from wireproto.net.task import Steps
 from wireproto.zookeeper import link as link_module
+from wireproto.zookeeper.greeting import _armed
 from wireproto.zookeeper.link import Link
 from wireproto.zookeeper.search import Search
+from wireproto.zookeeper.session import Session, State
+from wireproto.zookeeper.vitals import Vitals
 
 
 def pause(monkeypatch: pytest.MonkeyPatch, session: float, short_lived: int, chance: float = 1.0) -> float:
@@ -73,3 +80,60 @@ def test_a_search_that_is_over_asks_for_a_quorum_no_more(why: WireprotoError | N
     assert during == [True]
     assert not search.active
     assert bool(waits) is not isinstance(why, AuthError), "it looks again, but where nobody takes it"
+
+
+def no_room(*_: Any) -> None:
+    raise BufferFull("too much waits for the peer to read")
+
+
+def test_where_nobody_may_wait_for_room_it_is_looked_for_again_soon() -> None:
+    one: Any = Link.__new__(Link)
+    one._conn = SimpleNamespace(post=no_room, peer="peer")
+    one._max_body, one.era = 100, 0
+    request: Any = SimpleNamespace(body=b"", repeats=True, code=1, path="/")
+    begin = time.monotonic()
+    until: Any = next(one.submitting(request, begin + 1000.0))
+    assert begin < until < time.monotonic() + 0.05
+    with pytest.raises(TimedOut, match="not sent in time"):
+        next(one.submitting(request, begin))
+
+
+def test_a_ping_that_finds_no_room_is_followed_by_the_next() -> None:
+    again: list[Any] = []
+    loop: Any = SimpleNamespace(call_at=lambda when, *what: again.append(what))
+    conn: Any = SimpleNamespace(closed=False, last_read=time.monotonic(), context=deque(), send=no_room, peer="peer")
+    session = Session(30.0)
+    session.state = State.CONNECTED
+    vitals = Vitals(loop, session, threading.Lock(), lambda: conn, lambda state: None)
+    vitals._tick(conn)
+    assert again == [(vitals._tick, conn)]
+
+
+def test_a_session_that_was_lost_and_found_is_held_against_the_clock_again() -> None:
+    timers: list[tuple[float, Any]] = []
+    loop: Any = SimpleNamespace(call_at=lambda when, what, *_: timers.append((when, what)), forked=False)
+    conn: Any = SimpleNamespace()
+    session = Session(4.0)
+    session.state, session.answered = State.CONNECTED, time.monotonic()
+    vitals = Vitals(loop, session, threading.Lock(), lambda: conn, lambda state: setattr(session, "state", state))
+    vitals.begin(conn)
+    [_, (due, clock)] = timers
+    assert due == session.answered + 3.0
+    session.answered -= 4.0
+    clock()
+    assert session.state is State.LOST
+    assert len(timers) == 2, "nothing is left to look at"
+    conn.context.append(asked := time.monotonic())
+    vitals.answered(conn)
+    assert session.state is State.CONNECTED
+    assert timers[2:] == [(asked + 3.0, clock)]
+    clock()
+    assert timers[3:] == [(asked + 3.0, clock)], "as long as it lives"
+
+
+def test_watches_that_are_not_set_again_in_time_are_a_time_out() -> None:
+    call: Any = SimpleNamespace(conn=SimpleNamespace(last_read=0.0, peer="peer"))
+    steps = _armed(call, time.monotonic(), 0.0)
+    assert next(steps)[0] is call
+    with pytest.raises(TimedOut, match="does not set the watches again"):
+        steps.send(False)

@@ -243,6 +243,16 @@ def test_what_is_no_log_is_refused(data: bytes, kind: Any) -> None:
         log(data)
 
 
+def test_a_digest_is_a_number_without_a_sign() -> None:
+    data = bytearray(SNAPSHOT)
+    data[-42:-34] = b"\xff" + bytes(7)
+    for seal in (-34, -13):
+        data[seal : seal + 8] = zlib.adler32(data[:seal]).to_bytes(8, "big")
+    with Snapshot(io.BytesIO(bytes(data))) as snapshot:
+        assert list(snapshot)
+        assert snapshot.digest == 0xFF << 56
+
+
 def test_a_small_file_that_promises_much_takes_little_memory() -> None:
     head = b"ZKSN\0\0\0\2" + b"\xff" * 8
     lies = [

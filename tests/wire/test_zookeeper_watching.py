@@ -177,6 +177,36 @@ def test_a_watch_that_was_set_though_nobody_heard_of_it_can_be_taken_back(dial: 
     assert called == []
 
 
+def test_who_waits_for_another_that_takes_a_watch_back_keeps_its_time(dial: Any, node: str, seen: Any, faults: Faults) -> None:
+    tree = dial().tree()
+    watch = tree.watch()
+    tree.get(node, watch=watch)
+    faults.drop("removeWatches")
+    taking = threading.Thread(target=tree.remove_watch, args=(node, watch))
+    taking.start()
+    seen.wait("removeWatches", 1, timeout=SECONDS)
+    calls: list[Callable[[], Any]] = [
+        lambda: tree.get(node, watch=tree.watch(), timeout=0.2),
+        lambda: tree.remove_watch(node, timeout=0.2),
+    ]
+    for call in calls:
+        with pytest.raises(TimedOut, match="takes a watch of this path back"):
+            call()
+    tree._link.current.close("enough")  # it is asked again on the next connection
+    taking.join(SECONDS)
+    assert not taking.is_alive()
+
+
+def test_taking_a_watch_back_waits_in_time_for_what_has_arrived(dial: Any, node: str, keeper: Any) -> None:
+    tree = dial().tree()
+    tree.get(node, watch=tree.watch())
+    go_on = keeper(tree)
+    with pytest.raises(TimedOut, match="what has arrived is not told in time"):
+        tree.remove_watch(node, timeout=0.2)
+    go_on()
+    tree.remove_watch(node)
+
+
 # -- order ------------------------------------------------------------------------------------------------------------------
 
 

@@ -73,9 +73,8 @@ class ZooKeeperCluster(Runtime[ZooKeeperOptions]):
 
     def _places(self, address: Address, deadline: float) -> Steps[list[SocketAddress]]:
         """Where a server may be found, best first."""
-        until = min(deadline, time.monotonic() + self.options.connect_timeout)
-        found = yield from resolving(self.loop, translate(address, self.options.address_map), until)
-        if self.options.shuffle and len(found) > 1:
+        found = yield from resolving(self.loop, translate(address, self.options.address_map), deadline)
+        if self.options.shuffle:
             random.shuffle(found)
             found = interleave(found)
         return found

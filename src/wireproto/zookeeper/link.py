@@ -340,7 +340,7 @@ class Link(Asking):
         """A connection to whichever server takes the session up first, in one round; for ending it."""
         for address in self._servers:
             try:
-                places = yield from self._resolve(address, deadline)
+                places = yield from self._resolve(address, min(deadline, time.monotonic() + self._share(1)))
                 while places and time.monotonic() < deadline:
                     with contextlib.suppress(WireprotoError):
                         return (yield from self._dial(address, min(deadline, time.monotonic() + self._share(len(places))), places))
