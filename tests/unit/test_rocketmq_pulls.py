@@ -392,3 +392,27 @@ def test_the_guess_of_a_message_s_size_rises_at_once_and_falls_by_halves(sizes: 
 def test_nothing_behind_the_stop_is_asked_for(stop: int, counts: list[int]) -> None:
     pulls, _ = one(0, end=1000, stop=stop)
     assert [count for _, count, _ in wanted(pulls)] == counts
+
+
+def test_nobody_is_looked_for_while_all_that_is_stored_waits_to_be_handed_out() -> None:
+    pulls, cursor = one(0, end=32, pull_ahead=2)
+    asked(pulls)
+    found(pulls, cursor, 0, 32, 32)
+    cursor.look = True
+    assert asked(pulls) == []
+    assert pulls.stale == set()
+    taken(pulls)
+    assert asked(pulls) == []
+    assert pulls.stale == {"t"}, "now there is something to ask for"
+
+
+@pytest.mark.parametrize("answered", [0, 1, 2])
+def test_nobody_is_looked_for_while_no_more_may_be_asked_for(answered: int) -> None:
+    """So many pulls are out or wait, and the broker of the next one is not known: that matters when there is a next one."""
+    pulls, cursor = one(0, end=1000, pull_ahead=2)
+    asked(pulls)
+    for offset in (0, 32)[:answered]:
+        found(pulls, cursor, offset, offset + 32, 1000)
+    cursor.look = True
+    assert asked(pulls) == []
+    assert pulls.stale == set()

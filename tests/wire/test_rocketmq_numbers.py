@@ -165,6 +165,26 @@ def test_a_broker_that_is_away_keeps_its_place_until_it_is_back(cluster: Cluster
         assert sorted(found) == after
 
 
+@pytest.mark.parametrize("stop", [LATEST, None])
+def test_a_broker_that_has_just_come_back_is_read_though_the_route_is_from_before(
+    cluster: Cluster, dial: Callable[..., RocketClient], topic: str, stop: Any
+) -> None:
+    cluster.show("ahead")
+    client = dial(route_age=600.0)
+    written = write(client, topic, "whole", 1)
+    cluster.show("ahead", False)
+    assert len([part for part in client.admin().describe_topic(topic).partitions if part.leader]) == 4
+    cluster.show("ahead")
+    with client.reader(topic, stop=stop) as reader:
+        assert len(reader.positions) == 6
+        found: list[bytes] = []
+        while len(found) < 6:
+            batch = reader.poll(30.0)
+            assert batch is not None, found
+            found += [value for value in batch.values() if value is not None]
+    assert sorted(found) == written
+
+
 def test_a_group_is_committed_and_set_by_queue(cluster: Cluster, dial: Callable[..., RocketClient], topic: str) -> None:
     first = dial()
     write(first, topic, "x")
