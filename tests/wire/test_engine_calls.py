@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import sys
 import threading
 import time
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from patience import LATE, quickest, soon
 from task_steps import CAP, connect
-from wireproto._net import Connection, Event, Loop, Mailbox
+from wireproto._net import Call, Connection, Event, Loop, Mailbox
 from wireproto.errors import Closed, Disconnected, FrameTooLarge, TimedOut
 from wireproto.net.offload import offload
 
@@ -194,6 +195,32 @@ def test_a_handler_is_served_by_the_keeper_in_order(loop: Loop, conn: Connection
         conn.submit(token, struct.pack(">i", token) + b"e", box, context=i)
     assert "keeper" in done.wait(soon())
     assert seen == list(range(30))
+
+
+def test_what_a_handler_a_timer_or_a_task_raises_is_told_with_its_place(
+    loop: Loop, conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To `sys.unraisablehook`, with error and traceback, and the keeper goes on."""
+    told: list[Any] = []
+    done = Event(loop)
+
+    def hook(what: Any) -> None:
+        told.append((repr(what.exc_value), what.exc_traceback.tb_frame.f_code.co_name if what.exc_traceback else None))
+        if len(told) == 3:
+            done.set(None)
+
+    def broken(what: object) -> None:
+        raise RuntimeError("handler" if isinstance(what, Call) else what)
+
+    monkeypatch.setattr(sys, "unraisablehook", hook)
+    token = conn.next_token()
+    conn.submit(token, struct.pack(">i", token) + b"e", Mailbox(loop, broken))
+    loop.call_at(time.monotonic(), broken, "timer")
+    loop.call_soon(broken, "task")
+    done.wait(soon())
+    assert {error for error, _ in told} == {f"RuntimeError('{what}')" for what in ("handler", "timer", "task")}
+    assert all(place is not None for _, place in told)
+    assert ask(conn, b"e", b"on") == b"on"
 
 
 def test_a_call_nobody_waits_for_fails_at_its_time(loop: Loop, conn: Connection) -> None:

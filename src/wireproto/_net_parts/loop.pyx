@@ -503,8 +503,8 @@ cdef class Loop:
             fn, timer.fn = timer.fn, None
             try:
                 fn(*timer.args)
-            except BaseException:
-                PyErr_WriteUnraisable(<PyObject *>fn)
+            except BaseException as why:
+                tell_unraisable(why, fn)
         return 0
 
     cdef int run_tasks(self) except -1:
@@ -515,8 +515,8 @@ cdef class Loop:
                 continue
             try:
                 job[0](*job[1])
-            except BaseException:
-                PyErr_WriteUnraisable(<PyObject *>job[0])
+            except BaseException as why:
+                tell_unraisable(why, job[0])
         return 0
 
     def _keep(self):
@@ -584,8 +584,8 @@ cdef class Loop:
                 rc = self.turn(self.keeper_until)
                 if rc == 0 or self.first is not None:
                     break
-        except BaseException:
-            PyErr_WriteUnraisable(<PyObject *>self)
+        except BaseException as why:
+            tell_unraisable(why, self)
         finally:
             self.keeper = KEEPER_RUNS
             self.keeper_until = 0

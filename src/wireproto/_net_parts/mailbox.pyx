@@ -94,8 +94,8 @@ cdef class Mailbox(Waitable):
                 self._taken(size)
                 try:
                     self.handler(item)
-                except BaseException:
-                    PyErr_WriteUnraisable(<PyObject *>self.handler)
+                except BaseException as why:
+                    tell_unraisable(why, self.handler)
         finally:
             self.serving = False
 

@@ -111,8 +111,8 @@ cdef int run_runnable(Loop loop) except -1:
         one.queued = False
         try:
             one.run()
-        except BaseException:
-            PyErr_WriteUnraisable(<PyObject *>one)
+        except BaseException as why:
+            tell_unraisable(why, one)
     if loop.errands > 0:
         loop.urgent = True                   # nobody but the keeper waits for what they have asked
     return 0
@@ -126,8 +126,8 @@ cdef int stop_living(Loop loop) except -1:
             break
         try:
             one.stop(errors.Closed(f"client {loop.name!r} is closed"))
-        except BaseException:
-            PyErr_WriteUnraisable(<PyObject *>one)
+        except BaseException as why:
+            tell_unraisable(why, one)
     return 0
 
 

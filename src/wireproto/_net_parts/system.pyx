@@ -13,7 +13,7 @@ from . import errors
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_XDECREF
+from cpython.ref cimport Py_INCREF, Py_XDECREF
 from cpython.pythread cimport PyThread_type_lock
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -35,6 +35,7 @@ cdef extern from "Python.h" nogil:
 cdef extern from "Python.h":
     int _PyBytes_Resize(PyObject **bytes, Py_ssize_t size) except -1
     void PyErr_WriteUnraisable(PyObject *where)
+    void PyErr_Restore(PyObject *kind, PyObject *error, PyObject *trace)
     object PyMemoryView_FromMemory(char *mem, Py_ssize_t size, int flags)
     int PyBUF_WRITE, PyBUF_READ
     Py_buffer *PyMemoryView_GET_BUFFER(PyObject *view)
@@ -132,3 +133,17 @@ cdef inline long long microseconds(double seconds) noexcept nogil:
 cdef inline object peek_view(uint8_t *p, size_t n, bint writable):
     """A memoryview over p[:n], for the C methods of OpenSSL's objects; must not outlive the memory."""
     return PyMemoryView_FromMemory(<char *>p, n, PyBUF_WRITE if writable else PyBUF_READ)
+
+
+cdef void tell_unraisable(object why, object where) noexcept:
+    """What nobody can be told of goes to `sys.unraisablehook`, with its traceback: an `except` clause has taken it from the interpreter."""
+    cdef object kind = type(why)
+    cdef object trace = why.__traceback__
+    cdef PyObject *place = NULL
+    if trace is not None:
+        Py_INCREF(trace)
+        place = <PyObject *>trace
+    Py_INCREF(kind)
+    Py_INCREF(why)
+    PyErr_Restore(<PyObject *>kind, <PyObject *>why, place)      # takes all three
+    PyErr_WriteUnraisable(<PyObject *>where)

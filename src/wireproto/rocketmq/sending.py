@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from wireproto._codec import RocketSendHeader, rocket_send_reply
 from wireproto._net import Event, Mailbox, Section
-from wireproto.errors import TimedOut, TransportError, WireprotoError
+from wireproto.errors import Closed, TimedOut, TransportError, WireprotoError
 from wireproto.flow.alarm import Alarm
 from wireproto.flow.queue import FreeStamp, PartitionQueue
 from wireproto.flow.sender import Again, Pace, Refused, Sender, Stored, Verdict
@@ -258,7 +258,8 @@ class RocketSender:
         self._problems[batch.key] = why
         if why.refresh:
             self._cluster.routes.stale(self._topic)
-            self._cluster.tasks.shared(("route", id(self)), self._look_again, f"looking for {self._topic}")
+            with suppress(Closed):  # the client is closed: so say its connections' failures
+                self._cluster.tasks.shared(("route", id(self)), self._look_again, f"looking for {self._topic}")
         elsewhere = self._elsewhere(self.routing.queues[batch.key].broker)
         passing = (TimedOut,)
         if time.monotonic() >= batch.created + self._options.delivery_timeout:
@@ -284,8 +285,9 @@ class RocketSender:
                     self._wanted[broker] = set()
                     begin.append(broker)
                 self._wanted[broker].add(key)
-        for broker in begin:
-            self._cluster.tasks.spawn(self._find(broker), f"looking for broker {broker}")
+        with suppress(Closed):  # the client is closed meanwhile, and so are its producers
+            for broker in begin:
+                self._cluster.tasks.spawn(self._find(broker), f"looking for broker {broker}")
 
     def _find(self, broker: str) -> Steps[None]:
         """Route and connection anew for the queues of a broker; then they go on."""
