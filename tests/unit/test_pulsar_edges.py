@@ -16,13 +16,16 @@ from pulsar_server import Link, PulsarServer, acknowledged, receipt, stored, suc
 from wireproto import EARLIEST, LATEST, MessageId
 from wireproto._codec import Columns, crc32c
 from wireproto.due import due
-from wireproto.errors import BufferFull, Closed, OptionError, TimedOut, ValueUnsupported
+from wireproto.errors import BufferFull, Closed, OptionError, TimedOut, TransportError, ValueUnsupported
+from wireproto.position import AtTime
 from wireproto.pulsar import PulsarApi_pb2 as api
 from wireproto.pulsar import queue as pulsar_queue
+from wireproto.pulsar.client import PulsarClient
 from wireproto.pulsar.positions import Question, find
 from wireproto.pulsar.subscription import Permits
 from wireproto.pulsar.topics import parse_topic, without_partition
 from wireproto.pulsar.unacked import Unacked
+from wireproto.url import parse
 
 T = "persistent://public/default/t"
 NOTHING = 2**64 - 1
@@ -58,11 +61,11 @@ def serving(**answers: Any) -> PulsarServer:
     return PulsarServer(**(usual | answers))
 
 
-def values(reader: Any) -> list[bytes]:
+def values(reader: Any, seconds: float = 20.0) -> list[bytes]:
     found: list[bytes] = []
-    limit = time.monotonic() + 30.0
+    limit = time.monotonic() + 1.5 * seconds
     while not reader.done and time.monotonic() < limit:
-        batch = reader.poll(20.0)
+        batch = reader.poll(seconds)
         found += batch.values() if batch is not None else []
     return found
 
@@ -83,6 +86,20 @@ def test_a_stop_in_the_first_ledger_there_ever_was_is_one(stop: Any, wanted: lis
         until(lambda: link.sock.fileno() == -1, "a reader that is done hangs up")
         assert reader.done
         assert reader.poll(0.0) is None
+
+
+@pytest.mark.parametrize(("ms", "wanted"), [(1000, []), (1001, [b"0"]), (1002, [b"0", b"1"]), (1003, [b"0", b"1", b"2"])])
+def test_a_stop_in_time_is_reached_with_the_first_entry_from_then_on(ms: int, wanted: list[bytes]) -> None:
+    """Published at 1000, 1001 and 1002; or with the last there was."""
+    with serving() as server, wireproto.connect(server.url) as client:
+        reader = client.reader("t", stop=AtTime(ms))
+        link = server.links[-1]
+        assert values(reader, 5.0) == wanted
+        assert reader.done
+        until(lambda: link.sock.fileno() == -1, "a reader that is done hangs up")
+        assert server.count("consumerStats") == 0, "the entries tell"
+        [place] = reader.positions.values()
+        assert (place.entry, place.after) == ((len(wanted) - 1, True) if wanted else (-1, True))
 
 
 def test_a_reader_to_whom_nothing_comes_tells_what_it_was_handed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -354,6 +371,24 @@ def test_a_connection_may_have_two_mebibytes_unsent() -> None:
     with serving() as server, wireproto.connect(server.url) as client, client.producer("t") as out:
         crowded = out._sender._wire.crowded
         assert [crowded(SimpleNamespace(unsent=size)) for size in (0, 2 << 20, (2 << 20) + 1)] == [False, False, True]
+
+
+def test_each_service_address_is_tried_once_before_the_last_one_s_failure_is_told() -> None:
+    """A pause comes before the next round, which is not the look-up's matter."""
+
+    def hang_up(link: Link, ask: Any) -> None:
+        link.close()
+
+    with PulsarServer(connect=hang_up) as first, PulsarServer(connect=hang_up) as second:
+        client = PulsarClient.made(parse(f"pulsar://127.0.0.1:{first.port},127.0.0.1:{second.port}"), {})
+        try:
+            for rounds in (1, 2):
+                with pytest.raises(TransportError) as caught:
+                    client.cluster.lookup.service(due(3.0))
+                assert caught.value.peer == f"127.0.0.1:{second.port}"
+                assert (first.count("connect"), second.count("connect")) == (rounds, rounds)
+        finally:
+            client.close()
 
 
 # -- names ----------------------------------------------------------------------------------------------------------------
