@@ -55,6 +55,14 @@ def test_reply_fields_are_those_of_the_message() -> None:
         ReplyFields(GetDataResponse, "stat").read(frame + b"\0")
 
 
+def test_a_node_lives_as_long_as_its_version_can_tell() -> None:
+    most = (1 << 40) - 1
+    assert operations.create_record("/a", b"", ttl=most / 1000)[1].ttl == most
+    for ttl in ((most + 1) / 1000, 0.0, -1.0):
+        with pytest.raises(ValueUnsupported):
+            operations.create_record("/a", b"", ttl=ttl)
+
+
 # -- paths ----------------------------------------------------------------------------------------------------------------
 
 
@@ -67,8 +75,8 @@ ILLEGAL = ["", "a", "/a/", "//", "/a//b", "/.", "/..", "/a/./b", "/a/../b", "/a/
 ILLEGAL += ["/\0", "/\x1f", "/\x7f", "/\x9f", "/\ud800", "/\uf8ff", "/\uffff"]
 
 
-@pytest.mark.parametrize("path", ILLEGAL)
-def test_illegal_paths(path: str) -> None:
+@pytest.mark.parametrize("path", [*ILLEGAL, None, b"/a", 7])
+def test_illegal_paths(path: Any) -> None:
     with pytest.raises(ValueUnsupported):
         check(path)
 

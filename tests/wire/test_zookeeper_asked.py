@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from wireproto.errors import TimedOut
+from patience import until
+from wireproto.errors import Closed, TimedOut
 from wireproto.zookeeper import messages as m
-from wireproto.zookeeper.codes import NoWatcher, SessionExpired
+from wireproto.zookeeper.acl import OPEN
+from wireproto.zookeeper.codes import BadVersion, NoWatcher, SessionExpired
 from wireproto.zookeeper.link import ConnectionLoss
 from wireproto.zookeeper.lists import MultiRequest
+from wireproto.zookeeper.multi import Check, Delete, Set
 from wireproto.zookeeper.session import State
 
 PROTOCOL, SECONDS = "zookeeper", 20.0
@@ -53,6 +58,67 @@ def test_what_may_have_been_done_is_not_sent_again(dial: Any, seen: Any, faults:
         client.request(m.SetDataRequest(path=node, data=b"1", version=-1), timeout=SECONDS)
     assert (lost.value.retriable, lost.value.doubtful) == (False, True)
     assert len(seen.requests("setData")) == 1
+
+
+WRITES: dict[str, Callable[[Any, str], Any]] = {
+    "create": lambda tree, node: tree.create(f"{node}/a"),
+    "create2": lambda tree, node: tree.create2(f"{node}/a"),
+    "createContainer": lambda tree, node: tree.create(f"{node}/a", container=True),
+    "createTTL": lambda tree, node: tree.create(f"{node}/a", ttl=100.0),
+    "setData": lambda tree, node: tree.set(node, b""),
+    "delete": lambda tree, node: tree.delete(node),
+    "setACL": lambda tree, node: tree.set_acl(node, OPEN),
+    "multi": lambda tree, node: tree.multi([Set(node, b"")]),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_no_write_of_the_tree_is_sent_twice(dial: Any, seen: Any, faults: Any, node: str, name: str) -> None:
+    tree = dial().tree()
+    seen.clear()
+    faults.lose_reply(name)
+    with pytest.raises(ConnectionLoss):
+        WRITES[name](tree, node)
+    tree.exists(node)
+    assert len(seen.requests(name)) == 1
+
+
+@pytest.mark.parametrize("operation", [Set, Check, Delete])
+def test_each_operation_of_a_multi_demands_its_version(dial: Any, node: str, operation: Any) -> None:
+    tree = dial().tree()
+    given = (node, b"1") if operation is Set else (node,)
+    with pytest.raises(BadVersion):
+        tree.multi([operation(*given, version=7)])
+    tree.multi([operation(*given, version=0)])
+
+
+def test_who_waits_for_room_is_told_as_soon_as_the_producer_closes(dial: Any, faults: Any) -> None:
+    """Though what it holds is not answered yet, and is waited for."""
+    out = dial(buffer_memory=1 << 16).producer("closing")
+    faults.stall("create")
+    held = [out.send(b"x" * 10_000) for _ in range(6)]
+    told: list[BaseException] = []
+
+    def send() -> None:
+        try:
+            out.send(b"x" * 10_000, timeout=SECONDS)
+        except Closed as why:
+            told.append(why)
+
+    waiting = threading.Thread(target=send)
+    waiting.start()
+    until(lambda: out._budget.waiting)
+    closing = threading.Thread(target=out.close, args=(60.0,))
+    closing.start()
+    waiting.join(SECONDS)
+    assert [type(why) for why in told] == [Closed]
+    assert closing.is_alive()
+    assert not any(receipt.done for receipt in held)
+    faults.clear()
+    out._link.current.close("so that all is sent again")
+    closing.join(60.0)
+    assert not closing.is_alive()
+    assert all(receipt.position(SECONDS) for receipt in held)
 
 
 def test_a_read_before_a_queues_message_is_not_repeated_behind_it(dial: Any, faults: Any) -> None:

@@ -178,7 +178,7 @@ class QueueProducer(Sends):
         deadline = due(timeout)
         batch = columns if isinstance(columns, Columns) else Columns.from_arrow(columns)
         keys, headers = batch.keys(), batch.headers()
-        partitions = batch.partitions() or [partition or 0] * len(batch)
+        partitions: Sequence[int | None] = batch.partitions() or [partition] * len(batch)
         for index, key in enumerate(keys):
             self._refuse(key, headers[index], None, partitions[index])
         receipt = None
