@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 import wireproto
 from wireproto.cli.where import parse_place
 from wireproto.devbroker import DevBroker
-from wireproto.errors import OptionError, Revoked
+from wireproto.errors import OptionError, Revoked, TimedOut
 from wireproto.position import (
     EARLIEST,
     LATEST,
@@ -26,6 +27,7 @@ from wireproto.position import (
     positions_to_json,
 )
 from wireproto.rocketmq.client import RocketClient
+from wireproto.rocketmq.remoting import NoMaster
 
 _numbers = itertools.count()
 Resume = dict[TopicPartition, Any]
@@ -183,6 +185,23 @@ def test_a_broker_that_has_just_come_back_is_read_though_the_route_is_from_befor
             assert batch is not None, found
             found += [value for value in batch.values() if value is not None]
     assert sorted(found) == written
+
+
+def test_a_read_that_is_to_be_whole_is_refused_while_a_broker_that_is_known_is_away(
+    cluster: Cluster, dial: Callable[..., RocketClient], topic: str
+) -> None:
+    """In its client's timeout; one without a stop begins without it."""
+    cluster.show("ahead")
+    client = dial(route_age=600.0)
+    assert len(client.admin().describe_topic(topic).partitions) == 6
+    cluster.show("ahead", False)
+    client.admin().describe_topic(topic)
+    client._options = replace(client._options, timeout=1.0)
+    with pytest.raises((NoMaster, TimedOut)):  # whichever was met last
+        client.reader(topic, stop=LATEST)
+    client._options = replace(client._options, timeout=30.0)
+    with client.reader(topic) as reader:
+        assert len(reader.positions) == 4
 
 
 def test_a_group_is_committed_and_set_by_queue(cluster: Cluster, dial: Callable[..., RocketClient], topic: str) -> None:
