@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from .cells import Cell, cells, measured
+from .vendors import VENDORS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "faults.md"
 PROTOCOLS = ("kafka", "pulsar", "rocketmq", "zookeeper")
@@ -18,7 +19,7 @@ BESIDE = 16
 def row(cell: Cell) -> str:
     """Its line of the table."""
     once, ever = measured(cell)
-    return f"| {cell.step} | {cell.fault} | {once} | {ever} |"
+    return f"| {cell.step} | {cell.fault} | {once} | {ever} | {VENDORS[cell.protocol].marks((cell.step, cell.fault))} |"
 
 
 def attempt(cell: Cell) -> str:
@@ -29,10 +30,14 @@ def attempt(cell: Cell) -> str:
         return f"{cell.protocol}, {cell.step}, {cell.fault}: {why}"
 
 
+def section(protocol: str, page: str) -> str:
+    """A protocol's part of the page."""
+    return page.partition(f"\n## {protocol}\n")[2].partition("\n## ")[0]
+
+
 def disagreeing(protocol: str, page: str) -> list[str]:
     """Lines of the table that are not on the page."""
-    section = page.partition(f"## {protocol}\n")[2].partition("\n## ")[0]
-    known = section.splitlines()
+    known = section(protocol, page).splitlines()
     every = list(cells(protocol))
     with ThreadPoolExecutor(BESIDE) as pool:
         odd = [cell for cell, line in zip(every, pool.map(attempt, every), strict=True) if line not in known]
@@ -44,9 +49,9 @@ def disagreeing(protocol: str, page: str) -> list[str]:
 def page() -> str:
     parts = [INTRODUCTION]
     for protocol in PROTOCOLS:
-        head = f"## {protocol}\n\n| step | fault | met once | met for ever |\n|---|---|---|---|\n"
+        head = f"## {protocol}\n\n| step | fault | met once | met for ever | vendor |\n|---|---|---|---|---|\n"
         with ThreadPoolExecutor(BESIDE) as pool:
-            parts.append(head + "\n".join(pool.map(attempt, cells(protocol))) + "\n")
+            parts.append(head + "\n".join(pool.map(attempt, cells(protocol))) + "\n\n" + VENDORS[protocol].beneath())
     return "\n".join(parts)
 
 
@@ -62,4 +67,8 @@ raised at once. Every call ends within its timeout, which is 6 s here, with 2 s 
 *silence*: the peer takes what is sent and never answers. *a byte changed*: the sixth of the answer. *unasked*: what the broker says by
 itself. *half-open*: at a certain answer the broker loses the connection, and the client hears nothing of it. *slow bytes*: whatever the
 broker says comes four bytes at a time.
+
+*vendor*: the numbers of what the vendor's client does otherwise, beneath each table. That was read in its sources, with its defaults, and
+names where it is decided; *run*: it was also run against the same peers or the embedded broker. Names of errors and lengths of timeouts are
+each client's own and make no difference here, unless they hide the cause.
 """
