@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
@@ -111,3 +111,15 @@ def test_a_topic_that_exists_is_refused_and_one_that_is_gone_is_unknown(servers:
         admin.create_topics([NewTopic("once", 1, 1)])["once"].result(SECONDS)
     admin.delete_topics(["once"])["once"].result(SECONDS)
     assert "once" not in admin.list_topics(timeout=SECONDS).topics
+
+
+def test_confluent_is_told_at_once_what_there_is_not(servers: str) -> None:
+    """Transactions, and settings of a topic that no broker knows."""
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": "x"})
+    with pytest.raises(KafkaException) as caught:
+        producer.init_transactions(SECONDS)
+    assert caught.value.args[0].code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    admin = AdminClient({"bootstrap.servers": servers})
+    with pytest.raises(KafkaException) as caught:
+        admin.create_topics([NewTopic("bogus", 1, 1, config={"bogus.config": "3"})])["bogus"].result(SECONDS)
+    assert caught.value.args[0].code() == KafkaError.INVALID_CONFIG

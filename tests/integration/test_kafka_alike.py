@@ -37,6 +37,19 @@ from wireproto.kafka.messages.sync_group import SyncGroupRequestAssignment
 
 BEGAN = 1_700_000_000_000
 BROKERS = ["kafka-4.3.1"]
+CONFIGS: list[dict[str, str]] = [
+    *({} for _ in range(5)),
+    {"retention.ms": "100000000000"},
+    {"retention.ms": "-1", "preallocate": "false"},
+    {"retention.ms": "long"},
+    {"bogus.config": "3"},
+    {"cleanup.policy": "compact,delete"},
+    {"cleanup.policy": "none"},
+    {"compression.type": "zstd"},
+    {"compression.type": "rar"},
+    {"unclean.leader.election.enable": "maybe"},
+    {"message.timestamp.type": "CreateTime", "min.cleanable.dirty.ratio": "0.4"},
+]
 
 
 class KafkaCalls(Calls):
@@ -52,8 +65,12 @@ class KafkaCalls(Calls):
         return self.chance.choice([0, 0, 0, 1, 2, 7])
 
     def do_create(self) -> Kind:
-        topic, count = self._topic(), self.chance.choice([1, 2, 3, 0, -2])
-        return False, lambda client: client.admin().create_topic(topic, partitions=count, timeout=SECONDS), f"{topic!r}, {count}"
+        topic, count, config = self._topic(), self.chance.choice([1, 2, 3, 0, -2]), self.chance.choice(CONFIGS)
+
+        def create(client: Any) -> Any:
+            return client.admin().create_topic(topic, partitions=count, config=config, timeout=SECONDS)
+
+        return False, create, f"{topic!r}, {count}, {config}"
 
     def do_delete(self) -> Kind:
         topic = self._topic()

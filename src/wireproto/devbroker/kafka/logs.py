@@ -13,7 +13,7 @@ from .batches import append
 if TYPE_CHECKING:
     from .context import Context
 
-OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC, UNSUPPORTED_VERSION = 1, 3, 35
+OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC, UNSUPPORTED_VERSION, TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 1, 3, 35, 53
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
 
 
@@ -157,7 +157,11 @@ def _search(log: PartitionLog, timestamp: int) -> tuple[int, int]:
 
 
 async def init_producer_id(context: Context) -> Any:
-    """A new producer id; transactions are not offered."""
+    """A new producer id; transactions are not offered, and who asks for one is told so for good."""
+    if context.request.transactional_id is not None:
+        return m.InitProducerIdResponse(
+            error_code=context.error or TRANSACTIONAL_ID_AUTHORIZATION_FAILED, producer_id=-1, producer_epoch=-1
+        )
     facts = context.side.store.facts
     facts["next producer"] = facts.get("next producer", 1000) + 1
     return m.InitProducerIdResponse(error_code=context.error, producer_id=facts["next producer"], producer_epoch=0)

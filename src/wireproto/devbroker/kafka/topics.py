@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...kafka import messages as m
 from .catalogue import NODE, Topics, valid_name
+from .configs import INVALID_CONFIG, wrong
 
 if TYPE_CHECKING:
     from .context import Context
@@ -64,7 +65,8 @@ async def create(context: Context) -> Any:
     results = []
     for topic in context.request.topics:
         count = len(topic.assignments) or topic.num_partitions
-        error = context.error or _refuse_create(topics, topic, count)
+        bad = next(filter(None, (wrong(config.name, config.value) for config in topic.configs)), None)
+        error = context.error or _refuse_create(topics, topic, count, INVALID_CONFIG if bad else 0)
         count = topics.default_partitions if count == -1 else count
         if not error and not context.request.validate_only:
             topics.create(topic.name, count, {config.name: config.value for config in topic.configs})
@@ -73,6 +75,7 @@ async def create(context: Context) -> Any:
                 name=topic.name,
                 topic_id=topics.id(topic.name) if not error else bytes(16),
                 error_code=error,
+                error_message=bad if error == INVALID_CONFIG else None,
                 num_partitions=-1 if error else count,
                 replication_factor=-1 if error else 1,
                 configs=(),
@@ -81,11 +84,13 @@ async def create(context: Context) -> Any:
     return m.CreateTopicsResponse(topics=tuple(results))
 
 
-def _refuse_create(topics: Topics, topic: Any, count: int) -> int:
+def _refuse_create(topics: Topics, topic: Any, count: int, configs: int) -> int:
     if not valid_name(topic.name):
         return INVALID_TOPIC
     if topics.count(topic.name):
         return TOPIC_EXISTS
+    if configs:
+        return configs
     if count == 0 or count < -1:
         return INVALID_PARTITIONS
     return INVALID_REPLICATION if topic.replication_factor > 1 else 0
