@@ -116,7 +116,9 @@ def test_oauthbearer_agrees_with_kafka_python() -> None:
 
 def test_oauthbearer_failures_are_told_and_tokens_are_not() -> None:
     mechanism = OAuthBearer(Secret("t"))
+    assert not mechanism.done
     mechanism.start()
+    assert mechanism.done, "there is no more to say, whatever comes"
     with pytest.raises(AuthError, match="status invalid_token, scope example_scope"):
         mechanism.step(b'{"status":"invalid_token","scope":"example_scope"}')
     with pytest.raises(OptionError) as caught:

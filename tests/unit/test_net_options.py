@@ -15,7 +15,7 @@ from wireproto.errors import BrokerError, BufferFull, ConnectError, OptionError,
 from wireproto.net.address import interleave, parse_map, translate
 from wireproto.net.debug import describe_first_bytes, hexdump
 from wireproto.net.dial import dial
-from wireproto.net.options import CommonOptions
+from wireproto.net.options import CommonOptions, convert
 from wireproto.net.retry import Policy, Verdict, Waits, run, verdict
 from wireproto.url import parse
 
@@ -255,3 +255,16 @@ def test_hexdump_shows_and_cuts() -> None:
     shown = hexdump(bytes(range(40)) + b"text", 32)
     assert "000010  10 11 12" in shown
     assert shown.endswith("… 12 bytes more")
+
+
+def test_of_several_kinds_the_first_that_fits_is_taken() -> None:
+    assert [convert("x", given, int | str) for given in ("7", "seven", 7)] == [7, "seven", 7]
+    assert convert("x", None, int | None) is None
+    with pytest.raises(OptionError, match="x cannot be None"):
+        convert("x", None, int | str)
+    with pytest.raises(OptionError, match="x is a number, not 'seven'"):
+        convert("x", "seven", int | bool)
+    with pytest.raises(OptionError, match="x is true or false, not 'maybe'"):
+        convert("x", "maybe", bool)
+    with pytest.raises(OptionError, match="x is int, not bool"):
+        convert("x", True, int)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from wireproto.errors import WireprotoError
+from wireproto.net.closing import INTERRUPTED, Closing
 from wireproto.net.offload import Workers
 from wireproto.net.runtime import ClientBase, Roles
 
@@ -75,3 +76,34 @@ def test_all_roles_are_closed_those_held_first_and_the_first_error_is_told() -> 
     assert closed[0] == "bad held"
     assert sorted(closed) == ["bad held", "bad seen", "seen"]
     assert len(all_of_them) == 3
+
+
+class Ends(Closing):
+    def __init__(self, problem: Exception | None = None) -> None:
+        self.given: list[float] = []
+        self.problem = problem
+
+    def close(self, timeout: float = 30.0) -> None:
+        self.given.append(timeout)
+        if self.problem is not None:
+            raise self.problem
+
+
+@pytest.mark.parametrize(("error", "timeout"), [(None, 30.0), (ValueError("own"), 30.0), (KeyboardInterrupt("own"), INTERRUPTED)])
+@pytest.mark.parametrize("problem", [None, WireprotoError("cannot close")], ids=["closes", "cannot close"])
+def test_the_end_of_a_with_block_closes_and_hides_no_error(
+    error: BaseException | None, timeout: float, problem: WireprotoError | None
+) -> None:
+    role = Ends(problem)
+    told: BaseException | None = None
+    try:
+        with role:
+            if error is not None:
+                raise error
+    except BaseException as why:
+        told = why
+    assert role.given == [timeout], "who interrupts does not wait for long"
+    assert told is (error or problem)
+    if error is not None:
+        notes, error.__notes__ = getattr(error, "__notes__", []), []
+        assert notes == (["closing failed, too: WireprotoError: cannot close"] if problem is not None else [])

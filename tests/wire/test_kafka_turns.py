@@ -247,7 +247,7 @@ def test_a_coordinator_that_takes_its_time_is_waited_for_though_nobody_tells_who
     client: Any, dial: Callable[..., Any], topic: str, faults: Faults, seen: Recording, monkeypatch: pytest.MonkeyPatch, trouble: str
 ) -> None:
     """Doubt is no reason to give the request up: it is made once, and its answer counts."""
-    slow = dial(request_timeout=0.3 if trouble == "nobody answers" else 30.0)
+    slow = dial(request_timeout=1.0 if trouble == "nobody answers" else 30.0)
     with slow.consumer(topic, f"g-{topic}") as consumer:
         take(consumer, 10)
         monkeypatch.setattr(wire, "SILENT", 0.05)
@@ -256,7 +256,7 @@ def test_a_coordinator_that_takes_its_time_is_waited_for_though_nobody_tells_who
         else:
             faults.error("FindCoordinator", 30, times=-1)
         joins, looks = len(seen.requests("JoinGroup")), len(seen.requests("FindCoordinator"))
-        faults.delay("JoinGroup", 1.0)
+        faults.delay("JoinGroup", 2.0 if trouble == "nobody answers" else 0.5)
         rebalance(faults)
         until(lambda: len(seen.requests("SyncGroup")) == 2, consumer)
         assert len(seen.requests("FindCoordinator")) > looks
