@@ -316,7 +316,7 @@ ROCKETMQ = Vendor(
         ),
         Difference(
             ("unasked: NotifyConsumerIdsChanged",),
-            ("cut in the middle", BROKEN),
+            (BROKEN,),
             "the connection is closed, what was under way on it is logged and made again; nothing is raised",
             "NettyDecoder, NettyRemotingClient",
         ),

@@ -58,8 +58,8 @@ def test_a_refusal_that_may_pass_is_tried_again(broker: DevBroker, client: Rocke
     assert stored(client, topic) == [b"once"]
 
 
-@pytest.mark.parametrize("code", [16, 17])
-def test_a_route_or_a_permission_that_does_not_come_is_told_after_a_few_refusals(
+@pytest.mark.parametrize("code", [1, 16, 17])
+def test_what_may_come_right_and_does_not_is_told_after_a_few_refusals(
     broker: DevBroker, client: RocketClient, topic: str, seen: Recording, code: int
 ) -> None:
     broker.faults("rocketmq").error("SendMessageV2", code, times=-1)

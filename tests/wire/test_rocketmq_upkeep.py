@@ -46,6 +46,25 @@ def drained(consumer: Any, count: int) -> list[bytes]:
 # members ------------------------------------------------------------------------------------------------------------------------------
 
 
+def test_a_member_joins_over_a_connection_that_is_lost_at_its_first_heartbeat(client: RocketClient, topic: str, faults: Faults) -> None:
+    faults.disconnect("HeartBeat", 2)
+    with client.consumer(topic, f"g-{topic}") as consumer:
+        assert consumer.assignment
+    assert faults.seen("HeartBeat") >= 3
+
+
+def test_a_broker_that_cuts_each_connection_is_not_stormed_by_a_member(
+    client: RocketClient, topic: str, faults: Faults, broker: Any
+) -> None:
+    """Whoever is lost comes back at once, and then each second."""
+    with client.consumer(topic, f"g-{topic}"):
+        began, met = time.monotonic(), faults.seen("HeartBeat")
+        for wanted in range(met + 2, met + 8, 2):  # one by the connection that is made, one by the member
+            broker.kick("rocketmq")
+            until(lambda wanted=wanted: faults.seen("HeartBeat") >= wanted)  # type: ignore[misc]
+        assert time.monotonic() - began >= 2 * member.AGAIN * 0.9
+
+
 def test_a_share_is_looked_at_again_after_rebalance_interval_or_sooner_where_that_was_asked_for(client: RocketClient, topic: str) -> None:
     with client.consumer(topic, f"g-{topic}", rebalance_interval=50.0) as consumer:
         ours = consumer._sharing.member

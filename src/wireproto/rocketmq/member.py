@@ -81,6 +81,8 @@ class Member:
         self._due = True
         self._next_look = 0.0
         self._polled = time.monotonic()
+        self._forgotten = False
+        self._back = -AGAIN
         self.left = False
         self.closed = False
         self.crowd = 1  # members of the group, ourselves among them, as last heard
@@ -89,10 +91,10 @@ class Member:
     # liveness ----------------------------------------------------------------------------------------------------------------------
 
     def join(self, deadline: float) -> None:
-        """Be known to every broker of the topics; raises when none of them answers."""
+        """Be known to every broker of the topics; raises when none of them answers in time."""
         self.left = False
         self._polled = time.monotonic()
-        self.beat(deadline)
+        self._cluster.drive(self._cluster.retrying(lambda: self.beating(deadline), deadline), deadline)
         self._cluster.loop.call_at(time.monotonic() + self._options.heartbeat_interval, self._beat_later)
         self._cluster.loop.call_at(self._polled + self._options.max_poll_interval, self._watch_owner)
 
@@ -182,7 +184,16 @@ class Member:
         """In the keeper: a connection of the client was lost; if it was ours the broker has forgotten us."""
         if not self.closed and any(conn is mine for mine in list(self._connections.values())):
             self._note()
-            after(self._cluster.tasks.spawn(self._beat_quietly(), f"heartbeats of group {self.group}"), self._note)
+            self._forgotten = True
+            after(self._cluster.tasks.shared(("back", self.id), self._coming_back, f"heartbeats of group {self.group}"), self._note)
+
+    def _coming_back(self) -> Steps[None]:
+        """Be known to the brokers again: at once, but each `AGAIN` seconds where connections are cut as they are made."""
+        while self._forgotten:
+            if time.monotonic() < self._back + AGAIN:
+                yield self._back + AGAIN
+            self._back, self._forgotten = time.monotonic(), False
+            yield from self._beat_quietly()
 
     def _watch_owner(self) -> None:
         """In the keeper: an owner that does not poll holds queues that others could read."""

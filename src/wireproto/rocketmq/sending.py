@@ -7,7 +7,7 @@ order, since brokers handle the commands of a connection on several threads; the
     0, 10, 11, 12                                       Stored
     a refusal that may pass, silence, a lost connection Again: what may go to any queue by another broker's at once, if one is known to
                                                         answer; what has its place behind a pause
-    a missing route or permission                       the same, but for so many times in a row (`BRIEFLY`)
+    a missing route or permission, SYSTEM_ERROR         the same, but for so many times in a row (`BRIEFLY`)
     any other code                                      Refused; what may go to any queue tries another broker's before, where the code
                                                         speaks of the broker alone
 
@@ -51,7 +51,8 @@ if TYPE_CHECKING:
 
 RESEND = retry.Policy(first=0.02, factor=2.0, ceiling=1.0, jitter=0.2)
 BRIEFLY = 3
-"""Refusals in a row for want of a route or a permission before a send fails of them: routes come, brokers are read-only for a while."""
+"""Refusals in a row before a send fails of them: routes come, brokers are read-only for a while, and SYSTEM_ERROR may be a full disk or a
+replica that is away as well as a name that is none."""
 REPENT = 5.0
 """Seconds after which a queue that failed, and that holds nothing now, is tried again by what may go anywhere."""
 LOOK_AGAIN = 0.1
@@ -261,14 +262,15 @@ class RocketSender:
             with suppress(Closed):  # the client is closed: so say its connections' failures
                 self._cluster.tasks.shared(("route", id(self)), self._look_again, f"looking for {self._topic}")
         elsewhere = self._elsewhere(self.routing.queues[batch.key].broker)
-        passing = (TimedOut,)
+        again = batch.queue.failures <= BRIEFLY
+        passing = (TimedOut, codes.ServerError) if again else (TimedOut,)
         if time.monotonic() >= batch.created + self._options.delivery_timeout:
             return Refused(why)
         doubtful = isinstance(why, TransportError)
         may_leave = why.elsewhere or retry.verdict(why, brief=True, passing=passing) is not retry.Verdict.NEVER
         if may_leave and batch.anywhere and elsewhere is not None:
             return Again(why, doubtful=doubtful, to=elsewhere)
-        if retry.verdict(why, brief=batch.queue.failures <= BRIEFLY, passing=passing) is retry.Verdict.NEVER:
+        if retry.verdict(why, brief=again, passing=passing) is retry.Verdict.NEVER:
             return Refused(why)
         return Again(why, doubtful=doubtful)
 
