@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from wireproto._codec import Columns
+from wireproto._net import Loop as Engine
 from wireproto.errors import BrokerError, Closed, TimedOut, WireprotoError
 from wireproto.flow import untold
 from wireproto.flow.alarm import Alarm
@@ -85,6 +86,23 @@ def test_an_alarm_that_is_stopped_is_silent_until_it_is_set_again() -> None:
 # failures that nobody was told of -----------------------------------------------------------------------------------------------------
 
 ONE, TWO = BrokerError("one"), BrokerError("two")
+
+
+def test_an_alarm_that_rings_while_the_client_closes_raises_nothing_in_the_keeper() -> None:
+    """Who sets it then is told."""
+    loop = Engine("closing")
+    rung: list[float] = []
+
+    def due() -> None:
+        rung.append(time.monotonic())
+        alarm.set(time.monotonic() + 60.0)
+
+    alarm = Alarm(loop, due)
+    loop.close()
+    alarm._ring()
+    assert len(rung) == 1
+    with pytest.raises(Closed):
+        alarm.set(time.monotonic())
 
 
 def test_the_first_failure_that_no_receipt_told_is_taken_once() -> None:

@@ -6,8 +6,10 @@ What it is: what a `Sender` has its `tick` called by. Thread-safe. Must not: kno
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from wireproto._net import Loop, Section, Timer
+from wireproto.errors import Closed
 
 
 class Alarm:
@@ -38,4 +40,5 @@ class Alarm:
     def _ring(self) -> None:
         with self._lock:
             self._timer = None
-        self._due()
+        with suppress(Closed):  # the client is closed meanwhile: nothing comes due any more, and who waited has been told
+            self._due()
