@@ -133,6 +133,8 @@ cdef class Mailbox(Waitable):
     cdef bint shut
     cdef size_t bytes, limit
     cdef list paused        # connections not read because of this mailbox
+    cdef list starving      # … that found fetch_memory exceeded
+    cdef int feed_on(self) except -1
     cdef int serve_promptly(self) except -1
     cdef int put_back(self, object item, size_t size) except -1
     cdef int deliver(self, object item, size_t size, Connection source) except -1

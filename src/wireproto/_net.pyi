@@ -258,6 +258,7 @@ class Loop:
     Args:
         name: of the client, for thread names and errors.
         fetch_memory: bytes of unread frames in all mailboxes above which the connections that feed them are not read.
+            A mailbox that was emptied is fed on all the same.
     """
 
     tap: Mailbox | None

@@ -291,4 +291,10 @@ class UnflushedWarning(RuntimeWarning):
 
 
 class DataLoss(WireprotoError):
-    """Records that were to be read are not there any more: aged out, cut off, or deleted with their topic."""
+    """Records that were to be read are not there any more: aged out, cut off, or deleted with their topic.
+
+    Attributes:
+        diverges_at: where the log parts from what was read; None where that is not known.
+    """
+
+    diverges_at: int | None = None

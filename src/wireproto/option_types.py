@@ -67,7 +67,6 @@ class ClientOptions(TypedDict, total=False):
     on_assigned: Callable[[frozenset[TopicPartition]], object] | None
     on_corrupt: Literal['raise', 'skip']
     on_lost: Callable[[frozenset[TopicPartition]], object] | None
-    on_moved: Literal['error', 'earliest', 'latest']
     on_revoked: Callable[[frozenset[TopicPartition]], object] | None
     operation_timeout: float
     partition_bytes: int
@@ -86,6 +85,7 @@ class ClientOptions(TypedDict, total=False):
     recovery_timeout: float
     repeat: bool
     request_timeout: float
+    reset: Literal['raise', 'earliest', 'latest', 'nearest']
     retry_level: int
     route_age: float
     sasl: Literal['PLAIN', 'SCRAM-SHA-256', 'SCRAM-SHA-512', 'OAUTHBEARER'] | None
@@ -160,7 +160,6 @@ class ReaderOptions(TypedDict, total=False):
     metadata_max_age: float
     min_bytes: int
     on_corrupt: Literal['raise', 'skip']
-    on_moved: Literal['error', 'earliest', 'latest']
     partition_bytes: int
     partitions: Sequence[int] | None
     pull_ahead: int
@@ -170,6 +169,7 @@ class ReaderOptions(TypedDict, total=False):
     receive_memory: int
     recovery_timeout: float
     request_timeout: float
+    reset: Literal['raise', 'earliest', 'latest', 'nearest']
     timeout: float
     topic_patience: float
 
@@ -198,7 +198,6 @@ class ConsumerOptions(TypedDict, total=False):
     on_assigned: Callable[[frozenset[TopicPartition]], object] | None
     on_corrupt: Literal['raise', 'skip']
     on_lost: Callable[[frozenset[TopicPartition]], object] | None
-    on_moved: Literal['error', 'earliest', 'latest']
     on_revoked: Callable[[frozenset[TopicPartition]], object] | None
     partition_bytes: int
     priority: int | None
@@ -210,6 +209,7 @@ class ConsumerOptions(TypedDict, total=False):
     receive_memory: int
     recovery_timeout: float
     request_timeout: float
+    reset: Literal['raise', 'earliest', 'latest', 'nearest']
     session_timeout: float
     timeout: float
     topic_patience: float
@@ -231,12 +231,12 @@ class QueueOptions(TypedDict, total=False):
     min_bytes: int
     mode: Literal['exclusive', 'failover', 'shared', 'key-shared'] | None
     on_corrupt: Literal['raise', 'skip']
-    on_moved: Literal['error', 'earliest', 'latest']
     priority: int | None
     pull_ahead: int
     pull_suspend: float
     rebalance_interval: float
     receive_memory: int
     recovery_timeout: float
+    reset: Literal['raise', 'earliest', 'latest', 'nearest']
     retry_level: int
     timeout: float

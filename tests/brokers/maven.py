@@ -85,5 +85,5 @@ def _resolve(source: Path, kept: Path) -> str:
 
 
 def java(classpath_text: str, main: str, *arguments: str, flags: tuple[str, ...] = ()) -> list[str]:
-    """The command line of a JVM."""
-    return [tool("java"), *flags, "-cp", classpath_text, main, *arguments]
+    """The command line of a JVM, whose strings do not depend on the locale that it is started in (ZooKeeper's digests of paths would)."""
+    return [tool("java"), "-Dfile.encoding=UTF-8", *flags, "-cp", classpath_text, main, *arguments]

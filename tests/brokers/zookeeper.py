@@ -31,6 +31,15 @@ _JAAS = """Server {{ org.apache.zookeeper.server.auth.DigestLoginModule required
 """
 
 
+def listens(port: int) -> bool:
+    """Whether somebody takes connections there: the port for TLS opens behind the plain one."""
+    try:
+        socket.create_connection(("127.0.0.1", port), 5.0).close()
+    except OSError:
+        return False
+    return True
+
+
 def word(port: int, name: str, timeout: float = 5.0) -> str:
     """Answer of a four-letter word."""
     with socket.create_connection(("127.0.0.1", port), timeout) as sock:
@@ -162,7 +171,7 @@ class ZooKeeper(Broker):
         return ""
 
     def _ready(self, node: int) -> bool:
-        return self.mode(node) != ""
+        return self.mode(node) != "" and all(listens(port) for port in self.tls_ports[node : node + 1])
 
     def leader(self, timeout: float = 30.0) -> int:
         """Number of the node that leads."""

@@ -15,7 +15,14 @@ from brokers import Broker, Kafka
 from wireproto import LATEST
 from wireproto.errors import BufferFull, ConnectError, DataLoss, TimedOut, TransportError, ValueUnsupported
 from wireproto.kafka.codes import MessageTooLarge, OffsetOutOfRange, UnknownTopicOrPartition
-from wireproto.kafka.messages import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
+from wireproto.kafka.messages import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 
 from .kafka_peers import confluent_read
 
@@ -241,6 +248,34 @@ def test_unknown_topics_and_offsets_are_the_brokers_own_errors(client: Any, topi
         assert batch.values() == [b"x"]
 
 
+@pytest.mark.parametrize("broker", BROKERS, indirect=True)
+def test_where_records_were_deleted_the_option_says_where_to_go(client: Any, topic: str) -> None:
+    with client.producer(topic) as producer:
+        for number in range(10):
+            producer.send(b"%d" % number, partition=0).position(10.0)
+    roles = {
+        reset: client.reader(topic, start=wireproto.LogOffset(topic, 0, 2), reset=reset) for reset in ("earliest", "nearest", "latest")
+    }
+    gone = DeleteRecordsPartition(partition_index=0, offset=6)
+    client.request(DeleteRecordsRequest(topics=(DeleteRecordsTopic(name=topic, partitions=(gone,)),), timeout_ms=10_000))
+    found: dict[str, list[bytes]] = {reset: [] for reset in roles}
+
+    def read_on() -> None:
+        for reset, role in roles.items():
+            batch = role.poll(1.0)
+            found[reset] += batch.values() if batch is not None else []
+
+    while roles["latest"].positions[topic, 0].offset != 10:
+        read_on()
+    with client.producer(topic) as producer:
+        producer.send(b"last", partition=0).position(10.0)
+    while any(role.positions[topic, 0].offset != 11 for role in roles.values()):
+        read_on()
+    assert found == {"earliest": [b"6", b"7", b"8", b"9", b"last"], "nearest": [b"6", b"7", b"8", b"9", b"last"], "latest": [b"last"]}
+    for role in roles.values():
+        role.close()
+
+
 def test_a_wrong_port_is_one_clear_line_in_time() -> None:
     with wireproto.connect("kafka://127.0.0.1:1") as ours, pytest.raises(ConnectError, match="refused"):
         ours.admin().list_topics(timeout=1.0)
@@ -312,14 +347,16 @@ def test_a_log_that_an_unclean_election_cut_is_told() -> None:
                 batch = role.poll(1.0)
                 count -= len(batch) if batch is not None else 0
 
-        with client.reader(topic) as reader, client.consumer(topic, "g", session_timeout=45.0) as member:
+        moving = client.reader(topic, reset="nearest")
+        with client.reader(topic) as reader, client.consumer(topic, "g", session_timeout=45.0) as member, moving:
+            roles = (reader, member, moving)
             write(b"kept", 500)
-            take(reader, 500)
-            take(member, 500)
+            for role in roles:
+                take(role, 500)
             broker.kill(1)
             write(b"lost", 500)
-            take(reader, 500)
-            take(member, 500)
+            for role in roles:
+                take(role, 500)
             member.commit(timeout=60.0)
             broker.kill(0)
             broker.start(1)
@@ -330,3 +367,5 @@ def test_a_log_that_an_unclean_election_cut_is_told() -> None:
                 assert told.value.diverges_at == 500
                 role.seek(wireproto.LogOffset(topic, 0, 500))
                 take(role, 800)
+            take(moving, 800)
+            assert moving.positions == reader.positions

@@ -93,6 +93,13 @@ def test_a_topic_made_again_is_told_where_its_first_records_would_be_missed(clie
             assert told.value.diverges_at == 0
             ours.seek(EARLIEST)
             assert values(30) == [*range(100, 130)]
+            if role == "reader":
+                with client.reader(name, reset="nearest") as ours:
+                    assert values(30) == [*range(100, 130)]
+                    other.admin().delete_topic(name)
+                    other.admin().create_topic(name)
+                    write(range(200, 210))
+                    assert values(10) == [*range(200, 210)]
 
 
 def read_for(reader: Any, seconds: float) -> None:

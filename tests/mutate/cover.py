@@ -46,7 +46,7 @@ class Map:
         self.failed: set[str] = set()
         self._counts: collections.Counter[tuple[str, str]] = collections.Counter()  # lines by test and file, and by test alone
         self._ran: dict[str, dict[int, set[str]]] = {}
-        self._shift: dict[tuple[str, str], dict[int, int]] = {}
+        self._shift: dict[tuple[str, str], dict[int, list[int]]] = {}
 
     # --- making it ---
 
@@ -137,20 +137,23 @@ class Map:
             self._counts[test, path] += len(ran)
             self._counts[test, ""] += len(ran)
             for line in ran:
-                if line in moved:
-                    lines[moved[line]].add(test)
+                for now in moved.get(line, ()):
+                    lines[now].add(test)
 
-    def lines_now(self, path: str, then: str) -> dict[int, int]:
-        """Where the lines of a source of then stand today; those that are gone are not in it."""
+    def lines_now(self, path: str, then: str) -> dict[int, list[int]]:
+        """Where the lines of a source of then stand today.
+
+        One that was changed stands where it was, and what was put in behind a line is run by whoever ran that line: a test file that is as
+        it was is not run for the map again. Lines that are gone are not in it.
+        """
         if (path, then) not in self._shift:
             old = (self.folder / "sources" / then).read_text().splitlines()
             new = (self.checkout / path).read_text().splitlines()
-            if old == new:
-                pairs = {line: line for line in range(1, len(old) + 1)}
-            else:
-                blocks = difflib.SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks()
-                pairs = {a + i + 1: b + i + 1 for a, b, size in blocks for i in range(size)}
-            self._shift[path, then] = pairs
+            found: dict[int, list[int]] = collections.defaultdict(list)
+            for _, a, a_end, b, b_end in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+                for line in range(b, b_end):
+                    found[max(min(a + line - b, a_end - 1), 0) + 1].append(line + 1)
+            self._shift[path, then] = found
         return self._shift[path, then]
 
     def tests_of_lines(self, path: str, first: int, last: int) -> set[str]:

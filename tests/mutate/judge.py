@@ -14,6 +14,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .cover import Map, environment
@@ -21,6 +22,7 @@ from .source import Mutant
 from .tree import Tree
 
 BUDGET = 60.0  # seconds of tests, as recorded, that one fault gets
+REST = 3  # times that, which a fault that no test has noticed so far gets of the others
 MEMORY_KB = 6 << 20
 PART = 1 / 3  # of its limit that a test may take without the fault when it says that it ended for the fault's sake
 ENGINE = re.compile(r"tests/(wire/test_(engine|adopted|tasks?|net\b|framer)|unit/test_engine)")
@@ -59,12 +61,13 @@ class Judge:
         self._stop = stop
         self._unsound: set[str] = set()
 
-    def chosen(self, mutant: Mutant) -> list[str]:
-        """The tests that judge it, those first that are quick and about its file, for as long as the budget lasts."""
+    def chosen(self, mutant: Mutant, after: Sequence[str] = ()) -> list[str]:
+        """The tests that judge it, those first that are quick and about its file, for as long as the budget lasts; `after`: those that have
+        not noticed it."""
         if mutant.group == "engine":
             own = {test for test in self.map.seconds if ENGINE.match(test)}
             rest = sorted((test for test in self.map.seconds if test.startswith("tests/conformance")), key=self._time)
-            return self._within([*sorted(own, key=self._time), *rest])
+            return self._within([*sorted(own, key=self._time), *rest], after)
         found: set[str] = set()
         for edit in mutant.edits:
             if mutant.top_level:  # of a module of nothing but types and constants, whoever runs its neighbours
@@ -74,16 +77,16 @@ class Judge:
             foreign = mutant.always and f"/{mutant.group}/" not in edit.path
             found |= lines & self.map.tests_of_group(mutant.group) if foreign else lines
         paths = {edit.path for edit in mutant.edits}
-        return self._within(sorted(found, key=lambda test: (self.map.cost(test, paths), test)))
+        return self._within(sorted(found, key=lambda test: (self.map.cost(test, paths), test)), after)
 
     def _time(self, test: str) -> tuple[float, str]:
         return self.map.seconds.get(test, 1.0), test
 
-    def _within(self, tests: list[str]) -> list[str]:
-        left = self.budget
+    def _within(self, tests: list[str], after: Sequence[str]) -> list[str]:
+        left = self.budget * (REST if after else 1)
         kept: list[str] = []
         for test in tests:
-            if test in self.map.failed or test in self._unsound:
+            if test in self.map.failed or test in self._unsound or test in after:
                 continue
             left -= self._time(test)[0]
             if left < 0 and kept:
@@ -94,13 +97,17 @@ class Judge:
     def verdict(self, mutant: Mutant) -> Verdict:
         """What the tests say. Raises KeyboardInterrupt when the run is being ended."""
         began = time.monotonic()
-        while tests := self.chosen(mutant):
+        passed: list[str] = []
+        while tests := self.chosen(mutant, passed):
             with self.tree.with_fault(mutant):
                 if mutant.group == "engine" and not self.tree.build_engine():
                     return Verdict("invalid", "does not compile")
                 found = self._run(tests)
                 if found.kind == "passed":
-                    return Verdict("survived", "", time.monotonic() - began, len(tests))
+                    over, passed = bool(passed), [*passed, *tests]
+                    if over:
+                        break
+                    continue  # with those that are slower, or of other things
                 if found.kind == "failed" and not found.test:  # nothing could be collected: the fault breaks the import
                     return Verdict("caught", "import", time.monotonic() - began, len(tests))
                 suspects = [found.test] if found.test else tests
@@ -111,7 +118,7 @@ class Judge:
             if found.kind == "hang":
                 return Verdict("unsure", "it does not end without the fault, either", time.monotonic() - began, len(tests))
             self._unsound.update(suspects)
-        return Verdict("survived", "no test runs it", time.monotonic() - began)
+        return Verdict("survived", "" if passed else "no test runs it", time.monotonic() - began, len(passed))
 
     def _without(self, found: Ran, suspects: list[str]) -> str:
         """The verdict of those who failed, after they ran without the fault; empty when they fail then, too."""

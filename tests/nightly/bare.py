@@ -31,9 +31,11 @@ USER, HOME = "somebody", "/home/somebody"
 TREE = f"{HOME}/wireproto"
 TRUSTED = "usr/local/share/ca-certificates"
 ENTER = """set -eu
+mount --bind "$1" "$1"
 mount -t proc proc "$1/proc"
 mount --rbind /dev "$1/dev"
 mount --rbind /sys "$1/sys"
+hostname bare
 root=$1; shift
 exec chroot "$root" "$@"
 """
@@ -60,7 +62,7 @@ def made(suite: str) -> Path:
             inside(fresh, *command, stdout=subprocess.DEVNULL).check_returncode()
         fresh.rename(root)
     shutil.copy("/etc/resolv.conf", root / "etc")
-    (root / "etc" / "hosts").write_text("127.0.0.1 localhost\n::1 localhost\n", encoding="ascii")  # as an installed Debian has it
+    (root / "etc" / "hosts").write_text("127.0.0.1 localhost\n127.0.1.1 bare\n::1 localhost\n", encoding="ascii")  # as installers write it
     return root
 
 
@@ -69,7 +71,7 @@ def inside(root: Path, *command: str, user: str = "root", parts: str = "", **key
     clean = ["env", "-i", "PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "LC_ALL=POSIX", f"PARTS={parts}"]
     clean.append(f"HOME={HOME if user == USER else '/root'}")
     switch = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"] if user != "root" else []
-    spaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
+    spaces = ["unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child"]
     return subprocess.run([*spaces, "sh", "-c", ENTER, "sh", str(root), *clean, *switch, *command], check=False, **keywords)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import statistics
 from pathlib import Path
 
 import pytest
@@ -134,12 +135,13 @@ def test_any_c_compiler_will_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 
 def test_callgrind_counts_what_a_job_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twice the work is twice the figure, to a hundredth: what is around it is not counted. The least of three counts, as in a bench."""
+    """Twice the work is twice the figure, to a hundredth: what is around it is not counted. Three times, since the interpreter may count
+    one a little off; of these the one in the middle."""
     if shutil.which("valgrind") is None:
         missing("valgrind", "it is not installed")
     (tmp_path / "loops.py").write_text(LOOPS, encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", f"{instructions.HERE.parent / 'src'}:{tmp_path}")
     counts = [instructions.count("loops") for _ in range(ATTEMPTS)]
-    once, twice = (min(each[task]["wireproto"] for each in counts) for task in ("once", "twice"))
-    assert once > 20_000 * 20
-    assert twice / once == pytest.approx(2.0, rel=0.01)
+    assert all(each["once"]["wireproto"] > 20_000 * 20 for each in counts)
+    ratios = [each["twice"]["wireproto"] / each["once"]["wireproto"] for each in counts]
+    assert statistics.median(ratios) == pytest.approx(2.0, rel=0.01), counts

@@ -6,6 +6,8 @@ import base64
 import errno
 import gc
 import socket
+import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -21,7 +23,7 @@ from wireproto.auth.plain import Plain
 from wireproto.auth.scram import LEAST_ITERATIONS, MOST_ITERATIONS, Scram
 from wireproto.auth.secrets import Secret
 from wireproto.auth.token import Basic, Token
-from wireproto.errors import AuthError, ConnectError, OptionError, TimedOut
+from wireproto.errors import AuthError, ConnectError, OptionError, TimedOut, Unreachable
 from wireproto.net import address, dial
 from wireproto.net.task import Steps, Tasks
 from wireproto.url import Address
@@ -125,6 +127,34 @@ def test_a_name_without_an_address_says_why(failure: Exception | None, text: str
     with pytest.raises(ConnectError, match=text) as refused:
         resolve(("nobody.test", 7))
     assert refused.value.peer == "nobody.test:7"
+
+
+def test_only_where_all_have_refused_is_it_of_no_use_to_try_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody can be connected to by the address of everybody: that fails at once, and not by a refusal."""
+    nobody, everybody = (socket.AF_INET, ("127.0.0.1", closed_port())), (socket.AF_INET, ("255.255.255.255", 9))
+    for ways, hopeless in (([nobody], True), ([everybody], False), ([nobody, everybody], False), ([everybody, nobody], False)):
+        monkeypatch.setattr(dial, "resolving", finds(ways))
+        with pytest.raises(ConnectError) as failed:
+            dial.dial(("h", 1), time.monotonic() + IN_TIME)
+        assert isinstance(failed.value, Unreachable) == hopeless
+
+
+ZERO = """
+import os, sys, time
+from wireproto._net import Loop
+from wireproto.net.dial import Progress, dialling
+from wireproto.net.task import Tasks
+loop, until = Loop("zero"), time.monotonic() + 20.0
+os.close(0)
+sock = Tasks(loop).drive(dialling(loop, ("127.0.0.1", int(sys.argv[1])), until, Progress()), until)
+assert sock.detach() == 0
+"""
+
+
+def test_a_program_without_standard_input_dials_too(listener: socket.socket) -> None:
+    """The connection may get the number zero."""
+    done = subprocess.run([sys.executable, "-c", ZERO, str(listener.getsockname()[1])], capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_what_was_begun_and_not_used_is_closed(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:

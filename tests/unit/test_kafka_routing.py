@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from wireproto.kafka import messages as m
+from wireproto.kafka.client import KafkaClient
 from wireproto.kafka.metadata import Metadata
 from wireproto.kafka.routing import ANY, GROUP, SHARE, TRANSACTION, Destination, destination
+from wireproto.net.task import steps_of
 
 TOPIC_ID = bytes(range(16))
 
@@ -58,3 +62,49 @@ TOPIC_ID = bytes(range(16))
 )
 def test_a_request_goes_where_it_belongs(message: Any, to: Destination) -> None:
     assert destination(message, Metadata()) == to
+
+
+class Named(Metadata):
+    """Knows the name of one id."""
+
+    def name(self, topic_id: bytes) -> str | None:
+        return "t" if topic_id == TOPIC_ID else None
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        m.ProduceRequest(topic_data=(m.TopicProduceData(topic_id=TOPIC_ID, partition_data=(m.PartitionProduceData(index=3),)),)),
+        m.FetchRequest(topics=(m.FetchTopic(topic="t", partitions=(m.FetchPartition(partition=3),)),)),
+        m.DeleteRecordsRequest(topics=(m.DeleteRecordsTopic(name="t", partitions=(m.DeleteRecordsPartition(partition_index=3),)),)),
+        m.OffsetForLeaderEpochRequest(topics=(m.OffsetForLeaderTopic(topic="t", partitions=(m.OffsetForLeaderPartition(partition=3),)),)),
+        m.WriteTxnMarkersRequest(
+            markers=(m.WritableTxnMarker(topics=(m.WritableTxnMarkerTopic(name="t", partition_indexes=(3,)),)),),
+        ),
+        m.AlterReplicaLogDirsRequest(dirs=(m.AlterReplicaLogDir(topics=(m.AlterReplicaLogDirTopic(name="t", partitions=(3,)),)),)),
+        m.ShareFetchRequest(topics=(m.ShareFetchTopic(topic_id=TOPIC_ID, partitions=(m.ShareFetchPartition(partition_index=3),)),)),
+        m.ShareAcknowledgeRequest(
+            topics=(m.AcknowledgeTopic(topic_id=TOPIC_ID, partitions=(m.AcknowledgePartition(partition_index=3),)),),
+        ),
+    ],
+    ids=lambda message: message.NAME,
+)
+def test_what_names_a_partition_goes_to_its_leader(message: Any) -> None:
+    assert destination(message, Named()) == Destination("leader", "t", 3)
+
+
+def test_a_request_is_passed_on_with_its_version_and_way() -> None:
+    given: list[tuple[Any, ...]] = []
+
+    def requesting(message: Any, until: float, **more: Any) -> None:
+        given.append((message, until, more))
+
+    client: Any = KafkaClient.__new__(KafkaClient)
+    client.cluster = SimpleNamespace(requesting=requesting)
+    steps = steps_of(client.request)
+    assert steps is not None
+    message, now = m.ListGroupsRequest(), time.monotonic()
+    steps(message, timeout=1000.0, version=2, node=3)
+    [(passed, until, more)] = given
+    assert (passed, more) == (message, {"version": 2, "node": 3})
+    assert now + 1000.0 <= until <= time.monotonic() + 1000.0

@@ -137,9 +137,9 @@ def known(tmp_path: Path) -> Map:
     return found
 
 
-def judged_by(known: Map, one: Mutant, budget: float = 9.0) -> list[str]:
+def judged_by(known: Map, one: Mutant, budget: float = 9.0, after: str = "") -> list[str]:
     judge = Judge(Tree(known.checkout, known.checkout / "copy"), known, threading.Event(), budget)
-    return [test.partition("::")[2] for test in judge.chosen(one)]
+    return [test.partition("::")[2] for test in judge.chosen(one, [f"tests/unit/{after}"] if after else ())]
 
 
 def test_the_tests_that_run_a_line_judge_it_quickest_first(known: Map) -> None:
@@ -180,6 +180,11 @@ def test_the_budget_of_a_fault_is_kept(known: Map) -> None:
     assert judged_by(known, mutant(first=3), budget=0.4) == ["three"]
 
 
+def test_what_the_first_tests_do_not_notice_has_a_larger_budget_of_the_others(known: Map) -> None:
+    assert judged_by(known, mutant(first=3), budget=0.4, after="test_b.py::three") == ["one"]
+    assert judged_by(known, mutant(first=3), budget=0.4, after="test_a.py::one") == ["three"]
+
+
 def test_the_map_follows_lines_that_have_moved(known: Map) -> None:
     source = known.checkout / "src/wireproto/kafka/x.py"
     source.write_text(f"# a line more\n{source.read_text()}")
@@ -187,6 +192,15 @@ def test_the_map_follows_lines_that_have_moved(known: Map) -> None:
     later.load()
     assert judged_by(later, mutant(first=4)) == ["three", "one"]
     assert judged_by(later, mutant(first=3)) == []
+
+
+def test_a_line_that_was_changed_or_put_in_is_run_by_whoever_ran_what_stood_there(known: Map) -> None:
+    """A test file that did not change is not run for the map again."""
+    source = known.checkout / "src/wireproto/kafka/x.py"
+    source.write_text("X = 1\ndef f():\n    return due(1)\n    return 3\ndef g():\n    y = 2\n    return y\n")
+    later = Map(known.checkout)
+    later.load()
+    assert [judged_by(later, mutant(first=line)) for line in (3, 4, 6, 7)] == [["three", "one"]] * 2 + [["two"]] * 2
 
 
 def test_a_test_file_that_changed_is_run_for_the_map_again(known: Map) -> None:
@@ -263,6 +277,16 @@ LATE = "Failed: Timeout (>30.5s) from pytest-timeout"
 def test_only_what_fails_for_the_faults_sake_speaks(known: Map, script: str, kind: str, by: str) -> None:
     verdict = judge_of(known, script).verdict(mutant(first=3))
     assert (verdict.kind, verdict.by) == (kind, by)
+
+
+@pytest.mark.parametrize(("fails", "kind", "tests"), [("one", "caught", 1), ("nobody", "survived", 2)])
+def test_a_fault_that_the_quick_tests_do_not_notice_meets_the_slow_ones(known: Map, fails: str, kind: str, tests: int) -> None:
+    judge = judge_of(
+        known, f'grep -q {fails} ../one.tests && test -n "$FAULT" && {{ echo "FAILED tests/unit/test_a.py::one - E"; exit 1; }}; exit 0'
+    )
+    judge.budget = 0.4
+    found = judge.verdict(mutant(first=3))
+    assert (found.kind, found.tests) == (kind, tests)
 
 
 @pytest.mark.parametrize(("plain", "kind"), [("exit 0", "hang"), ("echo 1 passed in 1.50s", "unsure"), ("exec sleep 60", "unsure")])

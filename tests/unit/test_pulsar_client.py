@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -109,6 +110,22 @@ def test_receipts_are_matched_in_order_and_repeats_ignored() -> None:
     ):
         places = [producer.send(b"%d" % number) for number in range(5)]
         assert [place.position(20).entry for place in places] == [0, 1, 2, 3, 4]
+
+
+def test_who_waits_for_a_receipt_takes_it_in_though_the_keeper_is_busy() -> None:
+    busy, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        busy.set()
+        go_on.wait(60.0)
+
+    with PulsarServer() as server, wireproto.connect(server.url) as client, client.producer("t", batching=False) as out:
+        client.loop.call_soon(hold)
+        assert busy.wait(20.0)
+        try:
+            assert [out.send(b"x").position(20.0).entry for _ in range(3)] == [1, 2, 3]
+        finally:
+            go_on.set()
 
 
 def test_a_receipt_for_something_later_drops_the_connection_and_all_is_sent_again() -> None:
@@ -241,6 +258,28 @@ def test_any_command_can_be_requested() -> None:
         client.close()
         with pytest.raises(Closed):
             client.request(api.CommandGetTopicsOfNamespace(namespace="a/b"))
+
+
+TEXT = api.Schema(name="", type="String", schema_data=b"")  # type: ignore[arg-type]
+
+
+def test_a_request_goes_where_its_topic_is_served_and_else_to_the_service_address() -> None:
+    coordinator = "persistent://pulsar/system/transaction_coordinator_assign-partition-3"
+    schema = {"getOrCreateSchema": lambda link, ask: api.CommandGetOrCreateSchemaResponse(request_id=ask.request_id)}
+    opened = {"tcClientConnectRequest": lambda link, ask: api.CommandTcClientConnectResponse(request_id=ask.request_id)}
+    with PulsarServer(**schema, **opened) as there:
+        away: Any = {"lookupTopic": lambda link, ask: link.server.here(ask, brokerServiceUrl=there.url)}
+        with PulsarServer(**away) as here, wireproto.connect(here.url) as client:
+            asks = api.CommandPartitionedTopicMetadata(topic="persistent://public/default/u")
+            client.request(asks)
+            assert (here.count("partitionMetadata"), there.count("partitionMetadata")) == (1, 0)
+            client.request(asks, topic="t")
+            assert (here.count("partitionMetadata"), there.count("partitionMetadata")) == (1, 1)
+            client.request(api.CommandGetOrCreateSchema(topic="persistent://public/default/v", schema=TEXT))
+            client.request(api.CommandTcClientConnectRequest(tc_id=3))
+            assert (there.count("getOrCreateSchema"), there.count("tcClientConnectRequest")) == (1, 1)
+            looked = [ask.topic for ask in here.commands("lookupTopic")]
+            assert looked == ["persistent://public/default/t", "persistent://public/default/v", coordinator]
 
 
 def entries(link: Link, flow: Any, broken: int) -> None:

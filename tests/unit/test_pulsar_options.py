@@ -298,6 +298,7 @@ def test_a_mode_is_a_kind_of_subscription(server: PulsarServer, role: str, mode:
     with wireproto.connect(server.url) as client:
         opened(client, role, mode=mode).close()
     (asked,) = server.commands("subscribe")
+    assert (asked.subscription, asked.topic, asked.durable) == ("group", "persistent://public/default/t", True)
     assert asked.subType == kind
     assert asked.HasField("keySharedMeta") == (mode == "key-shared")
 

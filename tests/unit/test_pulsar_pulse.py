@@ -16,6 +16,11 @@ def pong(link: Link, ask: Any) -> Any:
     return api.CommandPong()
 
 
+def test_a_broker_is_asked_when_it_has_been_silent_for_keep_alive() -> None:
+    with PulsarServer(ping=pong) as server, wireproto.connect(server.url, keep_alive=0.1):
+        server.wait("ping")
+
+
 def test_a_silent_broker_is_asked_and_kept_when_it_answers() -> None:
     with PulsarServer(ping=pong) as server, wireproto.connect(server.url, keep_alive=BRIEF) as client:
         [conn] = client.loop.connections

@@ -47,6 +47,22 @@ def test_a_producer_that_is_refused_tries_again_less_and_less_often() -> None:
     assert all(pause >= bound for pause, bound in zip(pauses, least, strict=True)), pauses
 
 
+def test_a_producer_that_comes_back_is_the_one_that_it_was() -> None:
+    """Under its id and the name that it was given first, and later than the one before, which a broker may still hold."""
+    with PulsarServer(producer=opened) as server, wireproto.connect(server.url) as client, client.producer("t", batching=False) as out:
+        for number in range(3):
+            out.send(b"%d" % number).position(20.0)
+            server.links[-1].close()
+            server.wait("producer", number + 2)
+        out.send(b"3").position(20.0)
+        made = server.commands("producer")[:4]
+        assert [one.epoch for one in made] == [0, 1, 2, 3]
+        assert [one.producer_name for one in made] == ["", "p-1", "p-1", "p-1"]
+        assert not any(one.user_provided_producer_name for one in made)
+        assert len({one.producer_id for one in made}) == 1
+        assert {one.topic for one in made} == {"persistent://public/default/t"}
+
+
 PASSING = [
     *(
         "UnknownError",

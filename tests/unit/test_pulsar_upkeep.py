@@ -232,12 +232,22 @@ def test_looking_for_partitions_ends_with_the_role(role: str) -> None:
         server.answers["partitionMetadata"] = usual
 
 
-@pytest.mark.parametrize("question", ["describe_topic", "positions", "delete_topic"])
-def test_asking_about_a_topic_makes_none(question: str) -> None:
+@pytest.mark.parametrize(
+    ("question", "given"),
+    [
+        ("describe_topic", ["t"]),
+        ("positions", ["t"]),
+        ("delete_topic", ["t"]),
+        ("describe_group", ["g"]),
+        ("group_positions", ["g", "t"]),
+    ],
+)
+def test_asking_about_a_topic_makes_none(question: str, given: list[str]) -> None:
     error = lambda link, ask: api.CommandError(request_id=ask.request_id, error="TopicNotFound", message="none")  # noqa: E731
     with serving(partitionMetadata=error) as server, wireproto.connect(server.url, admin="http://127.0.0.1:1") as client:
+        more = {"topic": "t"} if question == "describe_group" else {}
         with pytest.raises(wireproto.pulsar.codes.TopicNotFound):
-            getattr(client.admin(), question)("t", timeout=20.0)
+            getattr(client.admin(), question)(*given, timeout=20.0, **more)
         assert [one.metadata_auto_creation_enabled for one in server.commands("partitionMetadata")] == [False]
 
 

@@ -24,10 +24,10 @@ class Log:
         pass
 
 
-def asked(offset: int, *, on_moved: str, lenient: bool, caught_up: bool = True) -> tuple[Pulls, Cursor]:
+def asked(offset: int, *, reset: str, lenient: bool, caught_up: bool = True) -> tuple[Pulls, Cursor]:
     """Pulls whose only one, at `offset`, is out."""
     log: Any = Log()
-    pulls = Pulls(RocketOptions(on_moved=on_moved), KafkaRoom(), log)
+    pulls = Pulls(RocketOptions(reset=reset), KafkaRoom(), log)
     cursor = pulls.add("t", QUEUE, offset, lenient=lenient)
     cursor.caught_up = caught_up
     assert [ticket.offset for ticket in due(pulls)] == [offset]
@@ -44,12 +44,12 @@ def moved(pulls: Pulls, cursor: Cursor, offset: int, following: int, high: int =
 
 
 @pytest.mark.parametrize("lenient", [False, True])
-@pytest.mark.parametrize("on_moved", ["error", "earliest", "latest"])
+@pytest.mark.parametrize("reset", ["raise", "earliest", "latest", "nearest"])
 @pytest.mark.parametrize("offset", [0, LOW - 1, HIGH + 1, 1 << 40])
-def test_outside_of_the_queue_the_option_says_where_to_go(offset: int, on_moved: str, lenient: bool) -> None:
-    pulls, cursor = asked(offset, on_moved=on_moved, lenient=lenient)
+def test_outside_of_the_queue_the_option_says_where_to_go(offset: int, reset: str, lenient: bool) -> None:
+    pulls, cursor = asked(offset, reset=reset, lenient=lenient)
     moved(pulls, cursor, offset, LOW)
-    if on_moved == "error" and not lenient:
+    if reset == "raise" and not lenient:
         (chunk,) = pulls.plan.take()
         assert isinstance(chunk.error, PullOffsetMoved)
         assert f"holds {LOW} up to {HIGH}" in str(chunk.error)
@@ -57,13 +57,13 @@ def test_outside_of_the_queue_the_option_says_where_to_go(offset: int, on_moved:
         assert cursor.position == offset
         assert [ticket.offset for ticket in due(pulls)] == [offset], "it is told again"
     else:
-        assert cursor.position == (LOW if lenient or on_moved == "earliest" else HIGH)
+        assert cursor.position == (LOW if lenient or reset in ("earliest", "nearest") else HIGH)
 
 
 @pytest.mark.parametrize("lenient", [False, True])
-@pytest.mark.parametrize("on_moved", ["error", "earliest", "latest"])
-def test_at_the_end_it_is_no_news(on_moved: str, lenient: bool) -> None:
-    pulls, cursor = asked(HIGH, on_moved=on_moved, lenient=lenient, caught_up=False)
+@pytest.mark.parametrize("reset", ["raise", "earliest", "latest", "nearest"])
+def test_at_the_end_it_is_no_news(reset: str, lenient: bool) -> None:
+    pulls, cursor = asked(HIGH, reset=reset, lenient=lenient, caught_up=False)
     moved(pulls, cursor, HIGH, HIGH)
     assert cursor.position == HIGH
     assert not cursor.out
@@ -71,18 +71,18 @@ def test_at_the_end_it_is_no_news(on_moved: str, lenient: bool) -> None:
     assert (ticket.offset, ticket.size) == (HIGH, 0), "it is held"
 
 
-@pytest.mark.parametrize("on_moved", ["error", "earliest", "latest"])
+@pytest.mark.parametrize("reset", ["raise", "earliest", "latest", "nearest"])
 @pytest.mark.parametrize("offset", [LOW, LOW + 1, HIGH - 1])
-def test_within_the_queue_the_broker_says_where_to_go(on_moved: str, offset: int) -> None:
-    pulls, cursor = asked(offset, on_moved=on_moved, lenient=False)
+def test_within_the_queue_the_broker_says_where_to_go(reset: str, offset: int) -> None:
+    pulls, cursor = asked(offset, reset=reset, lenient=False)
     moved(pulls, cursor, offset, 30)
     assert cursor.position == 30
 
 
-@pytest.mark.parametrize("on_moved", ["error", "earliest", "latest"])
+@pytest.mark.parametrize("reset", ["raise", "earliest", "latest", "nearest"])
 @pytest.mark.parametrize("lenient", [False, True])
-def test_beyond_the_end_it_is_believed_when_the_queue_shows_all_of_the_log(on_moved: str, lenient: bool) -> None:
-    pulls, cursor = asked(HIGH + 1, on_moved=on_moved, lenient=lenient, caught_up=False)
+def test_beyond_the_end_it_is_believed_when_the_queue_shows_all_of_the_log(reset: str, lenient: bool) -> None:
+    pulls, cursor = asked(HIGH + 1, reset=reset, lenient=lenient, caught_up=False)
     moved(pulls, cursor, HIGH + 1, HIGH)
     assert cursor.position == HIGH + 1
     assert due(pulls) == []
@@ -94,7 +94,7 @@ def test_beyond_the_end_it_is_believed_when_the_queue_shows_all_of_the_log(on_mo
 
 
 def test_of_a_pull_sent_ahead_it_only_tells_the_end() -> None:
-    pulls, cursor = asked(20, on_moved="error", lenient=False)
+    pulls, cursor = asked(20, reset="raise", lenient=False)
     ticket: Any = cursor.out[20]
     pulls.answer(ticket, (0, 25, LOW, 100, Slice(b"x")))
     ahead = [ticket.offset for ticket in due(pulls)]

@@ -53,12 +53,12 @@ def put(client: RocketClient, topic: str, count: int, start: int = 0) -> list[Lo
         return [receipt.position(30.0) for receipt in receipts]
 
 
-@pytest.mark.parametrize("moved", ["error", "earliest", "latest"])
+@pytest.mark.parametrize("moved", ["raise", "earliest", "latest"])
 def test_a_place_that_is_acknowledged_is_waited_for(broker: DevBroker, client: RocketClient, topic: str, moved: str) -> None:
     """A broker says "no such offset" of a record that its queue does not show yet: it is neither gone nor to be passed over."""
     broker.call("rocketmq", "hold_queues")
     place = put(client, topic, 20)[16]
-    with client.reader(topic, start=place, on_moved=moved) as reader:
+    with client.reader(topic, start=place, reset=moved) as reader:
         for seconds in (0.0, 0.05, 0.3):
             assert reader.poll(seconds) is None
         broker.call("rocketmq", "show_queues")
@@ -76,7 +76,7 @@ def test_a_place_that_never_was_is_told(client: RocketClient, topic: str) -> Non
         for _ in range(2):
             with pytest.raises(PullOffsetMoved, match="holds 0 up to 2"):
                 reader.poll(30.0)
-    with client.reader(topic, start=LogOffset(topic, 0, 1000), on_moved="earliest") as reader:
+    with client.reader(topic, start=LogOffset(topic, 0, 1000), reset="earliest") as reader:
         assert reader.poll(30.0).values() == [b"0", b"2"]
 
 
@@ -190,10 +190,10 @@ def test_a_share_is_taken_by_polls_shorter_than_a_connection_takes(broker: DevBr
 def test_records_that_were_deleted_while_they_were_read_are_told(broker: DevBroker, client: RocketClient, topic: str) -> None:
     """A broker answers 20, as for what a filter leaves out, with the place behind them: without a filter they are lost."""
     put(client, topic, 20)
-    for moved, wanted in (("earliest", [b"10", b"12", b"14", b"16", b"18"]), ("latest", [b"new"]), ("error", None)):
+    for moved, wanted in (("earliest", [b"10", b"12", b"14", b"16", b"18"]), ("latest", [b"new"]), ("raise", None)):
         broker.call("rocketmq", "remove_while_read", topic, 0, 5)
         start = {(topic, 0): LogOffset(topic, 0, 0)}
-        with client.reader(topic, start=start, on_moved=moved, pull_ahead=3) as reader:
+        with client.reader(topic, start=start, reset=moved, pull_ahead=3) as reader:
             if wanted is None:
                 with pytest.raises(PullOffsetMoved, match="gone"):
                     until(lambda: reader.poll(0.2) is not None)

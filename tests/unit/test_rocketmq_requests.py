@@ -11,6 +11,7 @@ from wireproto._codec import Columns
 from wireproto.errors import OptionError, UsageError
 from wireproto.rocketmq import messages
 from wireproto.rocketmq.bodies import BrokerData, ClusterInfo
+from wireproto.rocketmq.client import RocketClient
 from wireproto.rocketmq.codes import TopicNotExist
 from wireproto.rocketmq.requests import Router, body_bytes
 from wireproto.rocketmq.route import Queue, Route
@@ -174,3 +175,14 @@ def test_bodies_are_bytes_text_or_json() -> None:
     for wrong in (None, 7, Columns):
         with pytest.raises(UsageError, match="a body is bytes, text, an object or a list"):
             body_bytes(wrong)  # type: ignore[arg-type]
+
+
+def test_a_client_passes_on_whether_a_command_wants_an_answer() -> None:
+    client: Any = RocketClient.__new__(RocketClient)
+    client.cluster = Cluster()
+    message = Message()
+    assert client.request(message, body=b"body") == "reply"
+    assert client.cluster.one_way == []
+    client.request(message, body=b"body", one_way=True)
+    assert client.cluster.one_way == [("to b:1", message, b"body")]
+    assert len(client.cluster.asked) == 1

@@ -12,7 +12,7 @@ from wireproto.errors import Malformed, OptionError, ProtocolError, Truncated, U
 from wireproto.position import EARLIEST, LATEST, AtTime, LogOffset
 from wireproto.zookeeper import layout, multi, operations
 from wireproto.zookeeper.acl import digest_id
-from wireproto.zookeeper.codes import BadVersion, NotReadOnly, SessionExpired
+from wireproto.zookeeper.codes import BadVersion, EventType, NotReadOnly, SessionExpired
 from wireproto.zookeeper.messages import ConnectRequest, GetDataResponse, SetDataRequest, SetWatches, SetWatches2, Stat
 from wireproto.zookeeper.paths import Chroot, check, parents, sequence_of
 from wireproto.zookeeper.session import Session, State
@@ -304,3 +304,26 @@ def test_kinds_of_node_that_exclude_each_other() -> None:
         operations.create_record("/a", "text")  # type: ignore[arg-type]
     with pytest.raises(ValueUnsupported):
         operations.create_record("/a", b"", acl=[])
+
+
+EVERY = (DATA, EXIST, CHILD, PERSISTENT, RECURSIVE)
+
+
+@pytest.mark.parametrize(
+    ("event", "told", "left"),
+    [
+        (EventType.NODE_CREATED, (DATA, EXIST, PERSISTENT, RECURSIVE), (CHILD, PERSISTENT, RECURSIVE)),
+        (EventType.NODE_DATA_CHANGED, (DATA, EXIST, PERSISTENT, RECURSIVE), (CHILD, PERSISTENT, RECURSIVE)),
+        (EventType.NODE_DELETED, EVERY, (PERSISTENT, RECURSIVE)),
+        (EventType.NODE_CHILDREN_CHANGED, (CHILD, PERSISTENT), (DATA, EXIST, PERSISTENT, RECURSIVE)),
+        (EventType.DATA_WATCH_REMOVED, (DATA, EXIST), (CHILD, PERSISTENT, RECURSIVE)),
+        (EventType.CHILD_WATCH_REMOVED, (CHILD,), (DATA, EXIST, PERSISTENT, RECURSIVE)),
+        (EventType.PERSISTENT_WATCH_REMOVED, (PERSISTENT, RECURSIVE), (DATA, EXIST, CHILD)),
+    ],
+)
+def test_an_event_concerns_the_watches_of_its_kinds(event: EventType, told: tuple[str, ...], left: tuple[str, ...]) -> None:
+    table = WatchTable()
+    for kind in EVERY:
+        table.add(kind, "/n", lambda _, kind=kind: kind)  # type: ignore[misc]
+    assert sorted(callback(None) for callback in table.fire(int(event), "/n")) == sorted(told)  # type: ignore[arg-type]
+    assert tuple(kind for kind in EVERY if table.has("/n", (kind,))) == left

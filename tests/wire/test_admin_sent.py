@@ -6,6 +6,7 @@ import itertools
 import json
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -199,6 +200,15 @@ def test_a_kafka_topic_is_gone_when_brokers_do_not_list_it(kafka: Scene) -> None
     with pytest.raises(UnknownTopicOrPartition):
         kafka.admin.delete_topic("t")
     assert len(kafka.seen.requests("DeleteTopics")) == 2, "a topic that nobody knows is not asked for again"
+
+
+def test_a_kafka_controller_may_take_longer_over_topics_than_a_request(kafka: Scene) -> None:
+    """It was told how long it may take; who asked again would meet what the first one has done."""
+    with wireproto.connect(kafka.broker.url("kafka"), request_timeout=0.3) as client:
+        for name, work in (("CreateTopics", client.admin().create_topic), ("DeleteTopics", client.admin().delete_topic)):
+            kafka.broker.faults("kafka").delay(name, 0.6)
+            work("slow", timeout=30.0)
+            assert len(kafka.seen.requests(name)) == 1
 
 
 def test_a_newer_kafka_broker_is_given_the_topics_state(kafka: Scene) -> None:
@@ -425,6 +435,27 @@ def test_pulsar_subscriptions_and_who_is_fed(told: Any) -> None:
     assert (empty.state, empty.members, empty.details) == ("Empty", (), {"type": "none", "backlog": 0})
     with pytest.raises(SubscriptionNotFound):
         admin.describe_group("nobody", topic="t")
+
+
+def test_a_pulsar_subscription_of_one_topic_is_looked_for_there_alone(told: Any, pulsar: Scene) -> None:
+    admin, asked, answers = told
+    pulsar.admin.create_topic("u", partitions=0)
+    answers[STATS] = {"subscriptions": {"g": {"type": "Shared", "msgBacklog": 1}}}
+    answers["persistent/public/default/u/stats"] = {"subscriptions": {"g": {"type": "Failover", "msgBacklog": 2}}}
+    answers["persistent/public/default/partitioned"] = []
+    assert admin.describe_group("g", topic="t").details == {"type": "Shared", "backlog": 1}
+    assert [one[1] for one in asked] == [f"/admin/v2/{STATS}"]
+    assert admin.describe_group("g").details == {"type": "Failover, Shared", "backlog": 3}
+
+
+def test_pulsar_positions_are_those_asked_for(pulsar: Scene) -> None:
+    pulsar.admin.create_topic("t", partitions=2)
+    with pulsar.client.producer("t", batching=False) as out:
+        first, _, last = (out.send(b"x", partition=1).position(10.0) for _ in range(3))
+    ends = pulsar.admin.positions("t")
+    assert ends[("t", 1)] == replace(last, after=True) == pulsar.admin.positions("t", LATEST)[("t", 1)]
+    assert pulsar.admin.positions("t", EARLIEST)[("t", 1)] == replace(first, after=False)
+    assert pulsar.admin.positions("t", {("t", 1): first}) == {("t", 1): first}
 
 
 def test_pulsar_subscriptions_of_a_namespace(told: Any) -> None:

@@ -17,7 +17,7 @@ from certificates import Certificates
 from net_server import running
 from patience import LATE, soon
 from wireproto._net import Connection, Loop
-from wireproto.errors import Disconnected, OptionError, TimedOut, TlsError
+from wireproto.errors import BufferFull, Disconnected, OptionError, TimedOut, TlsError
 from wireproto.net.dial import dial
 from wireproto.net.tls import TlsOptions
 
@@ -109,6 +109,28 @@ def test_a_wait_over_tls_costs_no_processor_time(loop: Loop, port: int, certs: C
     with pytest.raises(TimedOut):
         conn.call(token, [struct.pack(">i", token), b"n"], soon(0.4))
     assert time.thread_time() - began < 0.05, "this thread reads, for nothing comes: it sleeps"
+
+
+def test_a_peer_that_does_not_read_over_tls_makes_no_sender_spin_and_gets_everything(loop: Loop, port: int, certs: Certificates) -> None:
+    conn = connect(loop, port, TlsOptions(ca_file=certs.ca))
+    token = conn.next_token()
+    slow = conn.submit(token, [struct.pack(">i", token), b"s", struct.pack(">I", 300)])
+    refused: list[BaseException] = []
+
+    def fill() -> None:
+        try:
+            while True:
+                conn.send(bytes(1 << 20))
+        except BufferFull as why:
+            refused.append(why)
+
+    sender = threading.Thread(target=fill, daemon=True)
+    sender.start()
+    sender.join(20)
+    assert len(refused) == 1, "it was told that there is no room"
+    conn.send(bytes(1 << 20), timeout_at=soon())
+    assert slow.result(soon())
+    assert ask(conn, b"e", b"behind all that") == b"behind all that"
 
 
 HANDLER = """

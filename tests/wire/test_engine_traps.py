@@ -20,7 +20,7 @@ import pytest
 
 import certificates
 from net_server import running
-from patience import LATE, soon
+from patience import LATE, soon, until
 from task_steps import CAP, connect
 from wireproto._net import Connection, Loop, Mailbox
 from wireproto.errors import BufferFull, Closed, Disconnected, Forked, TimedOut
@@ -257,6 +257,30 @@ def test_fetch_memory_bounds_all_mailboxes_but_not_awaited_replies(port: int) ->
         assert ask(conn, b"e", b"same connection") == b"same connection"
         assert len([box.get(soon()) for _ in range(20)]) == 20
         assert loop.unread == 0
+    finally:
+        loop.close()
+
+
+def test_who_has_taken_all_is_read_on_whatever_lies_with_others(port: int) -> None:
+    """Else two roles of which one waits for the other would both wait for ever."""
+    loop = Loop("small", fetch_memory=1 << 20)
+    try:
+        other, ours = (connect(loop, port), Mailbox(loop)), (connect(loop, port), Mailbox(loop))
+        for conn, box in (other, ours):
+            for _ in range(20):
+                token = conn.next_token()
+                conn.submit(token, struct.pack(">i", token) + b"b" + struct.pack(">I", 200 * 1024), box)
+            until(lambda: conn.held_back, "there is no room for more")  # noqa: B023
+        left = len(other[1])
+        assert left > 5
+        assert len(ours[1]) < 20
+        assert all(ours[1].get(soon()) is not None for _ in range(20))
+        assert other[0].held_back, "its owner has taken nothing"
+        assert left == len(other[1])
+        assert all(other[1].get(soon()) is not None for _ in range(20))
+        assert loop.unread == 0
+        assert not other[0].held_back
+        assert not ours[0].held_back
     finally:
         loop.close()
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import socket
+import struct
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,7 +16,7 @@ import pytest
 import wireproto
 from wireproto.devbroker import DevBroker
 from wireproto.devbroker.recording import Recording
-from wireproto.errors import AuthError, BrokerError, OptionError
+from wireproto.errors import AuthError, BrokerError, OptionError, Unreachable
 from wireproto.kafka import messages as m
 
 SALT, ROUNDS, USER, PASSWORD = b"sixteen bytes ok", 4096, "al,ice=", "pencil"
@@ -204,3 +207,21 @@ def test_a_node_that_will_not_tell_its_versions_is_no_broker(broker: DevBroker, 
     with pytest.raises(BrokerError, match="refuses to tell its versions"):
         topics(broker)
     assert asked[:2] == [4, 0], "the version that every broker knows is tried last"
+
+
+def test_what_answers_without_telling_versions_is_said_to_speak_no_kafka() -> None:
+    """In the newest version of the question and in the oldest: the token is there, and behind it nothing that could be read."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            peer, _ = server.accept()
+            with peer:
+                while asked := peer.recv(1000):
+                    peer.sendall(struct.pack(">i", 7) + asked[8:12] + b"\0\0\x7f")
+
+        speaker = threading.Thread(target=answer)
+        speaker.start()
+        url = f"kafka://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(Unreachable, match="does not speak Kafka"), wireproto.connect(url, timeout=20.0) as client:
+            client.admin().list_topics()
+        speaker.join(20)

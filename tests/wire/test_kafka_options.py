@@ -18,7 +18,7 @@ import pyarrow
 import pytest
 
 import wireproto
-from wireproto import LATEST
+from wireproto import LATEST, LogOffset
 from wireproto._codec import Columns, kafka_batches
 from wireproto.devbroker import DevBroker, Faults
 from wireproto.devbroker.recording import Recording, Seen
@@ -334,6 +334,16 @@ def check_crc(scene: Scene) -> None:
 
 def on_corrupt(scene: Scene) -> None:
     assert damaged(scene, on_corrupt="skip") == [b"good" * 10]
+
+
+def reset(scene: Scene) -> None:
+    """Of records that are gone; what each word means: test_kafka_resets.py."""
+    for number in range(3):
+        scene.write(b"%d" % number)
+    scene.broker.call("kafka", "trim", scene.topic, 0, 1)
+    start = LogOffset(scene.topic, 0, 0)
+    with scene.connect().reader(scene.topic, start=start, stop=LATEST, reset="earliest") as reader:
+        assert [value for batch in reader for value in batch.values()] == [b"1", b"2"]
 
 
 def facts(scene: Scene) -> None:

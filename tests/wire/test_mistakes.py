@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
@@ -12,7 +13,7 @@ import pytest
 
 import wireproto
 from wireproto.devbroker import DevBroker
-from wireproto.errors import ConnectError, OptionError, WireprotoError
+from wireproto.errors import ConnectError, OptionError, TlsError, WireprotoError
 
 PROTOCOLS = ("kafka", "pulsar", "rocketmq", "zookeeper")
 GROUPS = ("kafka", "pulsar", "rocketmq")
@@ -107,6 +108,38 @@ def test_a_client_connects_when_its_docstring_says(protocol: str) -> None:
             with pytest.raises(ConnectError, match="connection refused"):
                 wireproto.connect(url, connect_timeout=1.0)
     assert time.monotonic() - began < 30.0
+
+
+@pytest.mark.parametrize("first", ["who hangs up", "nobody"])
+def test_who_hangs_up_says_more_than_that_nobody_is_elsewhere(first: str) -> None:
+    """As behind a name with two addresses, of which one is served, with TLS."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+
+        def hang_up() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    server.accept()[0].close()
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        places = [f"127.0.0.1:{one.getsockname()[1]}" for one in (server, taken)]
+        url = f"zookeeper://{','.join(places if first == 'who hangs up' else places[::-1])}"
+        try:
+            with pytest.raises(ConnectError, match=r"dropped the connection at the first request: .* or does it want TLS"):
+                wireproto.connect(url, timeout=1.0, connect_timeout=1.0, shuffle=False)
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_tls_at_a_port_without_it_is_told_at_once(broker: DevBroker, protocol: str) -> None:
+    began = time.monotonic()
+    with (
+        pytest.raises(TlsError, match="is this a port without TLS"),
+        wireproto.connect(f"{protocol}+tls://{broker.address(protocol)}") as made,
+    ):
+        made.admin().list_topics()
+    assert time.monotonic() - began < 8.0, "10 s is what ZooKeeper's client gives a server that starts"
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import wireproto
+from patience import until
 from pulsar_server import Link, PulsarServer, stored, success
 from wireproto.devbroker import DevBroker
 from wireproto.pulsar import PulsarApi_pb2 as api
@@ -119,3 +120,21 @@ def test_a_batch_whose_checksum_is_wrong_counts_as_what_it_holds(role: str) -> N
         with server.came:
             told = server.came.wait_for(lambda: sum(flow.messagePermits for flow in server.commands("flow")) == granted(reading) + 51, 20.0)
         assert told
+
+
+def test_all_roles_of_a_client_hold_no_more_than_fetch_memory() -> None:
+    """Each is within its own `receive_memory`, and what more comes stays with the broker until they read."""
+    bound, count, size = 1 << 20, 32, 100_000
+
+    def flow(link: Link, ask: Any) -> None:
+        if [one.consumer_id for one in link.server.commands("flow")].count(ask.consumer_id) == 1:
+            for number in range(count):
+                link.message(ask.consumer_id, number, stored([b"%04d" % number + b"x" * size], number))
+
+    with PulsarServer(subscribe=success, flow=flow) as server, wireproto.connect(server.url, fetch_memory=bound) as client:
+        readings = [client.consumer("t", "group", mode="exclusive"), client.queue("t", "other")]
+        ours = client.loop.connections[1:]
+        until(lambda: all(conn.held_back for conn in ours), "neither is read on")
+        for reading in readings:
+            assert [int(value[:4]) for value in read(reading, count)] == list(range(count))
+        until(lambda: not any(conn.held_back for conn in ours), "both are read again")

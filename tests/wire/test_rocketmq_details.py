@@ -14,7 +14,7 @@ from patience import until
 from wireproto.devbroker.faults import Faults
 from wireproto.devbroker.recording import Recording
 from wireproto.errors import TimedOut, Truncated
-from wireproto.position import AtTime
+from wireproto.position import EARLIEST, LATEST, AtTime
 from wireproto.rocketmq import fetch
 from wireproto.rocketmq.admin import RocketAdmin
 from wireproto.rocketmq.bodies import TopicRouteData
@@ -143,3 +143,15 @@ def test_the_store_time_of_a_message_is_found_behind_either_kind_of_address(flag
     for size in (0, 40, 75):
         with pytest.raises(Truncated):
             store_time(bytes(stored[:size]))
+
+
+def test_each_queue_is_asked_for_its_own_ends(client: RocketClient, seen: Recording) -> None:
+    client.admin().create_topic("three-queues", partitions=3)
+    with client.producer("three-queues") as out:
+        for partition in (0, 2, 2):
+            out.send(b"x", partition=partition).position(30.0)
+    for place, offsets in ((EARLIEST, [0, 0, 0]), (LATEST, [1, 0, 2])):
+        found = client.admin().positions("three-queues", place)
+        assert [found["three-queues", number].offset for number in range(3)] == offsets
+    for name in ("GetMinOffset", "GetMaxOffset"):
+        assert {request.header.ext["queueId"] for request in seen.requests(name)} == {"0", "1", "2"}

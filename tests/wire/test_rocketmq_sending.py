@@ -46,6 +46,29 @@ def stored(client: RocketClient, topic: str) -> list[bytes]:
         return [value for batch in reader for value in batch.values()]
 
 
+def test_a_record_is_sent_with_its_key_its_headers_and_its_time(client: RocketClient, topic: str, seen: Recording) -> None:
+    with client.producer(topic) as producer:
+        producer.send(b"v", key=b"k", headers=[("h", b"x"), ("i", b"y")], timestamp=1_357_034_400_000).position(30.0)
+        producer.send(b"w").position(30.0)
+    told, plain = (request.message for request in sends(seen))
+    properties = dict(pair.split("\1") for pair in told.properties.rstrip("\2").split("\2"))
+    assert (properties["KEYS"], properties["h"], properties["i"], told.born_timestamp) == ("k", "x", "y", 1_357_034_400_000)
+    assert not {"KEYS", "h"} & {pair.split("\1")[0] for pair in plain.properties.split("\2")}
+    assert abs(plain.born_timestamp - 1000 * time.time()) < 1000 * 3600, "else the time of the call"
+
+
+def test_records_of_one_time_go_together_and_no_others(client: RocketClient, topic: str, seen: Recording) -> None:
+    """A command has one time, which is the caller's or that of sending; and no more in it than `batch_size`."""
+    with client.producer(topic, linger=60.0, batch_size=10_000) as producer:
+        for value, stamp in ((b"a", 1), (b"b", 1), (b"c", 2), (b"d", None), (b"e", None), (b"f", 2), (bytes(6000), 2), (bytes(6000), 2)):
+            producer.send(value, partition=0, timestamp=stamp)
+        producer.flush(30.0)
+    commands = [(request.name, min(request.message.born_timestamp, 3)) for request in sends(seen)]
+    one, several = "SendMessageV2", "SendBatchMessage"
+    assert commands == [(several, 1), (one, 2), (several, 3), (several, 2), (one, 2)]
+    assert [len(value) for value in stored(client, topic)] == [1] * 6 + [6000] * 2
+
+
 # what may pass --------------------------------------------------------------------------------------------------------------------
 
 

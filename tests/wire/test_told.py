@@ -186,7 +186,7 @@ def test_records_that_are_gone_unread_are_told_with_their_range(broker: DevBroke
     with client.producer(topic) as out:
         for number in range(6):
             out.send(b"%d" % number).position(LONG)
-    with client.reader(topic, start=LogOffset(topic, 0, 1), on_moved="earliest") as reader:
+    with client.reader(topic, start=LogOffset(topic, 0, 1), reset="earliest") as reader:
         broker.call("rocketmq", "remove_while_read", topic, 0, 4)
         assert reader.poll(LONG).values()[0] == b"4"
     lines.wait(rf"WARNING {topic}\[0\]: offset 1 is not there, it goes on at 4: what lay between is gone, unread")

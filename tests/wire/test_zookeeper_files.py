@@ -6,6 +6,7 @@ import io
 import random
 import tracemalloc
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from wireproto import cli
 from wireproto.compression import decompress
-from wireproto.errors import ChecksumMismatch, DecompressionError, Malformed, ProtocolError, Truncated
+from wireproto.errors import ChecksumMismatch, DecompressionError, Malformed, ProtocolError, Truncated, WireprotoError
 from wireproto.zookeeper import messages as m
 from wireproto.zookeeper.files import Node, Snapshot, Transaction, read_log
 
@@ -283,3 +284,15 @@ def test_the_command_prints_what_is_whole_and_then_the_error(capsys: pytest.Capt
     assert "Truncated" in shown.err
     assert cli.main(["zookeeper", "snapshot", str(FOLDER / "snapshot.gz")]) == 0
     assert '"path": "/a/b"' in capsys.readouterr().out
+
+
+def test_a_snapshot_that_cannot_be_read_leaves_no_file_open(tmp_path: Path) -> None:
+    path = tmp_path / "snapshot.1"
+    path.write_bytes(b"nothing like it, for as long as a header would be")
+    with pytest.raises(WireprotoError) as caught:
+        Snapshot(path)
+    opened = set()
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # another thread's, closed meanwhile
+            opened.add(descriptor.readlink())
+    assert path not in opened, caught.value

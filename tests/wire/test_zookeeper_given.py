@@ -180,6 +180,20 @@ def test_a_message_that_cannot_be_read_is_told_and_asked_for_again(dial: Any, to
         assert read(reader, 20) == [b"%d" % number for number in range(20)]
 
 
+def test_a_seek_keeps_its_timeout_and_its_place(dial: Any, topic: str, faults: Faults) -> None:
+    with dial().reader(topic) as reader:
+        assert read(reader, 1)[0] == b"0"
+        place = reader.positions
+        faults.drop(None, times=-1)
+        began = time.monotonic()
+        with pytest.raises(TimedOut) as caught:
+            reader.seek(EARLIEST, timeout=0.2)
+        assert time.monotonic() - began >= 0.2
+        assert not caught.value.text.startswith("not done in time"), "ended from outside: it does not keep its time itself"
+        faults.clear()
+        assert reader.positions == place
+
+
 def test_a_poll_waits_as_long_as_it_is_told_and_no_longer(dial: Any, topic: str) -> None:
     with dial().reader(topic) as reader:
         assert len(read(reader, 20)) == 20

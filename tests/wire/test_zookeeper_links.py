@@ -192,14 +192,17 @@ def test_clients_that_lose_a_server_together_spread(
 @pytest.mark.parametrize("told", ["ping", "getData"])
 def test_a_server_that_wants_an_identity_is_given_up(broker: DevBroker, faults: Faults, dial: Any, told: str) -> None:
     seen = broker.record("zookeeper")
-    tree = dial(session_timeout=1.2).tree()
+    client = dial(session_timeout=1.2)
+    tree = client.tree()
     states: list[State] = []
-    over = threading.Event()
+    over, closed = threading.Event(), threading.Event()
 
     def note(event: SessionEvent) -> None:
         states.append(event.state)
         if event.state is State.AUTH_FAILED:
             over.set()
+        elif event.state is State.CLOSED:
+            closed.set()
 
     tree.on_state(note)
     faults.error(told, -124, times=-1)
@@ -211,7 +214,11 @@ def test_a_server_that_wants_an_identity_is_given_up(broker: DevBroker, faults: 
         with pytest.raises(AuthError, match="SESSIONCLOSEDREQUIRESASLAUTH"):
             tree.get("/")
     assert len(seen.requests("createSession")) == 1
-    assert [state for state in states if state is not State.SUSPENDED] == [State.CONNECTED, State.AUTH_FAILED]
+    client.close()
+    assert closed.wait(SECONDS)
+    assert [state for state in states if state is not State.SUSPENDED] == [State.CONNECTED, State.AUTH_FAILED, State.CLOSED]
+    if told == "ping":  # the end of its connection, which follows, is no news
+        assert State.SUSPENDED not in states
 
 
 def test_what_a_server_says_is_told_before_what_none_says() -> None:

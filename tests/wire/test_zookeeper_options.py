@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import wireproto
-from patience import LATE
+from patience import LATE, until
 from wireproto.devbroker import DevBroker, Faults
 from wireproto.errors import BufferFull, OptionError, RoleUnsupported, TimedOut, ValueUnsupported
 from wireproto.position import EARLIEST, LATEST
@@ -18,6 +18,7 @@ from wireproto.zookeeper.codes import NoAuth
 from wireproto.zookeeper.link import ConnectionLoss
 from wireproto.zookeeper.messages import CreateRequest
 from wireproto.zookeeper.multi import Create
+from wireproto.zookeeper.producer import QueueProducer, QueueReceipt
 
 PROTOCOL, SECONDS = "zookeeper", 20.0
 CLIENT = {"timeout": SECONDS}
@@ -139,6 +140,8 @@ def test_a_queue_may_have_an_access_list_of_its_own(dial: Any, seen: Any, topic:
     client.queue(f"{topic}/workers", acl=access.CREATOR_ALL).receive(0.0)
     assert all(request.acl == access.CREATOR_ALL for request in made(seen, f"/{topic}/"))
     assert len(made(seen, f"/{topic}/producers/taken/")) == 1
+    nodes = [f"/{topic}", *(f"/{topic}/admins{part}" for part in ("", "/entries", "/taken"))]
+    assert [client.tree().get_acl(node)[0][0].id.scheme for node in nodes] == ["digest"] * 4
 
 
 # -- the producer -----------------------------------------------------------------------------------------------------------
@@ -180,6 +183,35 @@ def test_a_receipt_waits_as_long_as_a_delivery_may_take(dial: Any, faults: Fault
     with pytest.raises(TimedOut):
         receipt.position()
     assert 0.3 <= time.monotonic() - begin < 0.3 + LATE
+    faults.clear()
+
+
+def test_a_send_takes_in_the_answers_that_have_come(dial: Any, topic: str) -> None:
+    """So that what is done holds no room, though nobody waits for it."""
+    out = dial().producer(topic)
+    first = out.send(b"")
+    until(lambda: out.send(b"") is not None and first.done, "it is known by the sends that follow", 20.0)
+    assert first.position(0.0).offset == 0
+
+
+def test_what_is_on_its_way_is_not_looked_at_again_while_its_connection_stands(
+    dial: Any, faults: Faults, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a send would cost the more, the more are unanswered."""
+    looked: list[QueueReceipt] = []
+    own = QueueProducer._to_send
+
+    def to_send(self: QueueProducer, receipt: QueueReceipt) -> bool:
+        looked.append(receipt)
+        return own(self, receipt)
+
+    monkeypatch.setattr(QueueProducer, "_to_send", to_send)
+    out = dial().producer(topic)
+    faults.stall("create", times=-1)
+    for _ in range(50):
+        out.send(b"")
+    assert len(looked) <= 1, "at the connection's beginning"
+    assert out.unsettled() == 50
     faults.clear()
 
 

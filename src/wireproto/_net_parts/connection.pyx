@@ -298,7 +298,7 @@ cdef class Connection:
             if not self.cipher.size or self.failure is not None or self.writing:
                 break
             self.drain(self.cipher)
-            if self.failure is not None or self.writing or self.blocked:
+            if self.blocked:
                 break
         return 0
 
@@ -334,8 +334,10 @@ cdef class Connection:
                     sent = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL)
                     problem = errno
                 self.writing = False
-                if self.failure is not None or self.loop.forked:
+                if self.failure is not None:
                     self.loop.reap()
+                    if self.loop.polling:         # who reads has let go of it while we used it, and would not look again
+                        self.loop.poke()
                     return 0
             if sent >= 0:
                 out.consume(sent)

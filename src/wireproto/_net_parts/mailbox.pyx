@@ -2,7 +2,8 @@
 #
 # A mailbox without a handler is read by threads that wait on it; one with a handler by the keeper. What lies unread counts against the
 # mailbox's limit and the loop's fetch_memory: above either, the connection that fed it is not read until half of it was taken away
-# (unless somebody waits for a reply on that very connection).
+# (unless somebody waits for a reply on that very connection). Whoever has taken all that was in its own mailbox is read for all the same:
+# what lies in others', whose owners may be waiting for just that one, starves nobody.
 #
 # With `prompt`, a waiting thread that has read need not hand the item to the keeper: it gives the role of reading away and calls
 # prompt(item). What prompt does not take (it returns false), or was interrupted in by a signal handler, goes back to the front for the
@@ -28,6 +29,7 @@ cdef class Mailbox(Waitable):
         self.limit = limit if limit is not None else 0
         self.items = deque()
         self.paused = []
+        self.starving = []
 
     @property
     def unread(self):
@@ -60,9 +62,12 @@ cdef class Mailbox(Waitable):
                 return 0
         else:
             self.loop.bytes += size
-            if self.loop.bytes > self.loop.fetch_memory and source is not None and source not in self.loop.starved:
-                self.loop.starved.append(source)
-                source.held += 1
+            if self.loop.bytes > self.loop.fetch_memory and source is not None:
+                if source not in self.loop.starved:
+                    self.loop.starved.append(source)
+                    source.held += 1
+                if source not in self.starving:
+                    self.starving.append(source)
             self.wake()
         if self.limit and self.bytes > self.limit and source is not None and source not in self.paused:
             self.paused.append(source)
@@ -74,6 +79,8 @@ cdef class Mailbox(Waitable):
         self.bytes -= size
         if self.handler is None:
             self.loop.bytes -= size
+            if self.starving and not self.items:
+                self.feed_on()
             self.loop.relieve()
         if self.paused and self.bytes <= self.limit // 2:
             paused, self.paused = self.paused, []
@@ -81,6 +88,18 @@ cdef class Mailbox(Waitable):
                 conn.held -= 1
             if self.loop.polling:
                 self.loop.poke()
+
+    cdef int feed_on(self) except -1:
+        """It is empty: read what filled it again, however much lies in others."""
+        cdef Connection conn
+        starving, self.starving = self.starving, []
+        for conn in starving:
+            if conn in self.loop.starved:
+                self.loop.starved.remove(conn)
+                conn.held -= 1
+        if self.loop.polling:
+            self.loop.poke()
+        return 0
 
     def _serve(self):
         """The keeper: handler(item) for everything there."""

@@ -27,6 +27,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+ACCEPT = "accept"
+"""What `refuse` names: a new connection, before anything is said on it."""
 When = Callable[[Mapping[str, Any]], bool]
 
 
@@ -71,7 +73,7 @@ class Faults:
         return fault
 
     def refuse(self, times: int = 1) -> Fault:
-        return self.add(Fault("refuse", "connect", times))
+        return self.add(Fault("refuse", ACCEPT, times))
 
     def delay(self, message: str | None, seconds: float, times: int = 1, when: When | None = None) -> Fault:
         return self.add(Fault("delay", message, times, seconds=seconds, when=when))
@@ -116,7 +118,7 @@ class Faults:
         with self._lock:
             self._seen[message] += 1
             for fault in self._orders:
-                if fault.times == 0 or (fault.message is None and message == "connect") or fault.message not in (None, message):
+                if fault.times == 0 or (fault.message is None and message == ACCEPT) or fault.message not in (None, message):
                     continue
                 if fault.when is not None and not fault.when(facts):
                     continue

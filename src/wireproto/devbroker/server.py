@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from .._codec import Framer
 from ..errors import FrameTooLarge, WireprotoError
-from .faults import Fault
+from .faults import ACCEPT, Fault
 
 if TYPE_CHECKING:
     import ssl
@@ -214,7 +214,7 @@ class Connection(asyncio.Protocol):
         self._transport = transport
         name = transport.get_extra_info("peername")
         self.peer = f"{name[0]}:{name[1]}" if name else "?"
-        if not self.side.listening or self.side.faults.take("connect") is not None:  # accepted while the side went down
+        if not self.side.listening or self.side.faults.take(ACCEPT) is not None:  # accepted while the side went down
             transport.abort()
             return
         self.side.connections.add(self)

@@ -54,6 +54,7 @@ class Cursor(ahead.Cursor):
         max_bytes: how much to ask for; doubled when one batch does not fit.
         end: high watermark, or last stable offset for a reader of committed records, as of the last answer; -1: none yet.
         empties: answers without records in a row, though its end is further on; the first came at `empty_since` under `empty_epoch`.
+        last_time: milliseconds of the last record handed out since a seek, where somebody wants to know; -1: not known.
         missing_since: when its topic was first not known, 0.0 while it is.
         topic_id: of the topic that was read so far; empty: not known.
         replica: node that the leader sent us to, being nearer to our rack (KIP-392), until `replica_until`; -1: the leader is asked.
@@ -64,6 +65,7 @@ class Cursor(ahead.Cursor):
         "empties",
         "empty_epoch",
         "empty_since",
+        "last_time",
         "max_bytes",
         "missing_since",
         "partition",
@@ -85,7 +87,7 @@ class Cursor(ahead.Cursor):
         self.replica_until = 0.0
         self.empties = 0
         self.empty_since = 0.0
-        self.empty_epoch = -1
+        self.empty_epoch = self.last_time = -1
         self.missing_since = 0.0
 
     def restart(self, offset: int) -> None:
@@ -93,6 +95,7 @@ class Cursor(ahead.Cursor):
         self.position_epoch = self.ahead_epoch = -1
         self.topic_id = b""
         self.empties = 0
+        self.last_time = -1
         self.missing_since = 0.0
 
     def fetched(self, chunk: Chunk) -> None:

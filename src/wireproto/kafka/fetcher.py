@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .._codec import decode_kafka
@@ -26,6 +27,7 @@ from . import positions, wire
 from .fetch import Asked, Chunk, Cursor, Fetches, FetchSettings
 from .messages import FetchRequest
 from .metadata import NO_ID
+from .reset import Resets
 
 if TYPE_CHECKING:
     from .._net import Call, Connection
@@ -93,6 +95,7 @@ class Fetcher:
             cluster.hint,
         )
         self.plan = self.asking.plan
+        self._resets = Resets(cluster, options, self.plan, partial(self._box.put, NEWS))
 
     def follow(self, topic: str) -> None:
         """Read the partitions that a topic gets later on, too, from their beginning."""
@@ -113,6 +116,8 @@ class Fetcher:
         while taken := self.plan.take():
             chunk = taken[0]
             if chunk.error is not None:
+                if self._resets.take(chunk.cursor, chunk.error):
+                    continue
                 raise chunk.error.with_context(position=chunk.cursor.position)
             try:
                 self._send_ahead(patient=False)
@@ -183,6 +188,8 @@ class Fetcher:
         else:
             position = end
         self.plan.moved(chunk, position)
+        if options.reset == "nearest" and len(columns) and "timestamp" in columns.columns:
+            cursor.last_time = columns[-1:].timestamps()[0] or -1
         for problem in columns.skipped:
             self._cluster.told.skipped(cursor.topic, cursor.partition, problem.position, problem)
         return Batch(cursor.topic, cursor.partition, columns, LogOffset(cursor.topic, cursor.partition, position))
@@ -261,6 +268,7 @@ class Fetcher:
             self._looked(*self._looking)
         if self._settling is not None and self._settling[0].done:
             self._settled(*self._settling)
+        self._resets.collect()
 
     def _look_up(self, now: float) -> None:
         if self._looking is None and now >= self._look_at:

@@ -56,6 +56,7 @@ class ClientOptions(TypedDict, total=False):
     partition_bytes: int
     check_crc: bool
     on_corrupt: Literal['raise', 'skip']
+    reset: Literal['raise', 'earliest', 'latest', 'nearest']
     facts: bool
     columns: Sequence[str] | None
     partitions: Sequence[int] | None
@@ -106,6 +107,7 @@ class ReaderOptions(TypedDict, total=False):
     partitions: Sequence[int] | None
     rack: str
     request_timeout: float
+    reset: Literal['raise', 'earliest', 'latest', 'nearest']
     timeout: float
     topic_patience: float
 
@@ -133,6 +135,7 @@ class ConsumerOptions(TypedDict, total=False):
     partition_bytes: int
     rack: str
     request_timeout: float
+    reset: Literal['raise', 'earliest', 'latest', 'nearest']
     session_timeout: float
     timeout: float
     topic_patience: float

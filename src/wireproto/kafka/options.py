@@ -22,7 +22,7 @@ _SENDING: Final = (
     *("message_format", "auto_create", "request_timeout", "metadata_max_age", "timeout"),
 )
 _READING: Final = (
-    *("isolation", "max_wait", "min_bytes", "max_bytes", "partition_bytes", "check_crc", "on_corrupt", "facts", "columns", "rack"),
+    *("isolation", "max_wait", "min_bytes", "max_bytes", "partition_bytes", "check_crc", "on_corrupt", "reset", "facts", "columns", "rack"),
     *("request_timeout", "topic_patience", "metadata_max_age", "timeout"),
 )
 _MEMBER: Final = (
@@ -58,6 +58,8 @@ class KafkaOptions(CommonOptions):
         max_bytes, partition_bytes: how much to ask for at a time, of a leader and of a partition.
         check_crc: verify checksums.
         on_corrupt: what a role does at a batch that cannot be read: ``raise``, or ``skip`` it (`batch.columns.skipped` tells).
+        reset: what to do when the records that come next are gone (deleted, or cut off by an election): ``raise``, or go on at the log's
+            ``earliest`` or ``latest`` record, or at the ``nearest`` of what was not read. A cut whose place is known is gone on from there.
         facts: keep what each batch's head says (`batch.columns.facts`): timestamp type, producer, codec …
         columns: names of the columns to decode; None: offset, timestamp, key, value, headers. There are also leader_epoch, producer_id,
             producer_epoch, sequence, transactional, timestamp_type.
@@ -104,6 +106,7 @@ class KafkaOptions(CommonOptions):
     partition_bytes: int = 2 << 20
     check_crc: bool = True
     on_corrupt: Literal["raise", "skip"] = "raise"
+    reset: Literal["raise", "earliest", "latest", "nearest"] = "raise"
     facts: bool = False
     columns: tuple[str, ...] | None = None
     partitions: tuple[int, ...] | None = None

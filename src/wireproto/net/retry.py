@@ -18,6 +18,7 @@ Must not: know a protocol, or sleep in any way of its own.
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from collections.abc import Callable
@@ -55,6 +56,16 @@ def verdict(error: BaseException, *, brief: bool = False, passing: Kinds = (), f
     if error.retriable or isinstance(error, passing) or (brief and error.refresh):
         return Verdict.REFRESH if error.refresh else Verdict.LATER
     return Verdict.NEVER
+
+
+BRIEFLY = 4
+"""Times that a request is sent again on an error that a look-up alone may mend: some two seconds."""
+
+
+def briefly(**known: Kinds) -> Callable[[WireprotoError], Verdict]:
+    """A judge for one call, which counts: where a look-up alone may help, `BRIEFLY` tries more are worth it. `known`: as for `verdict`."""
+    failures = itertools.count(1)
+    return lambda error: verdict(error, brief=next(failures) <= BRIEFLY, **known)
 
 
 def at_first(judge: Callable[[WireprotoError], Verdict]) -> Callable[[WireprotoError], Verdict]:

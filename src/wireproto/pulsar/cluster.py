@@ -9,13 +9,14 @@ import itertools
 from collections.abc import Sequence
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from wireproto._net import Connection
 from wireproto.auth.secrets import Secret
 from wireproto.errors import OptionError
 from wireproto.flow.budget import Budget
 from wireproto.net.pool import Pool
+from wireproto.net.retry import briefly
 from wireproto.net.runtime import Runtime
 from wireproto.net.task import Steps
 from wireproto.url import Address
@@ -24,9 +25,6 @@ from .connection import DEFAULT_MAX_MESSAGE_SIZE, FRAME_PADDING, Broker, BrokerI
 from .lookup import Lookup
 from .options import PulsarOptions
 from .pulse import Pulse
-
-if TYPE_CHECKING:
-    pass
 
 
 class TokenCredentials:
@@ -139,11 +137,11 @@ class PulsarCluster(Runtime[PulsarOptions]):
 
     def naming(self, topic: str, until: float, *, create: bool = True) -> Steps[list[tuple[int, str]]]:
         """`names`, as steps."""
-        return self.retrying(lambda: self.lookup.naming(topic, until, create=create), until)
+        return self.retrying(lambda: self.lookup.naming(topic, until, create=create), until, judge=briefly())
 
     def finding(self, name: str, until: float) -> Steps[Broker]:
         """The broker that serves a topic or partition, by its full name; retries until then."""
-        return self.retrying(lambda: self.lookup.finding(name, until), until)
+        return self.retrying(lambda: self.lookup.finding(name, until), until, judge=briefly())
 
     def broker_info(self, deadline: float) -> BrokerInfo:
         """What the service address told at CONNECTED."""
@@ -152,7 +150,7 @@ class PulsarCluster(Runtime[PulsarOptions]):
 
     def serving(self, until: float) -> Steps[Connection]:
         """A connection to a service address; retries until then."""
-        _, conn = yield from self.retrying(lambda: self.lookup.serving(until), until)
+        _, conn = yield from self.retrying(lambda: self.lookup.serving(until), until, judge=briefly())
         return conn
 
     def close(self) -> None:

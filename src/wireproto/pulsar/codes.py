@@ -24,6 +24,7 @@ class UnknownError(PulsarError):
     """No closer reason; also what a broker answers while a topic is moving."""
 
     code, name = 0, "UnknownError"
+    refresh = True
 
 
 class TopicMoves(UnknownError):

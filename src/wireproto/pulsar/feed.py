@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 
 from wireproto._net import Call, Connection, Mailbox, Push, consumer_channel
 from wireproto.errors import Closed, Disconnected, TimedOut, WireprotoError
-from wireproto.net.retry import Verdict, Waits, verdict
+from wireproto.net.retry import BRIEFLY, Verdict, Waits, verdict
 from wireproto.net.task import Steps, Task, fresh
 
 from . import PulsarApi_pb2 as api
@@ -295,7 +295,8 @@ class Feed:
         if why is None:
             return
         now = time.monotonic()
-        final = verdict(why, passing=(TimedOut,)) is Verdict.NEVER
+        few = not part.life.known and part.life.failures <= BRIEFLY
+        final = verdict(why, passing=(TimedOut,), brief=few) is Verdict.NEVER
         part.refused_since = (part.refused_since or now) if final else None
         part.trouble = why
         if not part.life.known and final:

@@ -29,7 +29,7 @@ from wireproto._codec import OutBatch, PulsarBatchBuilder, crc32c
 from wireproto._net import Connection, producer_channel
 from wireproto.errors import Closed, Disconnected, Forked, TimedOut, WireprotoError
 from wireproto.flow.sender import Again, Refused
-from wireproto.net.retry import Policy, Verdict, Waits, verdict
+from wireproto.net.retry import Policy, Verdict, Waits, briefly, verdict
 from wireproto.net.task import Steps, retrying
 
 from . import PulsarApi_pb2 as api
@@ -134,7 +134,7 @@ class PartitionProducer:
     def opening(self, until: float) -> Steps[None]:
         """Look the partition up and register the producer there; retries what may be retried."""
         self._sender.join(self)
-        yield from retrying(lambda: self._attaching(until), until, judge=self._cluster.told.judging(verdict))
+        yield from retrying(lambda: self._attaching(until), until, judge=self._cluster.told.judging(briefly()))
 
     def _attaching(self, until: float) -> Steps[None]:
         broker = yield from self._cluster.lookup.finding(self.name, until)

@@ -43,7 +43,7 @@ class Life:
         conn, consumer, gone: of the last SUBSCRIBE; `gone` is set when it is over.
         doubt: ask where the mark stands when it is open again: the broker closed the consumer, and may have moved it.
         fruitful: something came of it, so that the next attempt need not wait.
-        failure: why the last attempt failed, until the role has taken notice. stage: what is being waited for.
+        failure: why the last attempt failed, until the role has taken notice. failures: in a row. stage: what is being waited for.
     """
 
     def __init__(self, part: SubscriptionState, never: Event) -> None:
@@ -55,6 +55,7 @@ class Life:
         self.doubt = False
         self.fruitful = False
         self.failure: Exception | None = None
+        self.failures = 0
         self.stage = "not begun"
         self.task: Task[None] | None = None
 
@@ -159,11 +160,12 @@ class Tending:
                 raise
             except Exception as why:  # credentials are the user's code
                 news, life.failure = life.failure is None, why
+                life.failures += 1
                 if news:
                     self._box.put(Failed(life))
                 yield time.monotonic() + waits.next()
                 continue
-            since = time.monotonic()
+            since, life.failures = time.monotonic(), 0
             try:
                 yield life.gone
             except Closed:

@@ -51,7 +51,7 @@ class ClientOptions(TypedDict, total=False):
     pull_suspend: float
     batch_bytes: int
     min_bytes: int
-    on_moved: Literal['error', 'earliest', 'latest']
+    reset: Literal['raise', 'earliest', 'latest', 'nearest']
     check_crc: bool
     on_corrupt: Literal['raise', 'skip']
     columns: Sequence[str] | None
@@ -92,10 +92,10 @@ class ReaderOptions(TypedDict, total=False):
     group: str | None
     min_bytes: int
     on_corrupt: Literal['raise', 'skip']
-    on_moved: Literal['error', 'earliest', 'latest']
     pull_ahead: int
     pull_suspend: float
     recovery_timeout: float
+    reset: Literal['raise', 'earliest', 'latest', 'nearest']
     timeout: float
 
 
@@ -112,11 +112,11 @@ class ConsumerOptions(TypedDict, total=False):
     max_poll_interval: float
     min_bytes: int
     on_corrupt: Literal['raise', 'skip']
-    on_moved: Literal['error', 'earliest', 'latest']
     pull_ahead: int
     pull_suspend: float
     rebalance_interval: float
     recovery_timeout: float
+    reset: Literal['raise', 'earliest', 'latest', 'nearest']
     timeout: float
 
 
@@ -132,10 +132,10 @@ class QueueOptions(TypedDict, total=False):
     max_unacked: int
     min_bytes: int
     on_corrupt: Literal['raise', 'skip']
-    on_moved: Literal['error', 'earliest', 'latest']
     pull_ahead: int
     pull_suspend: float
     rebalance_interval: float
     recovery_timeout: float
+    reset: Literal['raise', 'earliest', 'latest', 'nearest']
     retry_level: int
     timeout: float

@@ -15,7 +15,7 @@ from wireproto.errors import OptionError
 from wireproto.net.options import CommonOptions
 
 _READING: Final = (
-    *("pull_ahead", "pull_suspend", "batch_bytes", "min_bytes", "on_moved", "check_crc", "on_corrupt", "decompress_limit"),
+    *("pull_ahead", "pull_suspend", "batch_bytes", "min_bytes", "reset", "check_crc", "on_corrupt", "decompress_limit"),
     *("recovery_timeout", "timeout"),
 )
 _MEMBER: Final = ("rebalance_interval", "heartbeat_interval", "max_poll_interval")
@@ -43,7 +43,8 @@ class RocketOptions(CommonOptions):
         pull_suspend: seconds that a broker may hold a pull at the end of a queue.
         batch_bytes: bytes of stored messages that one Batch is made of, at most (and at least one reply).
         min_bytes: bytes of stored messages that a Batch waits for, while more is known to be stored and `poll` may wait.
-        on_moved: what to do when the records that come next are gone (deleted, or lost by the broker): ``error``, ``earliest``, ``latest``.
+        reset: what to do when the records that come next are gone (deleted, or lost by the broker): ``raise``, or go on at the ``earliest``
+            or ``latest`` record, or at the ``nearest`` of what was not read: the earliest, for nothing tells what was read of a lost end.
         check_crc: check each body's CRC.
         on_corrupt: what a role does at a record that cannot be read: ``raise``, or ``skip`` it (`batch.columns.skipped` tells).
         columns: names of the columns that a Reader or Consumer decodes; None: offset, timestamp, key, value, headers.
@@ -93,7 +94,7 @@ class RocketOptions(CommonOptions):
     pull_suspend: float = 15.0
     batch_bytes: int = 1 << 20
     min_bytes: int = 1
-    on_moved: Literal["error", "earliest", "latest"] = "error"
+    reset: Literal["raise", "earliest", "latest", "nearest"] = "raise"
     check_crc: bool = True
     on_corrupt: Literal["raise", "skip"] = "raise"
     columns: tuple[str, ...] | None = None

@@ -71,9 +71,7 @@ class Cursor(ahead.Cursor):
         "stuck", "topic", "unseen",
     )  # fmt: skip
 
-    def __init__(
-        self, topic: str, queue: Queue, start: int, stop: int | None = None, *, most: int = 8, least: int = 1, lenient: bool = False
-    ) -> None:
+    def __init__(self, topic: str, queue: Queue, start: int, stop: int | None, *, most: int, least: int, lenient: bool) -> None:
         super().__init__((topic, queue.partition), start, stop)
         self.topic, self.queue, self.most, self.least, self.lenient = topic, queue, most, least, lenient
         self.sent = self.edge = start
@@ -328,8 +326,8 @@ class Pulls:
 
     def _gone(self, cursor: Cursor, low: int, high: int) -> None:
         """The next record is not there any more: the queue holds what begins at `low`."""
-        offset, choice = cursor.position, "earliest" if cursor.lenient else self._options.on_moved
-        if choice == "error":
+        offset, choice = cursor.position, "earliest" if cursor.lenient else self._options.reset
+        if choice == "raise":
             cursor.again()
             cursor.caught_up = False
             why = PullOffsetMoved(
@@ -338,7 +336,7 @@ class Pulls:
             )  # fmt: skip
             self._fail(cursor, why)
             return
-        following = low if choice == "earliest" else high
+        following = high if choice == "latest" else low
         if not cursor.lenient:
             lost = ": what lay between is gone, unread" if following > offset else ""
             text = "%s[%d]: offset %d is not there, it goes on at %d%s"

@@ -50,7 +50,7 @@ class RocketReader(Role):
         """The next batch, or None when none came within `timeout` or the stop is reached (see `done`).
 
         Raises:
-            PullOffsetMoved: the records that come next are gone (with the option on_moved, reading goes on elsewhere).
+            PullOffsetMoved: the records that come next are gone (with the option reset, reading goes on elsewhere).
             BrokerError, TransportError: refused for good, or nothing has worked for `recovery_timeout`.
             ProtocolError: what came cannot be read; names the position.
         """

@@ -171,10 +171,10 @@ class RocketMQLog(Log):
             cast(RocketClient, client).admin().commit(self.settings.group, ends)
 
     def read(self, client: Client, span: Span, columns: tuple[str, ...]) -> Iterator[Batch]:
-        moved = "error" if self.settings.fail_on_data_loss else "earliest"
+        moved = "raise" if self.settings.fail_on_data_loss else "earliest"
         gathered = {name: value for name, value in GATHERED.items() if name not in self.settings.client}
         try:
-            yield from self.drained(client, span, columns=self.form.core(columns), on_moved=moved, **gathered)
+            yield from self.drained(client, span, columns=self.form.core(columns), reset=moved, **gathered)
         except PullOffsetMoved as why:
             self.lost(f"{span.topic}-{span.partition} lost records while it was read up to {span.stop}: {why.text}")
             raise

@@ -43,6 +43,7 @@ from ..errors import (
     Disconnected,
     ProtocolError,
     TimedOut,
+    TlsError,
     TransportError,
     Unanswered,
     WireprotoError,
@@ -174,7 +175,8 @@ class Link(Asking):
     def beginning(self, deadline: float) -> Steps[None]:
         """The first connection. Raises what the last server said. Steps.
 
-        A server that accepts and hangs up is asked again for a while: it starts, or has no quorum yet. A silent one is until `deadline`.
+        A server that accepts and hangs up is asked again for a while: it starts, or has no quorum yet. Not so in the middle of TLS: that is
+        the wrong port. A silent one is asked until `deadline`.
         """
         patience = min(deadline, time.monotonic() + self._server_timeout)
         waits = retry.Waits(self._rounds)
@@ -186,7 +188,7 @@ class Link(Asking):
             except TransportError as why:
                 if before is None or not isinstance(why, TimedOut):
                     before = why  # it says more than that a time is over
-                hung_up = isinstance(why, Disconnected) or isinstance(why.__cause__, Disconnected)
+                hung_up = isinstance(why, Disconnected) or (isinstance(why.__cause__, Disconnected) and not isinstance(why, TlsError))
                 again = time.monotonic() + waits.next()
                 until = patience if hung_up else deadline if isinstance(why, Unanswered) else 0.0
                 if again >= until or (yield self._closing, again):
@@ -323,7 +325,7 @@ class Link(Asking):
                 except SessionExpired:  # the one that was to be gone on with; another one is not what is wanted
                     raise
                 except (TransportError, ProtocolError, BrokerError) as why:
-                    if not isinstance(refused, BrokerError):  # which says more than that nobody listens
+                    if refused is None or _telling(why) >= _telling(refused):
                         refused = self._last_error = why
                     places = places or []
         if refused is None:
@@ -488,6 +490,13 @@ class Link(Asking):
         if err == SessionClosedRequireSaslAuth.code:
             self._shut_out(why)
         conn.close(str(why))
+
+
+def _telling(why: WireprotoError) -> int:
+    """How much it says: a server's own words, what became of one that was there, that nobody was."""
+    if isinstance(why, BrokerError):
+        return 2
+    return int(not why.lasting or why.__cause__ is not None)
 
 
 __all__ = ["ANY", "CHILD", "DATA", "IF_EXISTS", "NOW", "ConnectionLoss", "Link", "Watching"]

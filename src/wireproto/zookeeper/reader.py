@@ -96,8 +96,8 @@ class QueueReader(Role):
             if not self._found and not self._asked:
                 yield from self._list(until)
             if not self._found and not self._asked:
-                if self.done or self._watch is None or not (yield from self._watch.waiting(deadline)):
-                    return None
+                if self._watch is None or not (yield from self._watch.waiting(deadline)):
+                    return None  # there is no watch where there is a stop: it is reached then
                 continue
             batch = yield from self._read(until)
             if batch is not None:

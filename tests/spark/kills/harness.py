@@ -175,6 +175,7 @@ class Run:
         self.note(f"the query ended by itself: {cause[:300]!r}")
         assert len(self.failures) <= 3 + len(self.kills), f"the job fails again and again: {cause[-3000:]}"
         self.start()
+        self._moved = time.monotonic()  # Spark gives a Python worker 10 s to begin, which a busy machine may take several times
 
     def logged(self) -> str:
         """What the job wrote since this was asked last."""

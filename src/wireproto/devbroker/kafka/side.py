@@ -133,6 +133,10 @@ class KafkaSide(KafkaState):
         """The next offsets hold no record any more, as after a compaction."""
         self._log(topic, partition).end += count
 
+    def trim(self, topic: str, partition: int, below: int) -> None:
+        """Records below an offset are gone, as after DeleteRecords or by retention."""
+        self._log(topic, partition).start = below
+
     def _log(self, topic: str, partition: int) -> PartitionLog:
         log = self.topics.log(topic, partition)
         if log is None:

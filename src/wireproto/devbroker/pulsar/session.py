@@ -87,6 +87,8 @@ class Session:
             if answer is not None:
                 self.send(answer)
             await self.connection.drain()
+            if name == "connect" and isinstance(answer, api.CommandError):
+                return
 
     def send(self, command: Any, entry: bytes = b"") -> None:
         """One frame; `entry` follows the command in MESSAGE."""
@@ -130,6 +132,8 @@ class Session:
         if name == "lookupTopic":
             found = api.CommandLookupTopicResponse
             return found(request_id=command.request_id, response=found.LookupType.Failed, error=why.code, message=text)
+        if name == "connect":
+            return api.CommandError(request_id=NONE, error=why.code, message=text)
         if "request_id" not in command.DESCRIPTOR.fields_by_name:
             return None
         return api.CommandError(request_id=command.request_id, error=why.code, message=text)
