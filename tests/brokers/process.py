@@ -56,6 +56,30 @@ def spawn(command: Sequence[str], **keywords: Any) -> subprocess.Popen[bytes]:
     return child
 
 
+def await_standstill(pid: int, limit: float = 30.0) -> None:
+    """Return when no thread of a process runs on. SIGSTOP only asks: a busy machine has been seen to answer a request after it."""
+    deadline = time.monotonic() + limit
+    pause = 0.0002
+    while moving := _moving(pid):
+        if time.monotonic() > deadline:
+            raise TimeoutError(
+                f"process {pid} was sent SIGSTOP {limit:.0f} s ago, and {len(moving)} of its threads still run: {moving[:4]}"
+            )
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.05)
+
+
+def _moving(pid: int) -> list[str]:
+    """The threads of a process, with their state, that are neither stopped (T, t) nor ended (Z, X)."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(OSError):  # a thread may end meanwhile
+            state = task.read_text(errors="replace").rpartition(")")[2].split()[0]
+            if state not in "TtZX":
+                found.append(f"{task.parent.name} {state}")
+    return found
+
+
 class Server:
     """One server process.
 
@@ -143,8 +167,11 @@ class Server:
         self._end(signal.SIGKILL, 10.0)
 
     def pause(self) -> None:
-        """SIGSTOP: the process keeps its sockets and answers nothing."""
+        """SIGSTOP: the process keeps its sockets and answers nothing, from the return of this call on."""
         self._signal(signal.SIGSTOP)
+        if self.running:
+            assert self._child is not None
+            await_standstill(self._child.pid)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
