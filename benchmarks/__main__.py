@@ -25,6 +25,7 @@ from typing import Any
 
 from . import bars, figures, picture, report, suites
 from .harness import Bench
+from .ledger import sound
 from .pieces import Run
 
 CLONE = Path(__file__).resolve().parents[1]
@@ -72,6 +73,7 @@ def write(out: Path, run: Run, given: argparse.Namespace) -> dict[str, Any]:
     """Results so far, after each suite."""
     facts = report.document(run.rows(), run.brokers(), " ".join(["python -m benchmarks", *given.suites, *["--quick"] * given.quick]))
     facts |= {"quick": given.quick, "complete": not run.left() and not given.suites, "failures": run.failures()}
+    facts |= {"broken": {name: kept["broken"] for name, kept in run.pieces.items() if kept["broken"]}}
     out.mkdir(parents=True, exist_ok=True)
     (out / "results.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     text = "\n\n".join([report.heading(facts), *map(report.table, facts["rows"])])
@@ -84,8 +86,8 @@ def keep(given: argparse.Namespace) -> int:
     """The verbs that keep what the last run found."""
     try:
         facts = json.loads((given.out / "results.json").read_text(encoding="utf-8"))
-        if str(facts["commit"]).rstrip("+") != str(report.commit()).rstrip("+"):
-            raise ValueError(f"the last run was of {facts['commit']}, this is {report.commit()}")
+        if facts["sources"] != report.sources():
+            raise ValueError(f"the last run was of {facts['commit']}, whose sources are not what is here ({report.commit()})")
         print(f"from the run of {facts['date']}: {facts['command']}")
         if given.renew is not None:
             print("\n".join(figures.renew(facts, given.renew)) or "no figure changed by more than a hundredth")
@@ -94,6 +96,7 @@ def keep(given: argparse.Namespace) -> int:
         if given.picture:
             if facts["quick"] or not facts["complete"]:
                 raise ValueError("the picture is drawn from a full run of every suite")
+            sound(facts)
             PICTURE.write_text(picture.draw(facts, PICTURED), encoding="utf-8")
     except (ValueError, figures.NoReason, FileNotFoundError) as why:
         print(f"nothing kept: {why}", file=sys.stderr)
@@ -124,6 +127,7 @@ def main(arguments: list[str] | None = None) -> int:
     faulthandler.enable()  # a peer in C that takes the process with it is named by the line that called it
     names, began = suites.chosen(given.suites, quick=given.quick), time.monotonic()
     asked = {"sources": report.sources(), "quick": given.quick, "instructions": given.instructions, "build": figures.build()}
+    asked |= {what: fact for what, fact in report.machine().items() if what != "load"}
     run = Run.open(given.out / "pieces", names, asked, fresh=given.fresh)
     if run.resumed:
         print(f"going on with a run that was cut; there are {', '.join(run.pieces)} (--fresh begins anew)")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .ledger import Ledger, NoReason
+from .ledger import Ledger, NoReason, sound
 
 FILE = Path(__file__).with_name("bars.txt")
 HEAD = (
@@ -49,15 +49,23 @@ def bar(ratio: float, *, may_lead: bool) -> float:
 def renew(run: Mapping[str, Any], reason: str, path: Path = FILE) -> list[str]:
     """Set every bar anew from a full run's results.json. Returns, in words, the bars that became lower, and peers that are ahead of us.
 
-    Raises NoReason; ValueError when the run is not a whole full one, or a contender failed in it.
+    What the machine of the run could not tell, two threads on one core for one, keeps the bars that it has. Bars that are gone, with their
+    row or their peer, are among the words. Raises NoReason; ValueError when the run is not a whole full one, or a contender or a suite
+    failed in it.
     """
     if not reason.strip():
         raise NoReason(f"{path.name} is renewed with a reason only")
     if run["quick"] or not run["complete"]:
         raise ValueError("bars are set from a full run of every suite")
+    sound(run)
+    ledger = Ledger.read(path, HEAD, 8)
     before = Bars.read(path)
-    rows, lower = [], []
+    rows: list[tuple[str, ...]] = []
+    lower: list[str] = []
     for row in run["rows"]:
+        if not row["judged"]:
+            rows += [kept for kept in ledger.rows if kept[:2] == (row["suite"], row["task"])]
+            continue
         for peer, cost in (tuple(pair) for pair in row["held"]):
             ratio = row["ratios"].get(peer, {}).get(cost)
             if ratio is None:
@@ -70,5 +78,11 @@ def renew(run: Mapping[str, Any], reason: str, path: Path = FILE) -> list[str]:
             if ratio < 1 and not may:
                 lower.append(f"ahead of us: {what}: measured {ratio:.2f}x, the bar is {new:g}x")
             rows.append((row["suite"], row["task"], peer, cost, f"{new:g}", f"{ratio:.3g}", run["date"][:10], str(run["commit"])))
-    Ledger.read(path, HEAD, 8).write(path, sorted(rows), f"{run['date'][:10]} {run['commit']}", reason, lower)
+    here = {cells[:4] for cells in rows}
+    lower += [
+        f"gone: {suite}: {task}: {peer} ({cost}), {was}x"
+        for suite, task, peer, cost, was, *_ in ledger.rows
+        if (suite, task, peer, cost) not in here
+    ]
+    ledger.write(path, sorted(rows), f"{run['date'][:10]} {run['commit']}", reason, lower)
     return lower

@@ -3,6 +3,8 @@
 Three measures: *instructions* a unit, counted by callgrind (instructions.py); *cpu*, microseconds a unit beside the yardstick of the same
 run (yardstick.py); *MB* resident. Interpreter and compiler are part of each: it is exact for the build that it was recorded on; another
 build of the same CPython minor version may exceed it by half; another minor version has none.
+A count of instructions that is as far below its figure is a fault, too: the row does less than it did, or there is a gain to be recorded,
+beside which the next loss shows.
 Must not: measure. What a run found comes in, faults in words go out.
 """
 
@@ -15,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .ledger import Ledger, NoReason
+from .ledger import Ledger, NoReason, sound
 
 FILE = Path(__file__).with_name("figures.txt")
 HEAD = (
@@ -84,6 +86,9 @@ class Figures:
         if recorded is None:
             return f"{suite}: {task}: no figure of {measure} is recorded (this run: {value:.4g})"
         over = value / recorded - 1
+        if over < -allowed and measure == "instructions" and not where:
+            words = f"{suite}: {task}: {value:.4g} {measure}, recorded are {recorded:.4g}: {over:+.0%}"
+            return f"{words}: does it still do the work? If so, renew the figure"
         if over <= allowed:
             return None
         return f"{suite}: {task}: {value:.4g} {measure}, recorded are {recorded:.4g}{where}: {over:+.0%}, {allowed:.0%} is allowed"
@@ -92,14 +97,19 @@ class Figures:
 def renew(run: Mapping[str, Any], reason: str, path: Path = FILE, here: str = "") -> list[str]:
     """Write a run's figures (its results.json) into the file; rows of other builds, and those that the run did not measure, stay.
 
-    Rows of a suite that ran in full and did not measure them any more go. Returns what changed by more than a hundredth, in words.
-    Raises NoReason.
+    Rows of a suite that ran in full and did not measure them any more go, but not where the machine could not tell. Returns what changed by
+    more than a hundredth, in words. Raises NoReason; ValueError when a contender or a suite failed in the run.
+
+    Args:
+        here: the build that ran; that of the run.
     """
     if not reason.strip():
         raise NoReason(f"{path.name} is renewed with a reason only")
-    ledger, here, changes = Ledger.read(path, HEAD, 8), here or build(), []
+    sound(run)
+    ledger, here, changes = Ledger.read(path, HEAD, 8), here or run["build"], []
     table = {(*row[:3], row[4]): row for row in ledger.rows}
     measured = {(suite, task, measure) for suite, task, measure, _ in found(run)}
+    measured |= {(row["suite"], row["task"], "cpu") for row in run["rows"] if not row["judged"]}
     for key in [key for key in table if key[3] == here and (key[0], key[2]) in whole(run) and key[:3] not in measured]:
         changes.append(f"{key[0]}: {key[1]}: {key[2]} is measured no more")
         del table[key]

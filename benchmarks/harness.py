@@ -7,6 +7,7 @@ May assume: one process, whose CPU time is the contenders' (brokers are other pr
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import statistics
 import time
@@ -19,6 +20,7 @@ from .bars import Bars
 from .figures import Figures
 
 OURS = "wireproto"
+LONGEST = 300.0  # seconds of one call of a job; a contender that hangs ends the run there, with the line it stands at
 ATTEMPTS = 3  # a row fails when so many comparisons, each contender's best round of all of them, leave it so
 Cost = Literal["cpu", "wall"]
 
@@ -306,11 +308,13 @@ def timed(job: Job, passes: int = 1) -> Stretch:
     """Calls, with the collector off for every contender alike: a round that happens to collect says nothing about who is timed."""
     gc.collect()
     gc.disable()
+    faulthandler.dump_traceback_later(LONGEST * passes, exit=True)
     try:
         with Stretch() as whole:
             inner = job()
             for _ in range(passes - 1):
                 job()
     finally:
+        faulthandler.cancel_dump_traceback_later()
         gc.enable()
     return inner if isinstance(inner, Stretch) else whole

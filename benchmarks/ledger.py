@@ -5,9 +5,10 @@ What it is: reading and writing of such a file. Must not: know what the columns 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 BETWEEN = " | "
 HISTORY = "# history (newest last):"
@@ -15,6 +16,16 @@ HISTORY = "# history (newest last):"
 
 class NoReason(Exception):
     """A ledger is not renewed without a reason."""
+
+
+def sound(run: Mapping[str, Any]) -> None:
+    """Raises ValueError when a suite or a contender of a run (its results.json) failed: what is left of it is no record."""
+    spoilt = [words for suite in run["broken"].values() for words in suite]
+    for row in run["rows"]:
+        failed = [name for name, facts in row["contenders"].items() if "note" in facts]
+        spoilt += [f"{row['suite']}: {row['task']}: {name} failed" for name in failed]
+    if spoilt:
+        raise ValueError("the run did not come through: " + "; ".join(spoilt))
 
 
 @dataclass

@@ -11,6 +11,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from .figures import build
+
 PEERS = (
     *("confluent-kafka", "aiokafka", "kafka-python", "kio", "crc32c", "pulsar-client", "rocketmq", "kazoo"),
     *("pyarrow", "protobuf", "cramjam", "python-snappy"),
@@ -74,6 +76,8 @@ def document(rows: list[dict[str, Any]], brokers: dict[str, str], command: str) 
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "wireproto": wireproto.__version__,
         "commit": commit(),
+        "sources": sources(),
+        "build": build(),
         "machine": machine(),
         "brokers": brokers,
         "rows": rows,
@@ -96,12 +100,12 @@ def commit() -> str | None:
 
 
 def sources() -> str:
-    """A digest of what is measured, git or no git."""
+    """A digest of what is measured and of what it is measured with, git or no git."""
     here, digest = Path(__file__).parents[1], hashlib.sha256()
-    files = [path for folder in ("src", "benchmarks") for path in (here / folder).rglob("*")]
+    files = [path for folder in ("src", "benchmarks", "tests/brokers") for path in (here / folder).rglob("*")]
     for path in sorted(files):
         made = path.name in ("_codec.c", "_net.c")  # of the others
-        if path.suffix in (".py", ".pyx", ".pxd", ".c", ".h") and not made:
+        if path.suffix in (".py", ".pyx", ".pxd", ".c", ".h", ".java") and not made:
             digest.update(f"{path.relative_to(here)}\0".encode() + path.read_bytes())
     return digest.hexdigest()[:12]
 

@@ -27,6 +27,7 @@ import wireproto
 from brokers import Kafka, Pulsar, RocketMQ, maven
 from wireproto import EARLIEST, LATEST
 
+from .clients.stored import expect
 from .harness import Bench, Job, Stretch
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -203,7 +204,19 @@ def writes(bench: Bench, spark: Any, broker: Kafka, client: Any, count: int, rou
 
     def save(form: str, **options: str) -> Job:
         settings = {"kafka.bootstrap.servers": broker.bootstrap, "topic": "written", **options}
-        return timed(lambda: table.write.format(FORMATS[form]).options(**settings).mode("append").save())
+        job = timed(lambda: table.write.format(FORMATS[form]).options(**settings).mode("append").save())
+
+        def checked() -> Stretch:
+            before = ends()
+            stretch = job()
+            assert isinstance(stretch, Stretch)
+            expect(ends() - before, count)
+            return stretch
+
+        return checked
+
+    def ends() -> int:
+        return sum(place.offset for place in client.admin().positions("written", LATEST).values())
 
     tuned = {"kafka.linger.ms": "20", "kafka.batch.size": "262144"}
     drained = {DRAIN: timed(lambda: table.write.format("floor-drain").mode("append").save())}
@@ -224,18 +237,20 @@ def streams(bench: Bench, spark: Any, broker: Kafka, count: int, rounds: int) ->
         settings = {"format": "kafka", "rows": json.dumps(rows), "size": "100", "batches": str(batches)}
         return spark.readStream.format("floor-rows").options(**settings).load()
 
-    def run(table: Any) -> Any:
+    def run(table: Any, rows: int) -> Any:
         with tempfile.TemporaryDirectory() as folder:
             query = table.writeStream.format("noop").option("checkpointLocation", folder).trigger(availableNow=True).start()
             query.awaitTermination()
-            return [report for report in query.recentProgress if report["numInputRows"]]
+            found = [report for report in query.recentProgress if report["numInputRows"]]
+            expect(sum(report["numInputRows"] for report in found), rows)
+            return found
 
     def added(make: Any) -> Job:
         """The time of addBatch of all micro-batches."""
 
         def job() -> Stretch:
             with Tree() as stretch:
-                found = run(make())
+                found = run(make(), count)
             stretch.wall = sum(report["durationMs"]["addBatch"] for report in found) / 1000
             return stretch
 
@@ -246,7 +261,7 @@ def streams(bench: Bench, spark: Any, broker: Kafka, count: int, rounds: int) ->
 
         def job() -> Stretch:
             with Tree() as stretch:
-                found = run(make())
+                found = run(make(), 24)
             times = sorted(report["durationMs"]["triggerExecution"] for report in found)
             stretch.wall = times[len(times) // 2] / 1000
             return stretch

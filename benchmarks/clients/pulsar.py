@@ -90,9 +90,9 @@ def read(bench: Bench, place: Place, count: int) -> None:
             PEER: lambda: peer_read(place, count, acked=False),
             PEER_BATCHES: lambda: peer_batches(place, count),
         }
-        bench.compare(f"read: {task}", count, jobs, measures=BOTH)
+        bench.compare(f"read: {task}", count, jobs, rates=(PEER_BATCHES,), measures=BOTH)
     jobs = {"wireproto": lambda: ours_consume(place, count), PEER: lambda: peer_read(place, count, acked=True)}
-    bench.compare("consume: record objects, acked cumulatively", count, jobs, measures=BOTH)
+    bench.compare("consume: record objects, acked cumulatively", count, jobs, rates=(PEER,), measures=BOTH)
 
 
 def send(bench: Bench, place: Place, count: int) -> None:
@@ -109,7 +109,7 @@ def send(bench: Bench, place: Place, count: int) -> None:
             "wireproto": stored(place.client, place.topic, count, ours),
             PEER_SENDS: lambda: scaled(theirs(), count / slow),
         }
-        bench.compare(f"produce: {task}", count, jobs, measures=BOTH)
+        bench.compare(f"produce: {task}", count, jobs, rates=(PEER_SENDS,), measures=BOTH)
     few = count // 100
     jobs = {
         "wireproto": stored(place.client, place.topic, few, lambda: ours_acknowledged(place, rows[:few])),

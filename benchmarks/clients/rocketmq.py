@@ -88,7 +88,7 @@ def send(bench: Bench, place: Place, count: int, words: str) -> None:
         if how in theirs:
             jobs[PEER] = theirs[how]
         jobs[JAVA] = stored(place.client, place.topic, units + place.warm[how], lambda how=how, units=units: vendors(how, place, units))
-        bench.compare(task + words, units, jobs, few={PEER: 3, JAVA: 2}, measures=BOTH)
+        bench.compare(task + words, units, jobs, few={PEER: 3, JAVA: 2}, rates=(JAVA,), measures=BOTH)
 
 
 def peer_stored(place: Place, job: Callable[[], Stretch], count: int, units: int) -> Job:
@@ -107,7 +107,7 @@ def read(bench: Bench, place: Place, count: int, words: str) -> None:
             PEER: lambda: peer_pull(place, count),
             JAVA: lambda: vendors("pull", place, count),
         }
-        bench.compare(task + words, count, jobs, few={PEER: 3, JAVA: 2}, measures=BOTH)
+        bench.compare(task + words, count, jobs, few={PEER: 3, JAVA: 2}, rates=(JAVA,), measures=BOTH)
 
 
 def vendors(how: str, place: Place, units: int) -> Stretch:
@@ -214,8 +214,8 @@ def peer_pull(place: Place, count: int) -> Stretch:
     consumer.set_namesrv_addr(place.names)
     consumer.offset_table = {}  # its class shares one among all
     found = 0
+    consumer.start()
     with Stretch() as stretch:
-        consumer.start()
         for message in consumer.pull(place.topic):
             _ = message.body
             found += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -16,13 +17,16 @@ def expect(found: object, count: object) -> None:
 
 
 def stored(client: Any, topic: str, count: int, job: Callable[[], Stretch]) -> Callable[[], Stretch]:
-    """The job, after which the topic must hold `count` records more."""
+    """The job, after which the topic must hold `count` records more, each with its key of 16 B and its value of 100 B."""
 
     def checked() -> Stretch:
         before = client.admin().positions(topic, LATEST)
         stretch = job()
         with client.reader(topic, start=before, stop=LATEST) as reader:
-            expect(sum(len(batch) for batch in reader), count)
+            found: Counter[tuple[int, int]] = Counter()
+            for batch in reader:
+                found.update(zip(map(len, batch.keys()), map(len, batch.values()), strict=True))
+        expect(dict(found), {(16, 100): count})
         return stretch
 
     return checked

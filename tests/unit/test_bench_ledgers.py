@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from benchmarks import __main__ as runner
-from benchmarks import bars, figures, report
+from benchmarks import bars, figures, report, suites
 from benchmarks.ledger import NoReason
 from benchmarks.pieces import Run
 
@@ -21,13 +21,16 @@ ROW = {
     "held": [["peer", "cpu"], ["peer", "wall"], ["floor", "cpu"]],
     "ahead": ["floor"],
     "ratios": {"peer": {"cpu": 10.6, "wall": 1.1}, "floor": {"cpu": 0.5, "wall": 0.5}},
+    "judged": True,
+    "contenders": {name: {"cpu_us_min": 1.0} for name in ("wireproto", "peer", "floor")},
     "failures": [],
 }
 
 
 def run(*rows: dict[str, Any], quick: bool = False, complete: bool = True) -> dict[str, Any]:
     box = {"processor": "AMD EPYC"}
-    return {"date": "2026-11-22T10:00:00", "commit": "abc1234", "machine": box, "rows": list(rows), "quick": quick, "complete": complete}
+    made = {"date": "2026-11-22T10:00:00", "commit": "abc1234", "machine": box, "rows": list(rows), "quick": quick, "complete": complete}
+    return made | {"sources": "digest", "build": OURS, "broken": {}}
 
 
 def changed(**to: Any) -> dict[str, Any]:
@@ -96,6 +99,52 @@ def test_bars_are_four_fifths_of_what_was_measured_and_never_below_one(tmp_path:
     assert "# lower: kafka: consume: all: peer (cpu): 8.5x to 4x, measured 5.00x\n" in history
 
 
+def test_bars_that_are_gone_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "bars.txt"
+    bars.renew(run(ROW, changed(task="consume: some", held=[["peer", "cpu"]])), "first", path)
+    assert bars.renew(run(changed(held=[["peer", "cpu"]])), "a row and two peers less", path) == [
+        "gone: kafka: consume: all: floor (cpu), 0.4x",
+        "gone: kafka: consume: all: peer (wall), 1x",
+        "gone: kafka: consume: some: peer (cpu), 8.5x",
+    ]
+    assert "# gone: kafka: consume: some: peer (cpu), 8.5x\n" in path.read_text()
+
+
+def test_what_the_machine_could_not_tell_keeps_its_records(tmp_path: Path) -> None:
+    path, second = tmp_path / "bars.txt", tmp_path / "figures.txt"
+    bars.renew(run(ROW), "first", path)
+    figures.renew(run(ROW), "first", second)
+    untold = changed(judged=False, figures={"instructions": 370.0}, ratios={"peer": {"cpu": 0.1, "wall": 0.1}})
+    assert bars.renew(run(untold, changed(task="other")), "on one core", path) == []
+    assert bars.Bars.read(path).of("kafka", "consume: all") == {("peer", "cpu"): 8.5, ("peer", "wall"): 1.0, ("floor", "cpu"): 0.4}
+    figures.renew(run(untold, changed(task="other")), "on one core", second)
+    assert figures.Figures.read(second, OURS).values["kafka", "consume: all", "cpu"] == 0.056
+
+
+FAILED = changed(contenders={"wireproto": {"cpu_us_min": 1.0}, "peer": {"note": "BrokenPipeError: gone"}})
+
+
+@pytest.mark.parametrize(
+    "made", [run(FAILED), run(ROW) | {"broken": {"memory": ["memory: AssertionError: it grows"]}}], ids=["row", "suite"]
+)
+def test_a_run_in_which_something_failed_is_no_record(made: dict[str, Any], tmp_path: Path) -> None:
+    for renew in (figures.renew, bars.renew):
+        with pytest.raises(ValueError, match=r"did not come through: (kafka: consume: all: peer failed|memory: AssertionError: it grows)"):
+            renew(made, "why", tmp_path / "file.txt")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_count_that_is_far_below_its_figure_is_a_fault_on_the_same_build(tmp_path: Path) -> None:
+    path = tmp_path / "figures.txt"
+    figures.renew(run(ROW), "first", path)
+    known = figures.Figures.read(path, OURS)
+    assert known.fault("kafka", "consume: all", "instructions", 370 * 0.71) is None
+    told = str(known.fault("kafka", "consume: all", "instructions", 370 * 0.69))
+    assert told.endswith("recorded are 370: -31%: does it still do the work? If so, renew the figure")
+    assert known.fault("kafka", "consume: all", "cpu", 0.01) is None
+    assert figures.Figures.read(path, "3.11.2 by Clang 14.0.6").fault("kafka", "consume: all", "instructions", 100.0) is None
+
+
 UNMEASURED = changed(ratios={"peer": {"cpu": None, "wall": 1.0}})
 
 
@@ -106,9 +155,12 @@ def test_bars_are_set_from_a_whole_full_run_alone(made: dict[str, Any], tmp_path
     assert not list(tmp_path.iterdir())
 
 
-def test_the_clone_s_own_records_are_read() -> None:
-    assert bars.Bars.read().values
-    assert figures.Figures.read(here=OURS).judging
+def test_the_clone_s_own_records_are_read_and_are_of_suites_that_there_are() -> None:
+    known, peers = figures.Figures.read(here=OURS), bars.Bars.read()
+    assert peers.values
+    assert known.judging
+    labels = {suites.label(name) for name in suites.SUITES}
+    assert {key[0] for key in (*known.values, *known.foreign, *peers.values)} <= labels
 
 
 # ---- the runner -------------------------------------------------------------------------------------------------------------------
@@ -116,7 +168,7 @@ def test_the_clone_s_own_records_are_read() -> None:
 
 @pytest.mark.parametrize("verb", ["--renew", "--bars"])
 def test_the_verbs_refuse_without_a_reason(verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "results.json").write_text(json.dumps({**run(ROW), "commit": report.commit(), "command": "python -m benchmarks"}))
+    (tmp_path / "results.json").write_text(json.dumps({**run(ROW), "sources": report.sources(), "command": "python -m benchmarks"}))
     before = figures.FILE.read_text(), bars.FILE.read_text()
     assert runner.main([verb, " ", "--out", str(tmp_path)]) == 2
     assert "with a reason only" in capsys.readouterr().err
@@ -125,7 +177,7 @@ def test_the_verbs_refuse_without_a_reason(verb: str, tmp_path: Path, capsys: py
     assert (figures.FILE.read_text(), bars.FILE.read_text()) == before
 
 
-def test_a_run_of_another_commit_is_not_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_of_other_sources_is_not_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "results.json").write_text(json.dumps({**run(ROW), "command": "python -m benchmarks"}))
     assert runner.main(["--renew", "why", "--out", str(tmp_path)]) == 2
     assert "the last run was of abc1234" in capsys.readouterr().err
