@@ -166,7 +166,9 @@ def page(rows: dict[str, tuple[int, int, int, int]], parts: list[str], cython: s
             f"| {folder} | {total[0]:,} | {100 * total[1] / max(1, total[0]):.1f} % | {total[2]:,} | "
             f"{100 * total[3] / max(1, total[2]):.1f} % | {share(total):.1f} % |"
         )
-    low = sorted((share(row), name) for name, row in rows.items() if name.split("/")[2:3] and name.split("/")[2] in HALF and share(row) < 90)
+    low = sorted(
+        (share(row), name) for name, row in rows.items() if name.split("/")[2:3] and name.split("/")[2] in HALF and share(row) < 90
+    )
     lines += [
         "",
         f"Modules of the client half ({', '.join(f'`{one}/`' for one in HALF)}) under 90 % of lines and branches: {len(low) or 'none'}.",

@@ -178,12 +178,14 @@ def say(line: str) -> None:
 
 def gathered(jobs: Sequence[Job], folder: Path) -> table.Results:
     """What the jobs' pytest sessions left, as one."""
-    whole = table.Results()
+    found = table.Results()
     for job in jobs:
         path = folder / f"{job.file}.json"
         if path.exists():
-            whole.merge(table.load(path))
-    return whole
+            found.merge(table.load(path))
+        elif "pytest" in job.commands[0]:
+            found.failures.append(f"{job.name}: its session left no results")
+    return found
 
 
 def commit() -> str:
@@ -233,15 +235,21 @@ def report(outcomes: Sequence[Outcome], results: table.Results, machine: budget.
         say("\n=== failed")
         for name in results.failures:
             say(f"FAILED {name}")
-        say(f"seed {seed}: make test ARGS='--seed {seed}' repeats what chance chose")
     unwell = any(outcome.verdict != "ok" for outcome in outcomes)
+    if unwell or results.failures:
+        say(f"seed {seed}: make test ARGS='--seed {seed}' repeats what chance chose")
     return not (unwell or results.missing or results.failures or (grossly and not machine.busy))
 
 
-def keep(results: table.Results, outcomes: Sequence[Outcome], code: int, seed: int, seconds: float) -> None:
-    """The record of a whole run, put in place in one step."""
+def whole(outcomes: Sequence[Outcome]) -> bool:
+    """Whether everything ran to its end: of anything less there is no record."""
+    return outcomes[0].verdict == "ok" and all(outcome.verdict in ("ok", "FAILED") for outcome in outcomes)
+
+
+def keep(results: table.Results, outcomes: Sequence[Outcome], code: int, seed: int, seconds: float, begun: str) -> None:
+    """The record of a whole run, put in place in one step. `begun` is the commit that it began with."""
     facts: dict[str, Any] = results.to_json() | {
-        "commit": commit(),
+        "commit": begun if commit() == begun else f"{begun}, other files at its end",
         "when": time.strftime("%Y-%m-%d"),
         "code": code,
         "seed": seed,
@@ -254,7 +262,10 @@ def keep(results: table.Results, outcomes: Sequence[Outcome], code: int, seed: i
 
 
 def install(lanes: Lanes) -> Outcome:
-    job = Job("install", [["make", "--no-print-directory", "PYTHON=" + sys.executable, ".venv/ready"]])
+    """The environment, whose wireproto must be this clone's: that of a copied environment is another one's."""
+    ours = f"import wireproto; from pathlib import Path; assert Path(wireproto.__file__).is_relative_to({str(CLONE)!r}), wireproto.__file__"
+    make = ["make", "--no-print-directory", "PYTHON=" + sys.executable, ".venv/ready"]
+    job = Job("install", [make, tool("python", "-c", ours)])
     with installing():
         return lanes.run([job])[0]
 
@@ -271,6 +282,7 @@ def main() -> int:
     environment = dict(os.environ) | {"PATH": f"{BIN}:{os.environ['PATH']}", "MYPYPATH": "tests", "PYTHONUNBUFFERED": "1"}
     environment[chance.VARIABLE] = str(given.seed)
     began = time.monotonic()
+    begun = commit()
     with run_folder() as folder:
         say(f"seed {given.seed}; at most {given.minutes:.0f} minutes; the parts' output is in {folder.relative_to(CLONE)}/")
         lanes = Lanes(given.cores, folder, environment, CLONE, began + given.minutes * 60, say)
@@ -283,8 +295,8 @@ def main() -> int:
         outcomes.insert(0, first)
         results = gathered(jobs, folder)
         code = 0 if report(outcomes, results, machine, given.seed) else 1
-        if not given.parts:
-            keep(results, outcomes, code, given.seed, time.monotonic() - began)
+        if not given.parts and whole(outcomes):
+            keep(results, outcomes, code, given.seed, time.monotonic() - began, begun)
             if given.table:
                 table.write(RESULTS, CLONE / "docs" / "conformance.md")
         unrun = [outcome.job.name for outcome in outcomes if outcome.verdict in ("NOT RUN", "ENDED")]

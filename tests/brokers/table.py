@@ -67,7 +67,11 @@ class Results:
 
 def load(path: Path) -> Results:
     """Results from a file."""
-    facts = json.loads(path.read_text())
+    return results_of(json.loads(path.read_text()))
+
+
+def results_of(facts: dict[str, Any]) -> Results:
+    """Results from what a file holds."""
     return Results(**{each.name: facts[each.name] for each in fields(Results)})
 
 
@@ -138,7 +142,8 @@ def write(source: Path, target: Path) -> None:
     """The page of the run whose record `source` is."""
     if not source.exists():
         raise SystemExit(f"there is no {source}: only a whole run of make test leaves one")
-    target.write_text(page(load(source), json.loads(source.read_text())))
+    facts = json.loads(source.read_text())  # once: a run that ends meanwhile puts its own record there
+    target.write_text(page(results_of(facts), facts))
 
 
 if __name__ == "__main__":

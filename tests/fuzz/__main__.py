@@ -76,11 +76,13 @@ def run(name: str, runs: int, seconds: float, more: list[str], environment: dict
         command += ["--runs", str(runs)] if runs else []
         command += ["--seconds", str(seconds)] if seconds else []
         began = time.monotonic()
-        worker = subprocess.Popen(command, env=environment, cwd=CLONE, stdout=subprocess.PIPE, text=True)
-        hung = watch(worker, memory)
-        text = worker.stdout.read() if worker.stdout else ""
+        with subprocess.Popen(command, env=environment, cwd=CLONE, stdout=subprocess.PIPE, text=True) as worker:
+            hung = watch(worker, memory)
+            text = worker.stdout.read() if worker.stdout else ""
         if not hung and worker.returncode in (0, 1) and text.strip():
-            return dict(json.loads(text.strip().splitlines()[-1]))
+            facts = dict(json.loads(text.strip().splitlines()[-1]))
+            if worker.returncode == bool(facts["found"]):  # else a sanitizer ended it, after its last line
+                return facts
         count, entry, data = present(memory) if memory.exists() else (0, 0, b"")
         kept = FOLDER / "found" / f"{name}-{'hang' if hung else 'crash'}-{more[1]}-{count}.hex"
         kept.parent.mkdir(parents=True, exist_ok=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import os
 import re
 import shutil
@@ -47,8 +48,9 @@ exec bash .ci/run
 
 
 def made(suite: str) -> Path:
-    """The system's root; made where it is not there."""
-    root = work.CLONE / ".cache" / "nightly" / f"bare-{suite}"
+    """The system's root; made where there is none of just these packages."""
+    packages = hashlib.sha256(repr((PACKAGES, MIRROR)).encode()).hexdigest()[:8]
+    root = work.CLONE / ".cache" / "nightly" / f"bare-{suite}-{packages}"
     if not root.exists():
         fresh = root.with_suffix(".new")
         shutil.rmtree(fresh, ignore_errors=True)

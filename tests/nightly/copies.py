@@ -20,6 +20,7 @@ import wheel
 from . import work
 
 TREES = work.CLONE / ".cache" / "nightly" / "trees"
+FOREIGN = ("PYTHONPATH", "VIRTUAL_ENV", "MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "ARGS", "PARTS", "TABLE", "PIECES")  # of who calls us
 LIST = ".copied"  # in a copy: what was put there, so that what is gone from the work goes there, too
 
 
@@ -54,7 +55,7 @@ def main() -> int:
     mirror(target)
     python = wheel.interpreters([given.python])[given.python] if given.python else os.path.realpath(sys.executable)
     environment = dict(os.environ) | {"WIREPROTO_CACHE": str(work.CLONE / ".cache")}  # Java classes and jars are the same
-    for name in ("PYTHONPATH", "VIRTUAL_ENV"):
+    for name in FOREIGN:
         environment.pop(name, None)
     if given.cc:
         if shutil.which(given.cc) is None:

@@ -118,7 +118,7 @@ PIECES = (
     Piece(
         "soak",
         "`make soak`: streaming jobs whose driver, workers and brokers are killed",
-        tuple(module("spark.kills", "--job", job, "--out", f".cache/nightly/soak-{job}.txt", step=job, figure=r"^(.*)$") for job in JOBS),
+        tuple(module("spark.kills", "--job", job, "--out", f".cache/nightly/soak-{job}.txt", step=job, figure=r"^(.+)$") for job in JOBS),
     ),
     Piece(
         "soak-tests",

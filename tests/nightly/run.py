@@ -42,7 +42,7 @@ class Kept:
         return cls(path, sources, found["steps"] if found.get("sources") == sources else {})
 
     def put(self, step: Step, verdict: str, figure: str, seconds: float) -> None:
-        before = self.steps.get(step.name, {}).get("seconds", 0) if verdict == "again" else 0
+        before = self.steps[step.name]["seconds"] if self.verdict(step) == "again" else 0
         self.steps[step.name] = {"verdict": verdict, "figure": figure, "seconds": round(before + seconds, 1)}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         fresh = self.path.with_suffix(f".{os.getpid()}")
@@ -73,6 +73,9 @@ def run(piece: Piece, minutes: float, say: Callable[[str], None], folder: Path =
         say(f"{piece.name}: {step.name} (output in {log})")
         began = time.monotonic()
         code = follow(step, room, log, clone)
+        if work.digest(piece.places, clone) != kept.sources:
+            say(f"{piece.name}: {step.name}: not kept, for the sources changed while it ran")
+            break
         said = log.read_text(encoding="utf-8", errors="replace")
         verdict = {0: "ok", AGAIN: "again", None: "again"}.get(code, "FAILED")
         if code is None and step is left[0]:

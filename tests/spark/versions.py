@@ -40,13 +40,13 @@ def command(version: str) -> list[str]:
 
 
 def main() -> int:
-    """Run all; 0 when each saw what it must see."""
+    """Run all; 0 when each saw what it must see, and none was ended by a signal."""
     environment = {**os.environ, "PYTHONPATH": f"{CLONE / 'src'}:{CLONE / 'tests'}"}
     codes = []
     for version in sys.argv[1:] or (*OTHERS, CONNECT):
         codes.append(subprocess.run(command(version), env=environment, cwd=CLONE, timeout=600, check=False).returncode)
         print(f"{version}: {'as it must be' if not codes[-1] else f'FAILED with {codes[-1]}'}", flush=True)
-    return max(codes)
+    return int(any(codes))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from patience import until
 from wireproto._net import Loop
 from wireproto.auth.oauth import OAuthBearer
 from wireproto.auth.plain import Plain
@@ -92,9 +93,16 @@ def test_look_ups_of_one_name_at_once_are_one_and_the_next_is_another(monkeypatc
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     found: list[Any] = []
-    threads = [threading.Thread(target=lambda: found.append(resolve(("h.test", 7)))) for _ in range(4)]
+    inside: list[int] = []
+
+    def look_up() -> None:
+        inside.append(1)
+        found.append(resolve(("h.test", 7)))
+
+    threads = [threading.Thread(target=look_up) for _ in range(4)]
     for thread in threads:
         thread.start()
+    until(lambda: len(inside) == 4)
     with pytest.raises(TimedOut, match=r"h\.test was not resolved in time") as late:
         resolve(("h.test", 7), 0.05)
     assert late.value.peer == "h.test:7"

@@ -6,12 +6,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from brokers.process import spawn
 from nightly import __main__ as nightly
-from nightly import copies, page, pieces, run, work
+from nightly import bare, copies, page, pieces, run, work
 from nightly.pieces import Piece, Step
 
 PASSES = "print('7 passed, 1 skipped in 0.10s')"
@@ -87,6 +88,59 @@ def test_other_sources_begin_anew(clone: Path) -> None:
     (clone / "src" / "one.py").write_text("one = 2\n")
     desk.run()
     assert desk.ran() == ["first", "second", "first", "second"]
+
+
+def test_what_ran_while_the_sources_changed_is_not_kept(clone: Path) -> None:
+    source = clone / "src" / "one.py"
+    desk = Desk(clone, first=f"pathlib.Path({str(source)!r}).write_text('one = 3\\n')", second=PASSES)
+    assert desk.run() is None
+    assert "not kept, for the sources changed" in desk.said[-1]
+    assert desk.ran() == ["first"]
+
+
+def test_the_minutes_of_a_step_that_was_gone_on_with_add_up(tmp_path: Path) -> None:
+    kept, step = run.Kept.load(tmp_path / "tiny.json", "abc"), Step("long", ())
+    for verdict, seconds in (("again", 30.0), ("again", 40.0), ("ok", 2.0)):
+        kept.put(step, verdict, "", seconds)
+    assert kept.steps["long"]["seconds"] == 72.0
+    kept.put(step, "FAILED", "", 5.0)
+    assert kept.steps["long"]["seconds"] == 5.0, "another time, from the beginning"
+
+
+def test_a_figure_is_the_last_line_that_says_something() -> None:
+    for step in next(piece for piece in pieces.PIECES if piece.name == "soak").steps:
+        assert run.figure(step, "began\n7 kills, nothing lost\n") == "7 kills, nothing lost"
+
+
+def test_a_copy_is_made_without_what_our_own_make_was_told(clone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[dict[str, str]] = []
+
+    def ran(command: list[str], **keywords: Any) -> subprocess.CompletedProcess[bytes]:
+        told.append(keywords["env"])
+        return subprocess.CompletedProcess(command, 0)
+
+    for name in ("MAKEFLAGS", "MAKEOVERRIDES", "ARGS", "PARTS", "PIECES", "TABLE"):
+        monkeypatch.setenv(name, "--again")
+    monkeypatch.setattr(copies, "mirror", lambda target: [])
+    monkeypatch.setattr(copies.subprocess, "run", ran)
+    monkeypatch.setattr(sys, "argv", ["copies", "one", "--parts", "unit"])
+    assert copies.main() == 0
+    assert [value for value in told[0].values() if "--again" in value] == []
+
+
+def test_a_bare_system_is_made_anew_for_other_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ran(command: list[str], **_: Any) -> subprocess.CompletedProcess[bytes]:
+        if command[0] == "mmdebstrap":
+            for folder in ("etc", bare.TRUSTED):
+                Path(command[-2], folder).mkdir(parents=True)
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(work, "CLONE", tmp_path)
+    monkeypatch.setattr(bare.subprocess, "run", ran)
+    first = bare.made("bookworm")
+    assert bare.made("bookworm") == first
+    monkeypatch.setattr(bare, "PACKAGES", bare.PACKAGES[1:])
+    assert bare.made("bookworm") != first
 
 
 def test_a_step_that_takes_all_the_time_has_failed(clone: Path) -> None:

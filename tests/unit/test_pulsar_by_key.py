@@ -46,7 +46,7 @@ WANTED = [(b"a", [b"0", b"2", b"6"]), (b"b", [b"1", b"5"]), (None, [b"3", b"7"])
 @pytest.mark.parametrize("how", ["flush", "close", "position", "linger", "rows", "another producer's flush"])
 def test_a_batch_holds_one_key_and_all_leave_together(how: str) -> None:
     with PulsarServer() as server, wireproto.connect(server.url) as client:
-        out = client.producer("t", batching="key", linger=0.05 if how == "linger" else 60.0)
+        out = client.producer("t", batching="key", linger=1.0 if how == "linger" else 60.0)
         if how == "rows":
             rows = numbered(KEYS)
             out.send_batch(Columns.from_rows([value for _, value in rows], keys=[key for key, _ in rows]))

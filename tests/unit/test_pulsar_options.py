@@ -225,14 +225,14 @@ def test_an_attempt_to_open_again_has_the_time_of_an_operation(server: PulsarSer
         return None if server.count("producer") == 2 else api.CommandProducerSuccess(request_id=ask.request_id, producer_name="p-1")
 
     server.answers["producer"] = made
-    with entries(server, operation_timeout=0.3, linger=0.001) as producer:
+    with entries(server, operation_timeout=1.0, linger=0.001) as producer:
         producer.send(b"a").position(20.0)
         lost = time.monotonic()
         server.links[-1].close()
         producer.send(b"b").position(20.0)
     first, taken_back = server.commands("producer")[0], server.commands("close_producer")[0]
     assert taken_back.producer_id == first.producer_id
-    assert server.moments("producer")[2] - lost >= 0.3
+    assert server.moments("producer")[2] - lost >= 1.0
     assert server.count("producer") == 3
 
 
@@ -241,17 +241,17 @@ def test_an_attempt_to_open_again_has_the_time_of_an_operation(server: PulsarSer
 
 @pytest.mark.parametrize("role", ["reader", "consumer", "queue"])
 def test_a_subscribe_has_the_time_of_an_operation(server: PulsarServer, role: str) -> None:
-    with wireproto.connect(server.url, operation_timeout=0.3) as client, opened(client, role) as reading:
+    with wireproto.connect(server.url, operation_timeout=1.0) as client, opened(client, role) as reading:
         server.answers["subscribe"] = lambda link, ask: success(link, ask) if server.count("subscribe") > 2 else None
         lost = time.monotonic()
         server.links[-1].close()
         poll = reading.receive if role == "queue" else reading.poll
         while server.count("subscribe") < 3:
             assert poll(0.1) is None
-        second, third = server.commands("subscribe")[1:]
+        second, third, *_ = server.commands("subscribe")[1:]
         assert [closed.consumer_id for closed in server.commands("close_consumer")] == [second.consumer_id]
         assert third.consumer_id != second.consumer_id
-        assert server.moments("subscribe")[2] - lost >= 0.3
+        assert server.moments("subscribe")[2] - lost >= 1.0
 
 
 @pytest.mark.parametrize("create", [True, False])

@@ -214,3 +214,27 @@ def test_what_is_missing_or_failed_fails_the_run(capsys: pytest.CaptureFixture[s
     said = capsys.readouterr().out
     assert "NOT RUN: kafka-4.3.1: no mvn" in said
     assert "--seed 7" in said
+
+
+def test_a_session_that_left_no_results_is_told(tmp_path: Path) -> None:
+    """One that a signal ended: what it had counted is gone, and must not be gone from the page in silence."""
+    jobs = run.Suite(["unit", "fuzz"], tmp_path, 1).jobs()
+    assert run.gathered(jobs, tmp_path).failures == ["unit: its session left no results"]
+    (tmp_path / "unit.json").write_text(json.dumps(session(0, 1.0).to_json()))
+    assert run.gathered(jobs, tmp_path).failures == []
+
+
+@pytest.mark.parametrize("verdict", ["NOT RUN", "ENDED"])
+def test_there_is_a_record_of_a_run_that_ran_to_its_end_alone(verdict: str) -> None:
+    install, part = Outcome(Job("install", []), "ok"), Outcome(Job("wire", []), "FAILED")
+    assert run.whole([install, part])
+    assert not run.whole([Outcome(Job("install", []), "FAILED"), part])
+    assert not run.whole([install, part, Outcome(Job("unit", []), verdict)])
+
+
+def test_the_record_names_the_commit_that_it_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "RESULTS", tmp_path / "ran.json")
+    for end, told in (("abc", "abc"), ("def", "abc, other files at its end")):
+        monkeypatch.setattr(run, "commit", lambda end=end: end)
+        run.keep(table.Results(), [], 0, 7, 1.0, "abc")
+        assert json.loads((tmp_path / "ran.json").read_text())["commit"] == told

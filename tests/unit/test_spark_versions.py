@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from spark import versions
+
 HERE = Path(__file__).parent
 SOURCE = HERE.parents[1] / "src"
 NOTHING = """
@@ -36,3 +40,13 @@ def test_formats_work_with_the_api_of_pyspark_4_0() -> None:
 
 def test_without_the_api_the_remedy_is_told() -> None:
     assert "needs PySpark 4.0 or newer" in python("-c", NOTHING)
+
+
+@pytest.mark.parametrize(("ends", "code"), [(["", "", ""], 0), (["", "os.kill(os.getpid(), 11)", ""], 1), (["", "os._exit(3)"], 1)])
+def test_a_tour_that_a_signal_ends_has_failed(
+    ends: list[str], code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(versions, "command", lambda number: [sys.executable, "-c", f"import os; {ends[int(number)]}"])
+    monkeypatch.setattr(sys, "argv", ["versions", *map(str, range(len(ends)))])
+    assert versions.main() == code
+    assert capsys.readouterr().out.count("FAILED") == code

@@ -43,3 +43,13 @@ def test_one_that_would_install_more_does_not(name: str, tmp_path: Path) -> None
 def test_one_with_sources_or_byte_code_does_not(name: str, tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"holds"):
         archives.check_wheel(made(tmp_path, *WHOLE, name))
+
+
+def test_an_interpreter_that_is_not_here_fails_in_ci_alone(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(archives, "answers", lambda path, version: version == "3.11")
+    monkeypatch.setenv("CI", "")
+    assert list(archives.interpreters([])) == ["3.11"]
+    assert "no CPython 3.12 here, not tested" in capsys.readouterr().out
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(SystemExit, match=r"no CPython 3\.12 here"):
+        archives.interpreters([])

@@ -182,7 +182,7 @@ def test_a_refused_record_raises_at_once_or_in_its_future(broker: DevBroker, top
     run(broker, body)
 
 
-def test_a_broker_that_answers_with_an_error_fails_the_future_or_the_flush(broker: DevBroker, topic: str) -> None:
+def test_a_broker_that_never_answers_fails_the_future_or_the_flush(broker: DevBroker, topic: str) -> None:
     async def body(client: wireproto.aio.Client) -> None:
         out = await client.producer(topic, delivery_timeout=1.0)
         broker.faults("kafka").lose_reply("Produce", times=50)

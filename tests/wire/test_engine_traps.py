@@ -218,8 +218,6 @@ def test_a_full_mailbox_stops_the_reading_of_its_connection(loop: Loop) -> None:
         peer.setblocking(False)
         sent = 0
         push = memoryview(frame * 400)
-        first = box.get(soon()) if sent else None
-        assert first is None
         quiet = 0
         while quiet < 20 and sent < len(push):
             try:

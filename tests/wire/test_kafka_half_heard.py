@@ -63,7 +63,7 @@ def offering(broker: DevBroker, name: str, newest: int) -> Iterator[None]:
 
 
 def test_a_batch_that_an_answer_leaves_out_may_be_in_the_log(client: Any, broker: DevBroker, topic: str) -> None:
-    with client.producer(topic, delivery_timeout=1.0) as producer:
+    with client.producer(topic, delivery_timeout=3.0) as producer:
         producer.send(b"there is a connection").position(SOON)
         with changed(broker, 0, lambda reply: reply.replace(responses=())):
             receipt = producer.send(b"left out")

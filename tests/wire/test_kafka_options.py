@@ -163,7 +163,7 @@ def request_timeout(scene: Scene) -> None:
     scene.faults.drop("Produce")
     scene.seen.clear()
     scene.write(b"unanswered", request_timeout=0.3)
-    one, other = scene.seen.requests("Produce")
+    one, other, *_ = scene.seen.requests("Produce")
     assert one.connection != other.connection
     assert one.at + 0.3 <= other.at <= one.at + 15.0
 
@@ -231,14 +231,14 @@ def max_in_flight(scene: Scene) -> None:
 
 
 def delivery_timeout(scene: Scene) -> None:
-    with scene.connect().producer(scene.topic, delivery_timeout=0.4, request_timeout=30.0) as producer:
+    with scene.connect().producer(scene.topic, delivery_timeout=1.5, request_timeout=30.0) as producer:
         producer.send(b"first", partition=0).position(SOON)
         scene.faults.error("Produce", 6, times=-1)
         began = time.monotonic()
         receipt = producer.send(b"late", partition=0)
-        with pytest.raises(TimedOut, match=r"not acknowledged within 0\.4 s"):
+        with pytest.raises(TimedOut, match=r"not acknowledged within 1\.5 s"):
             receipt.position(SOON)
-        assert 0.4 <= time.monotonic() - began < 10.0
+        assert 1.5 <= time.monotonic() - began < 10.0
         producer.flush(SOON)
 
 

@@ -172,7 +172,7 @@ def test_records_without_a_key_fill_one_partition_after_the_other(client: Any, t
 
 def test_receipts_of_a_failed_batch_raise_each_a_fresh_error(client: Any, topic: str, faults: Faults) -> None:
     faults.error("Produce", InvalidRecord.code)
-    with client.producer(topic, linger=0.05) as producer:
+    with client.producer(topic, linger=30.0) as producer:  # `position` ends it
         receipts = [producer.send(b"%d" % number, partition=0) for number in range(3)]
         errors = []
         for receipt in receipts:
@@ -323,13 +323,13 @@ def test_a_producer_without_a_topic_sends_each_record_to_its_own(client: Any, to
 
 def test_a_record_in_flight_fails_when_its_time_is_over_and_the_next_one_lands_once(client: Any, topic: str, faults: Faults) -> None:
     """Its request has half a minute more, and is answered late: what was in doubt is there, and what follows is behind it."""
-    with client.producer(topic, delivery_timeout=0.5) as producer:
+    with client.producer(topic, delivery_timeout=2.0) as producer:
         producer.send(b"before", partition=0).position(10.0)
-        faults.delay("Produce", 1.5)
+        faults.delay("Produce", 5.0)
         began = time.monotonic()
         with pytest.raises(TimedOut, match="it may still be in the log"):
             producer.send(b"in doubt", partition=0).position(10.0)
-        assert 0.5 <= time.monotonic() - began < min(LATE, 1.5)
+        assert 2.0 <= time.monotonic() - began < 4.5
         assert client.cluster.budget.used == producer._appender.credit, "it holds no room any more"
         time_over = time.monotonic() + 10.0
         while True:

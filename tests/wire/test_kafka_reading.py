@@ -213,10 +213,10 @@ def test_a_leader_that_falls_silent_is_left_for_the_next_one(broker: DevBroker, 
         assert len(batch) + count(reader)[0] == 300
 
 
-def polled(reader: Any, seconds: float) -> tuple[int, WireprotoError | None]:
-    """What comes within that time: records, and what was raised."""
+def polled(reader: Any, seconds: float, enough: int = 1 << 62) -> tuple[int, WireprotoError | None]:
+    """What comes within that time, until it is enough: records, and what was raised."""
     found, until = 0, time.monotonic() + seconds
-    while time.monotonic() < until and not reader.done:
+    while found < enough and time.monotonic() < until and not reader.done:
         try:
             batch = reader.poll(0.2)
         except WireprotoError as why:
@@ -262,7 +262,7 @@ def test_a_reader_with_a_stop_is_told_of_trouble_that_lasts(broker: DevBroker, t
         assert isinstance(why, KafkaStorageError)
         assert polled(follower, 2.0) == (0, None)
         broker.faults("kafka").clear()
-        assert polled(follower, 3.0) == (1800, None)
+        assert polled(follower, 30.0, 1800) == (1800, None)
     assert any("has not been read for" in record.message and "KAFKA_STORAGE_ERROR" in record.message for record in caplog.records)
 
 

@@ -248,20 +248,20 @@ def test_a_waiter_outlives_the_short_deadline_of_who_began_the_dialling(loop: Lo
 
     def handshake(conn: Connection, deadline: float) -> Steps[None]:
         begun.set()
-        yield from asking(conn, b"d", struct.pack(">I", 150))
+        yield from asking(conn, b"d", struct.pack(">I", 1500))
 
     pool = Pool(Tasks(loop), Opener(loop, port, handshake))
     failed: list[BaseException] = []
 
     def impatient() -> None:
         try:
-            pool.get(("a", 1), "main", soon(0.05))
+            pool.get(("a", 1), "main", soon(0.5))
         except TimedOut as error:
             failed.append(error)
 
     thread = threading.Thread(target=impatient)
     thread.start()
-    begun.wait(5)
+    assert begun.wait(5)
     assert not pool.get(("a", 1), "main", soon()).closed
     thread.join(5)
     assert [str(one) for one in failed] == ["the handshake is not over (peer a:1)"]

@@ -87,7 +87,7 @@ def test_a_member_that_does_not_poll_leaves_its_group(client: RocketClient, topi
     put(client, topic, 3)
     with client.consumer(topic, group, max_poll_interval=0.4) as consumer, client.consumer(topic, group) as other:
         until(lambda: (consumer.poll(0.05), other.poll(0.05), len(client.admin().describe_group(group).members) == 2)[2])
-        (gone,) = seen.wait("UnregisterClient", timeout=30.0)
+        gone, *_ = seen.wait("UnregisterClient", timeout=30.0)
         assert gone.message.client_id == consumer.member_id
         until(lambda: [one.member for one in client.admin().describe_group(group).members] == [other.member_id])
         consumer.poll(0.0)
@@ -95,8 +95,8 @@ def test_a_member_that_does_not_poll_leaves_its_group(client: RocketClient, topi
 
 
 def test_a_member_that_polls_stays(client: RocketClient, topic: str, seen: Recording) -> None:
-    with client.consumer(topic, f"g-{topic}", max_poll_interval=0.5) as consumer:
-        end = time.monotonic() + 1.5
+    with client.consumer(topic, f"g-{topic}", max_poll_interval=2.0) as consumer:
+        end = time.monotonic() + 5.0
         while time.monotonic() < end:
             consumer.poll(0.05)
         assert not seen.requests("UnregisterClient")
@@ -367,7 +367,7 @@ def test_who_was_out_of_the_group_does_not_undo_what_others_committed(client: Ro
     group = f"g-{topic}"
     put(client, topic, 40)
     options: dict[str, Any] = {"auto_commit": True, "auto_commit_interval": 0.05} if how in ("auto", "close") else {}
-    first = client.consumer(topic, group, max_poll_interval=0.4, batch_bytes=1, **options)
+    first = client.consumer(topic, group, max_poll_interval=1.5, batch_bytes=1, **options)
     batch = None
     while batch is None:
         batch = first.poll(0.1)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import wireproto
-from patience import LATE
+from patience import LATE, until
 from wireproto.devbroker import DevBroker, Faults
 from wireproto.errors import Disconnected, ProtocolError, Revoked, TimedOut, TransportError
 from wireproto.position import LATEST
@@ -281,9 +281,9 @@ def test_a_claim_that_is_answered_late_is_gone_on_with(client: Any, faults: Faul
 def test_a_consumer_closed_with_a_claim_under_way_leaves_none(client: Any, faults: Faults) -> None:
     with client.producer("jobs") as out:
         out.send(b"one")
-    queue = client.queue("jobs", "g")
-    faults.delay("create", 2.5)
-    assert queue.receive(0.1) is None
+    queue, late = client.queue("jobs", "g"), threading.Event()
+    faults.delay("create", 2.5, when=lambda facts: late.set() or True)
+    until(lambda: queue.receive(0.1) is None and late.is_set())
     queue.close()
     assert client.tree().children("/jobs/taken")[0] == []
 
@@ -327,8 +327,7 @@ def test_a_claim_under_way_at_close_that_is_anothers_stays(broker: DevBroker, cl
     same = broker.url("zookeeper", client.cluster.link.root.prefix.strip("/"))
     with wireproto.connect(same, timeout=10.0) as other, other.queue("jobs", "g") as rival:
         faults.delay("create", 2.5, when=lambda facts: late.set() or True)
-        assert queue.receive(0.1) is None
-        assert late.wait(10.0)
+        until(lambda: queue.receive(0.1) is None and late.is_set())
         theirs = rival.receive(10.0)
         queue.close(20.0)
         assert len(client.tree().children("/jobs/taken")[0]) == 1
