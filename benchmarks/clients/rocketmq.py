@@ -57,13 +57,15 @@ class Place:
     names: str
     topic: str
     warm: dict[str, int]
+    version: str
 
 
 def tasks(bench: Bench, url: str, version: str) -> None:
     """All of them on the broker at that URL, on topics of this process."""
     count, names = 20_000 if bench.quick else 100_000, url.partition("://")[2].partition("?")[0]
     with wireproto.connect(url) as client:
-        full, filled = (Place(client, names, f"bench-{use}-{os.getpid()}", BRIEF if bench.quick else WARM) for use in ("read", "write"))
+        warm = BRIEF if bench.quick else WARM
+        full, filled = (Place(client, names, f"bench-{use}-{os.getpid()}", warm, version) for use in ("read", "write"))
         for place in (full, filled):
             client.admin().create_topic(place.topic, partitions=QUEUES)
         ours_send_batch(full, pa.record_batch({"key": [KEY] * 1000, "value": values(1000)}), count)
@@ -111,9 +113,9 @@ def read(bench: Bench, place: Place, count: int, words: str) -> None:
 
 
 def vendors(how: str, place: Place, units: int) -> Stretch:
-    """One run of the vendor's Java client over the units of a row."""
+    """One run of the vendor's Java client, of the brokers' line (5.5.0's pulls nothing from 4.9.7), over the units of a row."""
     arguments = (how, place.names, place.topic, f"bench-java-{os.getpid()}-{next(_numbers)}", str(place.warm[how]), str(units))
-    (found,) = java.run("rocketmq-5.5.0", "RocketBench", *arguments, timeout=180.0, flags=FULL_JIT)
+    (found,) = java.run(f"rocketmq-{place.version}", "RocketBench", *arguments, timeout=180.0, flags=FULL_JIT)
     stretch = Stretch()
     stretch.cpu, stretch.wall = found["cpu_us"] * units / 1e6, found["wall_us"] * units / 1e6
     return stretch
