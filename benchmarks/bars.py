@@ -59,7 +59,7 @@ def renew(run: Mapping[str, Any], reason: str, path: Path = FILE) -> list[str]:
         raise ValueError("bars are set from a full run of every suite")
     sound(run)
     ledger = Ledger.read(path, HEAD, 8)
-    before = Bars.read(path)
+    before = {cells[:4]: float(cells[4]) for cells in ledger.rows}
     rows: list[tuple[str, ...]] = []
     lower: list[str] = []
     for row in run["rows"]:
@@ -71,7 +71,7 @@ def renew(run: Mapping[str, Any], reason: str, path: Path = FILE) -> list[str]:
             if ratio is None:
                 raise ValueError(f"{row['suite']}: {row['task']}: {peer} was not measured")
             may = peer in row["ahead"]
-            new, old = bar(ratio, may_lead=may), before.of(row["suite"], row["task"]).get((peer, cost))
+            new, old = bar(ratio, may_lead=may), before.get((row["suite"], row["task"], peer, cost))
             what = f"{row['suite']}: {row['task']}: {peer} ({cost})"
             if old is not None and new < old:
                 lower.append(f"lower: {what}: {old:g}x to {new:g}x, measured {ratio:.2f}x")
@@ -80,8 +80,8 @@ def renew(run: Mapping[str, Any], reason: str, path: Path = FILE) -> list[str]:
             rows.append((row["suite"], row["task"], peer, cost, f"{new:g}", f"{ratio:.3g}", run["date"][:10], str(run["commit"])))
     here = {cells[:4] for cells in rows}
     lower += [
-        f"gone: {suite}: {task}: {peer} ({cost}), {was}x"
-        for suite, task, peer, cost, was, *_ in ledger.rows
+        f"gone: {suite}: {task}: {peer} ({cost}), {was:g}x"
+        for (suite, task, peer, cost), was in before.items()
         if (suite, task, peer, cost) not in here
     ]
     ledger.write(path, sorted(rows), f"{run['date'][:10]} {run['commit']}", reason, lower)

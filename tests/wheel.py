@@ -21,6 +21,7 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+import ci
 from nightly import work
 
 CLONE = Path(__file__).resolve().parents[1]
@@ -44,7 +45,7 @@ def interpreters(wanted: list[str]) -> dict[str, str]:
                 found[version] = path
                 break
         else:
-            if wanted or os.environ.get("CI", "").lower() in ("1", "true"):
+            if wanted or ci.here():
                 raise SystemExit(f"no CPython {version} here")
             print(f"wheel: no CPython {version} here, not tested")
     return found

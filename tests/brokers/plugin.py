@@ -17,7 +17,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import json
-import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -25,6 +24,7 @@ from typing import Any, NoReturn
 import pytest
 
 import chance
+import ci
 
 from . import table
 from .base import Broker
@@ -153,7 +153,7 @@ def start(config: pytest.Config, name: str) -> Broker:
 def missing(name: str, why: str) -> NoReturn:
     """End the test because its broker is not to be had: skipped, and told at the end; failed when CI=true."""
     _RESULTS.missing[name] = why.splitlines()[0]
-    if os.environ.get("CI", "").lower() in ("true", "1"):
+    if ci.here():
         pytest.fail(f"{name} cannot run here, and CI=true: {why}", pytrace=False)
     pytest.skip(f"{name} cannot run here: {why}")
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import wireproto
+from taking import values
 from wireproto import EARLIEST, LATEST, LogOffset
 from wireproto.devbroker import DevBroker
 from wireproto.errors import DataLoss
@@ -43,16 +43,6 @@ def write(client: Any, topic: str, name: bytes, count: int) -> None:
     with client.producer(topic) as producer:
         for number in range(count):
             producer.send(b"%s %d" % (name, number)).position(SOON)
-
-
-def values(role: Any, count: int) -> list[bytes]:
-    found: list[bytes] = []
-    deadline = time.monotonic() + SOON
-    while len(found) < count:
-        assert time.monotonic() < deadline, found
-        batch = role.poll(1.0)
-        found += batch.values() if batch is not None else []
-    return found
 
 
 def test_a_reader_behind_whose_back_the_log_was_cut_is_told(client: Any, broker: DevBroker, topic: str) -> None:

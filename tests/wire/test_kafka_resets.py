@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from patience import until
+from taking import values
 from wireproto import EARLIEST, LATEST, LogOffset
 from wireproto.devbroker import DevBroker, Faults
 from wireproto.devbroker.recording import Recording
@@ -40,16 +40,6 @@ def write(client: Any, topic: str, name: bytes, count: int, *, since: int, parti
             producer.send(b"%s %d" % (name, number), partition=partition, timestamp=since + 1000 * number).position(SOON)
 
 
-def read(role: Any, count: int) -> list[bytes]:
-    found: list[bytes] = []
-    deadline = time.monotonic() + SOON
-    while len(found) < count:
-        assert time.monotonic() < deadline, found
-        batch = role.poll(1.0)
-        found += batch.values() if batch is not None else []
-    return found
-
-
 @contextmanager
 def old_fetches(broker: DevBroker) -> Iterator[None]:
     """Meanwhile the broker's newest Fetch is one that cannot tell that a log was cut."""
@@ -71,7 +61,7 @@ def test_without_the_option_it_is_raised_each_time(client: Any, broker: DevBroke
     with client.reader(topic, start=LogOffset(topic, 0, 2)) as reader:
         for _ in range(2):
             with pytest.raises(OffsetOutOfRange) as told:
-                read(reader, 1)
+                values(reader, 1)
             assert told.value.position == 2
 
 
@@ -91,9 +81,9 @@ def test_what_retention_took_is_passed_over_and_told(
             while not (lines := [record.getMessage() for record in caplog.records]):
                 assert reading.poll(0.1) is None
             write(client, topic, b"new", 2, since=2_000_000)
-            assert read(reading, 2) == named(b"new", 0, 1)
+            assert values(reading, 2) == named(b"new", 0, 1)
         else:
-            assert read(reading, 4) == named(b"old", 6, 7, 8, 9)
+            assert values(reading, 4) == named(b"old", 6, 7, 8, 9)
             lines = [record.getMessage() for record in caplog.records]
         at = 10 if policy == "latest" else 6
         (line,) = lines
@@ -109,7 +99,7 @@ def test_beyond_the_end_the_policy_says_where_to_go(
 ) -> None:
     """The leader cannot tell where the log was cut; records that were written since are as late as the last one read, or later."""
     with old_fetches(broker), dial().reader(topic, reset=policy) as reader, caplog.at_level(logging.WARNING, "wireproto.kafka"):
-        assert len(read(reader, 10)) == 10
+        assert len(values(reader, 10)) == 10
         broker.call("kafka", "elect", topic, 0, 5)
         write(client, topic, b"new", 4, since=2_000_000)
         found: list[bytes] = []
@@ -119,21 +109,21 @@ def test_beyond_the_end_the_policy_says_where_to_go(
         assert caplog.records[0].getMessage().startswith(f"{topic}[0]: offset 10 is not there, it goes on at {at} (")
         write(client, topic, b"last", 1, since=3_000_000)
         wanted = [*named(b"old", 0, 1, 2, 3, 4), *named(b"new", 0, 1, 2, 3), b"last 0"][at:]
-        assert found + read(reader, len(wanted) - len(found)) == wanted
+        assert found + values(reader, len(wanted) - len(found)) == wanted
 
 
 def test_the_nearest_record_of_what_was_never_read_is_the_first(client: Any, topic: str) -> None:
     with client.reader(topic, start=LogOffset(topic, 0, 5000), reset="nearest") as reader:
-        assert read(reader, 10) == named(b"old", *range(10))
+        assert values(reader, 10) == named(b"old", *range(10))
 
 
 def test_the_nearest_is_the_end_where_all_is_older_than_what_was_read(client: Any, broker: DevBroker, topic: str, dial: Any) -> None:
     with old_fetches(broker), dial().reader(topic, reset="nearest") as reader:
-        assert len(read(reader, 10)) == 10
+        assert len(values(reader, 10)) == 10
         broker.call("kafka", "elect", topic, 0, 5)
         assert reader.poll(1.0) is None
         write(client, topic, b"new", 2, since=2_000_000)
-        assert read(reader, 2) == named(b"new", 0, 1)
+        assert values(reader, 2) == named(b"new", 0, 1)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -141,10 +131,10 @@ def test_a_cut_whose_place_is_known_is_gone_on_from_there(
     client: Any, broker: DevBroker, topic: str, policy: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with client.consumer(topic, "g", reset=policy) as member, caplog.at_level(logging.WARNING, "wireproto.kafka"):
-        assert len(read(member, 10)) == 10
+        assert len(values(member, 10)) == 10
         broker.call("kafka", "elect", topic, 0, 5)
         write(client, topic, b"new", 10, since=2_000_000)
-        assert read(member, 10) == named(b"new", *range(10))
+        assert values(member, 10) == named(b"new", *range(10))
     assert "offset 10 is not there, it goes on at 5 (the log was cut" in caplog.records[0].getMessage()
 
 
@@ -156,19 +146,19 @@ def test_a_bounded_reader_goes_on_within_its_range_alone(client: Any, broker: De
     with client.reader(topic, start=LogOffset(topic, 0, 40), stop=stop, reset="earliest") as reader:
         for _ in range(2):
             with pytest.raises(OffsetOutOfRange) as told:
-                read(reader, 1)
+                values(reader, 1)
             assert told.value.position == 40
     with client.reader(topic, start=LogOffset(topic, 0, 6), stop=stop, reset="earliest") as reader:
-        assert len(read(reader, 4)) == 4
+        assert len(values(reader, 4)) == 4
         broker.call("kafka", "elect", topic, 0, 7)
         with pytest.raises(DataLoss):
-            read(reader, 1)
+            values(reader, 1)
 
 
 def test_a_position_that_is_there_after_all_is_kept(client: Any, topic: str, faults: Faults, caplog: pytest.LogCaptureFixture) -> None:
     faults.error("Fetch", OffsetOutOfRange.code)
     with client.reader(topic, start=LogOffset(topic, 0, 4), reset="latest") as reader, caplog.at_level(logging.WARNING, "wireproto.kafka"):
-        assert read(reader, 6) == named(b"old", 4, 5, 6, 7, 8, 9)
+        assert values(reader, 6) == named(b"old", 4, 5, 6, 7, 8, 9)
 
 
 def test_others_are_read_while_one_is_looked_up(client: Any, broker: DevBroker, topic: str, faults: Faults, seen: Recording) -> None:
@@ -176,7 +166,7 @@ def test_others_are_read_while_one_is_looked_up(client: Any, broker: DevBroker, 
     with client.reader(topic, start={(topic, 0): LogOffset(topic, 0, 2), (topic, 1): EARLIEST}, reset="earliest", max_bytes=200) as reader:
         broker.call("kafka", "trim", topic, 0, 6)
         held = faults.drop("ListOffsets")
-        assert read(reader, 3) == named(b"other", 0, 1, 2)
+        assert values(reader, 3) == named(b"other", 0, 1, 2)
         while held.times:
             assert reader.poll(0.05) is None
         assert reader.poll(0.1) is None
@@ -187,7 +177,7 @@ def test_others_are_read_while_one_is_looked_up(client: Any, broker: DevBroker, 
         ]
         assert set(partitions) == {1}, "the partition that is looked up is not asked for meanwhile"
         reader.seek(LogOffset(topic, 0, 8))
-        assert read(reader, 2) == named(b"old", 8, 9), "a seek comes before what the look-up says"
+        assert values(reader, 2) == named(b"old", 8, 9), "a seek comes before what the look-up says"
 
 
 def test_a_look_up_that_fails_is_made_again_unless_it_is_refused_for_good(
@@ -197,17 +187,17 @@ def test_a_look_up_that_fails_is_made_again_unless_it_is_refused_for_good(
     faults.error("ListOffsets", NotLeaderOrFollower.code)
     faults.disconnect("ListOffsets")
     with client.reader(topic, start=LogOffset(topic, 0, 2), reset="earliest") as reader:
-        assert read(reader, 4) == named(b"old", 6, 7, 8, 9)
+        assert values(reader, 4) == named(b"old", 6, 7, 8, 9)
     with client.reader(topic, start=LogOffset(topic, 0, 2), reset="earliest") as reader:
         faults.error("ListOffsets", TopicAuthorizationFailed.code)
         with pytest.raises(TopicAuthorizationFailed):
-            read(reader, 1)
-        assert read(reader, 4) == named(b"old", 6, 7, 8, 9)
+            values(reader, 1)
+        assert values(reader, 4) == named(b"old", 6, 7, 8, 9)
 
 
 def test_a_look_up_that_nobody_answers_is_made_again(client: Any, broker: DevBroker, topic: str, faults: Faults) -> None:
     broker.call("kafka", "trim", topic, 0, 6)
     with client.reader(topic, start=LogOffset(topic, 0, 2), reset="earliest", request_timeout=0.3) as reader:
         held = faults.drop("ListOffsets", times=3)
-        assert read(reader, 4) == named(b"old", 6, 7, 8, 9)
+        assert values(reader, 4) == named(b"old", 6, 7, 8, 9)
         assert held.times == 0
