@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import statistics
 from pathlib import Path
 
 import pytest
@@ -17,13 +16,12 @@ from brokers.plugin import missing
 LOOPS = """
 from itertools import repeat
 
-def work(times, hash=hash, pair=(1000, "x")):  # locals: how a global is found depends on what became of its module meanwhile
-    for _ in repeat(None, times):  # and nothing is made and freed
-        hash(pair)
+def work(times):
+    sum(repeat(1, times))  # one loop, in C: what the interpreter spends on one in Python depends on what it has made of the code so far
 
 def tasks(bench):
-    bench.compare("once", 1, {"wireproto": lambda: work(20_000)})
-    bench.compare("twice", 1, {"wireproto": lambda: work(40_000)})
+    bench.compare("once", 1, {"wireproto": lambda: work(500_000)})
+    bench.compare("twice", 1, {"wireproto": lambda: work(1_000_000)})
 """
 
 
@@ -135,13 +133,12 @@ def test_any_c_compiler_will_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 
 def test_callgrind_counts_what_a_job_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twice the work is twice the figure, to a hundredth: what is around it is not counted. Three times, since the interpreter may count
-    one a little off; of these the one in the middle."""
+    """Twice the work is twice the figure, to a hundredth: what is around it is not counted."""
     if shutil.which("valgrind") is None:
         missing("valgrind", "it is not installed")
     (tmp_path / "loops.py").write_text(LOOPS, encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", f"{instructions.HERE.parent / 'src'}:{tmp_path}")
-    counts = [instructions.count("loops") for _ in range(ATTEMPTS)]
-    assert all(each["once"]["wireproto"] > 20_000 * 20 for each in counts)
-    ratios = [each["twice"]["wireproto"] / each["once"]["wireproto"] for each in counts]
-    assert statistics.median(ratios) == pytest.approx(2.0, rel=0.01), counts
+    counts = instructions.count("loops")
+    once, twice = (counts[task]["wireproto"] for task in ("once", "twice"))
+    assert once > 500_000 * 5, counts
+    assert twice / once == pytest.approx(2.0, rel=0.01), counts
