@@ -44,11 +44,19 @@ def _any(client: Any) -> Any:
 
 @pytest.fixture
 def node(broker: Broker) -> int:
-    """The node to be stopped: not the active controller, without which a healthy node, too, has no producer ids to give out."""
+    """The node to be stopped: not the active controller, without which a healthy node, too, has no producer ids to give out; and no node
+    takes it for that, as one does that has not passed on a request since the controller was another. Each is made to pass one on here."""
     log = DescribeQuorumRequestTopicData(topic_name="__cluster_metadata", partitions=(PartitionData(partition_index=0),))
-    with wireproto.connect(broker.url) as client:
-        reply = client.request(DescribeQuorumRequest(topics=(log,)))
-    controller = reply.topics[0].partitions[0].leader_id - 1
+    told: set[int] = set()
+    deadline = time.monotonic() + 60.0
+    while len(told) != 1:
+        assert time.monotonic() < deadline, told
+        told = set()
+        for address in broker.addresses:
+            with wireproto.connect(f"kafka://{address}") as client:
+                reply = client.request(DescribeQuorumRequest(topics=(log,)), any=True)
+            told.add(reply.topics[0].partitions[0].leader_id - 1)
+    (controller,) = told
     return next(at for at in range(3) if at != controller)
 
 
