@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -17,10 +18,11 @@ from wireproto._codec import Columns
 from wireproto.aio import roles, tree
 from wireproto.devbroker import DevBroker
 from wireproto.due import due
-from wireproto.errors import Closed
+from wireproto.errors import Closed, UsageError
 from wireproto.pulsar import PulsarApi_pb2 as api
 from wireproto.zookeeper.codes import EventType
 
+LONG = 20.0
 CREATED, CHANGED, CHILDREN = EventType.NODE_CREATED, EventType.NODE_DATA_CHANGED, EventType.NODE_CHILDREN_CHANGED
 
 
@@ -55,6 +57,34 @@ async def turns(count: int = 30) -> None:
     """Let all run that can."""
     for _ in range(count):
         await asyncio.sleep(0)
+
+
+def test_a_message_is_shown_whole_and_comes_back_after_its_delay() -> None:
+    async def main(url: str) -> None:
+        async with wireproto.aio.connect(url) as client:
+            await client.producer("jobs", batching=False).send(b"value", key=b"key", headers={"name": b"text"})
+            async with client.queue("jobs", "g") as queue:
+                first = await queue.receive(LONG)
+                assert first is not None
+                assert (first.value, first.key, first.headers, first.attempt) == (b"value", b"key", (("name", b"text"),), 0)
+                assert first.position == first.record.position
+                begun = time.monotonic()
+                await first.release(after=lambda attempt: 0.3 + attempt)
+                again = await queue.receive(LONG)
+                assert again is not None
+                assert time.monotonic() - begun >= 0.3
+                assert (again.position, again.attempt) == (first.position, 1)
+                await again.ack(LONG)
+
+    with DevBroker(["pulsar"]) as broker:
+        asyncio.run(main(broker.url("pulsar")))
+
+
+def test_a_client_of_another_make_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a protocol of another distribution may have one."""
+    monkeypatch.setattr(wireproto.aio, "make_client", lambda url, options: SimpleNamespace())
+    with pytest.raises(UsageError, match="SimpleNamespace has no engine that an event loop could drive"):
+        wireproto.aio.connect("other://127.0.0.1")
 
 
 # -- made once ------------------------------------------------------------------------------------------------------------
