@@ -75,14 +75,15 @@ class Suite:
                 yield self._pytest(name, "tests/spark", which, "kafka", "--durations=12", cores=0.5)
         if "soak" in self.parts:
             yield self._pytest("spark soak", "tests/spark", "--soak", "only")
-        yield from self._brokers()
-        if "fuzz" in self.parts:  # before shorter ones: it begins with a build, on one core
-            fuzz = ["env", f"PYTHONPATH={CLONE / 'src'}:{CLONE / 'tests'}", *tool("python", "-m", "fuzz")]
-            yield Job("fuzz", [[*fuzz, "--seed", str(self.seed), "--cuts", *words.split()] for words in FUZZED])
+        yield from self._brokers()  # the longest first, so that little is left to wait for
         if "wire" in self.parts:
             yield from self._wire()
         if "unit" in self.parts:
             yield self._pytest("unit", "tests/unit", cores=0.5)
+        yield from self._dev()
+        if "fuzz" in self.parts:  # a core to itself: it and the bench fill the two that are free when the others are through
+            fuzz = ["env", f"PYTHONPATH={CLONE / 'src'}:{CLONE / 'tests'}", *tool("python", "-m", "fuzz")]
+            yield Job("fuzz", [[*fuzz, "--seed", str(self.seed), "--cuts", *words.split()] for words in FUZZED])
         if "campaign" in self.parts:
             yield from self._campaigns()
         if "bench" in self.parts:
@@ -92,8 +93,8 @@ class Suite:
         """Scripted peers: two sessions, for most of it waits."""
         files = sorted(str(path.relative_to(CLONE)) for path in (CLONE / "tests/wire").rglob("test_*.py"))
         of_one = [name for name in files if any(protocol in name for protocol in PROTOCOLS)]
-        yield self._pytest("wire of one protocol", *of_one, cores=0.5)
-        yield self._pytest("wire of all", *(name for name in files if name not in of_one), cores=0.5)
+        yield self._pytest("wire of one protocol", *of_one, cores=0.25)
+        yield self._pytest("wire of all", *(name for name in files if name not in of_one), cores=0.25)
 
     def _campaigns(self) -> Iterator[Job]:
         """A core each: beside one another they would find what the machine does, not what clients do."""
@@ -112,6 +113,9 @@ class Suite:
         folders = [f"tests/{part if part == 'integration' else 'conformance'}" for part in ("real", "integration") if part in self.parts]
         for protocol in PROTOCOLS if folders else ():
             yield self._pytest(f"{protocol} brokers", *folders, "--broker", "real", "--protocol", protocol, "--durations=12", cores=0.5)
+
+    def _dev(self) -> Iterator[Job]:
+        """The same tests on the embedded broker, and those that need none."""
         for protocol in PROTOCOLS if "conformance" in self.parts else ():
             yield self._pytest(f"{protocol} dev", "tests/conformance", "--broker", "dev", "--protocol", protocol, cores=0.25)
         others = [f"tests/{part}" for part in ("conformance", "integration") if part in self.parts]
