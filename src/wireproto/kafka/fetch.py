@@ -2,7 +2,8 @@
 
 What it is: Kafka's way of asking, for the floor's plan of what is read ahead (`flow.ahead`). Each leader has one Fetch under way at a time,
 which names every partition of it that has room, those first that were not asked for longest, for the leader fills its answer in that order;
-it leaves as soon as the heads of the last answer's batches are scanned, before anything is decoded.
+it leaves as soon as the heads of the last answer's batches are scanned, before anything is decoded. Where they are many, only what is new
+since the last one is named (`sessions`).
 
 An answer without records proves nothing of the log: the leader may read from remote storage, which takes longer than it waits, or keeps
 to a quota. A cursor with a stop that gets such answers again and again is *doubted*: whoever drives the plan finds out where the leader's
@@ -26,11 +27,15 @@ from ..errors import DataLoss, FrameTooLarge, Malformed, TransportError, Wirepro
 from ..flow import ahead
 from ..flow.ahead import Ask, ReadAhead, Ticket, nobody
 from ..net.retry import Policy, Verdict, verdict
+from ..position import TopicPartition
 from .codes import CorruptMessage, LeaderNotAvailable, UnknownServerError, UnknownTopicId, UnknownTopicOrPartition, error
 from .messages import FetchPartition, FetchPartitionData, FetchRequest, FetchResponse, FetchTopic
-from .metadata import Node
+from .messages.fetch import FetchForgottenTopic
+from .metadata import NO_ID, Node
+from .sessions import NO_SESSION, FetchSession, Named, Want
 
-_BY_ID = 13
+CHECKED, BY_ID = 12, 13
+"""Versions of Fetch from which on the epoch before `ahead` is looked at, and topics have ids."""
 _TOLD_FROM = 4
 """Refusals in a row after which the log tells of them; then each time that they are twice as many."""
 _DOUBT_TIMES = 3
@@ -119,11 +124,13 @@ class Chunk(ahead.Chunk):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A Fetch under way: its tickets, topic ids, and the leader epochs in use."""
+    """A Fetch under way: its tickets, topic ids, the leader epochs in use, and what it named to whom."""
 
     tickets: tuple[Ticket[Cursor], ...]
     names: dict[bytes, str]
     epochs: dict[Cursor, int]
+    node: int
+    named: Named
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +173,7 @@ class Fetches:
     Attributes:
         plan: the cursors, and what waits to be handed out.
         stale: topics whose leaders must be looked up again before the next Fetch.
+        sessions: what each node remembers of our Fetches.
     """
 
     def __init__(
@@ -186,6 +194,7 @@ class Fetches:
             room.bound(settings.max_bytes)
         self.plan: ReadAhead[Cursor, Chunk] = ReadAhead(room, settings.backoff)
         self.stale: set[str] = set()
+        self.sessions: dict[int, FetchSession] = {}
 
     def add(self, topic: str, partition: int, start: int, stop: int | None = None, *, epoch: int = -1) -> Cursor:
         """Read a partition from `start`; `epoch` is that of the last batch before it, where it is known."""
@@ -227,41 +236,38 @@ class Fetches:
         ask: Ask[Cursor],
         ids: Callable[[str], bytes],
         epoch: Callable[[str, int], int],
-        *,
-        checked: bool = True,
+        version: int = FetchRequest.MAX_VERSION,
     ) -> tuple[FetchRequest, Asked]:
         """The Fetch for what is due of a node.
 
         Args:
             ids, epoch: topic ids (zeros: not known) and leader epochs.
-            checked: whether the leader can be asked to look at the epoch before `ahead` (Fetch v12).
+            version: in which it will be sent.
         """
-        settings = self.settings
-        topics: dict[str, list[FetchPartition]] = {}
+        settings, by_id = self.settings, version >= BY_ID
+        names: dict[bytes, str] = {}
         epochs: dict[Cursor, int] = {}
+        wanted: dict[TopicPartition, Want] = {}
         for ticket in ask.tickets:
             cursor = ticket.cursor
-            epochs[cursor] = epoch(*cursor.key)
-            topics.setdefault(cursor.topic, []).append(
-                FetchPartition(
-                    partition=cursor.partition,
-                    current_leader_epoch=epochs[cursor],
-                    fetch_offset=ticket.offset,
-                    last_fetched_epoch=cursor.ahead_epoch if checked else -1,
-                    partition_max_bytes=ticket.count,
-                )
-            )
+            topic_id = ids(cursor.topic) if by_id else NO_ID
+            names[topic_id] = cursor.topic
+            epochs[cursor] = leader_epoch = epoch(*cursor.key)
+            fetched = cursor.ahead_epoch if version >= CHECKED else -1
+            wanted[cursor.key] = Want(topic_id, leader_epoch, ticket.offset, fetched, ticket.count)
+        named = self.sessions.setdefault(ask.link, FetchSession()).name(wanted, by_id=by_id)
         request = FetchRequest(
             max_wait_ms=20 if self._crowded(ask) else int(settings.max_wait * 1000),
             min_bytes=settings.min_bytes,
             max_bytes=max(settings.max_bytes, *(ticket.count for ticket in ask.tickets)),
             isolation_level=int(settings.committed),
-            session_id=0,
-            session_epoch=-1,
-            topics=tuple(FetchTopic(topic=name, topic_id=ids(name), partitions=tuple(parts)) for name, parts in topics.items()),
+            session_id=named.session_id,
+            session_epoch=named.session_epoch,
+            topics=_topics(named.wanted),
+            forgotten_topics_data=_forgotten(named.forgotten),
             rack_id="" if any(cursor.empties for cursor in epochs) else settings.rack,  # in doubt the leader itself has to say
         )
-        return request, Asked(tuple(ask.tickets), {topic.topic_id: topic.topic for topic in request.topics}, epochs)
+        return request, Asked(tuple(ask.tickets), names, epochs, ask.link, named)
 
     def _crowded(self, ask: Ask[Cursor]) -> bool:
         """Whether other partitions of the node wait for room: it should answer soon rather than wait for news."""
@@ -269,6 +275,13 @@ class Fetches:
             not cursor.out and not cursor.paused and (cursor.stop is None or cursor.ahead < cursor.stop) and self.leader(cursor) == ask.link
             for cursor in self.plan.cursors.values()
         )
+
+    def farewell(self, node: int) -> FetchRequest | None:
+        """What ends a node's session; None when it has none."""
+        session = self.sessions.pop(node, None)
+        if session is None or not session.id:
+            return None
+        return FetchRequest(max_wait_ms=0, min_bytes=0, session_id=session.id, session_epoch=NO_SESSION)
 
     def dropped(self, ask: Ask[Cursor]) -> None:
         """It was not sent, and may be at once."""
@@ -289,6 +302,9 @@ class Fetches:
     def answer(self, asked: Asked, reply: FetchResponse, version: int, now: float) -> None:
         """Take in an answer: chunks, positions, and who has to be looked up again."""
         tickets = {ticket.cursor.key: ticket for ticket in asked.tickets if self.plan.answered(ticket)}
+        session, named = self.sessions[asked.node], asked.named
+        if not session.answered(named, reply.error_code, reply.session_id):
+            return
         if reply.error_code:
             for ticket in tickets.values():
                 self._refused(ticket.cursor, _error(ticket.cursor, reply.error_code), now)
@@ -296,12 +312,23 @@ class Fetches:
         nothing = not reply.throttle_time_ms and not any(part.records for topic in reply.responses for part in topic.partitions)
         nodes = [Node(end.node_id, end.host, end.port, end.rack) for end in reply.node_endpoints]
         for topic in reply.responses:
-            name = topic.topic if version < _BY_ID else asked.names.get(topic.topic_id)
+            name = topic.topic if version < BY_ID else asked.names.get(topic.topic_id)
             for part in topic.partitions:
                 found = tickets.pop((name or "", part.partition_index), None)
-                if found is not None and not (part.error_code and self._moved(found.cursor, part, nodes)):
-                    topic_id = topic.topic_id if version >= _BY_ID else b""
+                if found is None:
+                    session.doubt()
+                elif not (part.error_code and self._moved(found.cursor, part, nodes)):
+                    topic_id = topic.topic_id if version >= BY_ID else b""
                     self._take(found, part, now, asked.epochs[found.cursor], topic_id, nothing=nothing)
+        if named.some:
+            for ticket in tickets.values():  # nothing new of these
+                self._well(ticket.cursor)
+                self._without_records(ticket, asked.epochs[ticket.cursor], now, nothing=nothing)
+
+    def _well(self, cursor: Cursor) -> None:
+        """It was answered, and without an error."""
+        self.plan.well(cursor)
+        cursor.missing_since = 0.0
 
     def _take(self, ticket: Ticket[Cursor], part: FetchPartitionData, now: float, epoch: int, topic_id: bytes, *, nothing: bool) -> None:
         """One partition's share. `epoch`: the leader's that it was asked under. `nothing`: the whole answer has no records."""
@@ -313,8 +340,7 @@ class Fetches:
             else:
                 self._refused(cursor, _error(cursor, part.error_code), now)
             return
-        self.plan.well(cursor)
-        cursor.missing_since = 0.0
+        self._well(cursor)
         if cursor.topic_id not in (b"", topic_id) and ticket.offset > 0:
             self._lost(cursor, f"the topic was deleted and made again, and was read up to {cursor.ahead}", 0)
             return
@@ -332,10 +358,17 @@ class Fetches:
         cursor.end = stable if self.settings.committed and stable >= 0 else part.high_watermark
         if part.records:
             self._records(cursor, part, part.records)
-        elif not nothing:
-            if cursor.ahead < cursor.end:
-                self.plan.passed_over(ticket)
-        elif cursor.stop is not None and cursor.ahead < cursor.end:
+        else:
+            self._without_records(ticket, epoch, now, nothing=nothing)
+
+    def _without_records(self, ticket: Ticket[Cursor], epoch: int, now: float, *, nothing: bool) -> None:
+        """The answer, or the whole of it (`nothing`), has none: of what is not at its end there may have been no room, or no time."""
+        cursor = ticket.cursor
+        if cursor.ahead >= cursor.end:
+            return
+        if not nothing:
+            self.plan.passed_over(ticket)
+        elif cursor.stop is not None:
             self._empty(cursor, epoch, now)
 
     def _moved(self, cursor: Cursor, part: FetchPartitionData, nodes: list[Node]) -> bool:
@@ -411,3 +444,26 @@ class Fetches:
 
 def _error(cursor: Cursor, code: int) -> WireprotoError:
     return error(code, message="FetchResponse", topic=cursor.topic, partition=cursor.partition)
+
+
+def _topics(wanted: dict[TopicPartition, Want]) -> tuple[FetchTopic, ...]:
+    """What a Fetch says of them, by topic, in their order."""
+    parts: dict[tuple[str, bytes], list[FetchPartition]] = {}
+    for (topic, partition), want in wanted.items():
+        parts.setdefault((topic, want.topic_id), []).append(
+            FetchPartition(
+                partition=partition,
+                current_leader_epoch=want.leader_epoch,
+                fetch_offset=want.offset,
+                last_fetched_epoch=want.fetched_epoch,
+                partition_max_bytes=want.max_bytes,
+            )
+        )
+    return tuple(FetchTopic(topic=topic, topic_id=topic_id, partitions=tuple(found)) for (topic, topic_id), found in parts.items())
+
+
+def _forgotten(gone: dict[TopicPartition, bytes]) -> tuple[FetchForgottenTopic, ...]:
+    parts: dict[tuple[str, bytes], list[int]] = {}
+    for (topic, partition), topic_id in gone.items():
+        parts.setdefault((topic, topic_id), []).append(partition)
+    return tuple(FetchForgottenTopic(topic=topic, topic_id=topic_id, partitions=tuple(found)) for (topic, topic_id), found in parts.items())

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from ..net.task import Steps, Task, after
 from ..position import LogOffset
 from ..records import Batch
 from . import positions, wire
-from .fetch import Asked, Chunk, Cursor, Fetches, FetchSettings
+from .fetch import BY_ID, Asked, Chunk, Cursor, Fetches, FetchSettings
 from .messages import FetchRequest
 from .metadata import NO_ID
 from .reset import Resets
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from .metadata import Metadata
     from .options import KafkaOptions
 
-_BY_ID, _CHECKED = 13, 12
 _LOOK_EVERY = 1.0
 """Seconds between two looks at who leads what is asked of a node that keeps silent, or cannot be reached yet."""
 _SILENT = 2.0
@@ -321,9 +321,9 @@ class Fetcher:
         try:
             topics = cluster.metadata.topics
             by_id = all(name in topics and topics[name].id != NO_ID for name in {ticket.cursor.topic for ticket in ask.tickets})
-            version = wire.version_for(conn, FetchRequest, None if by_id else _BY_ID - 1)
+            version = wire.version_for(conn, FetchRequest, None if by_id else BY_ID - 1)
             request, asked = self.asking.request(
-                ask, lambda name: topics[name].id if name in topics else NO_ID, cluster.metadata.epoch, checked=version >= _CHECKED
+                ask, lambda name: topics[name].id if name in topics else NO_ID, cluster.metadata.epoch, version
             )
             soon = time.monotonic() + self._options.max_wait
             self._overdue[node] = soon + _SILENT
@@ -395,13 +395,23 @@ class Fetcher:
         self.asking.answer(asked_for, reply, call.context.version, now)
 
     def close(self) -> None:
-        """Give up what is under way."""
+        """Give up what is under way, and the nodes' places for it."""
         for call in self._calls.values():
             call.cancel()
+        for node in [*self.asking.sessions]:
+            self._leave(node)
         self._calls.clear()
         self._overdue.clear()
         self.plan.close()
         self._box.close()
+
+    def _leave(self, node: int) -> None:
+        """End the node's session; its answer is nobody's business."""
+        farewell, known = self.asking.farewell(node), self._cluster.metadata.nodes.get(node)
+        conn = self._cluster.pool.peek(known.address, self._purpose) if known is not None else None
+        if farewell is not None and conn is not None:
+            with suppress(WireprotoError):
+                wire.submit(conn, farewell).cancel()
 
 
 def leaders(metadata: Metadata) -> Callable[[Cursor], int | None]:

@@ -34,15 +34,18 @@ async def produce(context: Context) -> Any:
 
 
 async def fetch(context: Context) -> Any:
-    """Wait for min_bytes or max_wait, then answer what there is; an error answers at once. No fetch sessions: the id is always 0."""
+    """Wait for min_bytes or max_wait, then answer what there is; an error answers at once."""
     request, topics = context.request, context.side.topics
-    wanted = [(topic.topic, part) for topic in request.topics for part in topic.partitions]
-    logs = [topics.log(name, part.partition) for name, part in wanted]
-    there = [log for log in logs if log is not None]
+    fetching = context.side.sessions.begin(request)
+    if isinstance(fetching, int):
+        return m.FetchResponse(error_code=fetching)
+    logs = {key: topics.log(*key) for key in fetching.wanted}
+    there = [log for log in logs.values() if log is not None]
 
     def enough() -> bool:
         waiting, least = 0, int(request.min_bytes)
-        for (_, part), log in zip(wanted, logs, strict=True):
+        for key, part in fetching.wanted.items():
+            log = logs[key]
             if log is not None and _is_slow(log, part.fetch_offset):
                 continue
             if context.error or log is None or not log.start <= part.fetch_offset <= log.end or _epoch_problem(context, log, part):
@@ -52,19 +55,15 @@ async def fetch(context: Context) -> Any:
 
     await wait_for_append(there, enough, request.max_wait_ms / 1000)
     budget = request.max_bytes
-    responses = []
-    for topic in request.topics:
-        results = []
-        for part in topic.partitions:
-            answer, size = _read(context, topics.log(topic.topic, part.partition), part, budget)
-            budget -= size
-            results.append(answer)
-        responses.append(m.FetchableTopicResponse(topic=topic.topic, partitions=tuple(results)))
-    return m.FetchResponse(responses=tuple(responses))
+    found: dict[tuple[str, int], Any] = {}
+    for key, part in fetching.wanted.items():
+        found[key], size = _read(context, topics.log(*key), part, budget, first=budget == request.max_bytes)
+        budget -= size
+    return fetching.answer(found)
 
 
-def _read(context: Context, log: PartitionLog | None, want: Any, budget: int) -> tuple[Any, int]:
-    """One partition's answer and how many bytes of records it holds; the first one is never cut short by the budget."""
+def _read(context: Context, log: PartitionLog | None, want: Any, budget: int, *, first: bool) -> tuple[Any, int]:
+    """One partition's answer and how many bytes of records it holds. `first`: of those with records; a batch of it comes however large."""
     error, records, start, end = context.error, b"", -1, -1
     diverging = m.FetchEpochEndOffset()
     if log is None:
@@ -79,7 +78,12 @@ def _read(context: Context, log: PartitionLog | None, want: Any, budget: int) ->
         elif _is_slow(log, want.fetch_offset):
             log.facts["slow"] -= 1
         elif budget > 0 and not error:
-            records = b"".join(entry.data for entry in log.read(want.fetch_offset, min(want.partition_max_bytes, budget)))
+            room = min(want.partition_max_bytes, budget)
+            entries = log.read(want.fetch_offset, room)
+            if first or (entries and len(entries[0].data) <= room):
+                records = b"".join(entry.data for entry in entries)
+    if error:  # brokers tell nothing else then
+        start = end = -1
     answer = m.FetchPartitionData(
         partition_index=want.partition,
         error_code=error,

@@ -67,6 +67,7 @@ class KafkaSide(KafkaState):
 
     async def start(self) -> None:
         await super().start()
+        self.sessions.forget()
         for group in self.groups.values():
             group.resume()
 
@@ -116,6 +117,18 @@ class KafkaSide(KafkaState):
             lifetime: seconds that a session lasts (``connections.max.reauth.ms``): the first request behind it ends the connection.
         """
         self.credentials = Credentials(dict(users or {}), frozenset(tokens), lifetime)
+
+    def sessions_kept(self) -> int:
+        """How many fetch sessions there are."""
+        return len(self.sessions)
+
+    def limit_sessions(self, places: int) -> None:
+        """Keep so many fetch sessions at most."""
+        self.sessions.places = places
+
+    def forget_sessions(self, *, epochs: bool = False) -> None:
+        """Clients' fetch sessions are gone, or (`epochs`) out of step with them."""
+        self.sessions.forget(epochs=epochs)
 
     def grow(self, topic: str, partitions: int) -> None:
         """Give a topic more partitions."""

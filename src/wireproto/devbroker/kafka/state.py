@@ -8,6 +8,7 @@ from ..side import Side
 from .access import Credentials
 from .catalogue import Topics
 from .group import Group
+from .sessions import Sessions
 
 
 class KafkaState(Side):
@@ -16,6 +17,7 @@ class KafkaState(Side):
     Attributes:
         topics: over the store's logs. groups: by name.
         credentials: whom to let in.
+        sessions: of those who fetch.
     """
 
     protocol = "kafka"
@@ -24,4 +26,5 @@ class KafkaState(Side):
         super().__init__(*args, **named)
         self.credentials = Credentials()
         self.topics = Topics(self)
+        self.sessions = Sessions()
         self.groups: dict[str, Group] = {name: Group.restored(name, kept) for name, kept in self.store.facts.get("groups", {}).items()}

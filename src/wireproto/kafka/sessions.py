@@ -1,0 +1,119 @@
+"""Fetch sessions (KIP-227): Fetches that name only what is asked for in another way than the last time. Sans-IO.
+
+What it is: the memory of one node's last Fetch. The broker keeps it, too, and leaves out of its answers what has no news, so that reading
+a thousand idle partitions costs as many bytes as reading one. It grants sessions as it has places for them.
+
+    | session_id       | session_epoch        | partitions named          | forgotten   | what it is
+    |------------------|----------------------|---------------------------|-------------|-----------------------------------------
+    | 0                | -1                   | all                       | none        | no session
+    | 0, or of the old | 0                    | all                       | none        | ends the old one; the answer's id is the
+    |                  |                      |                           |             | new one's, 0: the broker grants none
+    | its id           | 1, 2 … 2^31-1, 1 …   | new, or in another way    | not wanted  | goes on
+    | its id           | -1                   | none                      | none        | ends it
+
+Before Fetch v7 none of this is sent, and no session is granted.
+Source: KIP-227 and Java's FetchSessionHandler; errors 70 (id not known), 71 (another epoch), 106 (a topic's other id).
+May assume: one Fetch of a node at a time. Must not: send, or know what cursors are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..position import TopicPartition
+from .codes import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
+
+FROM = 8
+"""Partitions of a node from which on a session is asked for: fewer cost little, and a broker's places are few (1,000)."""
+_LAST = 0x7FFFFFFF
+NO_SESSION, _NEW = -1, 0
+_OVER = (FetchSessionIdNotFound.code, InvalidFetchSessionEpoch.code, FetchSessionTopicIdError.code)
+
+
+class Want(NamedTuple):
+    """How one partition is asked for: what a Fetch says of it. topic_id: zeros where topics are named."""
+
+    topic_id: bytes
+    leader_epoch: int
+    offset: int
+    fetched_epoch: int
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What a Fetch is to name.
+
+    Attributes:
+        wanted: by partition, in the order of asking. forgotten: partitions and the topic ids under which they were named.
+        turn: which Fetch of the session's memory this is.
+    """
+
+    session_id: int
+    session_epoch: int
+    wanted: dict[TopicPartition, Want]
+    forgotten: dict[TopicPartition, bytes]
+    turn: int
+
+    @property
+    def some(self) -> bool:
+        """Whether it names changes only, and its answer leaves out what has no news."""
+        return self.session_epoch > _NEW
+
+
+class FetchSession:
+    """What a node remembers of our Fetches, as far as we know.
+
+    Attributes:
+        id: of the session; 0: there is none.
+    """
+
+    def __init__(self) -> None:
+        self.id = 0
+        self._epoch = _NEW
+        self._by_id = False
+        self._told: dict[TopicPartition, Want] = {}
+        self._turn = 0
+        self._open = False  # a Fetch's answer is still to come
+
+    def name(self, wanted: dict[TopicPartition, Want], *, by_id: bool) -> Named:
+        """What the next Fetch has to name so that these are asked for, in this way. One whose answer never came, or came too late, leaves
+        the session in doubt: it begins anew.
+
+        Args:
+            by_id: whether the Fetch names topics by id.
+        """
+        self._turn += 1
+        if not self.id and len(wanted) < FROM:
+            return Named(0, NO_SESSION, wanted, {}, self._turn)
+        if self._open or by_id != self._by_id:
+            self._epoch = _NEW
+        told, self._told, self._by_id, self._open = self._told, wanted, by_id, True
+        if self._epoch == _NEW:
+            return Named(self.id, _NEW, wanted, {}, self._turn)
+        changed = {key: want for key, want in wanted.items() if told.get(key) != want}
+        gone = {key: want.topic_id for key, want in told.items() if key not in wanted or wanted[key].topic_id != want.topic_id}
+        return Named(self.id, self._epoch, changed, gone, self._turn)
+
+    def answered(self, named: Named, error: int, session_id: int) -> bool:
+        """An answer came. False: it says only that the session is over, and the same is to be asked anew.
+
+        Args:
+            error: of the answer as a whole.
+        """
+        if named.turn != self._turn or named.session_epoch == NO_SESSION:
+            return True
+        if error:
+            self._epoch = _NEW  # and `_open` stays: whatever the node has kept of it is not to be relied on
+            if error == FetchSessionIdNotFound.code:
+                self.id = 0
+            return not (named.some and error in _OVER)
+        self._open = False
+        self.id = session_id
+        self._epoch = _NEW if not session_id else 1 if named.session_epoch in (_NEW, _LAST) else named.session_epoch + 1
+        return True
+
+    def doubt(self) -> None:
+        """An answer was not taken in whole, and what it said is not said again: the next Fetch begins anew."""
+        self._epoch = _NEW
