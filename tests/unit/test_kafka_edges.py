@@ -9,7 +9,7 @@ import pytest
 
 from wireproto._codec import Message
 from wireproto.errors import Truncated
-from wireproto.kafka import assignor, codes, outgoing, routing
+from wireproto.kafka import admin, assignor, codes, outgoing, routing
 from wireproto.kafka import messages as m
 from wireproto.kafka.fetch import Fetches, FetchSettings
 from wireproto.kafka.group import LEFT, STABLE, GroupSettings, Membership
@@ -218,3 +218,16 @@ def test_who_is_fenced_has_lost_what_it_held() -> None:
     assert made.beating
     made.fenced()
     assert (made.state, made.generation, made.lost, made.beating) == (LEFT, -1, True, False)
+
+
+def test_a_refusal_is_told_in_the_broker_s_own_words() -> None:
+    results = [
+        m.CreatableTopicResult(name="t", error_code=0),
+        m.CreatableTopicResult(name="t", error_code=40, error_message="Unknown topic config name: bogus"),
+    ]
+    why = admin._first_error(results, "t")
+    assert isinstance(why, codes.InvalidConfig)
+    assert "Unknown topic config name: bogus" in str(why)
+    bare = admin._first_error([m.CreatableTopicResult(name="t", error_code=40, error_message=None)], "t")
+    assert isinstance(bare, codes.InvalidConfig)
+    assert admin._first_error(results[:1], "t") is None

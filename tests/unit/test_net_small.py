@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import gc
+import logging
 import threading
 import time
 import weakref
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import certificates
 from wireproto.errors import WireprotoError
 from wireproto.net.closing import INTERRUPTED, Closing
 from wireproto.net.offload import Workers
 from wireproto.net.runtime import ClientBase, Roles
+from wireproto.net.tls import Contexts, TlsOptions
 
 
 def test_a_job_that_hangs_holds_up_no_exit_of_the_program() -> None:
@@ -107,3 +111,19 @@ def test_the_end_of_a_with_block_closes_and_hides_no_error(
     if error is not None:
         notes, error.__notes__ = getattr(error, "__notes__", []), []
         assert notes == (["closing failed, too: WireprotoError: cannot close"] if problem is not None else [])
+
+
+def test_a_certificate_that_is_away_for_a_moment_leaves_the_one_of_before(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever renews it may take the old file away first."""
+    caplog.set_level(logging.WARNING, "wireproto.net")
+    authority = Path(certificates.make(tmp_path).ca)
+    text = authority.read_bytes()
+    contexts = Contexts(TlsOptions(ca_file=str(authority)))
+    before = contexts.now()
+    authority.unlink()
+    assert contexts.now() is before
+    assert ["a TLS file is missing" in record.getMessage() for record in caplog.records] == [True]
+    authority.write_bytes(text)
+    after = contexts.now()
+    assert after is not before
+    assert contexts.now() is after
