@@ -16,6 +16,7 @@ import wireproto
 from brokers import Broker, Kafka
 from wireproto.errors import WireprotoError
 from wireproto.kafka.messages import (
+    AlterClientQuotasRequest,
     AlterPartitionReassignmentsRequest,
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -25,9 +26,13 @@ from wireproto.kafka.messages import (
     CreateTopicsRequest,
     ElectLeadersRequest,
     ElectLeadersTopicPartitions,
+    IncrementalAlterConfigsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
+from wireproto.kafka.messages.alter_client_quotas import AlterClientQuotasRequestEntryData, OpData
+from wireproto.kafka.messages.common import EntityData
+from wireproto.kafka.messages.incremental_alter_configs import IncrementalAlterConfigsAlterableConfig, IncrementalAlterConfigsResource
 
 from .faults import Sick
 from .ledger import Ledger, Place, Promise, Role, Truth
@@ -38,6 +43,14 @@ PATIENCE = 60.0  # delivery_timeout
 EARLY = PATIENCE - 2.0
 MAIN, WEAK, SINGLE, GROWING = "main", "weak", "single", "growing"
 READ = 60.0
+QUOTAS = {"producer_byte_rate": 10_000.0, "consumer_byte_rate": 50_000.0}  # bytes a second and node, of what takes ten times that
+TOPIC = 2  # a topic, among the kinds of resources that have settings
+POLICIES = (
+    {"compression.type": "gzip"},
+    {"compression.type": "uncompressed", "segment.bytes": str(1 << 20)},
+    {"compression.type": "producer", "message.timestamp.type": "LogAppendTime"},
+    {"message.timestamp.type": "CreateTime", "index.interval.bytes": "0"},
+)
 
 
 class KafkaSite(Site):
@@ -57,6 +70,8 @@ class KafkaSite(Site):
         "narrow",
         "move",
         "grow",
+        "quota",
+        "policy",
     )
 
     def make(self) -> Broker:
@@ -120,7 +135,7 @@ class KafkaSite(Site):
         return len(found.brokers) == 3 and all(part.leader > 0 for topic in found.topics.values() for part in topic.partitions.values())
 
     def own_faults(self) -> dict[str, Callable[[Round], AbstractContextManager[Sick]]]:
-        return {"move": self._move, "grow": self._grow}
+        return {"move": self._move, "grow": self._grow, "quota": self._quota, "policy": self._policy}
 
     @contextmanager
     def _move(self, round_: Round) -> Iterator[Sick]:
@@ -145,6 +160,35 @@ class KafkaSite(Site):
             more = (CreatePartitionsTopic(name=GROWING, count=count),)
             client.request(CreatePartitionsRequest(topics=more, timeout_ms=20_000, validate_only=False))
         self._partitions[GROWING] = len(self._admin.list_topics(topic=GROWING, timeout=10.0).topics[GROWING].partitions)
+        yield frozenset()
+
+    @contextmanager
+    def _quota(self, _: Round) -> Iterator[Sick]:
+        """Every client without a quota of its own is slowed down: answers are told late, and what is sent meanwhile is not read."""
+        self._set_quotas(QUOTAS, remove=False)
+        try:
+            yield None
+        finally:
+            self._set_quotas(QUOTAS, remove=True)
+
+    def _set_quotas(self, quotas: dict[str, float], *, remove: bool) -> None:
+        changes = tuple(OpData(key=key, value=value, remove=remove) for key, value in quotas.items())
+        entry = AlterClientQuotasRequestEntryData(entity=(EntityData(entity_type="client-id", entity_name=None),), ops=changes)
+        with wireproto.connect(self.broker.url) as client:
+            reply = client.request(AlterClientQuotasRequest(entries=(entry,), validate_only=False))
+        assert not any(answer.error_code for answer in reply.entries), reply
+
+    @contextmanager
+    def _policy(self, round_: Round) -> Iterator[Sick]:
+        """Other settings for the main topic: brokers compress anew, write times of their own, begin a segment every megabyte."""
+        wanted = POLICIES[int(round_.amount * len(POLICIES)) % len(POLICIES)]
+        changes = tuple(
+            IncrementalAlterConfigsAlterableConfig(name=name, config_operation=0, value=value) for name, value in wanted.items()
+        )
+        topic = IncrementalAlterConfigsResource(resource_type=TOPIC, resource_name=MAIN, configs=changes)
+        with wireproto.connect(self.broker.url) as client:
+            reply = client.request(IncrementalAlterConfigsRequest(resources=(topic,), validate_only=False))
+        assert not any(answer.error_code for answer in reply.responses), reply
         yield frozenset()
 
     def truth(self, ledger: Ledger) -> Truth:

@@ -43,6 +43,8 @@ class PulsarSite(Site):
         "narrow",
         "unload",
         "grow",
+        "throttle",
+        "reset",
     )
 
     broker: Pulsar
@@ -100,7 +102,7 @@ class PulsarSite(Site):
         return self.broker.servers[0]._ready()
 
     def own_faults(self) -> dict[str, Callable[[Round], AbstractContextManager[Sick]]]:
-        return {"unload": self._unload, "grow": self._grow}
+        return {"unload": self._unload, "grow": self._grow, "throttle": self._throttle, "reset": self._reset}
 
     @contextmanager
     def _unload(self, _: Round) -> Iterator[Sick]:
@@ -116,6 +118,28 @@ class PulsarSite(Site):
         if count > self._partitions[GROWING]:
             self.broker.call("POST", f"/admin/v2/persistent/{GROWING}/partitions", count)
         self._partitions[GROWING] = count
+        yield frozenset()
+
+    @contextmanager
+    def _throttle(self, _: Round) -> Iterator[Sick]:
+        """Producers and readers are slowed down by policy; the broker reads nothing more from a connection that is over its rate."""
+        slow = {"publishRate": {"publishThrottlingRateInMsg": 10, "publishThrottlingRateInByte": 5_000}}
+        slow["dispatchRate"] = {"dispatchThrottlingRateInMsg": 20, "dispatchThrottlingRateInByte": 10_000, "ratePeriodInSecond": 1}
+        for kind, rate in slow.items():
+            self.broker.call("POST", f"/admin/v2/namespaces/public/default/{kind}", rate)
+        try:
+            yield None
+        finally:
+            for kind in slow:
+                self.broker.call("DELETE", f"/admin/v2/namespaces/public/default/{kind}")
+
+    @contextmanager
+    def _reset(self, _: Round) -> Iterator[Sick]:
+        """An administrator sets a group back to the beginning, at work as it is: its members are cut off and begin there."""
+        for number in range(self._partitions[MAIN]):
+            first = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
+            self.broker.call("POST", f"/admin/v2/persistent/{MAIN}-partition-{number}/subscription/exact/resetcursor", first)
+        self.note("reset", "exact", {f"{MAIN}/{number}": [-1, -1, -1] for number in range(self._partitions[MAIN])})
         yield frozenset()
 
     def truth(self, ledger: Ledger) -> Truth:

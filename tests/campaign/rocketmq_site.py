@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import wireproto
 from brokers import Broker, RocketMQ, java
-from wireproto.rocketmq.messages import UpdateAndCreateTopicRequest
+from wireproto.rocketmq.messages import AddWritePermOfBrokerRequest, UpdateAndCreateTopicRequest, WipeWritePermOfBrokerRequest
 
 from .faults import Sick
 from .ledger import Ledger, Place, Promise, Role, Truth
@@ -40,6 +40,7 @@ class RocketSite(Site):
         "far",
         "narrow",
         "grow",
+        "wipe",
     )
 
     broker: RocketMQ
@@ -100,7 +101,7 @@ class RocketSite(Site):
         return all(server._ready() for server in self.broker.servers)
 
     def own_faults(self) -> dict[str, Callable[[Round], AbstractContextManager[Sick]]]:
-        return {"grow": self._grow}
+        return {"grow": self._grow, "wipe": self._wipe}
 
     @contextmanager
     def _grow(self, _: Round) -> Iterator[Sick]:
@@ -115,6 +116,19 @@ class RocketSite(Site):
                 client.request(request, to=address)
         self._queues[GROWING] = queues
         yield frozenset()
+
+    @contextmanager
+    def _wipe(self, round_: Round) -> Iterator[Sick]:
+        """A master is taken out of what producers may write to, as before it is stopped in order; readers go on reading from it."""
+        name = NAMES[round_.node % len(NAMES)]
+        names = self.broker.addresses[0]
+        with wireproto.connect(self.broker.url) as client:
+            client.request(WipeWritePermOfBrokerRequest(broker_name=name), to=names)
+        try:
+            yield frozenset({1 + NAMES.index(name)})
+        finally:
+            with wireproto.connect(self.broker.url) as client:
+                client.request(AddWritePermOfBrokerRequest(broker_name=name), to=names)
 
     def truth(self, ledger: Ledger) -> Truth:
         """By RocketMQ's own client."""

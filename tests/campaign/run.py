@@ -23,7 +23,7 @@ from .plan import Round, rounds
 from .processor import Share
 from .site import Site, Work
 
-AT_ONCE = frozenset({"roll", "cut", "half-close", "grow", "move", "unload"})  # over when they are in: nothing to hold
+AT_ONCE = frozenset({"roll", "cut", "half-close", "grow", "move", "unload", "policy", "reset"})  # over when they are in: nothing to hold
 WARM = 60.0  # seconds for the first flow
 PATIENCE = 45.0  # seconds that a round waits for flow, so that one finding is not a dozen
 DRAIN = 120.0
@@ -68,6 +68,7 @@ class Campaign:
         self._short, self._faults = short, list(only or site.faults)
         self._follower = Follower()
         self._journal = Journal(folder / "campaign.journal")
+        site.note = self._journal.note
         self._comers = itertools.count(2)
         self._comer = ""
         self._over = threading.Event()

@@ -32,7 +32,7 @@ class Work:
 
 
 class Site:
-    """See the module. Attributes: `broker`; `proxies`, one a node; `servers`, the broker's number of each node."""
+    """See the module. Attributes: `broker`; `proxies`, one a node; `servers`, each node's number; `note`: into the journal."""
 
     protocol: ClassVar[str]
     version: ClassVar[str]
@@ -45,6 +45,7 @@ class Site:
         self.broker: Broker = self.make()
         self.servers: list[int] = []
         self.proxies: list[FaultProxy] = []
+        self.note: Callable[..., None] = lambda *_: None
         self._first_seen: dict[str, float] = {}
 
     def make(self) -> Broker:

@@ -16,6 +16,7 @@ from typing import Any
 
 import wireproto
 from wireproto.errors import TransportError
+from wireproto.kafka import sessions
 
 from .grouping import Grouping
 from .journal import Journal, said
@@ -69,6 +70,7 @@ def opened(journal: Journal, plan: dict[str, Any]) -> Any:
 def main() -> int:
     plan = json.loads(Path(sys.argv[1]).read_text())
     journal = Journal(Path(sys.argv[2]))
+    sessions.FROM = 2  # as where a node leads more partitions than here: who reads two of it does so by a session
     finish = threading.Event()
     threading.Thread(target=watch, args=(journal, plan["name"]), daemon=True).start()
     with opened(journal, plan) as client:

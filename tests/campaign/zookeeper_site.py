@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar
 
 from kazoo.client import KazooClient
@@ -11,7 +12,9 @@ from kazoo.exceptions import NoNodeError
 
 from brokers import Broker, ZooKeeper
 
+from .faults import Sick
 from .ledger import Finding, Ledger, Promise, Role, Truth
+from .plan import Round
 from .site import OPEN, Site, Work
 
 JOBS, KEPT, COUNTER, HOLDERS = "jobs", "kept", "counter", "holders"
@@ -34,6 +37,7 @@ class ZooKeeperSite(Site):
         "refuse",
         "far",
         "narrow",
+        "dethrone",
     )
 
     broker: ZooKeeper
@@ -81,6 +85,17 @@ class ZooKeeperSite(Site):
 
     def answers(self) -> bool:
         return sorted(self.broker.mode(node) for node in range(3)) == ["follower", "follower", "leader"]
+
+    def own_faults(self) -> dict[str, Callable[[Round], AbstractContextManager[Sick]]]:
+        return {"dethrone": self._dethrone}
+
+    @contextmanager
+    def _dethrone(self, _: Round) -> Iterator[Sick]:
+        """The leader is killed: nobody serves until another one is elected, and what it had proposed may hold or not."""
+        leader = next(node for node in range(3) if self.broker.mode(node) == "leader")
+        self.broker.kill(leader)
+        yield None
+        self.broker.start(leader)
 
     def truth(self, ledger: Ledger) -> Truth:
         """By kazoo; of the queue that workers empty: what they were given, and what is left."""
