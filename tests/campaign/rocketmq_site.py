@@ -12,7 +12,12 @@ from typing import Any, ClassVar
 
 import wireproto
 from brokers import Broker, RocketMQ, java
-from wireproto.rocketmq.messages import AddWritePermOfBrokerRequest, UpdateAndCreateTopicRequest, WipeWritePermOfBrokerRequest
+from wireproto.rocketmq.messages import (
+    AddWritePermOfBrokerRequest,
+    InvokeBrokerToResetOffsetRequest,
+    UpdateAndCreateTopicRequest,
+    WipeWritePermOfBrokerRequest,
+)
 
 from .faults import Sick
 from .ledger import Ledger, Place, Promise, Role, Truth
@@ -41,12 +46,13 @@ class RocketSite(Site):
         "narrow",
         "grow",
         "wipe",
+        "reset",
     )
 
     broker: RocketMQ
 
     def make(self) -> Broker:
-        return RocketMQ(self.version, nodes=2, heap="256m")
+        return RocketMQ(self.version, nodes=2, heap="256m", settings={"useServerSideResetOffset": "true"})  # as out of the box
 
     def node_addresses(self) -> list[str]:
         return self.broker.addresses
@@ -101,7 +107,7 @@ class RocketSite(Site):
         return all(server._ready() for server in self.broker.servers)
 
     def own_faults(self) -> dict[str, Callable[[Round], AbstractContextManager[Sick]]]:
-        return {"grow": self._grow, "wipe": self._wipe}
+        return {"grow": self._grow, "wipe": self._wipe, "reset": self._reset}
 
     @contextmanager
     def _grow(self, _: Round) -> Iterator[Sick]:
@@ -129,6 +135,19 @@ class RocketSite(Site):
         finally:
             with wireproto.connect(self.broker.url) as client:
                 client.request(AddWritePermOfBrokerRequest(broker_name=name), to=names)
+
+    @contextmanager
+    def _reset(self, _: Round) -> Iterator[Sick]:
+        """An administrator sets a group back to the beginning, at work as it is: each broker tells it with its next answer to a pull."""
+        with wireproto.connect(self.broker.url) as client:
+            for address, name in zip(self.broker.addresses[1:], NAMES, strict=True):
+                for queue in range(self._queues[MAIN]):
+                    asked = InvokeBrokerToResetOffsetRequest(
+                        topic=MAIN, group="exact", timestamp=0, is_force=True, queue_id=queue, offset=0
+                    )
+                    client.request(asked, to=address)
+                    self.note("reset", "exact", {f"{MAIN}/{name}-{queue}": [-1]})
+        yield frozenset()
 
     def truth(self, ledger: Ledger) -> Truth:
         """By RocketMQ's own client."""

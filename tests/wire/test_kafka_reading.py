@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 import wireproto
-from patience import LATE, soon
+from patience import LATE, soon, until
 from wireproto import EARLIEST, LATEST, AtTime, LogOffset
 from wireproto.devbroker import DevBroker
-from wireproto.errors import WireprotoError
+from wireproto.errors import ConnectError, WireprotoError
 from wireproto.kafka.codes import CorruptMessage, KafkaStorageError, UnknownServerError, UnknownTopicOrPartition
 from wireproto.kafka.metadata import Metadata, Node
 
@@ -195,6 +195,21 @@ def test_a_node_that_cannot_be_reached_holds_up_no_other(broker: DevBroker, topi
             found += len(batch)
         assert time.monotonic() - began < 5.0 + LATE, "fifteen Fetches"
         assert not reader.done
+
+
+def test_a_leader_that_refuses_is_looked_up_and_told_when_no_other_comes(broker: DevBroker, topic: str, second_node: Any) -> None:
+    """The other nodes answer, and go on naming it."""
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        nowhere = gone.getsockname()
+    with (
+        wireproto.connect(broker.url("kafka"), max_wait=0.05, request_timeout=1.0) as client,
+        client.reader(topic, partitions=[3]) as reader,
+    ):
+        second_node(client.cluster.metadata, topic, 3, *nowhere)
+        seen = broker.record("kafka")
+        with pytest.raises(ConnectError, match=str(nowhere[1])):
+            until(lambda: reader.poll(0.05) is not None, limit=20.0)
+        assert seen.requests("Metadata")
 
 
 def test_a_leader_that_falls_silent_is_left_for_the_next_one(broker: DevBroker, topic: str, second_node: Any) -> None:

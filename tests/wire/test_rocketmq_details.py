@@ -150,8 +150,9 @@ def test_each_queue_is_asked_for_its_own_ends(client: RocketClient, seen: Record
     with client.producer("three-queues") as out:
         for partition in (0, 2, 2):
             out.send(b"x", partition=partition).position(30.0)
-    for place, offsets in ((EARLIEST, [0, 0, 0]), (LATEST, [1, 0, 2])):
+    for place, offsets in ((EARLIEST, [0, 0, 0]), (LATEST, [1, 0, 2]), (AtTime(1), [0, 0, 0])):
         found = client.admin().positions("three-queues", place)
         assert [found["three-queues", number].offset for number in range(3)] == offsets
-    for name in ("GetMinOffset", "GetMaxOffset"):
-        assert {request.header.ext["queueId"] for request in seen.requests(name)} == {"0", "1", "2"}
+    for name in ("GetMinOffset", "GetMaxOffset", "SearchOffsetByTimestamp"):
+        asked = [request.header.ext for request in seen.requests(name)]
+        assert {(ext["topic"], ext["queueId"]) for ext in asked} == {("three-queues", number) for number in "012"}, name

@@ -313,7 +313,9 @@ def test_no_more_are_in_hand_than_max_unacked(client: RocketClient, topic: str) 
     put(client, topic, 5)
     with client.queue(topic, f"g-{topic}", max_unacked=2) as worker:
         held = [worker.receive(30.0), worker.receive(30.0)]
+        begun = time.monotonic()
         assert worker.receive(0.1) is None
+        assert time.monotonic() - begun >= 0.1, "a loop around it does not spin"
         assert held[0] is not None
         held[0].ack()
         third = worker.receive(30.0)
