@@ -71,15 +71,15 @@ class Suite:
         if "lint" in self.parts:
             yield Job("lint", self._lint())
         if "spark" in self.parts:
-            for name, which in (("spark kafka", "--protocol"), ("spark others", "--except")):  # two sessions: most of it waits
-                yield self._pytest(name, "tests/spark", which, "kafka", "--durations=12", cores=0.5)
+            for name, which, cores in (("spark kafka", "--protocol", 0.25), ("spark others", "--except", 0.5)):  # most of it waits
+                yield self._pytest(name, "tests/spark", which, "kafka", "--durations=12", cores=cores)
         if "soak" in self.parts:
             yield self._pytest("spark soak", "tests/spark", "--soak", "only")
         yield from self._brokers()  # the longest first, so that little is left to wait for
         if "wire" in self.parts:
             yield from self._wire()
         if "unit" in self.parts:
-            yield self._pytest("unit", "tests/unit", cores=0.5)
+            yield self._pytest("unit", "tests/unit", cores=0.35)
         yield from self._dev()
         if "fuzz" in self.parts:  # a core to itself: it and the bench fill the two that are free when the others are through
             fuzz = ["env", f"PYTHONPATH={CLONE / 'src'}:{CLONE / 'tests'}", *tool("python", "-m", "fuzz")]
@@ -112,12 +112,13 @@ class Suite:
         """Conformance and integration mostly wait. One session for all that runs on a protocol's real brokers: each boots once."""
         folders = [f"tests/{part if part == 'integration' else 'conformance'}" for part in ("real", "integration") if part in self.parts]
         for protocol in PROTOCOLS if folders else ():
-            yield self._pytest(f"{protocol} brokers", *folders, "--broker", "real", "--protocol", protocol, "--durations=12", cores=0.5)
+            cores = 0.5 if protocol == "rocketmq" else 0.35  # as they took, like all of these
+            yield self._pytest(f"{protocol} brokers", *folders, "--broker", "real", "--protocol", protocol, "--durations=12", cores=cores)
 
     def _dev(self) -> Iterator[Job]:
         """The same tests on the embedded broker, and those that need none."""
         for protocol in PROTOCOLS if "conformance" in self.parts else ():
-            yield self._pytest(f"{protocol} dev", "tests/conformance", "--broker", "dev", "--protocol", protocol, cores=0.25)
+            yield self._pytest(f"{protocol} dev", "tests/conformance", "--broker", "dev", "--protocol", protocol, cores=0.2)
         others = [f"tests/{part}" for part in ("conformance", "integration") if part in self.parts]
         if others:
             yield self._pytest("no broker", *others, "--broker", "none", cores=0.5)
