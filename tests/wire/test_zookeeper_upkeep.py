@@ -47,18 +47,18 @@ def waiter(tree: Any) -> Callable[[State], bool]:
 
 
 def test_an_idle_session_keeps_its_connection_by_pings(dial: Any, seen: Any) -> None:
-    tree = dial(session_timeout=1.5).tree()
+    tree = dial(session_timeout=4.5).tree()
     conn = tree._link.current
-    pings = seen.wait("ping", 18, timeout=SECONDS)  # three times the session's time-out
+    pings = seen.wait("ping", 9, timeout=SECONDS)  # beyond the session's time-out
     assert {ping.connection for ping in pings} == {0}
     assert tree._link.current is conn
     assert len(seen.requests("createSession")) == 1
-    assert pings[17].at - pings[0].at >= 17 * 0.25 - 0.1, "a sixth of the time-out lies between them"
+    assert pings[8].at - pings[0].at >= 8 * 0.75 - 0.1, "a sixth of the time-out lies between them"
 
 
 def test_a_busy_session_pings_as_well(dial: Any, seen: Any) -> None:
     """A server that answers reads from memory may have lost its quorum; and a write of the client's may hang."""
-    tree = dial(session_timeout=3.0).tree()
+    tree = dial(session_timeout=12.0).tree()  # what a busy machine takes from it is no reason to come anew
     enough = threading.Event()
 
     def be_busy() -> None:
@@ -68,7 +68,7 @@ def test_a_busy_session_pings_as_well(dial: Any, seen: Any) -> None:
     thread = threading.Thread(target=be_busy)
     thread.start()
     try:
-        seen.wait("ping", 4, timeout=SECONDS)
+        seen.wait("ping", 2, timeout=SECONDS)
     finally:
         enough.set()
         thread.join(SECONDS)
