@@ -88,9 +88,9 @@ def test_a_session_that_was_lost_may_be_over(broker: DevBroker, proxy: FaultProx
 
 def test_a_server_that_answers_no_pings_makes_a_session_lost_though_it_answers_others(dial: Any, node: str, faults: Faults) -> None:
     """Bytes flow, so the connection is kept; when the server last heard of this session, nobody knows."""
-    tree = dial(session_timeout=1.2).tree()
+    tree = dial(session_timeout=4.0).tree()
     told = Told(tree)
-    faults.drop("ping", times=12)
+    faults.drop("ping", times=4)
     deadline = time.monotonic() + SECONDS
     while State.LOST not in told.states and time.monotonic() < deadline:
         tree.exists(node)
