@@ -48,4 +48,6 @@ class Relay:
                 asked = sock.recv(65536)
 
     def close(self) -> None:
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # else accept() waits on
         self._listener.close()

@@ -71,6 +71,8 @@ class Peer:
 
     def close(self) -> None:
         self.over.set()
+        with suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)  # else accept() waits on, and on the next one's listener if it has the number
         self.listener.close()
 
 
