@@ -174,14 +174,15 @@ cdef str text_or_none(Text text):
 
 cdef void note_facts(dict facts, Stored *m, Py_ssize_t rows) except *:
     """The facts of one stored message, once for each row it gave."""
-    cdef Text real = property_of(m.properties, m.properties_size, "RETRY_TOPIC", 11)
-    if real.data == NULL:
-        real = property_of(m.properties, m.properties_size, "REAL_TOPIC", 10)
+    cdef Text real, unique, origin
+    if not property_of(m.properties, m.properties_size, "RETRY_TOPIC", 11, &real):
+        property_of(m.properties, m.properties_size, "REAL_TOPIC", 10, &real)
+    property_of(m.properties, m.properties_size, "UNIQ_KEY", 8, &unique)
+    property_of(m.properties, m.properties_size, "ORIGIN_MESSAGE_ID", 17, &origin)
     items = (
         ("commit_log_offset", m.log_offset), ("reconsume_times", m.reconsumed), ("store_timestamp", m.stored), ("queue_id", m.queue),
         ("topic", text_or_none(m.topic)), ("real_topic", text_or_none(real)),
-        ("unique_id", text_or_none(property_of(m.properties, m.properties_size, "UNIQ_KEY", 8))),
-        ("origin_id", text_or_none(property_of(m.properties, m.properties_size, "ORIGIN_MESSAGE_ID", 17))),
+        ("unique_id", text_or_none(unique)), ("origin_id", text_or_none(origin)),
     )
     for name, value in items:
         (<list>facts[name]).extend([value] * rows)
@@ -326,8 +327,7 @@ cdef int64_t read_body(Table *t, Stored *m, const uint8_t *end, int64_t start, i
     if m.flags & ROCKET_INNER != ROCKET_INNER:
         check(push_rocket(t, &source, offset, m.born, body, size, slack, m.properties, m.properties_size))
         return offset
-    base = property_of(m.properties, m.properties_size, "INNER_BASE", 10)
-    if base.data != NULL:
+    if property_of(m.properties, m.properties_size, "INNER_BASE", 10, &base):
         try:
             offset = int(base.data[:base.size])
         except (ValueError, OverflowError):

@@ -157,15 +157,15 @@ cdef bint next_property(const uint8_t **p, const uint8_t *end, Text *name, Text 
     return False
 
 
-cdef Text property_of(const uint8_t *p, Py_ssize_t size, const char *wanted, Py_ssize_t wanted_size) noexcept nogil:
-    cdef Text name, value, none
+cdef bint property_of(const uint8_t *p, Py_ssize_t size, const char *wanted, Py_ssize_t wanted_size, Text *found) noexcept nogil:
+    """Whether one of this name is there; `found` is its value, else NULL."""
+    cdef Text name
     cdef const uint8_t *end = p + size
-    none.data = NULL
-    none.size = 0
-    while next_property(&p, end, &name, &value):
+    while next_property(&p, end, &name, found):
         if name.size == wanted_size and memcmp(name.data, wanted, wanted_size) == 0:
-            return value
-    return none
+            return True
+    found.data, found.size = NULL, 0
+    return False
 
 
 cdef struct Source:              # where the message that is being taken apart stands
