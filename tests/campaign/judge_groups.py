@@ -18,7 +18,7 @@ Rows = Sequence[tuple[Place, str]]
 
 def judge(ledger: Ledger, truth: Truth) -> Iterator[Finding]:
     groups: dict[str, list[str]] = collections.defaultdict(list)
-    for role in ledger.kind("member"):
+    for role in (role for role in ledger.kind("member") if not role.fleeting):
         groups[role.group].append(role.name)
     for group, members in groups.items():
         topic, exact = ledger.roles[members[0]].topic, ledger.roles[members[0]].exact

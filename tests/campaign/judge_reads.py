@@ -15,7 +15,9 @@ from .ledger import Finding, Ledger, Life, Place, Truth, topic_of
 def judge(ledger: Ledger, truth: Truth) -> Iterator[Finding]:
     for (name, _), life in ledger.lives.items():
         role = ledger.roles[name]
-        if role.kind != "reader":
+        if role.kind == "reader" and role.fleeting:
+            yield from _forward(life, truth)
+        if role.kind != "reader" or role.fleeting:
             continue
         logs = [log for log in truth if topic_of(log) == role.topic]
         for log in sorted({*logs, *life.got}):
@@ -53,6 +55,23 @@ def _one(life: Life, log: str, rows: Sequence[tuple[Place, str]], upto: Place | 
         short = after(rows, upto) - expected
         if short > 0:
             yield Finding("reads to its stop", f"{who}: ended {short} records before what was there when it opened", life.ended)
+
+
+def _forward(life: Life, truth: Truth) -> Iterator[Finding]:
+    """A life goes forward; where the log below it is cut or made again it ends by an error, so that one without saw what is there now."""
+    for log, got in life.got.items():
+        there = set(truth.get(log, ()))
+        last: Place = ()
+        names: set[str] = set()
+        who = f"{life.role} (life {life.number}) in {log}"
+        for at, place, name in got:
+            if place <= last or name in names:
+                yield Finding("no repeat on reading", f"{who}: {name} at {place} behind {last}", at)
+            if not life.why and (place, name) not in there:
+                yield Finding("reads what is there", f"{who}: {name} at {place}, which the log does not hold, and no error told so", at)
+                break
+            last = place
+            names.add(name)
 
 
 def _there(ledger: Ledger, life: Life, log: str) -> Place | None:

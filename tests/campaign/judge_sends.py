@@ -40,7 +40,7 @@ def _lost(ledger: Ledger, role: Role, places: dict[int, list[tuple[str, Place]]]
             lost.append(number)
         elif ack.place and (ack.log, ack.place) not in places[number]:
             moved.append(number)
-    if lost:
+    if lost and not role.fleeting:
         explained = not role.promise.kept and all(_hurt(ledger, role, number) for number in lost)
         at = ledger.acked[role.name][lost[0]].at
         yield Finding("acknowledged is kept", f"{role.name}: {len(lost)} acknowledged and not there: {_some(lost)}", at, not explained)

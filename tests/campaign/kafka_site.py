@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import confluent_kafka
@@ -14,6 +15,7 @@ import confluent_kafka.admin
 
 import wireproto
 from brokers import Broker, Kafka
+from patience import until
 from wireproto.errors import WireprotoError
 from wireproto.kafka.messages import (
     AlterClientQuotasRequest,
@@ -41,7 +43,7 @@ from .site import OPEN, Site, Work
 
 PATIENCE = 60.0  # delivery_timeout
 EARLY = PATIENCE - 2.0
-MAIN, WEAK, SINGLE, GROWING = "main", "weak", "single", "growing"
+MAIN, WEAK, SINGLE, GROWING, AGAIN, CUT = "main", "weak", "single", "growing", "again", "cut"
 READ = 60.0
 QUOTAS = {"producer_byte_rate": 10_000.0, "consumer_byte_rate": 50_000.0}  # bytes a second and node, of what takes ten times that
 TOPIC = 2  # a topic, among the kinds of resources that have settings
@@ -72,6 +74,8 @@ class KafkaSite(Site):
         "grow",
         "quota",
         "policy",
+        "anew",
+        "unclean",
     )
 
     def make(self) -> Broker:
@@ -96,7 +100,17 @@ class KafkaSite(Site):
             wanted = CreatableTopic(name=SINGLE, num_partitions=-1, replication_factor=-1, assignments=places, configs=(alone,))
             reply = client.request(CreateTopicsRequest(topics=(wanted,), timeout_ms=30_000))
             assert reply.topics[0].error_code == 0, reply
-        self._partitions = {MAIN: 6, WEAK: 3, SINGLE: 3, GROWING: 2}
+            unclean = CreatableTopicConfig(name="unclean.leader.election.enable", value="true")
+            pairs = tuple(CreatableReplicaAssignment(partition_index=n, broker_ids=(n + 1, (n + 1) % 3 + 1)) for n in range(3))
+            wanted = CreatableTopic(name=CUT, num_partitions=-1, replication_factor=-1, assignments=pairs, configs=(alone, unclean))
+            reply = client.request(CreateTopicsRequest(topics=(wanted,), timeout_ms=30_000))
+            assert reply.topics[0].error_code == 0, reply
+            self._make_again(admin)
+        self._partitions = {MAIN: 6, WEAK: 3, SINGLE: 3, GROWING: 2, AGAIN: 3, CUT: 3}
+
+    @staticmethod
+    def _make_again(admin: Any) -> None:
+        admin.create_topic(AGAIN, partitions=3, replication=3, config={"min.insync.replicas": "2"}, timeout=60.0)
 
     def works(self) -> list[Work]:
         return [Work("senders", _senders(), sends=True), Work("lonely", _lonely(), sends=True), Work("readers", _readers())]
@@ -135,7 +149,14 @@ class KafkaSite(Site):
         return len(found.brokers) == 3 and all(part.leader > 0 for topic in found.topics.values() for part in topic.partitions.values())
 
     def own_faults(self) -> dict[str, Callable[[Round], AbstractContextManager[Sick]]]:
-        return {"move": self._move, "grow": self._grow, "quota": self._quota, "policy": self._policy}
+        return {
+            "move": self._move,
+            "grow": self._grow,
+            "quota": self._quota,
+            "policy": self._policy,
+            "anew": self._anew,
+            "unclean": self._unclean,
+        }
 
     @contextmanager
     def _move(self, round_: Round) -> Iterator[Sick]:
@@ -191,6 +212,48 @@ class KafkaSite(Site):
         assert not any(answer.error_code for answer in reply.responses), reply
         yield frozenset()
 
+    @contextmanager
+    def _anew(self, _: Round) -> Iterator[Sick]:
+        """A topic is deleted, is away for a while, and is made again: other records stand at the same offsets."""
+        with wireproto.connect(self.broker.url) as client:
+            admin: Any = client.admin()
+            admin.delete_topic(AGAIN, timeout=30.0)
+            try:
+                yield frozenset()
+            finally:
+                until(lambda: AGAIN not in self._admin.list_topics(timeout=5.0).topics, "the topic does not go")
+                self._make_again(admin)
+
+    @contextmanager
+    def _unclean(self, round_: Round) -> Iterator[Sick]:
+        """The leader of a log of two copies goes on alone, then dies, and the copy that was away leads: what came meanwhile is cut."""
+        number = round_.node
+        pair = {number, (number + 1) % 3}
+        leader = self._await_copies(number, pair)
+        (other,) = pair - {leader}
+        self.broker.kill(self.servers[other])
+        self._await_copies(number, {leader})
+        time.sleep(1.0 + round_.amount)  # records that only the leader has
+        self.broker.kill(self.servers[leader])
+        self.broker.start(self.servers[other])
+        self._await_copies(number, {other})
+        yield frozenset(pair)
+        self.broker.start(self.servers[leader])
+
+    def _await_copies(self, number: int, nodes: set[int]) -> int:
+        """Until these nodes, and no others, have all of a log of two copies; which of them leads it."""
+        leaders: list[int] = []
+
+        def so() -> bool:
+            with suppress(confluent_kafka.KafkaException):
+                part = self._admin.list_topics(topic=CUT, timeout=5.0).topics[CUT].partitions[number]
+                leaders[:] = [part.leader - 1]
+                return part.leader > 0 and {node - 1 for node in part.isrs} == nodes
+            return False
+
+        until(so, f"{CUT}/{number} is not in step on {nodes} alone")
+        return leaders[0]
+
     def truth(self, ledger: Ledger) -> Truth:
         consumer = confluent_kafka.Consumer(
             {
@@ -236,6 +299,7 @@ def _producer(name: str, topic: str, promise: Promise, facts: dict[str, Any], **
 
 def _senders() -> list[tuple[Role, dict[str, Any]]]:
     exact = Promise(patience=EARLY)
+    lost = Promise(kept=False, once=False, ordered=False)
     return [
         _producer("keyed", MAIN, exact, {"keys": 50, "rate": 200}),
         _producer("keyless", MAIN, exact, {"rate": 100}, batch_size=1000),
@@ -245,8 +309,15 @@ def _senders() -> list[tuple[Role, dict[str, Any]]]:
         ),
         _producer("one", WEAK, Promise(kept=False, once=False, ordered=False), {"keys": 20}, acks="1"),
         _producer("zero", WEAK, Promise(kept=False, once=False, ordered=False), {"keys": 20, "unplaced": True}, acks="0"),
+        _fleeting(_producer("again", AGAIN, lost, {"rate": 60})),
+        _fleeting(_producer("cut", CUT, lost, {"rate": 60}, acks="1", idempotence=False, max_in_flight=1)),
         _producer("grower", GROWING, exact, {"keys": 50, "rate": 100}),
     ]
+
+
+def _fleeting(made: tuple[Role, dict[str, Any]]) -> tuple[Role, dict[str, Any]]:
+    """The same, of a topic that is cut short or made again."""
+    return replace(made[0], fleeting=True), made[1] | {"fleeting": True}
 
 
 def _lonely() -> list[tuple[Role, dict[str, Any]]]:
@@ -269,6 +340,8 @@ def _readers() -> list[tuple[Role, dict[str, Any]]]:
         reader("follower", MAIN),
         reader("bounded", MAIN, steady=False, stop=True, from_end=True, options={"partition_bytes": 128 << 10}),
         reader("by-node", SINGLE),
+        _fleeting(reader("again-reader", AGAIN)),
+        _fleeting(reader("cut-reader", CUT)),
         _member("exact-1", "exact", MAIN),
         _member("blind-1", "blind", MAIN),
         _member("growing-1", "growing", GROWING),

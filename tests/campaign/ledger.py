@@ -45,6 +45,8 @@ class Role:
         fixed: of a producer: key or number alone decide which partition a record is for.
         keys: of a producer whose order is by key, since keys go elsewhere while a broker is out of the route: how many it has.
         steady: is there from beginning to end, so that it must flow again within seconds of healing.
+        fleeting: its topic is cut short or made again, so that the log tells at the end only what its last life held: what is judged is
+            that no life of a reader goes back, or sees anything twice, without an end.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Role:
     exact: bool = True
     fixed: bool = False
     steady: bool = True
+    fleeting: bool = False
     keys: int = 0
 
 

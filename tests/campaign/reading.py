@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from wireproto import EARLIEST, LATEST
-from wireproto.errors import WireprotoError
+from wireproto.errors import DataLoss, WireprotoError
 
 from .journal import Journal, log_of, place_of, said
 
@@ -22,7 +22,12 @@ QUIET = 3.0  # seconds without a record behind which a follower that was told to
 
 
 class Reading:
-    """Args: a role of the plan: name, topic, options, stop (bounded), from_end (each bounded read begins where the last one ended)."""
+    """Reads.
+
+    Args:
+        role: of the plan: name, topic, options, stop (bounded), from_end (each bounded read begins where the last one ended), fleeting
+            (begins anew where a log was cut or made again).
+    """
 
     def __init__(self, client: Any, journal: Journal, role: dict[str, Any], finish: threading.Event) -> None:
         self._client, self._journal, self._role, self._finish = client, journal, role, finish
@@ -48,7 +53,7 @@ class Reading:
     def _live(self, bounded: bool) -> str:
         """One life; why it ended, empty when it was to."""
         journal, name = self._journal, self._name
-        began, reader = time.monotonic(), None
+        began, reader, lost = time.monotonic(), None, False
         start: Any = "earliest" if self._where is EARLIEST else dict(self._last)
         facts: dict[str, Any] = {"start": start, "stop": bounded}
         journal.note("life", name, self._life, facts, at=began)
@@ -60,10 +65,12 @@ class Reading:
             self._follow(reader, bounded)
             why = ""
         except WireprotoError as error:
-            why = said(error)
+            why, lost = said(error), isinstance(error, DataLoss)
         journal.note("ended", name, self._life, why)
         if reader is not None:
             self._where = dict(reader.positions) or self._where
+            if lost and self._role.get("fleeting"):
+                self._where, self._last = EARLIEST, {}
             journal.timed(name, "close", 5.0, lambda: reader.close(5.0))
         return why
 

@@ -156,6 +156,38 @@ def test_a_life_that_ended_by_an_error_owes_nothing_behind_it() -> None:
     assert faults(judge_reads.judge(ledger(reading(delivered(0, 1, 2), why="Disconnected")), TRUTH)) == set()
 
 
+@pytest.mark.parametrize(
+    ("got", "why", "told"),
+    [
+        (delivered(0, 1, 2), "", set()),
+        (delivered(5, 6), "", set()),
+        ([[[7], "sure:70"]], "DataLoss", set()),
+        ([[[7], "sure:70"]], "", {"reads what is there"}),
+        (delivered(0, 1, 1), "DataLoss", {"no repeat on reading"}),
+        ([*delivered(3), [[2], "sure:9"]], "DataLoss", {"no repeat on reading"}),
+        ([*delivered(3), [[4], "sure:3"]], "DataLoss", {"no repeat on reading"}),
+    ],
+    ids=["all there", "begins later", "cut, and told", "cut in silence", "twice", "back", "the same further on"],
+)
+def test_who_reads_a_log_that_is_cut_goes_forward_or_ends(got: list[Any], why: str, told: set[str]) -> None:
+    found = Ledger(ROLES | {"reader": Role("reader", "reader", "main", fleeting=True)})
+    for event in (
+        *SENT,
+        [3.0, "life", "reader", 0, {"start": "earliest"}],
+        [4.0, "got", "reader", 0, LOG, got],
+        [5.0, "ended", "reader", 0, why],
+    ):
+        found.take(event)
+    assert faults(judge_reads.judge(found, TRUTH)) == told
+
+
+def test_what_stood_in_an_earlier_life_of_a_topic_may_be_gone() -> None:
+    found = Ledger(ROLES | {"sure": Role("sure", "producer", "main", promise=Promise(kept=False), fleeting=True)})
+    for event in SENT:
+        found.take(event)
+    assert faults(judge_sends.judge(found, {LOG: []})) == set()
+
+
 # Groups.
 
 
