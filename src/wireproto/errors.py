@@ -207,14 +207,15 @@ class UnsupportedVersion(ProtocolError):
 class BrokerError(WireprotoError):
     """The broker answered with an error code.
 
-    Adapters derive one class per code; `code` is the wire's number and `name` the vendor's name for it.
+    Adapters derive one class per code; `code` is the wire's number and `name` the vendor's name for it. Where neither the broker nor who
+    raises it says more, the text is what the code means.
     """
 
     code: int | None = None
     name: str | None = None
 
     def __init__(self, text: str = "", *, code: int | None = None, name: str | None = None, **context: Any) -> None:
-        super().__init__(text, **context)
+        super().__init__(text or _meaning(type(self)), **context)
         if code is not None:
             self.code = code
         if name is not None:
@@ -226,6 +227,12 @@ class BrokerError(WireprotoError):
             label += f" [{self.code}]"
         text = super().__str__()
         return f"{label}: {text}" if label and text else label or text
+
+
+def _meaning(kind: type[BrokerError]) -> str:
+    """The sentence beneath the class of a code, as part of another one."""
+    said = (kind.__doc__ or "").partition("\n")[0].rstrip(".") if "code" in kind.__dict__ and kind is not BrokerError else ""
+    return said if said[1:2].isupper() else said[:1].lower() + said[1:]
 
 
 class AuthError(BrokerError):

@@ -11,6 +11,7 @@ from typing import Any
 
 from wireproto import EARLIEST, LATEST
 from wireproto.errors import DataLoss, WireprotoError
+from wireproto.kafka.codes import OffsetOutOfRange
 
 from .journal import Journal, log_of, place_of, said
 
@@ -65,7 +66,7 @@ class Reading:
             self._follow(reader, bounded)
             why = ""
         except WireprotoError as error:
-            why, lost = said(error), isinstance(error, DataLoss)
+            why, lost = said(error), isinstance(error, DataLoss | OffsetOutOfRange)
         journal.note("ended", name, self._life, why)
         if reader is not None:
             self._where = dict(reader.positions) or self._where

@@ -327,6 +327,14 @@ def test_a_topic_made_again_is_told_where_its_first_records_would_be_missed() ->
         assert isinstance(told, DataLoss)
         assert (told.diverges_at, told.topic, told.partition) == (0, "t", 0)
         assert "made again" in str(told)
+    asking.answer(ask_of(third), of(third, error_code=1), 17, 0.0)
+    told = pop(asking).error
+    assert isinstance(told, DataLoss), "a log that is shorter yet: to go on from its end would miss what it holds"
+    assert told.diverges_at == 0
+    asking.answer(ask_of(new), of(new, error_code=1), 17, 0.0)
+    told = pop(asking).error
+    assert isinstance(told, codes.OffsetOutOfRange)
+    assert str(told) == "OFFSET_OUT_OF_RANGE [1]: the log does not hold that offset (any more) (FetchResponse, t[0])"
     asking.plan.seek(("t", 0), 1)
     asking.answer(ask_of(third), of(third, high_watermark=9, records=bytes(following)), 17, 0.0)
     assert pop(asking).error is None, "a seek goes on with the topic that there is"

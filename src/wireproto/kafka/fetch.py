@@ -28,7 +28,7 @@ from ..flow import ahead
 from ..flow.ahead import Ask, ReadAhead, Ticket, nobody
 from ..net.retry import Policy, Verdict, verdict
 from ..position import TopicPartition
-from .codes import CorruptMessage, LeaderNotAvailable, UnknownServerError, UnknownTopicId, UnknownTopicOrPartition, error
+from .codes import CorruptMessage, LeaderNotAvailable, OffsetOutOfRange, UnknownServerError, UnknownTopicId, UnknownTopicOrPartition, error
 from .messages import FetchPartition, FetchPartitionData, FetchRequest, FetchResponse, FetchTopic
 from .messages.fetch import FetchForgottenTopic
 from .metadata import NO_ID, Node
@@ -333,7 +333,8 @@ class Fetches:
     def _take(self, ticket: Ticket[Cursor], part: FetchPartitionData, now: float, epoch: int, topic_id: bytes, *, nothing: bool) -> None:
         """One partition's share. `epoch`: the leader's that it was asked under. `nothing`: the whole answer has no records."""
         cursor = ticket.cursor
-        if part.error_code:
+        again = cursor.topic_id not in (b"", topic_id) and ticket.offset > 0
+        if part.error_code and not (again and part.error_code == OffsetOutOfRange.code):  # the new log is not yet as long
             if cursor.replica >= 0:  # the leader knows better what is wrong, if anything is
                 cursor.replica = -1
                 self.plan.later(cursor, now)
@@ -341,7 +342,7 @@ class Fetches:
                 self._refused(cursor, _error(cursor, part.error_code), now)
             return
         self._well(cursor)
-        if cursor.topic_id not in (b"", topic_id) and ticket.offset > 0:
+        if again:
             self._lost(cursor, f"the topic was deleted and made again, and was read up to {cursor.ahead}", 0)
             return
         cursor.topic_id = topic_id
