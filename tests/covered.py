@@ -87,6 +87,7 @@ def run(part: str) -> None:
         "-p",
         "no:cacheprovider",
     ]
+    command += ["-p", "unswitched"] if part == "cython" else []
     command += [*arguments, *(f"--ignore-glob=*/{name}" for name in TIMED)]
     paths = f"{root / 'src'}{os.pathsep}{root / 'tests'}"
     began = time.monotonic()
