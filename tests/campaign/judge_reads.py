@@ -58,7 +58,7 @@ def _one(life: Life, log: str, rows: Sequence[tuple[Place, str]], upto: Place | 
 
 
 def _forward(life: Life, truth: Truth) -> Iterator[Finding]:
-    """A life goes forward; where the log below it is cut or made again it ends by an error, so that one without saw what is there now."""
+    """A life goes forward. One that is to be told of a log that is cut or made again ends by an error: without one it saw what is there."""
     for log, got in life.got.items():
         there = set(truth.get(log, ()))
         last: Place = ()
@@ -67,7 +67,7 @@ def _forward(life: Life, truth: Truth) -> Iterator[Finding]:
         for at, place, name in got:
             if place <= last or name in names:
                 yield Finding("no repeat on reading", f"{who}: {name} at {place} behind {last}", at)
-            if not life.why and (place, name) not in there:
+            if life.facts.get("told") and not life.why and (place, name) not in there:
                 yield Finding("reads what is there", f"{who}: {name} at {place}, which the log does not hold, and no error told so", at)
                 break
             last = place

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import confluent_kafka
@@ -39,7 +38,7 @@ from wireproto.kafka.messages.incremental_alter_configs import IncrementalAlterC
 from .faults import Sick
 from .ledger import Ledger, Place, Promise, Role, Truth
 from .plan import Round
-from .site import OPEN, Site, Work
+from .site import OPEN, Site, Work, fleeting
 
 PATIENCE = 60.0  # delivery_timeout
 EARLY = PATIENCE - 2.0
@@ -309,15 +308,10 @@ def _senders() -> list[tuple[Role, dict[str, Any]]]:
         ),
         _producer("one", WEAK, Promise(kept=False, once=False, ordered=False), {"keys": 20}, acks="1"),
         _producer("zero", WEAK, Promise(kept=False, once=False, ordered=False), {"keys": 20, "unplaced": True}, acks="0"),
-        _fleeting(_producer("again", AGAIN, lost, {"rate": 60})),
-        _fleeting(_producer("cut", CUT, lost, {"rate": 60}, acks="1", idempotence=False, max_in_flight=1)),
+        fleeting(_producer("again", AGAIN, lost, {"rate": 60})),
+        fleeting(_producer("cut", CUT, lost, {"rate": 60}, acks="1", idempotence=False, max_in_flight=1)),
         _producer("grower", GROWING, exact, {"keys": 50, "rate": 100}),
     ]
-
-
-def _fleeting(made: tuple[Role, dict[str, Any]]) -> tuple[Role, dict[str, Any]]:
-    """The same, of a topic that is cut short or made again."""
-    return replace(made[0], fleeting=True), made[1] | {"fleeting": True}
 
 
 def _lonely() -> list[tuple[Role, dict[str, Any]]]:
@@ -340,8 +334,8 @@ def _readers() -> list[tuple[Role, dict[str, Any]]]:
         reader("follower", MAIN),
         reader("bounded", MAIN, steady=False, stop=True, from_end=True, options={"partition_bytes": 128 << 10}),
         reader("by-node", SINGLE),
-        _fleeting(reader("again-reader", AGAIN)),
-        _fleeting(reader("cut-reader", CUT)),
+        fleeting(reader("again-reader", AGAIN, told=True)),
+        fleeting(reader("cut-reader", CUT, told=True)),
         _member("exact-1", "exact", MAIN),
         _member("blind-1", "blind", MAIN),
         _member("growing-1", "growing", GROWING),

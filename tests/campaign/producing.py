@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Any
 
-from wireproto.errors import UsageError, WireprotoError
+from wireproto.errors import BrokerError, UsageError, WireprotoError
 
 from .journal import Journal, log_of, place_of, said
 from .ledger import key_of
@@ -25,7 +25,12 @@ CHUNK = 200  # acknowledgements a line
 
 
 class Producing:
-    """Args: a role of the plan: name, topic, options, rate (records a second), keys, spread (partitions named in turn), size, unplaced."""
+    """Sends.
+
+    Args:
+        role: of the plan: name, topic, options, rate (records a second), keys, spread (partitions named in turn), size, unplaced, fleeting
+            (opens its producer anew where the broker refuses it: the topic is gone).
+    """
 
     def __init__(self, client: Any, journal: Journal, role: dict[str, Any], finish: threading.Event) -> None:
         self._client, self._journal, self._role, self._finish = client, journal, role, finish
@@ -33,13 +38,19 @@ class Producing:
         self._number = 0
         self._open: collections.deque[tuple[int, float, Any]] = collections.deque()
         self._ended = threading.Event()
+        self._gone = False  # the producer, with its topic
 
-    def run(self) -> None:
-        producer = None
-        while producer is None and not self._finish.is_set():
+    def _made(self) -> Any:
+        """A producer; None where all is over."""
+        while not self._finish.is_set():
             with contextlib.suppress(WireprotoError):
                 make = lambda: self._client.producer(self._role["topic"], **self._role.get("options", {}))  # noqa: E731
-                producer = self._journal.timed(self._name, "producer", OPEN, make)
+                return self._journal.timed(self._name, "producer", OPEN, make)
+            self._finish.wait(PACE)
+        return None
+
+    def run(self) -> None:
+        producer = self._made()
         if producer is None:
             return
         gatherer = threading.Thread(target=self._gathering, name=f"{self._name} gathers")
@@ -48,6 +59,10 @@ class Producing:
             while not self._finish.is_set():
                 due = time.monotonic() + PACE
                 self._burst(producer)
+                if self._gone and not self._finish.is_set():
+                    self._gone = False
+                    producer.close(0.5)
+                    producer = self._made() or producer
                 self._finish.wait(max(0.0, due - time.monotonic()))
             with contextlib.suppress(WireprotoError):
                 self._journal.timed(self._name, "flush", FLUSH, lambda: producer.flush(FLUSH))
@@ -78,6 +93,7 @@ class Producing:
             receipt = self._journal.timed(self._name, "send", TAKE, lambda: producer.send(value, **options))
         except WireprotoError as why:
             self._journal.note("refused", self._name, number, said(why))
+            self._gone = bool(role.get("fleeting")) and isinstance(why, BrokerError)
             return
         self._open.append((number, began, receipt))
 

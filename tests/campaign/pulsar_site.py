@@ -8,21 +8,23 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, ClassVar
 
 import pulsar  # type: ignore[import-untyped]
 import wireproto
 from brokers import Broker, Pulsar
+from wireproto.pulsar.codes import TopicExists
 
 from .faults import Sick
 from .ledger import Finding, Ledger, Place, Promise, Role, Truth, topic_of
 from .plan import Round
-from .site import OPEN, Site, Work
+from .site import OPEN, Site, Work, fleeting
 
 PATIENCE = 90.0  # delivery_timeout; the whole broker may be away for a minute
 EARLY = PATIENCE - 2.0
 ONCE, MAIN, JOBS, GROWING = "public/once/main", "public/default/main", "public/default/jobs", "public/default/growing"
+AGAIN = "public/default/again"
 SPACES = ("public/default", "public/once")
 
 
@@ -45,6 +47,7 @@ class PulsarSite(Site):
         "grow",
         "throttle",
         "reset",
+        "remake",
     )
 
     broker: Pulsar
@@ -62,7 +65,7 @@ class PulsarSite(Site):
 
     def prepare(self) -> None:
         self.broker.call("PUT", "/admin/v2/namespaces/public/once", {})
-        self._partitions = {ONCE: 3, MAIN: 3, JOBS: 2, GROWING: 2}
+        self._partitions = {ONCE: 3, MAIN: 3, JOBS: 2, GROWING: 2, AGAIN: 2}
         with wireproto.connect(self.broker.url) as client:
             admin: Any = client.admin()
             admin.set_deduplication("public/once", True)
@@ -78,9 +81,11 @@ class PulsarSite(Site):
             _producer("single", MAIN, once, {"keys": 20, "rate": 20}, batching=False),
             _producer("grower", GROWING, once, {"keys": 50, "rate": 60}),
             _producer("tasks", JOBS, once, {"keys": 20, "rate": 15}),
+            fleeting(_producer("again", AGAIN, Promise(kept=False, once=False, ordered=False), {"rate": 40})),
         ]
         readers = [
             _reader("follower", ONCE),
+            fleeting(_reader("again-reader", AGAIN)),
             _reader("bounded", MAIN, steady=False, stop=True, from_end=True),
             _member("exact-1", "exact", MAIN),
             _member("blind-1", "blind", MAIN),
@@ -102,7 +107,7 @@ class PulsarSite(Site):
         return self.broker.servers[0]._ready()
 
     def own_faults(self) -> dict[str, Callable[[Round], AbstractContextManager[Sick]]]:
-        return {"unload": self._unload, "grow": self._grow, "throttle": self._throttle, "reset": self._reset}
+        return {"unload": self._unload, "grow": self._grow, "throttle": self._throttle, "reset": self._reset, "remake": self._remake}
 
     @contextmanager
     def _unload(self, _: Round) -> Iterator[Sick]:
@@ -140,6 +145,16 @@ class PulsarSite(Site):
             first = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
             self.broker.call("POST", f"/admin/v2/persistent/{MAIN}-partition-{number}/subscription/exact/resetcursor", first)
         self.note("reset", "exact", {f"{MAIN}/{number}": [-1, -1, -1] for number in range(self._partitions[MAIN])})
+        yield frozenset()
+
+    @contextmanager
+    def _remake(self, _: Round) -> Iterator[Sick]:
+        """A topic is deleted and made again at once; who is at work on it may be quicker, and make its partitions."""
+        with wireproto.connect(self.broker.url) as client:
+            admin: Any = client.admin()
+            admin.delete_topic(AGAIN, timeout=30.0)
+            with suppress(TopicExists):
+                admin.create_topic(AGAIN, partitions=self._partitions[AGAIN], timeout=30.0)
         yield frozenset()
 
     def truth(self, ledger: Ledger) -> Truth:

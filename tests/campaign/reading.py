@@ -10,8 +10,7 @@ import time
 from typing import Any
 
 from wireproto import EARLIEST, LATEST
-from wireproto.errors import DataLoss, WireprotoError
-from wireproto.kafka.codes import OffsetOutOfRange
+from wireproto.errors import BrokerError, DataLoss, WireprotoError
 
 from .journal import Journal, log_of, place_of, said
 
@@ -27,7 +26,7 @@ class Reading:
 
     Args:
         role: of the plan: name, topic, options, stop (bounded), from_end (each bounded read begins where the last one ended), fleeting
-            (begins anew where a log was cut or made again).
+            (begins anew where a log was cut or made again), told (it must be told of that: offsets begin anew).
     """
 
     def __init__(self, client: Any, journal: Journal, role: dict[str, Any], finish: threading.Event) -> None:
@@ -56,7 +55,7 @@ class Reading:
         journal, name = self._journal, self._name
         began, reader, lost = time.monotonic(), None, False
         start: Any = "earliest" if self._where is EARLIEST else dict(self._last)
-        facts: dict[str, Any] = {"start": start, "stop": bounded}
+        facts: dict[str, Any] = {"start": start, "stop": bounded, "told": bool(self._role.get("told"))}
         journal.note("life", name, self._life, facts, at=began)
         try:
             make = lambda: self._client.reader(  # noqa: E731
@@ -66,7 +65,7 @@ class Reading:
             self._follow(reader, bounded)
             why = ""
         except WireprotoError as error:
-            why, lost = said(error), isinstance(error, DataLoss | OffsetOutOfRange)
+            why, lost = said(error), isinstance(error, DataLoss | BrokerError)
         journal.note("ended", name, self._life, why)
         if reader is not None:
             self._where = dict(reader.positions) or self._where

@@ -23,7 +23,9 @@ from .plan import Round, rounds
 from .processor import Share
 from .site import Site, Work
 
-AT_ONCE = frozenset({"roll", "cut", "half-close", "grow", "move", "unload", "policy", "reset"})  # over when they are in: nothing to hold
+AT_ONCE = frozenset(
+    {"roll", "cut", "half-close", "grow", "move", "unload", "policy", "reset", "remake"}
+)  # over when they are in: nothing to hold
 WARM = 60.0  # seconds for the first flow
 PATIENCE = 45.0  # seconds that a round waits for flow, so that one finding is not a dozen
 DRAIN = 120.0

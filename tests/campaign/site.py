@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from brokers import Broker
@@ -29,6 +29,11 @@ class Work:
     name: str
     roles: list[tuple[Role, dict[str, Any]]] = field(default_factory=list)
     sends: bool = False
+
+
+def fleeting(made: tuple[Role, dict[str, Any]]) -> tuple[Role, dict[str, Any]]:
+    """The same role, of a topic that is cut short or made again."""
+    return replace(made[0], fleeting=True), made[1] | {"fleeting": True}
 
 
 class Site:

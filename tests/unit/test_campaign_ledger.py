@@ -173,7 +173,7 @@ def test_who_reads_a_log_that_is_cut_goes_forward_or_ends(got: list[Any], why: s
     found = Ledger(ROLES | {"reader": Role("reader", "reader", "main", fleeting=True)})
     for event in (
         *SENT,
-        [3.0, "life", "reader", 0, {"start": "earliest"}],
+        [3.0, "life", "reader", 0, {"start": "earliest", "told": True}],
         [4.0, "got", "reader", 0, LOG, got],
         [5.0, "ended", "reader", 0, why],
     ):
