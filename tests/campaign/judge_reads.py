@@ -62,16 +62,14 @@ def _forward(life: Life, truth: Truth) -> Iterator[Finding]:
     for log, got in life.got.items():
         there = set(truth.get(log, ()))
         last: Place = ()
-        names: set[str] = set()
         who = f"{life.role} (life {life.number}) in {log}"
         for at, place, name in got:
-            if place <= last or name in names:
+            if place <= last:
                 yield Finding("no repeat on reading", f"{who}: {name} at {place} behind {last}", at)
             if life.facts.get("told") and not life.why and (place, name) not in there:
                 yield Finding("reads what is there", f"{who}: {name} at {place}, which the log does not hold, and no error told so", at)
                 break
             last = place
-            names.add(name)
 
 
 def _there(ledger: Ledger, life: Life, log: str) -> Place | None:

@@ -61,7 +61,8 @@ class Producing:
                 self._burst(producer)
                 if self._gone and not self._finish.is_set():
                     self._gone = False
-                    producer.close(0.5)
+                    with contextlib.suppress(WireprotoError):  # what was on its way to it is told by its receipts
+                        producer.close(0.5)
                     producer = self._made() or producer
                 self._finish.wait(max(0.0, due - time.monotonic()))
             with contextlib.suppress(WireprotoError):
