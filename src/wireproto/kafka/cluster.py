@@ -314,7 +314,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
             if problem is None and (entry is None or not entry.partitions):
                 problem = UnknownTopicOrPartition(topic=topic)
             if isinstance(problem, UnknownTopicOrPartition):
-                problem.text = problem.text or f"there is no topic {topic!r}: create it, or connect with auto_create=true"
+                problem.text = f"there is no topic {topic!r}: create it, or connect with auto_create=true"
             if problem is not None:
                 raise problem
             assert entry is not None
