@@ -43,7 +43,7 @@ test:
 
 # docs/conformance.md from the last whole run of `make test` here.
 table:
-	@$(PYTHON) tests/brokers/table.py .cache/ran.json docs/conformance.md
+	@PYTHONPATH=tests $(PYTHON) -m brokers.table .cache/ran.json docs/conformance.md
 
 # The seconds that each test file took in that run, as what later ones are held against.
 seconds:

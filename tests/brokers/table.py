@@ -1,6 +1,6 @@
 """What ran where: counts by broker and part of the suite, failures, skips and seconds, as text, JSON and a page of the docs.
 
-`python tests/brokers/table.py .cache/ran.json docs/conformance.md` writes the page of one whole run of `make test`.
+`python -m brokers.table .cache/ran.json docs/conformance.md` writes the page of one whole run of `make test`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
+
+from campaign import kept
 
 _OUTCOMES = ("passed", "failed", "skipped")
 
@@ -125,8 +127,16 @@ def page(results: Results, facts: dict[str, Any]) -> str:
         "Minutes of the clock; several run beside each other.",
         "",
         *_grid(["part", "result", "minutes"], [[name, *map(str, state)] for name, state in facts["parts"].items()]),
+        *_campaigns(),
     ]
     return "\n".join(out) + "\n"
+
+
+def _campaigns() -> list[str]:
+    """Runs of their own, of other commits: the newest one of each protocol and seed."""
+    told = '[Real brokers that are hurt](campaign.md), by `make campaign ARGS="… --keep"`; a finding is a promise that was broken.'
+    found = [row.cells() for row in kept.read()]
+    return ["", "## Campaigns", "", told, "", *_grid(kept.HEAD, found)] if found else []
 
 
 def _skips(results: Results) -> Iterator[list[str]]:

@@ -1,6 +1,6 @@
 """`make campaign ARGS="kafka --minutes 10 --seed 7"`: one protocol's roles on real brokers that are hurt; 0 only when every promise held.
 
-    python -m campaign PROTOCOL [--minutes 10] [--seed N] [--short] [--only kill freeze …] [--out FOLDER]
+    python -m campaign PROTOCOL [--minutes 10] [--seed N] [--short] [--only kill freeze …] [--out FOLDER] [--keep]
 
 The seed decides which faults come, on which node, for how long; it is printed, and `--seed` repeats them. Journals, the table, the time
 line (campaign.svg) and campaign.json stay in the folder, .cache/campaign/PROTOCOL-SEED if none is named.
@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import cast
 
-from . import report
+from . import kept, report
 from .faults import FAULTS
 from .run import Campaign
 from .site import Site
@@ -38,6 +38,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--short", action="store_true", help="a minute, with shorter faults")
     parser.add_argument("--only", nargs="+", default=[], metavar="FAULT", help=f"of {', '.join(FAULTS)}, and those of the protocol")
     parser.add_argument("--out", type=Path, default=None)
+    parser.add_argument(
+        "--keep", action="store_true", help="write the result into tests/campaign/results.txt, for docs/conformance.md"
+    )
     given = parser.parse_args(arguments)
     folder: Path = given.out or FOLDER / f"{given.protocol}-{given.seed}"
     shutil.rmtree(folder, ignore_errors=True)
@@ -50,6 +53,8 @@ def main(arguments: list[str] | None = None) -> int:
 
     outcome = Campaign(site_of(given.protocol), folder, given.seed, minutes, say, short=given.short, only=given.only).run()
     report.write(outcome, folder)
+    if given.keep:
+        kept.keep(report.row(outcome, minutes))
     print("\n".join(report.lines(outcome)), flush=True)
     if outcome.faults:
         print(f'{len(outcome.faults)} findings; again: make campaign ARGS="{given.protocol} --minutes {minutes:g} --seed {given.seed}"')

@@ -8,11 +8,16 @@ from __future__ import annotations
 import collections
 import dataclasses
 import json
+import subprocess
+import time
 from pathlib import Path
 from xml.sax.saxutils import escape
 
+from .kept import Row
+from .ledger import Ledger
 from .run import Outcome
 
+HERE = Path(__file__).parent
 CHECKS = (
     "acknowledged is kept",
     "place as told",
@@ -54,8 +59,8 @@ def lines(outcome: Outcome) -> list[str]:
     took = f"{outcome.seconds / 60:.1f} minutes, {len(outcome.rounds)} faults"
     found = [f"\n=== {outcome.protocol} {outcome.version}, seed {outcome.seed}: {took}"]
     acked = sum(len(rows) for rows in ledger.acked.values())
-    delivered = sum(len(rows) for life in ledger.lives.values() for rows in life.got.values()) + len(ledger.taken)
-    found.append(f"{outcome.records} records sent, {acked} acknowledged, {delivered} deliveries, {len(ledger.commits)} commits")
+    counts = f"{outcome.records} records sent, {acked} acknowledged, {delivered(ledger)} deliveries, {len(ledger.commits)} commits"
+    found.append(counts)
     kinds = collections.Counter(window.name for window in ledger.windows)
     found.append("faults: " + ", ".join(f"{times} {name}" for name, times in sorted(kinds.items())))
     if outcome.flows:
@@ -67,6 +72,32 @@ def lines(outcome: Outcome) -> list[str]:
     found += [f"counted: {f.check}: {f.text}" for f in outcome.findings if not f.fault]
     found += [f"counted: {what}: {times}" for what, times in sorted(ledger.counts.items()) if "in order" not in what]
     return found
+
+
+def row(outcome: Outcome, minutes: float) -> Row:
+    """As it is kept."""
+    ledger = outcome.ledger
+    assert ledger is not None
+    head = subprocess.run(["git", "rev-parse", "--short=10", "HEAD"], cwd=HERE, capture_output=True, text=True, check=False).stdout.strip()
+    flows = sorted(outcome.flows) or [0.0]
+    return Row(
+        outcome.protocol,
+        outcome.version,
+        outcome.seed,
+        minutes,
+        head or "unknown",
+        time.strftime("%Y-%m-%d"),
+        len(outcome.rounds),
+        outcome.records,
+        delivered(ledger),
+        round(flows[len(flows) // 2], 1),
+        round(flows[-1], 1),
+        len(outcome.faults),
+    )
+
+
+def delivered(ledger: Ledger) -> int:
+    return sum(len(rows) for life in ledger.lives.values() for rows in life.got.values()) + len(ledger.taken)
 
 
 def to_json(outcome: Outcome) -> str:
