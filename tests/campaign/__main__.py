@@ -38,9 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--short", action="store_true", help="a minute, with shorter faults")
     parser.add_argument("--only", nargs="+", default=[], metavar="FAULT", help=f"of {', '.join(FAULTS)}, and those of the protocol")
     parser.add_argument("--out", type=Path, default=None)
-    parser.add_argument(
-        "--keep", action="store_true", help="write the result into tests/campaign/results.txt, for docs/conformance.md"
-    )
+    parser.add_argument("--keep", action="store_true", help="write the result into tests/campaign/results.txt, for docs/conformance.md")
     given = parser.parse_args(arguments)
     folder: Path = given.out or FOLDER / f"{given.protocol}-{given.seed}"
     shutil.rmtree(folder, ignore_errors=True)

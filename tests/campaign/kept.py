@@ -1,6 +1,6 @@
 """The newest result of each protocol and seed, kept in results.txt beside this file, for docs/conformance.md.
 
-A line a run: protocol version seed minutes commit date faults records deliveries median most findings, parted by blanks; `median` and `most`
+A line a run: protocol version seed minutes commit date faults records deliveries median most findings, parted by blanks; `median`, `most`
 are seconds behind healing until all flowed. `make campaign ARGS="… --keep"` writes it. Standard library only.
 """
 
