@@ -14,6 +14,7 @@ import pytest
 
 from brokers import Kafka, maven, plugin, ports
 from brokers.errors import Unavailable
+from spark.late import pytest_runtest_protocol  # noqa: F401  (a hook)
 from spark.streams import make, put
 
 if TYPE_CHECKING:

@@ -1,0 +1,45 @@
+"""Runs a test again that failed since Spark gave up on a Python process of its own: it has ten seconds to call back, which nothing changes.
+
+What it is: a hook for conftest.py. May assume: pytest. Must not: run anything again for another reason, or in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+HERE = Path(__file__).parent
+SAID = ("Timed out while waiting for the Python worker to connect back", "Python worker failed to connect back")  # PythonWorkerFactory
+TIMES = 3
+
+
+def late(reports: Sequence[pytest.TestReport]) -> bool:
+    """Whether it failed, and Spark said so."""
+    return any(report.failed and any(words in report.longreprtext for words in SAID) for report in reports)
+
+
+def tell(config: pytest.Config, line: str) -> None:
+    """Past what captures output, which is on between tests, too."""
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    assert terminal is not None
+    terminal.write_line(f"\n{line}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    if not isinstance(item, pytest.Function) or not item.path.is_relative_to(HERE):
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for left in range(TIMES - 1, -1, -1):
+        reports = runtestprotocol(item, nextitem=nextitem, log=False)
+        if not left or not late(reports):
+            break
+        tell(item.config, f"{item.nodeid}: Spark's Python process did not call back within its ten seconds: once more")
+        item._initrequest()  # fixtures anew
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
