@@ -308,8 +308,8 @@ def _senders() -> list[tuple[Role, dict[str, Any]]]:
         ),
         _producer("one", WEAK, Promise(kept=False, once=False, ordered=False), {"keys": 20}, acks="1"),
         _producer("zero", WEAK, Promise(kept=False, once=False, ordered=False), {"keys": 20, "unplaced": True}, acks="0"),
-        fleeting(_producer("again", AGAIN, lost, {"rate": 60})),
-        fleeting(_producer("cut", CUT, lost, {"rate": 60}, acks="1", idempotence=False, max_in_flight=1)),
+        fleeting(_producer("again", AGAIN, lost, {"keys": 20, "rate": 60})),
+        fleeting(_producer("cut", CUT, lost, {"keys": 20, "rate": 60}, acks="1", idempotence=False, max_in_flight=1)),
         _producer("grower", GROWING, exact, {"keys": 50, "rate": 100}),
     ]
 
