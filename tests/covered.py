@@ -20,6 +20,7 @@ import os
 import subprocess
 import sys
 import time
+import unittest.mock
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ def run(part: str) -> None:
         "-p",
         "no:cacheprovider",
     ]
-    command += ["-p", "unswitched"] if part == "cython" else []
+    command += ["-p", "unswitched", "-k", "not storm"] if part == "cython" else []
     command += [*arguments, *(f"--ignore-glob=*/{name}" for name in TIMED)]
     paths = f"{root / 'src'}{os.pathsep}{root / 'tests'}"
     began = time.monotonic()
@@ -188,13 +189,23 @@ def cython_lines() -> str:
     """A table of the Cython sources, when that part was run."""
     if not (DATA / "cython.data").exists():
         return ""
-    found = coverage.Coverage(data_file=str(DATA / "cython.data"), config_file=str(settings("cython")))
-    found.load()
     text = io.StringIO()
-    with contextlib.chdir(DATA / "tree"):
+    there = [str(DATA / "tree" / "src"), *(path for path in sys.path if not Path(path).is_relative_to(CLONE / "src"))]
+    with (
+        unittest.mock.patch.object(sys, "path", there),
+        contextlib.chdir(DATA / "tree"),
+    ):  # where the C sources are, by names that are relative to it
+        found = coverage.Coverage(data_file=str(DATA / "cython.data"), config_file=str(settings("cython")))
+        found.load()
+        for plugin in found._plugins.file_tracers:  # it learns of included files from the module's own, which nobody else names
+            for module in ("_codec", "_net"):
+                getattr(plugin, "plugin", plugin)._read_source_lines(f"src/wireproto/{module}.c", f"src/wireproto/{module}.pyx")  # type: ignore[union-attr]
         found.report(file=text, include=["*.pyx", "*.pxd"], omit=[], show_missing=False, ignore_errors=True)
     rows = [line.split() for line in text.getvalue().splitlines() if line.startswith("src/")]
-    out = ["Cython, by lines, of a build with line tracing (unit and wire tests only; branches are not told):", ""]
+    out = [
+        "Cython, by lines, of a build with line tracing (unit and wire only; no branches; declarations count as not run):",
+        "",
+    ]
     out += ["| file | lines | run |", "|---|---|---|"]
     total = [0, 0]
     for name, lines, missed, *_ in rows:
@@ -216,8 +227,7 @@ def main() -> int:
         for part in wanted:
             run(part)
     parts = [part for part in PARTS if facts(part) and part != "cython"]
-    rows = table(measured(parts))
-    text = page(rows, parts, cython_lines())
+    text = page(table(measured(parts)), parts, cython_lines())
     print(text)
     if given.write:
         (CLONE / "docs/coverage.md").write_text(text)
