@@ -147,7 +147,7 @@ def test_a_look_for_partitions_may_take_as_long_as_lies_between_two(monkeypatch:
     def growing(known: Any, deadline: float) -> Any:
         left.append(deadline - time.monotonic())
         yield from ()
-        return []
+        return [], True
 
     with serving(partitionMetadata=metadata(1)) as server, wireproto.connect(server.url, metadata_max_age=0.05) as client:
         monkeypatch.setattr(client.cluster.lookup, "growing", growing)

@@ -123,20 +123,25 @@ class Lookup:
             raise ServiceNotReady(reply.message or "no partition metadata", peer=conn.peer, topic=str(topic))
         return int(reply.partitions)
 
-    def growing(self, topics: Mapping[str, int], until: float) -> Steps[list[tuple[str, list[tuple[int, str]]]]]:
-        """(topic, its partitions) of the topics that have more than so many: those beyond. What cannot be looked up now is left out."""
-        found = []
+    def growing(self, topics: Mapping[str, int], until: float) -> Steps[tuple[list[tuple[str, list[tuple[int, str]]]], bool]]:
+        """(topic, its partitions) of the topics that have more than so many: those beyond. What cannot be looked up now is left out.
+
+        Returns:
+            those, and whether every topic was answered for; a topic that is gone is.
+        """
+        found, whole = [], True
         for topic, known in list(topics.items()):
             name = parse_topic(topic)
             try:
                 count = yield from self.counting(name, until, create=False)
             except (Closed, Forked):
                 raise
-            except Exception:  # credentials are the user's code; it is asked again, and who uses the topic is told by what it gets
+            except Exception as why:  # credentials are the user's code; it is asked again, and who uses the topic is told by what it gets
+                whole = whole and not isinstance(why, TransportError | ServiceNotReady)
                 continue
             if count > known:
                 found.append((topic, partitions(name, count)[known:]))
-        return found
+        return found, whole
 
     def finding(self, topic: str, until: float) -> Steps[Broker]:
         """`broker`."""

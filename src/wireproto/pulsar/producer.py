@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, Self
 from wireproto._codec import Changes, Columns, KeyRouter, OutBatch, Receipt, pulsar_properties, split_columns
 from wireproto.errors import Closed, OptionError, TimedOut, ValueUnsupported
 from wireproto.flow.producer import BatchProducer
+from wireproto.net.retry import Waits
 from wireproto.position import MessageId, Untold
 
-from .partition_producer import PartitionProducer
+from .partition_producer import RETRY, PartitionProducer
+from .tending import looked
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -95,10 +97,11 @@ class PulsarProducer(BatchProducer):
     def _grow(self, sending: PulsarSender) -> Steps[None]:
         """Send to partitions that the topic gets, too: to all of them from when the last one is open, and not at all while one is not."""
         cluster, interval = self._cluster, self._options.metadata_max_age
+        waits, pause = Waits(RETRY), interval
         while True:
-            yield time.monotonic() + interval
+            yield time.monotonic() + pause
             known = {self.topic: len(self._partitions) + len(self._fresh)}
-            grown = yield from cluster.lookup.growing(known, time.monotonic() + self._options.operation_timeout)
+            grown, whole = yield from cluster.lookup.growing(known, time.monotonic() + self._options.operation_timeout)
             made = [PartitionProducer(cluster, sending, self, *name, self._options) for _, names in grown for name in names]
             with self._lock:
                 self._usable()
@@ -109,6 +112,7 @@ class PulsarProducer(BatchProducer):
                     self._partitions += self._fresh
                     self._fresh = []
                 self._router.know(len(self._partitions), True)
+            pause = looked(waits, interval, whole and not self._fresh)
 
     def _opened(self, fresh: list[PartitionProducer]) -> Steps[bool]:
         """Whether all of these, if there are any, are open now; one that was comes back by itself."""

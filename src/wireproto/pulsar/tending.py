@@ -243,11 +243,22 @@ class Tending:
                 life.lost()
 
     def _watch(self, topics: dict[str, int], interval: float) -> Steps[None]:
+        waits, pause = Waits(RETRY), interval
         while True:
-            yield time.monotonic() + interval
-            for topic, names in (yield from self._cluster.lookup.growing(topics, time.monotonic() + interval)):
+            yield time.monotonic() + pause
+            found, whole = yield from self._cluster.lookup.growing(topics, time.monotonic() + interval)
+            pause = looked(waits, interval, whole)
+            for topic, names in found:
                 topics[topic] += len(names)
                 self._box.put(Grown(topic, names))
+
+
+def looked(waits: Waits, interval: float, well: bool) -> float:
+    """Seconds to the next look for new partitions: the usual ones; soon where one failed, which an outage in that moment makes it."""
+    if not well:
+        return min(interval, waits.next())
+    waits.over()
+    return interval
 
 
 def places(reply: api.CommandGetLastMessageIdResponse) -> tuple[Place, Place]:
