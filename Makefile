@@ -36,7 +36,7 @@ $(VENV)/ready: $(VENV)/deps $(SOURCES)
 demo: $(VENV)/ready
 	@PYTHONPATH=tests:examples $(BIN)/python -m flights --brokers $(BROKERS)
 
-# Everything, in 75 minutes at most; `make test PARTS="lint unit wire fuzz conformance real integration spark bench"` picks, TABLE=1 writes
+# Everything, in 75 minutes at most; `make test PARTS="lint unit wire fuzz conformance real integration spark campaign bench"` picks, TABLE=1 writes
 # docs/conformance.md, ARGS="--seed 20261122" repeats what chance chose, ARGS="--minutes 90" waits longer.
 test:
 	@$(PYTHON) tests/run.py $(if $(PARTS),--parts $(PARTS)) $(if $(TABLE),--table) $(ARGS)

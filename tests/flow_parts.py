@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from wireproto.errors import TimedOut, WireprotoError
+from wireproto.flow.parts import Parts
 from wireproto.flow.queue import FreeStamp, PartitionQueue
 from wireproto.flow.sender import Pace, Sender
 from wireproto.kafka.identity import NOBODY
@@ -46,7 +47,8 @@ class Batch:
         self.serial = serial
         self.created = created
         self.values = list(values)
-        self.outcome = Outcome()
+        self.outcome: Any = Outcome()
+        self.owner: Any = None
         self.identity, self.sequence = NOBODY, -1
         self.number = self.attempts = self.size = 0
         self.doubtful = self.over = self.sealed = self.settled = False
@@ -66,13 +68,25 @@ class Batch:
         return self.identity.producer_id, self.identity.epoch, self.sequence, tuple(self.values)
 
 
+def halves(batch: Batch) -> Parts:
+    """What a batch goes on in that was too large as one."""
+    parts = Parts(batch)
+    middle = batch.count // 2
+    for start, stop in ((0, middle), (middle, batch.count)):
+        part = Batch(batch.queue, batch.serial, batch.created, batch.values[start:stop])
+        part.identity, part.sequence = batch.identity, batch.sequence + start if batch.sequence >= 0 else -1
+        part.sealed, part.outcome, part.owner = True, parts.outcome(), parts
+        parts.batches.append(part)
+    return parts
+
+
 class Link:
-    """A connection: requests under way, each with the bytes of its batches."""
+    """A connection: requests under way, each with the bytes of its batches, and which sending of each it is."""
 
     def __init__(self, node: int) -> None:
         self.node = node
         self.closed = False
-        self.sent: list[list[tuple[Batch, Sealed]]] = []
+        self.sent: list[list[tuple[Batch, Sealed, int]]] = []
 
 
 class Quiet:

@@ -152,6 +152,12 @@ def success(link: Link, ask: Any) -> Any:
     return api.CommandSuccess(request_id=ask.request_id)
 
 
+def subscribed(link: Link, ask: Any) -> Any:
+    """SUCCESS, and to a failover consumer that it is fed, as brokers say it before they send anything."""
+    fed = api.CommandActiveConsumerChange(consumer_id=ask.consumer_id, is_active=True)
+    return [success(link, ask), fed] if ask.subType == api.CommandSubscribe.Failover else success(link, ask)
+
+
 def acknowledged(link: Link, ask: Any) -> Any:
     """ACK_RESPONSE where one is asked for."""
     return api.CommandAckResponse(consumer_id=ask.consumer_id, request_id=ask.request_id) if ask.HasField("request_id") else None

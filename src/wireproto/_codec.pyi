@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final, Literal, Self, final, overload
 
 from typing_extensions import Buffer
 
+from wireproto._codec_sending import KafkaFetchForm as KafkaFetchForm
 from wireproto._codec_sending import KafkaProduceForm as KafkaProduceForm
 from wireproto._codec_sending import Outlet as Outlet
 from wireproto._codec_sending import QueueCore as QueueCore

@@ -38,7 +38,7 @@ include "_codec_parts/record_builder.pyx"  # RecordBuilder: what an OutBatch fil
 include "_codec_parts/kafka_encode.pyx"  # KafkaBatchBuilder
 include "_codec_parts/kafka_room.pyx"    # KafkaRoom: what a client's readers may hold
 include "_codec_parts/kafka_rows.pyx"    # rows by partition, into Kafka batches
-include "_codec_parts/kafka_prepared.pyx"  # KafkaProduceForm: a Produce of one batch
+include "_codec_parts/kafka_prepared.pyx"  # KafkaProduceForm, KafkaFetchForm: a Produce of one batch, a Fetch of one partition
 include "_codec_parts/receipt.pyx"       # Receipt: a record's share in a batch on its way
 include "_codec_parts/out_batch.pyx"     # OutBatch: a batch on its way
 include "_codec_parts/short_send.pyx"    # QueueCore, SenderCore: what is sent one by one

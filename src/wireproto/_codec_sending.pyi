@@ -4,6 +4,8 @@ from collections import deque
 from collections.abc import Hashable
 from typing import Any, final
 
+from wireproto._codec import Slice
+
 class QueueCore:
     """The base of flow.queue.PartitionQueue."""
 
@@ -71,3 +73,15 @@ class KafkaProduceForm:
     def head(self, token: int, size: int) -> bytes: ...
     def base(self, frame: bytes) -> int:
         """The offset of a stored batch's first record; -1: the answer is another one."""
+
+class KafkaFetchForm:
+    """A Fetch of one partition, encoded but for token, offset and the epoch before it."""
+
+    @property
+    def version(self) -> int: ...
+    def __init__(self, api: int, version: int, front: bytes, back: bytes, before: bytes) -> None: ...
+    def request(self, token: int, offset: int, epoch: int) -> bytes:
+        """The request, without the frame's length."""
+    def read(self, frame: bytes) -> tuple[int, int, Slice, int, int] | None:
+        """(high watermark, last stable offset, records, the offset behind their last whole batch, its leader epoch) of a plain answer with
+        records; None: it is another one."""

@@ -278,3 +278,15 @@ cdef class Loop:
     cdef bint only_a_reply(self) noexcept
     cdef int grow_slots(self, Py_ssize_t count) except -1
     cdef int deliver_turn(self, int rc, Py_ssize_t count) except -1
+
+
+cdef class OneThread:       # the guard that a role holds for one call
+    cdef readonly str role
+    cdef Loop loop
+    cdef object inside
+    cdef public bint closed
+    cdef int refuse(self) except -1
+
+
+cdef class Outside:         # … and let go of while user code runs that may call the role
+    cdef OneThread guard

@@ -129,6 +129,32 @@ class Section:
     def __enter__(self) -> Section: ...
     def __exit__(self, kind: object, error: object, trace: object, /) -> None: ...
 
+class OneThread:
+    """Held for one call of a role: ``with self._only: …``; a signal handler that raises anywhere leaves none behind.
+
+    Raises at the entrance:
+        Closed: the role was closed, or its client. ConcurrentUse: another call is inside. Forked.
+    """
+
+    closed: bool
+    """Whether every further call raises Closed."""
+    def __init__(self, role: str, loop: Loop) -> None: ...
+    @property
+    def role(self) -> str: ...
+    def __enter__(self) -> None: ...
+    def __exit__(self, kind: object, error: object, trace: object, /) -> None: ...
+    def outside(self) -> Outside:
+        """Let go of it, inside a call, while user code runs that may call the role."""
+
+    def wait(self, deadline: float) -> None:
+        """Wait until nobody is inside; raises TimedOut at `deadline` (time.monotonic())."""
+
+class Outside:
+    """See OneThread.outside."""
+
+    def __enter__(self) -> None: ...
+    def __exit__(self, kind: object, error: object, trace: object, /) -> None: ...
+
 class Event(Waitable):
     """An outcome that comes once, of something no single reply decides: a receipt, a session."""
 

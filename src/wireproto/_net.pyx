@@ -21,3 +21,4 @@ include "_net_parts/secured.pyx"      # TLS over a connection's buffers
 include "_net_parts/numbered.pyx"     # requests whose frame begins with their token
 include "_net_parts/adopted.pyx"      # a loop that another event loop drives
 include "_net_parts/loop.pyx"         # the role of reading; the keeper: timers, handlers, who reads when nobody waits
+include "_net_parts/one_thread.pyx"   # the guard that a role holds for one call

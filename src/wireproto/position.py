@@ -182,7 +182,7 @@ EARLIEST: Final = Earliest()
 LATEST: Final = Latest()
 
 TopicPartition = tuple[str, int]
-Where = Union[Earliest, Latest, AtTime, Position, Mapping[TopicPartition, Position]]
+Where = Union[Earliest, Latest, AtTime, Position, Mapping[TopicPartition, Union[Earliest, Latest, AtTime, Position]]]
 
 
 def place(where: object, what: str = "start") -> Any:

@@ -18,7 +18,7 @@ ConcurrentUse. Callbacks run in the thread that waits, polls or flushes. Every b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, Unpack
 
@@ -90,7 +90,7 @@ class Reader(Closing, Protocol):
         """The next batch, or None when none came within `timeout` or the stop is reached (see `done`)."""
         ...
 
-    def seek(self, where: Where) -> None:
+    def seek(self, where: Where, *, timeout: float = 30.0) -> None:
         """Go on from there; drops what was fetched ahead."""
         ...
 
@@ -151,13 +151,25 @@ class Admin(Closing, Protocol):
 
     def delete_topic(self, topic: str, *, timeout: float = 30.0) -> None: ...
 
-    def positions(self, topic: str, at: Where = LATEST, *, timeout: float = 30.0) -> Mapping[TopicPartition, Position]:
-        """Where EARLIEST, LATEST or AtTime lie now in each partition. LATEST is the place after the last record."""
+    def positions(
+        self, topic: str, at: Where = LATEST, *, partitions: Collection[int] | None = None, timeout: float = 30.0
+    ) -> Mapping[TopicPartition, Position]:
+        """Where EARLIEST, LATEST or AtTime lie now in each partition, or in these alone. LATEST is the place after the last record."""
         ...
 
     def list_groups(self, *, timeout: float = 30.0) -> list[str]: ...
     def describe_group(self, group: str, *, timeout: float = 30.0) -> GroupInfo: ...
     def group_positions(self, group: str, topic: str, *, timeout: float = 30.0) -> Mapping[TopicPartition, Position]: ...
+
+    def commit(self, group: str, places: Mapping[TopicPartition, Position], *, timeout: float = 30.0) -> frozenset[TopicPartition]:
+        """Say where a group resumes that has no members: for who reads by himself and tells others how far he is.
+
+        Args:
+            places: the first places not done, by partition.
+        Returns:
+            the partitions for which nothing was stored, since they are not there.
+        """
+        ...
 
 
 class Tree(Closing, Protocol):
@@ -196,6 +208,11 @@ class Client(Closing, Protocol):
 
     @property
     def protocol(self) -> str: ...
+
+    @property
+    def timeout(self) -> float:
+        """The option: seconds that a client or a role may take to be made, where that waits."""
+        ...
 
     def producer(self, topic: str | None = None, **options: Unpack[ProducerOptions]) -> Producer:
         """A producer for one topic; in every role None is the topic of the URL.

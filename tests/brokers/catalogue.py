@@ -33,6 +33,10 @@ CATALOGUE: dict[str, Callable[[], Broker]] = {
     "rocketmq-5.5.0-binary": lambda: RocketMQ("5.5.0", binary=True),
     "rocketmq-5.5.0-secure": lambda: RocketMQ("5.5.0", acl=True, tls=True),
     "rocketmq-5.5.0-cluster": lambda: RocketMQ("5.5.0", nodes=2, settings={"useServerSideResetOffset": "true"}),  # as out of the box
+    "rocketmq-4.9.7-slave": lambda: RocketMQ("4.9.7", slave=True, name_servers=2),
+    "rocketmq-5.5.0-slave": lambda: RocketMQ("5.5.0", slave=True, name_servers=2, settings={"useServerSideResetOffset": "true"}),
+    "rocketmq-4.9.7-small": lambda: RocketMQ("4.9.7", settings={"maxMessageSize": "65536"}),
+    "rocketmq-5.5.0-small": lambda: RocketMQ("5.5.0", settings={"maxMessageSize": "65536"}),
     "zookeeper-3.9.5": lambda: ZooKeeper("3.9.5"),
     "zookeeper-3.9.5-ensemble": lambda: ZooKeeper("3.9.5", nodes=3),
     "zookeeper-3.9.5-sasl": lambda: ZooKeeper("3.9.5", sasl=True),

@@ -20,7 +20,7 @@ KINDS: dict[str, tuple[Any, tuple[str, ...], dict[str, type]]] = {
     "rocketmq": (
         rocketmq.RocketMQ,
         rocketmq.VERSIONS,
-        {"nodes": int, "binary": bool, "acl": bool, "tls": bool, "heap": str},
+        {"nodes": int, "slave": bool, "name_servers": int, "binary": bool, "acl": bool, "tls": bool, "heap": str},
     ),
     "zookeeper": (
         zookeeper.ZooKeeper,

@@ -1,4 +1,4 @@
-"""RocketMQ 4.9.7 and 5.5.0: a name server and one or more master brokers; ACL, TLS and either header type when asked for.
+"""RocketMQ 4.9.7 and 5.5.0: name servers, master brokers, a slave of the first; ACL, TLS and either header type when asked for.
 
 Ready means: the name server's answer to GET_BROKER_CLUSTER_INFO (106) names every broker; 5.x says "boot success" up to 10 s before
 that. Traps kept in mind: commit log, queue, index and timer files are mapped whole, so their sizes are cut down; a 5.5.0 broker burns
@@ -65,7 +65,9 @@ def ask(port: int, code: int, timeout: float = 5.0) -> bytes:
 class RocketMQ(Broker):
     """Args:
     version: "4.9.7" or "5.5.0".
-    nodes: master brokers: broker-a, broker-b, … In `servers`, number 0 is the name server.
+    nodes: master brokers: broker-a, broker-b, … In `servers`, number 0 is the name server; the masters follow.
+    slave: broker-a has a slave, too, which is ready when it has registered: the next of `servers`.
+    name_servers: how many; the second and later ones come last in `servers`.
     binary: the servers' own header type is ROCKETMQ instead of JSON (5.x answers in its own, 4.9 in the request's).
     acl: 4.9 plain_acl.yml, 5.x authentication and authorization; users: USERS (5.x: the administrator).
     tls: the same ports take TLS too (permissive mode).
@@ -80,6 +82,8 @@ class RocketMQ(Broker):
         version: str = "5.5.0",
         *,
         nodes: int = 1,
+        slave: bool = False,
+        name_servers: int = 1,
         binary: bool = False,
         acl: bool = False,
         tls: bool = False,
@@ -89,31 +93,33 @@ class RocketMQ(Broker):
         folder: Path | None = None,
     ) -> None:
         super().__init__(folder)
-        self.version, self.nodes, self._binary, self._acl, self._tls = version, nodes, binary, acl, tls
+        self.version, self.nodes, self._slave, self._binary, self._acl, self._tls = version, nodes, slave, binary, acl, tls
         words = ["binary" if binary else "json", *(["acl"] if acl else []), *(["tls"] if tls else [])]
-        self.flavour = " ".join([*words, *([f"{nodes} brokers"] if nodes > 1 else [])])
+        words += [*([f"{nodes} brokers"] if nodes > 1 else []), *(["slave"] if slave else [])]
+        self.flavour = " ".join([*words, *([f"{name_servers} name servers"] if name_servers > 1 else [])])
         self._settings, self._heap, self._fast = settings or {}, heap, fast
-        self.name_server_port = self.port()
-        blocks = [ports.take_block(4) for _ in range(nodes)]  # listen - 2, -, listen, listen + 1
+        self.name_server_ports = [self.port() for _ in range(name_servers)]
+        self.name_server_port = self.name_server_ports[0]
+        blocks = [ports.take_block(4) for _ in range(nodes + slave)]  # listen - 2, -, listen, listen + 1
         self._ports += [port for block in blocks for port in block]
-        self.broker_ports = [block[2] for block in blocks]
+        self.broker_ports = [block[2] for block in blocks]  # the slave's last
         self.certificates = certificates() if tls else None
 
     @property
     def urls(self) -> dict[str, str]:
-        found = {"plain": f"rocketmq://127.0.0.1:{self.name_server_port}"}
+        found = {"plain": "rocketmq://" + ",".join(f"127.0.0.1:{port}" for port in self.name_server_ports)}
         if self._tls:
-            found["tls"] = f"rocketmq+tls://localhost:{self.name_server_port}"
+            found["tls"] = "rocketmq+tls://" + ",".join(f"localhost:{port}" for port in self.name_server_ports)
         return found
 
     @property
     def name_server(self) -> str:
         """``host:port``, as other clients want it."""
-        return f"127.0.0.1:{self.name_server_port}"
+        return ";".join(f"127.0.0.1:{port}" for port in self.name_server_ports)
 
     @property
     def addresses(self) -> list[str]:
-        return [f"127.0.0.1:{port}" for port in (self.name_server_port, *self.broker_ports)]
+        return [f"127.0.0.1:{port}" for port in (*self.name_server_ports, *self.broker_ports)]
 
     def info(self) -> dict[str, Any]:
         extra: dict[str, Any] = {"name_server": self.name_server, "brokers": [f"127.0.0.1:{port}" for port in self.broker_ports]}
@@ -132,20 +138,28 @@ class RocketMQ(Broker):
         if self._acl and self.version.startswith("4."):
             (conf / "plain_acl.yml").write_text(_PLAIN_ACL)
         env = {"ROCKETMQ_HOME": str(self.folder)}
-        properties = self.folder / "namesrv.properties"
-        lines = {"listenPort": str(self.name_server_port), "bindAddress": "127.0.0.1", "kvConfigPath": str(self.folder / "kv.json")}
+        brokers = [(node, f"broker-{'abcdefgh'[node]}", 0) for node in range(self.nodes)]
+        if self._slave:
+            brokers.append((self.nodes, "broker-a", 1))
+        self.servers.append(self._name_server(0, path, env))
+        for number, name, broker_id in brokers:
+            label = f"{name}-slave" if broker_id else name
+            conf_file = self.folder / f"{label}.conf"
+            conf_file.write_text("".join(f"{k}={v}\n" for k, v in self._broker_conf(number, name, label, broker_id).items()))
+            flags = ("-Xms128m", f"-Xmx{self._heap}", "-XX:MaxDirectMemorySize=512m", *self._flags())
+            command = java(path, "org.apache.rocketmq.broker.BrokerStartup", "-c", str(conf_file), flags=flags)
+            ready = partial(self._broker_ready, self.broker_ports[number])
+            self.servers.append(Server(f"{self.name} {label}", command, self.folder, ready, label=label, env=env))
+        self.servers += [self._name_server(number, path, env) for number in range(1, len(self.name_server_ports))]
+
+    def _name_server(self, number: int, path: str, env: dict[str, str]) -> Server:
+        port, label = self.name_server_ports[number], f"namesrv{number or ''}"
+        properties = self.folder / f"{label}.properties"
+        lines = {"listenPort": str(port), "bindAddress": "127.0.0.1", "kvConfigPath": str(self.folder / f"kv{number or ''}.json")}
         properties.write_text("".join(f"{k}={v}\n" for k, v in lines.items()))
         flags = ("-Xms32m", "-Xmx128m", "-XX:MaxDirectMemorySize=64m", *self._flags())
         command = java(path, "org.apache.rocketmq.namesrv.NamesrvStartup", "-c", str(properties), flags=flags)
-        self.servers.append(Server(f"{self.name} name server", command, self.folder, self._name_server_ready, label="namesrv", env=env))
-        for node in range(self.nodes):
-            name = f"broker-{'abcdefgh'[node]}"
-            conf_file = self.folder / f"{name}.conf"
-            conf_file.write_text("".join(f"{k}={v}\n" for k, v in self._broker_conf(node, name).items()))
-            flags = ("-Xms128m", f"-Xmx{self._heap}", "-XX:MaxDirectMemorySize=512m", *self._flags())
-            command = java(path, "org.apache.rocketmq.broker.BrokerStartup", "-c", str(conf_file), flags=flags)
-            ready = partial(self._broker_ready, name, self.broker_ports[node])
-            self.servers.append(Server(f"{self.name} {name}", command, self.folder, ready, label=name, env=env))
+        return Server(f"{self.name} {label}", command, self.folder, partial(self._name_server_ready, port), label=label, env=env)
 
     def _flags(self) -> list[str]:
         flags = [
@@ -176,12 +190,12 @@ class RocketMQ(Broker):
             flags.append("-Dtls.server.mode=disabled")
         return flags
 
-    def _broker_conf(self, node: int, name: str) -> dict[str, str]:
-        store = self.folder / f"store-{name}"
+    def _broker_conf(self, node: int, name: str, label: str, broker_id: int) -> dict[str, str]:
+        store = self.folder / f"store-{label}"
         lines = {
             "brokerClusterName": "DefaultCluster",
             "brokerName": name,
-            "brokerId": "0",
+            "brokerId": str(broker_id),
             "namesrvAddr": self.name_server,
             "brokerIP1": "127.0.0.1",
             "brokerIP2": "127.0.0.1",
@@ -205,7 +219,7 @@ class RocketMQ(Broker):
             "transactionTimeOut": "3000",
             "transactionCheckInterval": "3000",
             "flushDiskType": "ASYNC_FLUSH",
-            "brokerRole": "ASYNC_MASTER",
+            "brokerRole": "SLAVE" if broker_id else "ASYNC_MASTER",
         }
         if self.version.startswith("4."):
             lines["aclEnable"] = str(self._acl).lower()
@@ -222,15 +236,16 @@ class RocketMQ(Broker):
             }
             if self._acl:
                 lines |= _auth_5(store)
-        return lines | self._settings
+        settings = {name: value for name, value in self._settings.items() if not (broker_id and name == "brokerRole")}
+        return lines | settings
 
-    def _name_server_ready(self) -> bool:
-        return bool(ask(self.name_server_port, 106))
+    def _name_server_ready(self, port: int) -> bool:
+        return bool(ask(port, 106))
 
-    def _broker_ready(self, name: str, port: int) -> bool:
+    def _broker_ready(self, port: int) -> bool:
         with socket.create_connection(("127.0.0.1", port), 5.0):
             pass
-        return f'"{name}"'.encode() in ask(self.name_server_port, 106)
+        return f'"127.0.0.1:{port}"'.encode() in ask(self.name_server_port, 106)
 
 
 def _auth_5(store: Path) -> dict[str, str]:

@@ -12,30 +12,35 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 from brokers.process import spawn
 
-from .site import Work
+from .clocks import CLIENTS
+from .producing import RATE
+from .site import Site, Work
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 class Crew:
-    """Args: the folder for plans and journals, what all connect to, and the options of `connect`."""
+    """Args: the folder for plans and journals, the site, and by what factor producers send at their rate."""
 
-    def __init__(self, folder: Path, url: str, options: dict[str, Any]) -> None:
-        self._folder, self._url, self._options = folder, url, options
+    def __init__(self, folder: Path, site: Site, pace: float = 1.0) -> None:
+        self._folder, self._site, self._pace = folder, site, pace
         self._living: dict[str, subprocess.Popen[bytes]] = {}
         self.deaths: list[str] = []
 
     def start(self, work: Work) -> None:
-        plan = {"name": work.name, "url": self._url, "options": self._options, "roles": [facts for _, facts in work.roles]}
+        roles = [facts | {"rate": facts.get("rate", RATE) * self._pace} for _, facts in work.roles]
+        plan = {"name": work.name, "url": self._site.url(work.door), "options": self._site.options() | work.options, "roles": roles}
         path = self._folder / f"{work.name}.json"
         path.write_text(json.dumps(plan))
         environment = dict(os.environ) | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tests'}", "PYTHONUNBUFFERED": "1"}
+        if self._site.clocks is not None and not work.stream:
+            environment |= self._site.clocks.environment(CLIENTS)
         with (self._folder / f"{work.name}.log").open("ab") as log:
-            command = [sys.executable, "-m", "campaign.work", str(path), str(self._folder / f"{work.name}.journal")]
+            module = "campaign.streaming" if work.stream else "campaign.work"
+            command = [sys.executable, "-m", module, str(path), str(self._folder / f"{work.name}.journal")]
             self._living[work.name] = spawn(
                 command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
             )

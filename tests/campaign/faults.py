@@ -10,10 +10,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
+from .clocks import CLIENTS, LOOKS
+from .ledger import CLOCK
 from .plan import Round
 from .site import Site
 
 Sick = frozenset[int] | None
+JUMP = 5.0  # hours, at most that and a fifth
 Fault = Callable[[Site, Round], AbstractContextManager[Sick]]
 
 
@@ -137,6 +140,22 @@ def narrow(site: Site, round_: Round) -> Iterator[Sick]:
         proxy.heal()
 
 
+@contextmanager
+def clock(site: Site, round_: Round) -> Iterator[Sick]:
+    """The clients' wall clock jumps by hours, and a node's the other way where brokers bear it; monotonic clocks go on. Healed, all jump
+    back."""
+    assert site.clocks is not None, "the campaign leaves this fault out where there is no libfaketime"
+    hours = JUMP * (1.0 if round_.amount < 0.5 else -1.0) * (0.2 + round_.amount)
+    site.clocks.set(f"node-{round_.node}", hours)
+    site.clocks.set(CLIENTS, -hours)
+    try:
+        time.sleep(LOOKS + 1.5)  # until it is seen
+        yield None
+    finally:
+        site.clocks.set(f"node-{round_.node}", 0.0)
+        site.clocks.set(CLIENTS, 0.0)
+
+
 FAULTS: dict[str, Fault] = {
     "kill": kill,
     "freeze": freeze,
@@ -149,4 +168,5 @@ FAULTS: dict[str, Fault] = {
     "refuse": refuse,
     "far": far,
     "narrow": narrow,
+    CLOCK: clock,
 }

@@ -13,10 +13,13 @@ ROOM = 24 << 10  # kB that a process may grow by between the second quarter of i
 LONG = 120.0  # seconds below which memory says nothing
 
 
-def judge(ledger: Ledger) -> Iterator[Finding]:
+def judge(ledger: Ledger, slack: float = 1.0) -> Iterator[Finding]:
+    """Args:
+    slack: how many times as late a call may be.
+    """
     troubles: collections.Counter[str] = collections.Counter()
     for call in ledger.calls:
-        late = call.seconds - call.timeout - LATE
+        late = call.seconds - call.timeout - LATE * slack
         if late > ledger.stalled(call.at - call.seconds, call.at):
             text = f"{call.role}: {call.name} took {call.seconds:.1f} s with a timeout of {call.timeout:.1f} s: {call.outcome}"
             yield Finding("calls end in time", text, call.at)

@@ -70,7 +70,7 @@ def _beginning(
 ) -> Iterator[Finding]:
     resets = [(when, after(rows, places[log])) for when, name, places in ledger.resets if name == group and log in places and when < at]
     since, base = max(resets, default=(0.0, 0))
-    tried = max((after(rows, c.places[log]) for c in commits if since < c.began < at), default=base)
+    tried = max((after(rows, c.places[log]) for c in commits if since < c.at and c.began < at), default=base)  # one under way may hold, too
     done = max((after(rows, c.places[log]) for c in commits if c.done and since < c.began and c.at < at), default=base)
     who = f"{member} of {group} in {log}"
     if number > max(tried, base):

@@ -1,7 +1,9 @@
 """Whether each life of a reader saw its stretch of the log: every record, once, in order, from its start to its stop.
 
 Sans-IO. A life's facts: ``start`` is "earliest", or ``{log: place}`` of the last record *before* it (none: the log's beginning); ``stop``
-tells that it was to end at what was there when it opened, of which the least is what had been acknowledged by then.
+tells that it was to end at what was there when it opened, of which the least is what had been acknowledged by then. Where a reader says
+what its stop is, it has to reach that; that a stop lies before what was acknowledged is counted near a fault: a broker that does not know
+yet that another one leads tells the end that it knows.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ def judge(ledger: Ledger, truth: Truth) -> Iterator[Finding]:
             continue
         logs = [log for log in truth if topic_of(log) == role.topic]
         for log in sorted({*logs, *life.got}):
-            yield from _one(life, log, truth.get(log, ()), _there(ledger, life, log))
+            yield from _one(ledger, life, log, truth.get(log, ()), _there(ledger, life, log))
         yield from _last(ledger, life, truth, logs)
 
 
@@ -30,7 +32,7 @@ def after(rows: Sequence[tuple[Place, str]], place: Place | None) -> int:
     return 0 if place is None else bisect.bisect_right(rows, place, key=lambda row: row[0])
 
 
-def _one(life: Life, log: str, rows: Sequence[tuple[Place, str]], upto: Place | None) -> Iterator[Finding]:
+def _one(ledger: Ledger, life: Life, log: str, rows: Sequence[tuple[Place, str]], upto: Place | None) -> Iterator[Finding]:
     got = life.got.get(log, [])
     who = f"{life.role} (life {life.number}) in {log}"
     start = life.facts.get("start")
@@ -51,10 +53,15 @@ def _one(life: Life, log: str, rows: Sequence[tuple[Place, str]], upto: Place | 
         else:
             yield Finding("no repeat on reading", f"{who}: {place} again, {expected - found} back", at)
         expected = found + 1
-    if life.facts.get("stop") and life.ended is not None and not life.why and upto is not None:
-        short = after(rows, upto) - expected
+    if life.facts.get("stop") and life.ended is not None and not life.why:
+        stop = life.stops.get(log)
+        short = after(rows, stop) - expected if stop is not None else 0
         if short > 0:
-            yield Finding("reads to its stop", f"{who}: ended {short} records before what was there when it opened", life.ended)
+            yield Finding("reads to its stop", f"{who}: ended {short} records before its own stop", life.ended)
+        early = after(rows, upto) - expected if upto is not None else 0
+        if early > max(0, short):
+            told = stop is not None and ledger.troubled(life.began - 10.0, life.began)
+            yield Finding("reads to its stop", f"{who}: ended {early} records before what was there when it opened", life.ended, not told)
 
 
 def _forward(life: Life, truth: Truth) -> Iterator[Finding]:

@@ -51,7 +51,8 @@ def _lost(ledger: Ledger, role: Role, places: dict[int, list[tuple[str, Place]]]
 
 def _hurt(ledger: Ledger, role: Role, number: int) -> bool:
     ack = ledger.acked[role.name][number]
-    return ledger.troubled(ledger.sent[role.name][number] - 10.0, ack.at + 10.0)
+    begin, end = ledger.sent[role.name][number] - 10.0, ack.at + 10.0
+    return ledger.troubled(begin, end) or (not role.promise.heard and ledger.waited(begin, end))
 
 
 def _repeated(ledger: Ledger, role: Role, places: dict[int, list[tuple[str, Place]]]) -> Iterator[Finding]:
@@ -73,7 +74,8 @@ def _strangers(ledger: Ledger, role: Role, places: dict[int, list[tuple[str, Pla
 def _gave_up(ledger: Ledger, role: Role, places: dict[int, list[tuple[str, Place]]]) -> Iterator[Finding]:
     failed = ledger.failed[role.name]
     patience = role.promise.patience
-    early = [number for number, (_, _, seconds) in failed.items() if patience is not None and seconds < patience]
+    barred = {number for number, (at, why, _) in failed.items() if ledger.barred(role, at, why)}
+    early = [n for n, (_, _, seconds) in failed.items() if patience is not None and seconds < patience and n not in barred]
     if early:
         at, why, seconds = failed[early[0]]
         text = f"{role.name}: {len(early)} given up after {seconds:.1f} s of {patience:.0f}: {_some(early)}: {why}"

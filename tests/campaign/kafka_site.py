@@ -14,6 +14,7 @@ import confluent_kafka.admin
 
 import wireproto
 from brokers import Broker, Kafka
+from brokers.kafka_config import USERS
 from patience import until
 from wireproto.errors import WireprotoError
 from wireproto.kafka.messages import (
@@ -38,11 +39,14 @@ from wireproto.kafka.messages.incremental_alter_configs import IncrementalAlterC
 from .faults import Sick
 from .ledger import Ledger, Place, Promise, Role, Truth
 from .plan import Round
-from .site import OPEN, Site, Work, fleeting
+from .site import OPEN, Site, Work, fleeting, logs_in
 
 PATIENCE = 60.0  # delivery_timeout
-EARLY = PATIENCE - 2.0
-MAIN, WEAK, SINGLE, GROWING, AGAIN, CUT = "main", "weak", "single", "growing", "again", "cut"
+EARLY = PATIENCE - 5.0  # a batch's time runs from its first record
+MAIN, WEAK, SINGLE, GROWING, AGAIN, CUT, GUARDED = "main", "weak", "single", "growing", "again", "cut", "guarded"
+GUEST, MECHANISM = "alice", "SCRAM-SHA-256"  # who logs in, and how
+REFUSED = "SaslAuthenticationFailed"
+SCRAM: Any = confluent_kafka.admin  # it does not tell type checkers of these
 READ = 60.0
 QUOTAS = {"producer_byte_rate": 10_000.0, "consumer_byte_rate": 50_000.0}  # bytes a second and node, of what takes ten times that
 TOPIC = 2  # a topic, among the kinds of resources that have settings
@@ -57,6 +61,7 @@ POLICIES = (
 class KafkaSite(Site):
     protocol = "kafka"
     version = "4.3.1"
+    broker: Kafka
     faults: ClassVar = (
         "kill",
         "freeze",
@@ -69,22 +74,29 @@ class KafkaSite(Site):
         "refuse",
         "far",
         "narrow",
+        "clock",
         "move",
         "grow",
         "quota",
         "policy",
         "anew",
         "unclean",
+        "login",
     )
 
     def make(self) -> Broker:
-        return Kafka(self.version, nodes=3, heap="320m", settings={"controller.quorum.fetch.timeout.ms": "2000"})
+        ahead = str((1 << 63) - 1)  # out of the box a record may be an hour ahead of its broker's clock, which jumps here
+        settings = {"controller.quorum.fetch.timeout.ms": "2000", "log.message.timestamp.after.max.ms": ahead}
+        return Kafka(self.version, nodes=3, heap="320m", sasl=True, settings=settings)
 
     def node_addresses(self) -> list[str]:
         return self.broker.addresses
 
+    def guarded_addresses(self) -> list[str]:
+        return [f"127.0.0.1:{ports['SASL_PLAINTEXT']}" for ports in self.broker.listeners]
+
     def options(self) -> dict[str, Any]:
-        quick = {"request_timeout": 5.0, "connect_timeout": 5.0, "metadata_max_age": 5.0}
+        quick = {"request_timeout": 10.0 if self.short else 5.0, "connect_timeout": 5.0, "metadata_max_age": 5.0}
         return super().options() | quick | {"timeout": OPEN, "fetch_memory": 8 << 20}
 
     def prepare(self) -> None:
@@ -93,6 +105,7 @@ class KafkaSite(Site):
             admin: Any = client.admin()
             admin.create_topic(MAIN, partitions=6, replication=3, config={"min.insync.replicas": "2"}, timeout=60.0)
             admin.create_topic(WEAK, partitions=3, replication=3, config={"min.insync.replicas": "1"}, timeout=60.0)
+            admin.create_topic(GUARDED, partitions=3, replication=3, config={"min.insync.replicas": "2"}, timeout=60.0)
             admin.create_topic(GROWING, partitions=2, replication=3, config={"min.insync.replicas": "2"}, timeout=60.0)
             places = tuple(CreatableReplicaAssignment(partition_index=n, broker_ids=(n + 1,)) for n in range(3))
             alone = CreatableTopicConfig(name="min.insync.replicas", value="1")
@@ -105,14 +118,20 @@ class KafkaSite(Site):
             reply = client.request(CreateTopicsRequest(topics=(wanted,), timeout_ms=30_000))
             assert reply.topics[0].error_code == 0, reply
             self._make_again(admin)
-        self._partitions = {MAIN: 6, WEAK: 3, SINGLE: 3, GROWING: 2, AGAIN: 3, CUT: 3}
+        self._partitions = {MAIN: 6, WEAK: 3, SINGLE: 3, GROWING: 2, AGAIN: 3, CUT: 3, GUARDED: 3}
 
     @staticmethod
     def _make_again(admin: Any) -> None:
         admin.create_topic(AGAIN, partitions=3, replication=3, config={"min.insync.replicas": "2"}, timeout=60.0)
 
     def works(self) -> list[Work]:
-        return [Work("senders", _senders(), sends=True), Work("lonely", _lonely(), sends=True), Work("readers", _readers())]
+        known: dict[str, Any] = {"door": "sasl", "options": {"user": GUEST, "password": USERS[GUEST], "sasl": MECHANISM}}
+        guests = [Work("guest-senders", _guest_senders(), sends=True, **known), Work("guest-readers", _guest_readers(), **known)]
+        return [Work("senders", _senders(), sends=True), Work("lonely", _lonely(), sends=True), Work("readers", _readers()), *guests]
+
+    def streams(self) -> list[Work]:
+        role = Role("spark", "reader", MAIN, steady=False)
+        return [Work("spark", [(role, {"name": "spark", "topic": MAIN})], stream=True)]
 
     def control(self, told: Callable[[str, float], None], ended: threading.Event) -> None:
         """librdkafka, past the proxies, into the partitions that live on one node each."""
@@ -155,6 +174,7 @@ class KafkaSite(Site):
             "policy": self._policy,
             "anew": self._anew,
             "unclean": self._unclean,
+            "login": self._login,
         }
 
     @contextmanager
@@ -239,6 +259,24 @@ class KafkaSite(Site):
         yield frozenset(pair)
         self.broker.start(self.servers[leader])
 
+    @contextmanager
+    def _login(self, _: Round) -> Iterator[Sick]:
+        """The guests' password is gone, and all connections are reset, so that they log in again."""
+        kind = SCRAM.ScramMechanism.SCRAM_SHA_256
+        self._credentials(SCRAM.UserScramCredentialDeletion(GUEST, kind))
+        try:
+            time.sleep(0.5)  # until every broker has heard of it
+            for proxy in self.proxies:
+                proxy.cut()
+            yield None
+        finally:
+            given = SCRAM.ScramCredentialInfo(kind, 4096)
+            self._credentials(SCRAM.UserScramCredentialUpsertion(GUEST, given, USERS[GUEST].encode()))
+
+    def _credentials(self, change: Any) -> None:
+        for outcome in self._admin.alter_user_scram_credentials([change]).values():
+            outcome.result(30.0)
+
     def _await_copies(self, number: int, nodes: set[int]) -> int:
         """Until these nodes, and no others, have all of a log of two copies; which of them leads it."""
         leaders: list[int] = []
@@ -307,7 +345,7 @@ def _senders() -> list[tuple[Role, dict[str, Any]]]:
             "plain", WEAK, Promise(once=False, ordered=False, kept=False, patience=EARLY), {"keys": 20}, idempotence=False, max_in_flight=1
         ),
         _producer("one", WEAK, Promise(kept=False, once=False, ordered=False), {"keys": 20}, acks="1"),
-        _producer("zero", WEAK, Promise(kept=False, once=False, ordered=False), {"keys": 20, "unplaced": True}, acks="0"),
+        _producer("zero", WEAK, Promise(kept=False, once=False, ordered=False, heard=False), {"keys": 20, "unplaced": True}, acks="0"),
         fleeting(_producer("again", AGAIN, lost, {"keys": 20, "rate": 60})),
         fleeting(_producer("cut", CUT, lost, {"keys": 20, "rate": 60}, acks="1", idempotence=False, max_in_flight=1)),
         _producer("grower", GROWING, exact, {"keys": 50, "rate": 100}),
@@ -317,6 +355,15 @@ def _senders() -> list[tuple[Role, dict[str, Any]]]:
 def _lonely() -> list[tuple[Role, dict[str, Any]]]:
     """A client of its own: a broker reads nothing more from a connection while a Produce of it waits for a sick follower."""
     return [_producer("lonely", SINGLE, Promise(patience=EARLY), {"spread": 3, "rate": 60})]
+
+
+def _guest_senders() -> list[tuple[Role, dict[str, Any]]]:
+    return [logs_in(_producer("guest", GUARDED, Promise(patience=EARLY), {"keys": 20, "rate": 60}), REFUSED)]
+
+
+def _guest_readers() -> list[tuple[Role, dict[str, Any]]]:
+    reader = Role("guest-reader", "reader", GUARDED), {"name": "guest-reader", "kind": "reader", "topic": GUARDED}
+    return [logs_in(reader, REFUSED), logs_in(_member("guest-1", "guests", GUARDED), REFUSED)]
 
 
 def _member(name: str, group: str, topic: str, *, comes: bool = False) -> tuple[Role, dict[str, Any]]:

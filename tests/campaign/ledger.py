@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Place = tuple[int, ...]
+LOGIN = "login"  # the fault in which brokers refuse logins
+CLOCK = "clock"  # the one in which wall clocks jump
+UNANSWERED = 4.0  # seconds for an acknowledgement from which on a request may have gone unanswered, and its connection with it
 Truth = Mapping[str, Sequence[tuple[Place, str]]]
 """What the logs hold at the end, as a client read it that we did not write: log to places and ids, in order."""
 
@@ -26,12 +29,14 @@ class Promise:
         once: no record stands in the log twice.
         ordered: in each log the records of one producer stand in the order in which they were sent.
         patience: seconds for which a send must go on trying; None: any failure is let pass.
+        heard: brokers answer (all but acks 0): else what a connection still holds when a request on it goes unanswered, is gone unseen.
     """
 
     kept: bool = True
     once: bool = True
     ordered: bool = True
     patience: float | None = None
+    heard: bool = True
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,8 @@ class Role:
         topic: what it writes or reads. group: of members and workers.
         exact: a group's next owner begins at the commit, not before it; a worker never sees again what was acked.
         fixed: of a producer: key or number alone decide which partition a record is for.
+        login: of one whose login is refused at times: the error that tells it so at once, in whatever it does; empty where it goes on
+            trying. None: nobody asks it.
         keys: of a producer whose order is by key, since keys go elsewhere while a broker is out of the route: how many it has.
         steady: is there from beginning to end, so that it must flow again within seconds of healing.
         fleeting: its topic is cut short or made again, so that the log tells at the end only what its last life held: what is judged is
@@ -58,6 +65,7 @@ class Role:
     fixed: bool = False
     steady: bool = True
     fleeting: bool = False
+    login: str | None = None
     keys: int = 0
 
 
@@ -93,6 +101,7 @@ class Life:
     began: float
     facts: dict[str, Any]
     got: dict[str, list[tuple[float, Place, str]]] = field(default_factory=dict)
+    stops: dict[str, Place] = field(default_factory=dict)  # the last record that it was to read, where it says so
     ended: float | None = None
     why: str = ""
 
@@ -131,12 +140,14 @@ class Taken:
 
 @dataclass
 class Window:
-    """A fault: from its beginning until the brokers answer again. `sick`: nodes that have it; None: all of them."""
+    """A fault: from its beginning until the brokers answer again, `healed`; `ended`: when it began to be taken out. `sick`: nodes that have
+    it; None: all of them."""
 
     name: str
     began: float
     sick: frozenset[int] | None
     healed: float | None = None
+    ended: float = 0.0
     spread: float = 0.0  # seconds that its effects may outlast it: a killed member's session
 
 
@@ -163,6 +174,8 @@ class Ledger:
         self.done: dict[tuple[str, str, Place], tuple[float, float, str]] = {}  # group, log, place: when its ack began and ended, by whom
         self.tried: set[tuple[str, str, Place]] = set()  # acks in doubt
         self.memory: dict[str, list[tuple[float, int]]] = collections.defaultdict(list)
+        self._waits: list[tuple[float, float]] = []
+        self.jumps: dict[str, list[float]] = collections.defaultdict(list)  # process to when its wall clock was seen to jump
         self.stalls: list[tuple[float, float]] = []  # until when, and for how long, a process of the campaign got no processor
         self.controls: dict[str, list[tuple[float, float]]] = collections.defaultdict(list)  # what the same took another client
         self.trees: list[list[Any]] = []
@@ -193,6 +206,8 @@ class Ledger:
     def _acked(self, at: float, role: str, rows: Sequence[tuple[int, str, Sequence[int], float]]) -> None:
         for number, log, place, seconds in rows:
             self.acked[role][number] = Ack(log, tuple(place), at, seconds)
+            if seconds > UNANSWERED:
+                self._waits.append((at - seconds, at))
             self.last_ack[role, log] = max(self.last_ack.get((role, log), 0.0), at - seconds)
             self._through(role, log, at - seconds, at)
 
@@ -204,6 +219,9 @@ class Ledger:
 
     def _life(self, at: float, role: str, life: int, facts: dict[str, Any]) -> None:
         self.lives[role, life] = Life(role, life, at, facts)
+
+    def _stops(self, _at: float, role: str, life: int, stops: dict[str, Sequence[int]]) -> None:
+        self.lives[role, life].stops = {log: tuple(place) for log, place in stops.items()}
 
     def _ended(self, at: float, role: str, life: int, why: str) -> None:
         found = self.lives.get((role, life))
@@ -254,6 +272,9 @@ class Ledger:
     def _stall(self, at: float, _process: str, seconds: float) -> None:
         self.stalls.append((at, seconds))
 
+    def _jumped(self, at: float, process: str, _seconds: int) -> None:
+        self.jumps[process].append(at)
+
     def _control(self, at: float, log: str, seconds: float) -> None:
         self.controls[log].append((at, seconds))
 
@@ -266,12 +287,21 @@ class Ledger:
         """The longest that a process of the campaign stood still for want of a processor, overlapping these moments."""
         return max((seconds for at, seconds in self.stalls if at - seconds < end and at > begin), default=0.0)
 
+    def waited(self, begin: float, end: float) -> bool:
+        """Whether somebody's acknowledgement took so long between these moments that a request may have gone unanswered."""
+        return any(first < end and last > begin for first, last in self._waits)
+
     def control(self, log: str, begin: float, end: float) -> float:
         """The longest that another client waited for an acknowledgement of this log, overlapping these moments."""
         return max((seconds for at, seconds in self.controls.get(log, ()) if at - seconds < end and at > begin), default=0.0)
 
     def kind(self, *kinds: str) -> list[Role]:
         return [role for role in self.roles.values() if role.kind in kinds]
+
+    def barred(self, role: Role, at: float, why: str) -> bool:
+        """Whether this is how a role was to be told that its login was refused."""
+        known = bool(role.login) and why.startswith(role.login or "")
+        return known and any(w.name == LOGIN and w.began <= at and (w.healed is None or at < w.healed + 10.0) for w in self.windows)
 
     def troubled(self, begin: float, end: float) -> bool:
         """Whether a fault was there, or its effects, between these moments."""

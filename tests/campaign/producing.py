@@ -16,11 +16,12 @@ from wireproto.errors import BrokerError, UsageError, WireprotoError
 from .journal import Journal, log_of, place_of, said
 from .ledger import key_of
 
+RATE = 100  # records a second
 PACE = 0.05  # seconds between two bursts
 TAKE = 5.0  # timeout of a send
 OPEN = 15.0
 FLUSH = 20.0
-MOST = 4000  # records without an outcome; a burst waits beyond
+MOST = 10.0  # seconds of records without an outcome; a burst waits beyond, so that what a fault held up is soon through
 CHUNK = 200  # acknowledgements a line
 
 
@@ -38,6 +39,7 @@ class Producing:
         self._number = 0
         self._open: collections.deque[tuple[int, float, Any]] = collections.deque()
         self._ended = threading.Event()
+        self._pause = threading.Event()  # never set: waits by it hold under a clock that is faked, which `time.sleep` does not
         self._gone = False  # the producer, with its topic
 
     def _made(self) -> Any:
@@ -73,9 +75,9 @@ class Producing:
             producer.close(5.0)
 
     def _burst(self, producer: Any) -> None:
-        if len(self._open) > MOST:
+        if len(self._open) > MOST * max(self._role["rate"], 1 / PACE):
             return
-        count = max(1, int(self._role.get("rate", 100) * PACE))
+        count = max(1, int(self._role["rate"] * PACE))
         first, self._number = self._number, self._number + count
         self._journal.note("sent", self._name, first, count)
         for number in range(first, first + count):
@@ -106,7 +108,7 @@ class Producing:
             if until is None and self._ended.wait(PACE):
                 until = time.monotonic() + self._role.get("patience", 60.0) + 5.0
             elif until is not None:
-                time.sleep(PACE)
+                self._pause.wait(PACE)
 
     def _gather(self) -> None:
         """Tell of those that have an outcome; any may be done before an earlier one of another partition."""

@@ -6,9 +6,12 @@ Everything is kept for ever, since the judge reads it when every group is done w
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pulsar  # type: ignore[import-untyped]
@@ -19,12 +22,12 @@ from wireproto.pulsar.codes import TopicExists
 from .faults import Sick
 from .ledger import Finding, Ledger, Place, Promise, Role, Truth, topic_of
 from .plan import Round
-from .site import OPEN, Site, Work, fleeting
+from .site import OPEN, Site, Work, fleeting, logs_in
 
 PATIENCE = 90.0  # delivery_timeout; the whole broker may be away for a minute
-EARLY = PATIENCE - 2.0
+EARLY = PATIENCE - 5.0  # a batch's time runs from its first record
 ONCE, MAIN, JOBS, GROWING = "public/once/main", "public/default/main", "public/default/jobs", "public/default/growing"
-AGAIN = "public/default/again"
+AGAIN, GUARDED = "public/default/again", "public/default/guarded"
 SPACES = ("public/default", "public/once")
 
 
@@ -43,30 +46,38 @@ class PulsarSite(Site):
         "refuse",
         "far",
         "narrow",
+        "clock",
         "unload",
         "grow",
         "throttle",
         "reset",
         "remake",
+        "login",
     )
 
     broker: Pulsar
 
     def make(self) -> Broker:
         kept = {"defaultRetentionTimeInMinutes": "-1", "defaultRetentionSizeInMB": "-1"}
-        return Pulsar(self.version, heap="384m", settings=kept)
+        self._token = Path(tempfile.mkdtemp(prefix="wireproto-campaign-")) / "token"  # the guests'
+        return Pulsar(self.version, heap="384m", settings=kept, tokens=True)
+
+    def close(self) -> None:
+        super().close()
+        shutil.rmtree(self._token.parent, ignore_errors=True)
 
     def node_addresses(self) -> list[str]:
         return self.broker.addresses
 
     def options(self) -> dict[str, Any]:
         quick = {"connect_timeout": 3.0, "operation_timeout": 5.0, "keep_alive": 5.0}
-        return super().options() | quick | {"timeout": OPEN, "fetch_memory": 8 << 20}
+        return super().options() | quick | {"timeout": OPEN, "fetch_memory": 8 << 20, "token": self.broker.token("admin")}
 
     def prepare(self) -> None:
         self.broker.call("PUT", "/admin/v2/namespaces/public/once", {})
-        self._partitions = {ONCE: 3, MAIN: 3, JOBS: 2, GROWING: 2, AGAIN: 2}
-        with wireproto.connect(self.broker.url) as client:
+        self._partitions = {ONCE: 3, MAIN: 3, JOBS: 2, GROWING: 2, AGAIN: 2, GUARDED: 2}
+        self._token.write_text(self.broker.token("admin"))
+        with wireproto.connect(self.broker.url, token=self.broker.token("admin")) as client:
             admin: Any = client.admin()
             admin.set_deduplication("public/once", True)
             for topic, count in self._partitions.items():
@@ -93,7 +104,9 @@ class PulsarSite(Site):
             _worker("worker-1", "shared"),
             _worker("by-key-1", "key-shared"),
         ]
-        return [Work("senders", senders, sends=True), Work("readers", readers)]
+        known: dict[str, Any] = {"options": {"token": f"file:{self._token}"}}
+        guests = [Work("guest-senders", _guest_senders(), sends=True, **known), Work("guest-readers", _guest_readers(), **known)]
+        return [Work("senders", senders, sends=True), Work("readers", readers), *guests]
 
     def comer(self, number: int) -> Work | None:
         members = [_member(f"{group}-comer-{number}", group, MAIN, comes=True) for group in ("exact", "blind")]
@@ -107,7 +120,14 @@ class PulsarSite(Site):
         return self.broker.servers[0]._ready()
 
     def own_faults(self) -> dict[str, Callable[[Round], AbstractContextManager[Sick]]]:
-        return {"unload": self._unload, "grow": self._grow, "throttle": self._throttle, "reset": self._reset, "remake": self._remake}
+        return {
+            "unload": self._unload,
+            "grow": self._grow,
+            "throttle": self._throttle,
+            "reset": self._reset,
+            "remake": self._remake,
+            "login": self._login,
+        }
 
     @contextmanager
     def _unload(self, _: Round) -> Iterator[Sick]:
@@ -150,17 +170,34 @@ class PulsarSite(Site):
     @contextmanager
     def _remake(self, _: Round) -> Iterator[Sick]:
         """A topic is deleted and made again at once; who is at work on it may be quicker, and make its partitions."""
-        with wireproto.connect(self.broker.url) as client:
+        with wireproto.connect(self.broker.url, token=self.broker.token("admin")) as client:
             admin: Any = client.admin()
             admin.delete_topic(AGAIN, timeout=30.0)
             with suppress(TopicExists):
                 admin.create_topic(AGAIN, partitions=self._partitions[AGAIN], timeout=30.0)
         yield frozenset()
 
+    @contextmanager
+    def _login(self, _: Round) -> Iterator[Sick]:
+        """The guests' token is no good any more, and all connections are reset, so that they log in again."""
+        good = self._token.read_text()
+        self._write_token("not.a.token")
+        self.proxies[0].cut()
+        try:
+            yield None
+        finally:
+            self._write_token(good)
+
+    def _write_token(self, text: str) -> None:
+        fresh = self._token.with_suffix(".new")
+        fresh.write_text(text)
+        fresh.replace(self._token)
+
     def truth(self, ledger: Ledger) -> Truth:
         """By Pulsar's own client."""
         found: dict[str, list[tuple[Place, str]]] = {}
-        client = pulsar.Client(self.broker.service, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+        known = pulsar.AuthenticationToken(self.broker.token("admin"))
+        client = pulsar.Client(self.broker.service, authentication=known, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
         try:
             for logs in self.logs().values():
                 for log in logs:
@@ -188,6 +225,14 @@ def _rows(reader: Any) -> Iterator[tuple[Place, str]]:
         place = message.message_id()
         yield (place.ledger_id(), place.entry_id(), max(place.batch_index(), 0)), message.data().decode().rstrip()
     reader.close()
+
+
+def _guest_senders() -> list[tuple[Role, dict[str, Any]]]:
+    return [logs_in(_producer("guest", GUARDED, Promise(once=False, patience=EARLY), {"keys": 20, "rate": 40}), "")]
+
+
+def _guest_readers() -> list[tuple[Role, dict[str, Any]]]:
+    return [logs_in(_reader("guest-reader", GUARDED), ""), logs_in(_member("guest-1", "guests", GUARDED), "")]
 
 
 def _producer(name: str, topic: str, promise: Promise, facts: dict[str, Any], **options: Any) -> tuple[Role, dict[str, Any]]:

@@ -51,7 +51,7 @@ class Queueing:
         quiet = time.monotonic()
         unsure: list[Any] = []  # whose ack failed: they stay with this worker until it is made again
         while True:
-            unsure = [delivery for delivery in unsure if not self._acked(delivery)]
+            unsure = [delivery for delivery in unsure if not self._acked(delivery, again=True)]
             delivery = self._journal.timed(self._name, "receive", POLL, lambda: queue.receive(POLL))
             now = time.monotonic()
             if delivery is not None:
@@ -76,15 +76,16 @@ class Queueing:
             self._journal.note("count", self._name, "gave back", 1)
         return True
 
-    def _acked(self, delivery: Any) -> bool:
-        """Whether it is acked, or no longer ours."""
+    def _acked(self, delivery: Any, *, again: bool = False) -> bool:
+        """Whether it is acked, or no longer ours. Of one that was tried before (`again`), that may be the first try's work."""
         log, place = log_of(delivery.position), place_of(delivery.position)
         began = time.monotonic()
         self._journal.note("tried", self._name, log, place, True)  # it may hold though it fails, or we are killed in it
         try:
             self._journal.timed(self._name, "ack", END, lambda: delivery.ack(END))
         except Revoked:  # the message comes again
-            self._journal.note("tried", self._name, log, place, False)
+            if not again:
+                self._journal.note("tried", self._name, log, place, False)
             return True
         except WireprotoError:
             return False

@@ -48,7 +48,7 @@ class Reading:
                 self._where, self._last, self._whole_at = EARLIEST, {}, time.monotonic()
             self._life += 1
             if self._finish.wait(REST) and why:
-                time.sleep(REST)
+                threading.Event().wait(REST)
 
     def _live(self, bounded: bool) -> str:
         """One life; why it ended, empty when it was to."""
@@ -62,6 +62,8 @@ class Reading:
                 self._role["topic"], start=self._where, stop=LATEST if bounded else None, **self._role.get("options", {})
             )
             reader = journal.timed(name, "reader", OPEN, make)
+            if stops := getattr(reader, "stops", None):  # Kafka's tells them
+                journal.note("stops", name, self._life, {log_of(stop): [stop.offset - 1] for stop in stops.values()})
             self._follow(reader, bounded)
             why = ""
         except WireprotoError as error:

@@ -12,8 +12,11 @@ from typing import Any, ClassVar
 
 import wireproto
 from brokers import Broker, RocketMQ, java
+from brokers.rocketmq import USERS
 from wireproto.rocketmq.messages import (
     AddWritePermOfBrokerRequest,
+    AuthCreateUserRequest,
+    AuthUpdateUserRequest,
     InvokeBrokerToResetOffsetRequest,
     UpdateAndCreateTopicRequest,
     WipeWritePermOfBrokerRequest,
@@ -22,10 +25,13 @@ from wireproto.rocketmq.messages import (
 from .faults import Sick
 from .ledger import Ledger, Place, Promise, Role, Truth
 from .plan import Round
-from .site import OPEN, Site, Work
+from .site import OPEN, Site, Work, fleeting, logs_in
 
 PATIENCE = 60.0  # delivery_timeout
-MAIN, JOBS, GROWING = "main", "jobs", "growing"
+EARLY = PATIENCE - 5.0  # a batch's time runs from its first record
+MAIN, JOBS, GROWING, AGAIN, GUARDED = "main", "jobs", "growing", "again", "guarded"
+ADMIN, GUEST, SECRET = "RocketMQ", "guest", "a-guest-s-secret"
+REFUSED = "NoPermission"
 NAMES = ("broker-a", "broker-b")
 READ = 180.0
 
@@ -44,15 +50,22 @@ class RocketSite(Site):
         "refuse",
         "far",
         "narrow",
+        "clock",
         "grow",
         "wipe",
         "reset",
+        "anew",
+        "login",
     )
 
     broker: RocketMQ
 
     def make(self) -> Broker:
-        return RocketMQ(self.version, nodes=2, heap="256m", settings={"useServerSideResetOffset": "true"})  # as out of the box
+        settings = {"useServerSideResetOffset": "true"}  # as out of the box
+        return RocketMQ(self.version, nodes=2, heap="256m", settings=settings, acl=True)
+
+    def _administrator(self) -> Any:
+        return wireproto.connect(self.broker.url, access_key=ADMIN, secret_key=USERS[ADMIN])
 
     def node_addresses(self) -> list[str]:
         return self.broker.addresses
@@ -65,23 +78,27 @@ class RocketSite(Site):
             "route_age": 5.0,
             "delivery_timeout": PATIENCE,
             "fetch_memory": 8 << 20,
+            "access_key": ADMIN,
+            "secret_key": USERS[ADMIN],
         }
 
     def prepare(self) -> None:
-        with wireproto.connect(self.broker.url) as client:
-            for topic in (MAIN, JOBS, GROWING):
+        with self._administrator() as client:
+            for topic in (MAIN, JOBS, GROWING, AGAIN, GUARDED):
                 client.admin().create_topic(topic, partitions=4, timeout=60.0)
-        self._queues = {MAIN: 2, JOBS: 2, GROWING: 2}  # of each broker
+        self._queues = {MAIN: 2, JOBS: 2, GROWING: 2, AGAIN: 2, GUARDED: 2}  # of each broker
+        self._guest(AuthCreateUserRequest(username=GUEST), "enable")
 
     def works(self) -> list[Work]:
-        sure = Promise(once=False, patience=PATIENCE - 2.0)
-        roaming = Promise(once=False, ordered=False, patience=PATIENCE - 2.0)  # what one broker does not take goes to another
+        sure = Promise(once=False, patience=EARLY)
+        roaming = Promise(once=False, ordered=False, patience=EARLY)  # what one broker does not take goes to another
         senders = [
             _producer("keyed", MAIN, sure, {"keys": 50, "rate": 100}),
             _producer("keyless", MAIN, roaming, {"rate": 60}),
             _producer("fast", MAIN, Promise(once=False, ordered=False), {"keys": 20, "rate": 40}, max_in_flight=4, linger=0.01),
             _producer("grower", GROWING, sure, {"keys": 50, "rate": 60}),
             _producer("tasks", JOBS, roaming, {"rate": 10}),
+            fleeting(_producer("again", AGAIN, Promise(kept=False, once=False, ordered=False), {"rate": 40})),
         ]
         readers = [
             _reader("follower", MAIN),
@@ -90,8 +107,14 @@ class RocketSite(Site):
             _member("blind-1", "blind", MAIN),
             _member("growing-1", "growing", GROWING),
             _worker("worker-1"),
+            fleeting(_reader("again-reader", AGAIN)),
         ]
-        return [Work("senders", senders, sends=True), Work("readers", readers)]
+        known: dict[str, Any] = {"options": {"access_key": GUEST, "secret_key": SECRET}}
+        guests = [
+            Work("guest-senders", [logs_in(_producer("guest", GUARDED, sure, {"keys": 20, "rate": 40}), REFUSED)], sends=True, **known),
+            Work("guest-readers", [logs_in(made, REFUSED) for made in _guest_readers()], **known),
+        ]
+        return [Work("senders", senders, sends=True), Work("readers", readers), *guests]
 
     def comer(self, number: int) -> Work | None:
         members = [_member(f"{group}-comer-{number}", group, MAIN, comes=True) for group in ("exact", "blind")]
@@ -107,7 +130,7 @@ class RocketSite(Site):
         return all(server._ready() for server in self.broker.servers)
 
     def own_faults(self) -> dict[str, Callable[[Round], AbstractContextManager[Sick]]]:
-        return {"grow": self._grow, "wipe": self._wipe, "reset": self._reset}
+        return {"grow": self._grow, "wipe": self._wipe, "reset": self._reset, "anew": self._anew, "login": self._login}
 
     @contextmanager
     def _grow(self, _: Round) -> Iterator[Sick]:
@@ -117,7 +140,7 @@ class RocketSite(Site):
             topic=GROWING, default_topic="TBW102", read_queue_nums=queues, write_queue_nums=queues, perm=6, topic_filter_type="SINGLE_TAG",
             topic_sys_flag=0, order=False,
         )  # fmt: skip
-        with wireproto.connect(self.broker.url) as client:
+        with self._administrator() as client:
             for address in self.broker.addresses[1:]:
                 client.request(request, to=address)
         self._queues[GROWING] = queues
@@ -128,18 +151,18 @@ class RocketSite(Site):
         """A master is taken out of what producers may write to, as before it is stopped in order; readers go on reading from it."""
         name = NAMES[round_.node % len(NAMES)]
         names = self.broker.addresses[0]
-        with wireproto.connect(self.broker.url) as client:
+        with self._administrator() as client:
             client.request(WipeWritePermOfBrokerRequest(broker_name=name), to=names)
         try:
             yield frozenset({1 + NAMES.index(name)})
         finally:
-            with wireproto.connect(self.broker.url) as client:
+            with self._administrator() as client:
                 client.request(AddWritePermOfBrokerRequest(broker_name=name), to=names)
 
     @contextmanager
     def _reset(self, _: Round) -> Iterator[Sick]:
         """An administrator sets a group back to the beginning, at work as it is: each broker tells it with its next answer to a pull."""
-        with wireproto.connect(self.broker.url) as client:
+        with self._administrator() as client:
             for address, name in zip(self.broker.addresses[1:], NAMES, strict=True):
                 for queue in range(self._queues[MAIN]):
                     asked = InvokeBrokerToResetOffsetRequest(
@@ -149,15 +172,45 @@ class RocketSite(Site):
                     self.note("reset", "exact", {f"{MAIN}/{name}-{queue}": [-1]})
         yield frozenset()
 
+    @contextmanager
+    def _anew(self, _: Round) -> Iterator[Sick]:
+        """A topic is deleted, is away for a while, and is made again: its queues begin at 0 once more."""
+        with self._administrator() as client:
+            client.admin().delete_topic(AGAIN, timeout=30.0)
+            try:
+                yield frozenset()
+            finally:
+                client.admin().create_topic(AGAIN, partitions=2 * self._queues[AGAIN], timeout=30.0)
+
+    @contextmanager
+    def _login(self, _: Round) -> Iterator[Sick]:
+        """The guests' user is put out of work: every request is signed, so that none passes from then on."""
+        self._guest(AuthUpdateUserRequest(username=GUEST), "disable")
+        try:
+            yield None
+        finally:
+            self._guest(AuthUpdateUserRequest(username=GUEST), "enable")
+
+    def _guest(self, change: Any, status: str) -> None:
+        facts = {"username": GUEST, "password": SECRET, "userType": "Super", "userStatus": status}
+        with self._administrator() as client:
+            for address in self.broker.addresses[1:]:
+                client.request(change, body=facts, to=address)
+
     def truth(self, ledger: Ledger) -> Truth:
         """By RocketMQ's own client."""
         brokers = dict(zip(self.broker.broker_ports, NAMES, strict=True))
         found: dict[str, list[tuple[Place, str]]] = {log: [] for logs in self.logs().values() for log in logs}
         for topic in self._queues:
-            for row in java.run(f"rocketmq-{self.version}", "RocketJudge", "pull", self.broker.name_server, topic, timeout=READ):
+            words = (self.broker.name_server, topic, ADMIN, USERS[ADMIN])
+            for row in java.run(f"rocketmq-{self.version}", "RocketJudge", "pull", *words, timeout=READ):
                 log = f"{topic}/{brokers[row['store']]}-{row['queue']}"
                 found[log].append(((row["offset"],), base64.b64decode(row["body"]).decode().rstrip()))
         return {log: sorted(rows) for log, rows in found.items()}
+
+
+def _guest_readers() -> list[tuple[Role, dict[str, Any]]]:
+    return [_reader("guest-reader", GUARDED), _member("guest-1", "guests", GUARDED)]
 
 
 def _producer(name: str, topic: str, promise: Promise, facts: dict[str, Any], **options: Any) -> tuple[Role, dict[str, Any]]:

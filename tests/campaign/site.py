@@ -15,20 +15,30 @@ from typing import Any, ClassVar
 from brokers import Broker
 from brokers.proxy import FaultProxy
 
+from .clocks import Clocks
 from .ledger import Finding, Ledger, Role, Truth
 from .plan import Round
 
 OPEN = 15.0  # the clients' own timeout: for opening a role
-READY = 60.0  # seconds for a cluster to answer again
+READY = 120.0  # seconds for a cluster to answer again, on a machine that has other work
 
 
 @dataclass
 class Work:
-    """A process of the workload: its name, its roles, as the ledger has them and as the process wants them; `sends`: ends first."""
+    """A process of the workload: its name, its roles, as the ledger has them and as the process wants them; `sends`: ends first; `door`:
+    which of the broker's `urls` it connects to; `options`: of `connect`, beside the site's; `stream`: a Spark stream, streaming.py's."""
 
     name: str
     roles: list[tuple[Role, dict[str, Any]]] = field(default_factory=list)
     sends: bool = False
+    door: str = "plain"
+    options: dict[str, Any] = field(default_factory=dict)
+    stream: bool = False
+
+
+def logs_in(made: tuple[Role, dict[str, Any]], error: str) -> tuple[Role, dict[str, Any]]:
+    """The same role, told by this error at once when its login is refused; empty: it goes on trying."""
+    return replace(made[0], login=error), made[1]
 
 
 def fleeting(made: tuple[Role, dict[str, Any]]) -> tuple[Role, dict[str, Any]]:
@@ -37,13 +47,21 @@ def fleeting(made: tuple[Role, dict[str, Any]]) -> tuple[Role, dict[str, Any]]:
 
 
 class Site:
-    """See the module. Attributes: `broker`; `proxies`, one a node; `servers`, each node's number; `note`: into the journal."""
+    """See the module.
+
+    Attributes:
+        broker, proxies: one proxy a node. servers: each node's number.
+        note: into the journal.
+        short: whether it is the short form, beside other work.
+        clocks: of nodes and clients, where they are to jump; to be set before `start`.
+    """
 
     protocol: ClassVar[str]
     version: ClassVar[str]
     faults: ClassVar[Sequence[str]] = ()  # those of faults.py that can be had here
     flowing: float = 10.0  # seconds from healing until all flows
     learning: float = 10.0  # seconds in which clients learn of a log that is new
+    faked: bool = False  # whether its brokers' clocks jump, too, beside the clients'
     session: float = 6.0  # seconds for which a killed member holds what it had
 
     def __init__(self) -> None:
@@ -51,6 +69,8 @@ class Site:
         self.servers: list[int] = []
         self.proxies: list[FaultProxy] = []
         self.note: Callable[..., None] = lambda *_: None
+        self.clocks: Clocks | None = None
+        self.short = False
         self._first_seen: dict[str, float] = {}
 
     def make(self) -> Broker:
@@ -61,6 +81,10 @@ class Site:
         raise NotImplementedError
 
     def start(self) -> None:
+        if self.clocks is not None and self.faked:
+            self.broker.prepare()
+            for number, server in enumerate(self.broker.servers):
+                server.command = self.clocks.command(f"node-{number}", server.command)
         self.broker.start()
         self.servers = self.servers or list(range(len(self.broker.servers)))
         self.proxies = [FaultProxy() for _ in self.servers]
@@ -69,16 +93,22 @@ class Site:
     def nodes(self) -> int:
         return len(self.servers)
 
-    @property
-    def url(self) -> str:
+    def url(self, door: str = "plain") -> str:
         """What clients of the workload connect to: every address behind its proxy."""
-        found = self.broker.url
+        found = self.broker.urls[door]
         for old, new in self.address_map().items():
             found = found.replace(old, new)
         return found
 
+    def guarded_addresses(self) -> list[str]:
+        """Those of each node that ask for a login, where other ones do not."""
+        return []
+
     def address_map(self) -> dict[str, str]:
-        return {address: proxy.through(address) for address, proxy in zip(self.node_addresses(), self.proxies, strict=True)}
+        found: dict[str, str] = {}
+        for addresses in filter(None, (self.node_addresses(), self.guarded_addresses())):
+            found |= {address: proxy.through(address) for address, proxy in zip(addresses, self.proxies, strict=True)}
+        return found
 
     def options(self) -> dict[str, Any]:
         """Of `connect`, in the processes of the workload."""
@@ -89,6 +119,10 @@ class Site:
 
     def works(self) -> list[Work]:
         raise NotImplementedError
+
+    def streams(self) -> list[Work]:
+        """Spark streams, of the long form alone."""
+        return []
 
     def comer(self, number: int) -> Work | None:
         """A process with members that come and go."""

@@ -32,20 +32,26 @@ KINDS: dict[str, Any] = {"producer": Producing, "reader": Reading, "member": Gro
 }
 TICK = 0.05
 OPEN = 30.0
+JUMP = 60.0  # seconds by which the wall clock is told to have jumped
 STALL = 0.1  # seconds late from which on a tick is told
 
 
 def watch(journal: Journal, name: str) -> None:
-    """Memory each second, and ticks that came late."""
+    """Memory each second, ticks that came late, and jumps of the wall clock."""
     page = os.sysconf("SC_PAGE_SIZE") // 1024
-    due, sampled = time.monotonic() + TICK, 0.0
+    due, sampled, apart = time.monotonic() + TICK, 0.0, time.time() - time.monotonic()
+    pause = threading.Event()  # never set; `time.sleep` fails under libfaketime
     while True:
-        time.sleep(max(0.0, due - time.monotonic()))
+        pause.wait(max(0.0, due - time.monotonic()))
         now = time.monotonic()
         if now - due > STALL:
             journal.note("stall", name, round(now - due, 3), at=now)
         if now - sampled > 1.0:
             sampled = now
+            now_apart = time.time() - now
+            if abs(now_apart - apart) > JUMP:
+                journal.note("jumped", name, round(now_apart - apart))
+            apart = now_apart
             journal.note("memory", name, int(Path("/proc/self/statm").read_text().split()[1]) * page)
         due = now + TICK
 
@@ -64,7 +70,7 @@ def opened(journal: Journal, plan: dict[str, Any]) -> Any:
         try:
             return journal.timed(plan["name"], "connect", OPEN, lambda: wireproto.connect(plan["url"], **plan["options"]))
         except TransportError:
-            time.sleep(0.5)
+            threading.Event().wait(0.5)
 
 
 def main() -> int:

@@ -25,6 +25,7 @@ class ZooKeeperSite(Site):
     protocol = "zookeeper"
     version = "3.9.5"
     session = SESSION
+    faked = True
     faults: ClassVar = (
         "kill",
         "freeze",
@@ -37,6 +38,7 @@ class ZooKeeperSite(Site):
         "refuse",
         "far",
         "narrow",
+        "clock",
         "dethrone",
     )
 

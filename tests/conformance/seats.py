@@ -50,7 +50,13 @@ class Place:
 TIMEOUTS = "test_timeouts"
 OVER_ASYNCIO = frozenset({"test_records", "test_producer", "test_positions", "test_consumer", "test_queue", "test_tree"})
 """What `make test` runs over the asyncio face on real brokers; on the dev broker it is all, and of the timeouts AWAITED."""
-OF_THREADS = frozenset({"test_threads_share_a_producer"})
+OF_THREADS = frozenset(
+    {
+        "test_threads_share_a_producer",
+        "test_a_close_ends_the_call_that_another_thread_waits_in",
+        "test_a_close_ends_the_call_of_a_consumer_that_has_nothing_assigned_yet",
+    }
+)
 """What is about many threads says little of one event loop, to which all of them hop."""
 AWAITED = frozenset({
     "test_admin", "test_receipt_and_flush", "test_poll_returns_none_in_time", "test_queue_receive",
@@ -60,7 +66,10 @@ BRIEF = {
     *("test_records", "test_refusals"),
     *("test_commit_and_resume_after_a_new_client", "test_a_released_message_is_handed_out_again", "test_start_and_stop_by_time"),
 }
-ASYNCIO = frozenset({"dev-kafka", "kafka-4.3.1", "dev-pulsar", "pulsar-4.2.4", "dev-zookeeper", "zookeeper-3.9.5"})
+ASYNCIO = frozenset({
+    *("dev-kafka", "kafka-4.3.1", "dev-pulsar", "pulsar-4.2.4"),
+    *("dev-rocketmq", "rocketmq-5.5.0", "dev-zookeeper", "zookeeper-3.9.5"),
+})  # fmt: skip
 """Where the same tests run over `wireproto.aio`, too (`face.py`): the places whose protocol has all of its roles there."""
 PLACES = [
     Place("kafka", "dev-kafka"),

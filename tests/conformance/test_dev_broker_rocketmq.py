@@ -49,3 +49,17 @@ def test_java_push_consumer_gets_every_message(broker: DevBroker, line: str) -> 
     java.run(f"rocketmq-{line}", "RocketJudge", "send", names, topic, input=[message(n, n % 4) for n in range(40)])
     found = java.run(f"rocketmq-{line}", "RocketJudge", "push", names, topic, f"group-{topic}", "40")
     assert sorted(item["keys"] for item in found) == sorted(f"k{n}" for n in range(40))
+
+
+def test_java_push_consumer_reads_on_from_a_slave_and_by_the_name_server_that_is_left() -> None:
+    """The master and a name server are away; the 4.9 line, whose slaves answer pulls as they are out of the box."""
+    with DevBroker(["rocketmq"], auto_create=False, nodes={"rocketmq.slaves": 1, "rocketmq.name_servers": 2}) as broker:
+        broker.call("rocketmq", "answer_as_old", True)
+        names = f"{broker.address('rocketmq')};{broker.address('rocketmq', 'names-2')}"
+        java.run("rocketmq-4.9.7", "RocketJudge", "create", names, "topic", "2", broker.address("rocketmq", "broker"))
+        java.run("rocketmq-4.9.7", "RocketJudge", "send", names, "topic", input=[message(n, n % 2) for n in range(20)])
+        broker.call("rocketmq", "synchronise")
+        broker.pause("rocketmq", "broker")
+        broker.pause("rocketmq", "main")
+        found = java.run("rocketmq-4.9.7", "RocketJudge", "push", names, "topic", "group", "20")
+        assert sorted(item["keys"] for item in found) == sorted(f"k{n}" for n in range(20))

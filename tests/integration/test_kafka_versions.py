@@ -55,7 +55,7 @@ def records(magic: int) -> bytes:
 
 @pytest.mark.parametrize("broker", BROKERS, indirect=True)
 def test_produce_and_fetch_in_every_version(client: Any, topic: str) -> None:
-    client.cluster.topic_entry(topic, client.deadline())
+    client.admin().describe_topic(topic)
     topic_id = client.cluster.metadata.topics[topic].id
     written = 0
     for version in offered(client, m.ProduceRequest):

@@ -51,6 +51,28 @@ def test_what_a_member_did_not_commit_comes_again_when_it_is_fed_again(broker: P
             assert fresh.lag() == {(topic, -1): 0}
 
 
+def test_a_member_whose_window_is_full_when_it_loses_a_partition_reads_on_when_it_gets_it_back(broker: Pulsar) -> None:
+    topic = new_topic(broker)
+    sent = [b"%05d" % number * 200 for number in range(2000)]
+    with ours(broker) as one, ours(broker) as two, one.producer(topic, batching=False) as producer:
+        for value in sent:
+            producer.send(value)
+        producer.flush(60.0)
+        first = one.consumer(topic, "group", consumer_name="a", priority=1, receive_memory=1 << 16)
+        found = values(first, 500)
+        first.commit()
+        second = two.consumer(topic, "group", consumer_name="b", priority=0)
+        other = values(second, 1)
+        assert other == sent[len(found) : len(found) + len(other)]
+        second.close()
+        while len(fresh := list(dict.fromkeys(found))) < len(sent):
+            more = values(first, 1)
+            assert more, f"silence after {len(fresh)} of {len(sent)}"
+            found += more  # some perhaps twice: a broker that makes sure of the active member goes back to the mark
+        assert fresh == sent
+        first.close()
+
+
 def in_force(attempt: Any, error: type[Exception]) -> None:
     """A policy comes into force some time after it was told."""
     until = time.monotonic() + 60.0

@@ -419,7 +419,8 @@ def test_a_broker_asks_what_became_of_a_transaction(broker: RocketMQ) -> None:
     with wireproto.connect(broker.url) as client:
         scene = Scene(client, broker)
         group = f"senders-{scene.topic}"
-        conn = client.cluster.connection(scene.address, client.deadline(10.0), "transactions")
+        drive, until = client.cluster.drive, client.deadline(10.0)
+        conn = drive(client.cluster.connecting(scene.address, until, "transactions"), until)
         box = Mailbox(client.loop)
         conn.route(REQUESTS, box)
         beat = {"clientID": "tx@1", "producerDataSet": [{"groupName": group}], "consumerDataSet": []}
@@ -430,7 +431,8 @@ def test_a_broker_asks_what_became_of_a_transaction(broker: RocketMQ) -> None:
         while found is None:
             assert time.monotonic() < deadline, "the broker did not ask"
             body = fastjson.dumps(beat)
-            client.cluster.invoke(scene.address, messages.HeartBeatRequest(), body, deadline=deadline, purpose="transactions")
+            beating = client.cluster.invoking(scene.address, messages.HeartBeatRequest(), body, until=deadline, purpose="transactions")
+            drive(beating, deadline)
             item = box.get(time.monotonic() + 2.0)
             found = item if isinstance(item, Push) else None
         command = remoting.decode(found.frame)
@@ -468,9 +470,11 @@ def test_a_broker_hands_on_the_answer_to_a_request_message(broker: RocketMQ) -> 
 
         deadline = client.deadline(30.0)
         box = Mailbox(client.loop, handler=take)
-        client.cluster.connection(scene.address, deadline, "waiting").route(REQUESTS, box)
+        drive = client.cluster.drive
+        drive(client.cluster.connecting(scene.address, deadline, "waiting"), deadline).route(REQUESTS, box)
         beat = {"clientID": "waiting@1", "producerDataSet": [{"groupName": "askers"}], "consumerDataSet": []}
-        client.cluster.invoke(scene.address, messages.HeartBeatRequest(), fastjson.dumps(beat), deadline=deadline, purpose="waiting")
+        body = fastjson.dumps(beat)
+        drive(client.cluster.invoking(scene.address, messages.HeartBeatRequest(), body, until=deadline, purpose="waiting"), deadline)
         words = "CORRELATION_ID\x01c7\x02REPLY_TO_CLIENT\x01waiting@1\x02MSG_TYPE\x01reply\x02"
         for kind in (messages.SendReplyMessageRequest, messages.SendReplyMessageV2Request):
             fields = scene.send(70, queue_id=0, properties=words) | {"topic": "DefaultCluster_REPLY_TOPIC"}

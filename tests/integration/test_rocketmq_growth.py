@@ -37,7 +37,7 @@ def grow(client: RocketClient, topic: str, queues: int) -> None:
         topic=topic, default_topic="TBW102", read_queue_nums=queues, write_queue_nums=queues, perm=6, topic_filter_type="SINGLE_TAG",
         topic_sys_flag=0, order=False,
     )  # fmt: skip
-    (address,) = client.cluster.masters(client.deadline(10.0))
+    (address,) = client.cluster.drive(client.cluster.masters(client.deadline(10.0)), client.deadline(10.0))
     client.request(request, to=address)
 
 

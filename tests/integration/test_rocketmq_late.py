@@ -10,6 +10,7 @@ import pytest
 
 import wireproto
 from brokers import RocketMQ
+from wireproto.net.task import Steps
 from wireproto.position import LogOffset
 from wireproto.rocketmq.codes import PullOffsetMoved, TopicNotExist
 from wireproto.rocketmq.messages import DeleteTopicInNamesrvRequest, RegisterTopicInNamesrvRequest
@@ -42,16 +43,16 @@ def test_a_topic_that_comes_back_over_its_deletion_is_deleted_again(broker: Rock
     queue = {"brokerName": "broker-a", "perm": 6, "readQueueNums": 1, "writeQueueNums": 1, "topicSysFlag": 0}
     with wireproto.connect(broker.url) as client:
         client.admin().create_topic(topic)
-        invoke = client.cluster.invoke
+        invoking = client.cluster.invoking
 
-        def crossing(address: str, message: Any, *more: Any, **named: Any) -> Any:
-            reply = invoke(address, message, *more, **named)
+        def crossing(address: str, message: Any, *more: Any, **named: Any) -> Steps[Any]:
+            reply = yield from invoking(address, message, *more, **named)
             if isinstance(message, DeleteTopicInNamesrvRequest) and not crossed:
                 crossed.append(client.request(RegisterTopicInNamesrvRequest(topic=topic), body={"queueDatas": [queue]}))
                 assert client.admin().describe_topic(topic).partitions
             return reply
 
-        monkeypatch.setattr(client.cluster, "invoke", crossing)
+        monkeypatch.setattr(client.cluster, "invoking", crossing)
         client.admin().delete_topic(topic)
         assert crossed
         with pytest.raises(TopicNotExist):

@@ -17,13 +17,13 @@ from wireproto._codec import RocketBatchBuilder
 from wireproto.errors import TimedOut, TransportError, ValueUnsupported
 from wireproto.position import EARLIEST, LATEST, QueueOffset
 from wireproto.rocketmq.client import RocketClient
+from wireproto.rocketmq.errors import NoMaster
 from wireproto.rocketmq.messages import (
     InvokeBrokerToResetOffsetRequest,
     SendBatchMessageRequest,
     UnregisterBrokerRequest,
     UpdateBrokerConfigRequest,
 )
-from wireproto.rocketmq.remoting import NoMaster
 
 pytestmark = pytest.mark.parametrize("broker", ["rocketmq-5.5.0-cluster"], indirect=True)
 _numbers = itertools.count()
@@ -158,7 +158,7 @@ def test_a_broker_that_the_name_server_has_forgotten_is_read_on(broker: RocketMQ
     names = client.cluster
 
     def listed() -> set[str]:
-        return {*names.info(client.deadline(10.0)).brokers}
+        return {*names.drive(names.info(client.deadline(10.0)), client.deadline(10.0)).brokers}
 
     gone = UnregisterBrokerRequest(
         broker_name="broker-a", broker_addr=f"127.0.0.1:{broker.broker_ports[0]}", cluster_name="DefaultCluster", broker_id=0
@@ -173,7 +173,7 @@ def test_a_broker_that_the_name_server_has_forgotten_is_read_on(broker: RocketMQ
         for n, value in enumerate(values):
             producer.send(value, partition=n % 4).position(30.0)
         assert sorted(taken(consumer, 8)) == values
-        names.ask_names(gone, deadline=client.deadline(10.0))
+        client.request(gone, to="names")
         until(lambda: listed() == {"broker-b"})
         more = []
         while listed() == {"broker-b"}:  # the broker tells the name server of itself each ten seconds

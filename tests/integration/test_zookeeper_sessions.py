@@ -16,7 +16,7 @@ from patience import LATE
 from wireproto.errors import ConnectError, TimedOut, TlsError, TransportError, ValueUnsupported
 from wireproto.zookeeper import acl as access
 from wireproto.zookeeper.codes import AuthFailed, EventType, KeeperState, NoAuth, NoNode, SessionExpired
-from wireproto.zookeeper.link import ConnectionLoss
+from wireproto.zookeeper.errors import ConnectionLoss
 from wireproto.zookeeper.messages import ReplyHeader, WatcherEvent
 from wireproto.zookeeper.multi import Set
 from wireproto.zookeeper.session import SessionEvent, State

@@ -34,7 +34,7 @@ def test_a_task_run_again_waits_until_its_predecessor_is_gone(caplog: pytest.Log
         target = sink(broker, 60.0)
         task = Task(3, 0)
         before = PulsarSession(target, first, task)
-        before.producer("told")  # its connection stands, as that of a worker whose host is gone
+        before.out.to("told")  # its connection stands, as that of a worker whose host is gone
         seen = broker.record("pulsar")
         after = PulsarSession(target, second, task)
         sending = threading.Thread(target=lambda: (after.send(ROWS), after.finish()))
@@ -54,6 +54,6 @@ def test_a_predecessor_that_stays_ends_the_task_in_its_time() -> None:
     with DevBroker(["pulsar"]) as broker, wireproto.connect(broker.url("pulsar")) as first, another(broker) as second:
         first.admin().create_topic("told")
         target = sink(broker, 0.1)
-        PulsarSession(target, first, Task(3, 0)).producer("told")
+        PulsarSession(target, first, Task(3, 0)).out.to("told")
         with pytest.raises(ProducerBusy):
-            PulsarSession(target, second, Task(3, 0)).producer("told")
+            PulsarSession(target, second, Task(3, 0)).out.to("told")

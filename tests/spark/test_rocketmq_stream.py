@@ -120,8 +120,8 @@ def widen(broker: RocketMQ, topic: str, queues: int) -> None:
     """Give the topic more queues, as its administrators do: it is made once more."""
     with wireproto.connect(broker.url) as client:
         admin = client.admin()
-        (master,) = client.cluster.masters(time.monotonic() + 30)
-        admin._create(master, topic, queues, {}, time.monotonic() + 30)
+        (master,) = client.cluster.drive(client.cluster.masters(time.monotonic() + 30), time.monotonic() + 30)
+        client.cluster.drive(admin._creating(master, topic, queues, {}, time.monotonic() + 30), time.monotonic() + 30)
         while len(admin.describe_topic(topic).partitions) < queues:
             pass
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import wireproto
 from brokers import Kafka, Pulsar, RocketMQ, ZooKeeper, plugin
 from spark.peers import QUIET
 from spark.streams import frame, make, put
+from wireproto.errors import BrokerError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,8 +34,17 @@ def run(headings: str, many: int, **names: Any) -> None:
         exec(compile(text, str(GUIDE), "exec"), names)
 
 
+def gone(admin: Any, *topics: str) -> None:
+    """See that they are not there: a test that Spark failed is run once more (`late.py`)."""
+    for topic in topics:
+        with suppress(BrokerError):
+            admin.delete_topic(topic)
+
+
 @pytest.mark.broker("kafka-4.3.1")
 def test_kafka(spark: SparkSession, kafka: Kafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with wireproto.connect(kafka.url) as ours:
+        gone(ours.admin(), "orders", "shouted")
     make(kafka, "orders", 2)
     make(kafka, "shouted")
     put(kafka, "orders", [(b"%d" % n, b"order %d" % n, n % 2) for n in range(20)])
@@ -52,6 +63,7 @@ def test_pulsar(spark: SparkSession, request: pytest.FixtureRequest, tmp_path: P
             broker.call("PUT", "/admin/v2/namespaces/public/once")
         admin: Any = ours.admin()
         admin.set_deduplication("public/once", True)
+        gone(admin, source, target)
         for topic in (source, target):
             admin.create_topic(topic, partitions=2)
     client = pulsar.Client(broker.service, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
@@ -72,6 +84,7 @@ def test_rocketmq(spark: SparkSession, request: pytest.FixtureRequest) -> None:
     broker = plugin.start(request.config, "rocketmq-5.5.0")
     assert isinstance(broker, RocketMQ)
     with wireproto.connect(broker.url) as client:
+        gone(client.admin(), "orders", "shouted")
         for topic in ("orders", "shouted"):
             client.admin().create_topic(topic, partitions=2)
         with client.producer("orders") as out:
@@ -89,6 +102,8 @@ def test_zookeeper(spark: SparkSession, request: pytest.FixtureRequest, capsys: 
     assert isinstance(broker, ZooKeeper)
     client = KazooClient(hosts=broker.addresses[0])
     client.start()
+    for path in ("/orders", "/copies"):
+        client.delete(path, recursive=True) if client.exists(path) else None
     for n in range(5):
         client.create(f"/orders/{n}", b"order %d" % n, makepath=True)
     run("ZooKeeper", 1, spark=spark, hosts=broker.addresses[0])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -105,7 +106,7 @@ def relayed(protocol: str, name: str | None, what: str, broker: DevBroker, times
 
 
 def hurt(protocol: str, name: str, what: str | int, broker: DevBroker, times: int) -> Rig:
-    faults = broker.faults(protocol)
+    faults, seen = broker.faults(protocol), broker.record(protocol)
     if isinstance(what, int):
         faults.error(name, what, times)
     elif what == "cut before it":
@@ -118,7 +119,14 @@ def hurt(protocol: str, name: str, what: str | int, broker: DevBroker, times: in
         faults.truncate(name, 6, times)
     else:
         faults.corrupt(name, at=5, times=times)
-    return broker.address(protocol), {}, lambda: faults.seen(name), lambda: None
+    met = (lambda: asked(seen.requests(name))) if protocol == "rocketmq" else lambda: faults.seen(name)
+    return broker.address(protocol), {}, met, lambda: None
+
+
+def asked(requests: list[Any]) -> int:
+    """How often one of RocketMQ's queues was asked about: several are beside each other, which is no second try."""
+    of = Counter((one.message.topic, one.message.queue_id) if hasattr(one.message, "queue_id") else None for one in requests)
+    return max(of.values(), default=0)
 
 
 def lived(cell: Cell, address: str, options: dict[str, Any], query: str) -> None:

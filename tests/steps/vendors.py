@@ -101,12 +101,6 @@ KAFKA = Vendor(
             "NetworkClient.handleApiVersionsResponse",
         ),
         Difference(
-            ("metadata: Metadata",),
-            ("code -1",),
-            "takes the topic for one that is not there yet, and asks again until `max.block.ms`. Run",
-            "Metadata.handleMetadataResponse, KafkaProducer.waitOnMetadata",
-        ),
-        Difference(
             ("producer id: InitProducerId",),
             ("code 31", "code 53"),
             "what waits to be sent fails with it, then the id is asked for again: refused once, before anything waited, the first send"
@@ -125,12 +119,6 @@ KAFKA = Vendor(
             ("code 47",),
             "is not tried again: the record fails with InvalidProducerEpochException, and what follows has the next epoch. Run",
             "TransactionManager.canRetry, handleFailedBatch",
-        ),
-        Difference(
-            ("read: its ends: ListOffsets",),
-            ("code -1",),
-            "asks again as long as there is time. Run",
-            "OffsetFetcherUtils.handleListOffsetResponse",
         ),
         Difference(
             ("read: its ends: ListOffsets",),

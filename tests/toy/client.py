@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from wireproto._codec import ColumnsBuilder
@@ -207,7 +207,9 @@ class ToyAdmin(Closing):
     def delete_topic(self, topic: str, *, timeout: float = 30.0) -> None:
         self._ask("DELETE", topic, timeout=timeout)
 
-    def positions(self, topic: str, at: Where = LATEST, *, timeout: float = 30.0) -> Mapping[TopicPartition, Position]:
+    def positions(
+        self, topic: str, at: Where = LATEST, *, partitions: Collection[int] | None = None, timeout: float = 30.0
+    ) -> Mapping[TopicPartition, Position]:
         deadline = self._cluster.deadline(timeout)
         self._cluster.end(topic, deadline)
         return {(topic, 0): LogOffset(topic, 0, self._cluster.place(topic, at, "at", deadline))}

@@ -5,12 +5,15 @@ Each history is a good one (`good`) with one fault in it, as a client with that 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from campaign import judge_calls, judge_flow, judge_groups, judge_queues, judge_reads, judge_sends
+from campaign import judge_calls, judge_clocks, judge_flow, judge_groups, judge_logins, judge_queues, judge_reads, judge_sends, streaming
 from campaign.ledger import Finding, Ledger, Promise, Role, Truth, Window
 
 LOG = "main/0"
@@ -114,6 +117,24 @@ def test_what_was_not_promised_may_go_only_where_a_fault_explains_it(windows: li
     assert faults(judge_sends.judge(found, {"weak/0": rows(1, source="loose")})) == told
 
 
+@pytest.mark.parametrize(
+    ("heard", "seconds", "told"),
+    [(False, 5.0, set()), (False, 1.0, {"acknowledged is kept"}), (True, 5.0, {"acknowledged is kept"})],
+    ids=["its connection may have ended", "all was well", "answered"],
+)
+def test_what_nobody_answers_may_go_where_a_request_beside_it_went_unanswered(heard: bool, seconds: float, told: set[str]) -> None:
+    promise = Promise(kept=False, once=False, ordered=False, heard=heard)
+    found = Ledger(ROLES | {"loose": Role("loose", "producer", "weak", promise=promise)})
+    for event in (
+        [1.0, "sent", "loose", 0, 1],
+        [1.1, "acked", "loose", [[0, "weak/0", [], 0.1]]],
+        [1.0, "sent", "sure", 0, 1],
+        [1.0 + seconds, "acked", "sure", [[0, LOG, [0], seconds]]],
+    ):
+        found.take(event)
+    assert faults(judge_sends.judge(found, {LOG: rows(0), "weak/0": []})) == told
+
+
 # Readers.
 
 
@@ -152,6 +173,21 @@ def test_a_bounded_read_that_ends_before_what_was_acknowledged_is_told() -> None
     assert faults(judge_reads.judge(ledger(reading(delivered(0, 1, 2), stop=True)), TRUTH)) == {"reads to its stop"}
 
 
+@pytest.mark.parametrize(
+    ("stop", "hurt", "fault"),
+    [(9, True, True), (2, False, True), (2, True, False)],
+    ids=["before its own stop", "a stop too early", "a stop told by a broker that was hurt"],
+)
+def test_a_bounded_read_has_to_reach_the_stop_that_it_names(stop: int, hurt: bool, fault: bool) -> None:
+    events = reading(delivered(0, 1, 2), stop=True)
+    events.insert(3, [3.1, "stops", "reader", 0, {LOG: [stop]}])
+    found = ledger(events)
+    if hurt:
+        found.windows.append(Window("kill", 2.5, None))
+    told = list(judge_reads.judge(found, TRUTH))
+    assert [(finding.check, finding.fault) for finding in told] == [("reads to its stop", fault)]
+
+
 def test_a_life_that_ended_by_an_error_owes_nothing_behind_it() -> None:
     assert faults(judge_reads.judge(ledger(reading(delivered(0, 1, 2), why="Disconnected")), TRUTH)) == set()
 
@@ -185,6 +221,24 @@ def test_what_stood_in_an_earlier_life_of_a_topic_may_be_gone() -> None:
     for event in SENT:
         found.take(event)
     assert faults(judge_sends.judge(found, {LOG: []})) == set()
+
+
+@pytest.mark.parametrize(
+    ("batches", "check"),
+    [
+        ([[0, 1, 2], [3, 4, 5, 6], [7, 8, 9]], None),
+        ([[0, 1, 2], [7, 8, 9]], "no gap"),
+        ([[0, 1, 2], [2, 3, 4, 5, 6, 7, 8, 9]], "no repeat on reading"),
+        ([[0, 1, 2], [3, 4, 5, 6]], "reads to the end"),
+    ],
+    ids=["each once", "a micro-batch lost", "a record in two", "stuck"],
+)
+def test_what_a_spark_stream_wrote_is_judged_as_a_reader(tmp_path: Path, batches: list[list[int]], check: str | None) -> None:
+    for number, offsets in enumerate(batches):
+        (tmp_path / f"{number:09}.json").write_text(json.dumps([[0, offset, f"sure:{offset}"] for offset in offsets]))
+    (tmp_path / f"{len(batches):09}.new").write_text("[[0,")  # its driver was killed
+    found = ledger([*SENT, *streaming.told("reader", "main", tmp_path, 0.5, 20.0)])
+    assert faults(judge_reads.judge(found, TRUTH)) == ({check} if check else set())
 
 
 # Groups.
@@ -243,6 +297,13 @@ def test_records_behind_the_commit_that_come_again_are_told() -> None:
     assert faults(judge_groups.judge(ledger(events), TRUTH)) == {"resumes at the commit"}
 
 
+@pytest.mark.parametrize(("ended", "told"), [(5.8, set()), (5.4, {"no gap"})])
+def test_a_commit_under_way_when_a_group_is_reset_may_hold(ended: float, told: set[str]) -> None:
+    events = group(got(4, "first", 0, 1, 2, 3), [ended, "commit", "first", 0, 5.3, {LOG: [3]}, False, "Revoked"])
+    events += [[5.5, "reset", "g", {LOG: []}], got(6, "second", *range(4, COUNT))]
+    assert faults(judge_groups.judge(ledger(events), TRUTH)) == told
+
+
 @pytest.mark.parametrize(("first", "told"), [(1, set()), (5, {"no gap"})])
 def test_a_reset_from_outside_is_where_the_next_one_begins(first: int, told: set[str]) -> None:
     events = group(got(4, "first", *range(COUNT)), commit(5, "first", COUNT - 1))
@@ -297,6 +358,80 @@ def test_queues_are_judged(events: list[list[Any]], check: str | None) -> None:
     assert faults(judge_queues.judge(ledger(events))) == ({check} if check else set())
 
 
+# Logins.
+
+GUEST = Role("sure", "producer", "main", promise=Promise(patience=60.0), login="Refused")
+BARRED = [[11.0, "sent", "sure", 0, 1], [12.0, "failed", "sure", 0, "Refused: who are you?", 1.0]]
+
+
+@pytest.mark.parametrize(
+    ("window", "told"),
+    [
+        (Window("login", 10.0, None, 20.0), set()),
+        (Window("kill", 10.0, None, 20.0), {"sends go on trying"}),
+        (None, {"sends go on trying"}),
+    ],
+    ids=["while logins are refused", "in another fault", "in calm"],
+)
+def test_a_record_may_be_given_up_at_once_where_its_login_is_refused(window: Window | None, told: set[str]) -> None:
+    found = Ledger(ROLES | {"sure": GUEST})
+    found.windows = [window] if window else []
+    for event in BARRED:
+        found.take(event)
+    assert faults(judge_sends.judge(found, {LOG: []})) == told
+
+
+def test_another_error_is_no_excuse_while_logins_are_refused() -> None:
+    found = Ledger(ROLES | {"sure": GUEST})
+    found.windows = [Window("login", 10.0, None, 20.0)]
+    for event in ([11.0, "sent", "sure", 0, 1], [12.0, "failed", "sure", 0, "Disconnected: gone", 1.0]):
+        found.take(event)
+    assert faults(judge_sends.judge(found, {LOG: []})) == {"sends go on trying"}
+
+
+@pytest.mark.parametrize(
+    ("events", "healed", "told"),
+    [
+        (BARRED, 20.0, set()),
+        ([[12.0, "call", "sure", "poll", 1.0, 0.1, "Refused: who are you?"]], 20.0, set()),
+        ([], 12.0, set()),
+        ([], 20.0, {"a refused login is told"}),
+        ([[12.0, "call", "sure", "poll", 1.0, 0.1, "Disconnected: gone"]], 20.0, {"a refused login is told"}),
+        ([[25.0, "call", "sure", "poll", 1.0, 0.1, "Refused: who are you?"]], 20.0, {"a refused login is told"}),
+    ],
+    ids=["a record told", "a call told", "too short to tell", "in silence", "as another error", "too late"],
+)
+def test_who_is_refused_a_login_must_be_told_so(events: list[list[Any]], healed: float, told: set[str]) -> None:
+    found = Ledger({"sure": GUEST})
+    found.windows = [Window("login", 10.0, None, healed, ended=healed)]
+    for event in events:
+        found.take(event)
+    assert faults(judge_logins.judge(found, alone)) == told
+
+
+@pytest.mark.parametrize(
+    ("sent", "acked", "told"),
+    [(14.0, 14.2, {"who is refused stays out"}), (10.1, 10.3, set()), (14.0, 20.5, set())],
+    ids=["in", "before", "behind"],
+)
+def test_who_is_refused_must_not_get_through(sent: float, acked: float, told: set[str]) -> None:
+    found = Ledger({"sure": replace(GUEST, login="")})
+    found.windows = [Window("login", 10.0, None, 20.2, ended=20.0)]
+    for event in ([sent, "sent", "sure", 0, 1], [acked, "acked", "sure", [[0, LOG, [0], round(acked - sent, 1)]]]):
+        found.take(event)
+    assert faults(judge_logins.judge(found, alone)) == told
+
+
+@pytest.mark.parametrize(
+    ("jump", "told"), [(11.0, set()), (30.0, {"clocks jump"}), (None, {"clocks jump"})], ids=["seen", "later", "never"]
+)
+def test_a_clock_that_was_to_jump_and_did_not_is_told(jump: float | None, told: set[str]) -> None:
+    events: list[list[Any]] = [[at, "memory", "senders", 90_000] for at in (1.0, 40.0)]
+    found = ledger(events if jump is None else [*events, [jump, "jumped", "senders", 3600]])
+    found.windows = [Window("clock", 10.0, None, 15.0)]
+    assert faults(judge_clocks.judge(found)) == told
+
+
 # Calls, flow, neighbours, memory.
 
 
@@ -304,6 +439,12 @@ def test_queues_are_judged(events: list[list[Any]], check: str | None) -> None:
 def test_a_call_that_outlasts_its_timeout_is_told_unless_the_machine_stood_still(seconds: float, stall: float, told: bool) -> None:
     events: list[list[Any]] = [[9.0, "stall", "senders", stall], [10.0, "call", "sure", "send", 5.0, seconds, "TimedOut: x"]]
     assert faults(judge_calls.judge(ledger(events))) == ({"calls end in time"} if told else set())
+
+
+@pytest.mark.parametrize(("check", "told"), [("all flows again", False), ("calls end in time", False), ("acknowledged is kept", True)])
+def test_a_crowded_machine_excuses_time_and_nothing_else(check: str, told: bool) -> None:
+    assert judge_flow.excused(Finding(check, "late")).fault is told
+    assert not judge_flow.excused(Finding(check, "late", fault=False)).fault
 
 
 def test_flow_is_of_what_was_sent_behind_the_healing_in_every_log() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -233,20 +234,28 @@ def test_no_partition_is_served_less_than_half_its_share(links: int, limit: int,
     assert min(served[number] for number in range(24)) >= share / 2, served
 
 
+def handed_out(plan: Any, most: int = 0) -> list[Any]:
+    """The next chunks, whose records are handed out."""
+    chunks = list(plan.take(most))
+    if chunks:
+        plan.moved(chunks[-1], chunks[-1].next)
+    return chunks
+
+
 def test_cursors_that_hold_chunks_are_handed_out_in_turn() -> None:
     """A turn is one chunk, or as many as fit; what was put back is the next one."""
     plan, asking = plan_of(3)
     for size in (100, 200, 300):
         for ticket in tickets(plan.due(asking, 0.0)):
             answer(plan, ticket, 10, size)
-    assert [chunk.cursor.key[1] for _ in range(3) for chunk in plan.take()] == [0, 1, 2]
-    first, *more = plan.take(500)
+    assert [chunk.cursor.key[1] for _ in range(3) for chunk in handed_out(plan)] == [0, 1, 2]
+    first, *more = handed_out(plan, 500)
     assert [(chunk.start, chunk.size) for chunk in (first, *more)] == [(10, 200), (20, 300)]
     (second,) = plan.take(499)
     assert second.cursor.key[1] == 1
     plan.put_back(second)
-    assert plan.take() == [second]
-    assert [chunk.cursor.key[1] for _ in range(3) for chunk in plan.take()] == [2, 1, 2]
+    assert handed_out(plan) == [second]
+    assert [chunk.cursor.key[1] for _ in range(3) for chunk in handed_out(plan)] == [2, 1, 2]
     assert plan.take() == ()
 
 
@@ -261,10 +270,27 @@ def test_an_error_is_raised_in_its_place_and_alone() -> None:
     plan.refused(cursor, 0.0)
     plan.push(Chunk(cursor, 0, 20, 20, error=Disconnected("gone")))
     assert plan.due(asking, 100.0) == [], "nothing is asked for behind it"
-    assert [chunk.start for chunk in plan.take(5000)] == [0, 10]
+    assert [chunk.start for chunk in handed_out(plan, 5000)] == [0, 10]
     (chunk,) = plan.take(5000)
     assert isinstance(chunk.error, Disconnected)
     assert numbers(plan.due(asking, 0.0)) == [0], "whoever goes on asks at once"
+
+
+@pytest.mark.parametrize("when", ["taken", "put back behind a part of it", "renewed"])
+def test_what_was_on_its_way_out_when_a_handler_raised_is_asked_for_again(when: str) -> None:
+    plan, asking = plan_of(1)
+    (ticket,) = tickets(plan.due(asking, 0.0))
+    if when == "renewed":
+        plan.renew(ticket, Chunk(ticket.cursor, ticket.cursor.generation, 0, 10, records=b"", size=0))
+    else:
+        answer(plan, ticket, 10, 100)
+        (chunk,) = plan.take()
+        if when.startswith("put back"):
+            plan.put_back(replace(chunk, start=5))
+    assert plan.handing is ticket.cursor
+    assert list(plan.take()) == []
+    assert (ticket.cursor.position, plan.handing) == (0, None)
+    assert numbers(plan.due(asking, 0.0)) == [0]
 
 
 # --- asking ---

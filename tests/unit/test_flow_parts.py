@@ -251,6 +251,24 @@ def test_the_end_of_all_topics_is_asked_of_each_and_the_first_failure_is_told(wh
     assert [one.calls[-1] for one in make.made] == [(what, 0.0)] * 3
 
 
+def test_only_the_topics_that_were_named_last_are_kept() -> None:
+    out, make = many()
+    for topic in "abcd":
+        out.send(b"x", topic=topic)
+    out.keep(4, 5.0)
+    assert out.topics == ["a", "b", "c", "d"]
+    make.made[0].problem = ONE
+    with pytest.raises(BrokerError) as caught:
+        out.keep(2, 5.0)
+    assert caught.value is ONE
+    assert out.topics == ["c", "d"]
+    assert [one.calls[-1][0] for one in make.made] == ["close", "close", "send", "send"]
+    out.send(b"x", topic="a")
+    assert [one.topic for one in make.made] == ["a", "b", "c", "d", "a"], "looked up again"
+    out.keep(0, 5.0)
+    assert out.topics == []
+
+
 def test_a_closed_one_takes_no_more_and_says_of_which_topic() -> None:
     out, make = many()
     out.send(b"x", topic="a")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
+import signal
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -81,6 +84,37 @@ def test_an_error_inside_lets_the_next_call_in(loop: Loop) -> None:
     role = Reader(loop)
     with pytest.raises(KeyError), role._only:
         raise KeyError
+    assert role.poll() == "batch"
+
+
+@pytest.mark.parametrize("storm", [0.00002, 0.0002])
+def test_no_call_that_a_signal_handler_ends_leaves_the_role_in_use(loop: Loop, storm: float) -> None:
+    class Struck(Exception):
+        pass
+
+    def strike(*_: object) -> None:
+        raise Struck
+
+    role, struck, through = Reader(loop), 0, 0
+    before = signal.signal(signal.SIGALRM, strike)
+    end = time.monotonic() + 1.0
+    try:
+        while time.monotonic() < end:
+            with suppress(Struck):
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, random.random() * storm + 1e-6)
+                    while True:
+                        role.poll()
+                        through += 1
+                except Struck:
+                    struck += 1
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert struck > 100
+    assert through > 100
     assert role.poll() == "batch"
 
 

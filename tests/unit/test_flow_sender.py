@@ -2,6 +2,7 @@
 
 `World` is a small cluster over a wire that loses requests, answers and whole connections, holds requests up so that they come late, moves
 leaders, refuses for a while or for good, finds batches too large, lets time run out, and breaks into a sending with a signal.
+How large is too large may change meanwhile, and some records are so alone.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from typing import Any
 import pytest
 
 from chance import seed as chance_seed
-from flow_parts import Batch, Link, Sealed
+from flow_parts import Batch, Link, Sealed, halves
 from wireproto.errors import BrokerError, Closed, Disconnected, TimedOut, WireprotoError
+from wireproto.flow.parts import found
 from wireproto.flow.queue import PartitionQueue
-from wireproto.flow.sender import Again, Pace, Refused, Sender, StartOver, Stored, Verdict
+from wireproto.flow.sender import Again, Pace, Refused, Sender, Split, StartOver, Stored, Verdict
 from wireproto.kafka.identity import Identity, ProducerState
 
 
@@ -28,10 +30,14 @@ class Log:
 
     values: list[int] = field(default_factory=list)
     state: dict[int, tuple[int, int, list[tuple[int, int, int]]]] = field(default_factory=dict)
+    most: int | None = None
 
     def append(self, batch: Sealed) -> tuple[int, int]:
-        """The error code (0, 45 out of order, 46 older than the window, 47 of an epoch that is over), and the first offset."""
+        """The error code (0, 10 too large, 45 out of order, 46 older than the window, 47 of an epoch that is over), and the first offset.
+        How large it is, a broker looks at first."""
         producer, epoch, sequence, values = batch
+        if self.most is not None and (len(values) > self.most or any(large(value) for value in values)):
+            return 10, -1
         assert producer >= 0, "sent without an identity"
         known, last, recent = self.state.get(producer, (epoch, None, []))
         final = sequence + len(values) - 1
@@ -54,6 +60,11 @@ class Signal(BaseException):
     """What a signal handler raises."""
 
 
+def large(value: int) -> bool:
+    """Whether a record is too large alone, where there is a bound."""
+    return value % 13 == 12
+
+
 def place(batch: Batch) -> int:
     """The number of its partition."""
     return int(str(batch.queue.key))
@@ -66,7 +77,8 @@ class World:
         self.chance = random.Random(seed)
         self.now = 0.0
         self.alarm = float("inf")
-        self.logs = [Log() for _ in range(3)]
+        self.logs = [Log(most=self.chance.choice((None, None, 1, 2, 4))) for _ in range(3)]
+        self.splits = 0
         self.leaders = [self.chance.randrange(2) for _ in self.logs]
         self.known = list(self.leaders)
         self.links: dict[int, Link] = {}
@@ -112,7 +124,7 @@ class World:
             raise Signal
         if link.closed or fate < 0.04:
             raise Disconnected("gone")
-        link.sent.append([(batch, batch.bytes()) for batch in batches])
+        link.sent.append([(batch, batch.bytes(), batch.attempts) for batch in batches])
         if fate < 0.05:
             raise Signal
 
@@ -125,11 +137,13 @@ class World:
     def settled(self, batches: list[Batch]) -> None:
         for batch in batches:
             assert batch.over
-            self.held -= 0 if batch.settled else batch.count
+            if batch.owner is None:  # else it is a part
+                self.held -= 0 if batch.settled else batch.count
             batch.settled = True
 
     def failed_values(self) -> set[int]:
-        return {value for batch in self.batches if batch.outcome.error is not None for value in batch.values}
+        settled = [(value, found(batch, index)[0]) for batch in self.batches for index, value in enumerate(batch.values)]
+        return {value for value, part in settled if part.outcome.error is not None}
 
     def failed(self, batch: Batch, why: WireprotoError) -> None:
         assert batch not in self.told, "told once"
@@ -177,18 +191,22 @@ class World:
         link.closed = True
         reached = self.chance.randrange(len(link.sent) + 1)
         for request in link.sent[:reached]:
-            for batch, data in request:
+            for batch, data, _ in request:
                 self.logs[place(batch)].append(data)
         if self.chance.random() < 0.5:
-            self.late += [(place(batch), data) for request in link.sent[reached:] for batch, data in request]
+            self.late += [(place(batch), data) for request in link.sent[reached:] for batch, data, _ in request]
         left, link.sent = link.sent, []
         for request in left:
-            self.step(partial(self.sender.answered, [(batch, Again(Disconnected("gone"), doubtful=True)) for batch, _ in request]))
+            self.step(partial(self.sender.answered, [(batch, Again(Disconnected("gone"), doubtful=True)) for batch in self.ours(request)]))
         self.sender.link_lost(link)
+
+    def ours(self, request: list[tuple[Batch, Sealed, int]]) -> list[Batch]:
+        """The batches that have not gone out again since: what is said of an older sending does not count, nor when it is said."""
+        return [batch for batch, _, sending in request if batch.attempts == sending]
 
     def answer(self, link: Link) -> None:
         request = link.sent.pop(0)
-        outcomes = [(batch, self.judge(link, batch, data)) for batch, data in request]
+        outcomes = [(batch, self.judge(link, batch, data)) for batch, data, _ in request]
         if not self.calm and self.chance.random() < 0.05:  # a prompt that a signal ended half-way: all of it is said again
             self.step(partial(self.sender.answered, [pair for pair in outcomes if isinstance(pair[1], Stored)]))
         self.step(partial(self.sender.answered, outcomes))
@@ -205,6 +223,11 @@ class World:
             return Refused(BrokerError("no"))
         code, base = self.logs[key].append(data)
         assert code != 46, "a batch fell out of the broker's window of five"
+        if code == 10:
+            if batch.count == 1 or batch.doubtful:
+                return Refused(BrokerError("too large"))
+            self.splits += 1
+            return Split(BrokerError("too large"), halves(batch))
         return Stored(base) if not code else StartOver(BrokerError(f"code {code}"))
 
     def fenced(self, key: int) -> bool:
@@ -222,7 +245,9 @@ class World:
         elif fate < 0.16 and self.late and self.fenced(self.late[0][0]):
             key, data = self.late.pop(0)
             self.logs[key].append(data)
-        elif fate < 0.165:
+        elif fate < 0.162:
+            self.chance.choice(self.logs).most = self.chance.choice((None, 1, 2, 4))
+        elif fate < 0.167:
             doomed = self.chance.randrange(3)
             self.sender.abandon(lambda batch: place(batch) == doomed, Closed("abandoned"))
 
@@ -264,19 +289,23 @@ class World:
             acked = [value for batch in sorted(mine, key=lambda one: one.values[0]) for value in batch.values if value not in failed]
             assert [value for value in log.values if value not in failed] == acked, "all that is acknowledged, in order"
             for batch in mine:
-                if batch.outcome.error is None:
-                    base = batch.outcome.value
-                    assert log.values[base : base + batch.count] == batch.values, "a receipt names its own place"
+                for index, value in enumerate(batch.values):
+                    part, at = found(batch, index)
+                    if part.outcome.error is None:
+                        assert log.values[part.outcome.value + at] == value, "a receipt names its own place"
             assert not self.sender.queue(key).ready
 
 
 @pytest.mark.parametrize("share", range(8))
 def test_exactly_once_in_order_over_a_faulty_wire(share: int) -> None:
     first = chance_seed() * 100_000 + share * 1000
+    splits = 0
     for seed in range(first, first + 250):
         world = World(seed)
         try:
             world.run(world.chance.randrange(1, 60))
             world.check()
+            splits += world.splits
         except Exception as why:
             raise AssertionError(f"seed {seed}: {why}") from why
+    assert splits > 250

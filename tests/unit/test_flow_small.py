@@ -11,13 +11,14 @@ import pytest
 from flow_parts import Quiet
 from patience import LATE, quickest
 from wireproto._net import Loop
-from wireproto.errors import Closed, OptionError, TimedOut
+from wireproto.errors import BrokerError, Closed, OptionError, TimedOut
 from wireproto.flow import unflushed
 from wireproto.flow.budget import Budget
 from wireproto.flow.producer import BatchProducer
 from wireproto.flow.queue import FreeStamp, PartitionQueue
 from wireproto.flow.resolve import Resolver
-from wireproto.flow.sender import Pace
+from wireproto.flow.sender import Again, Pace
+from wireproto.kafka.identity import Identity, ProducerState
 from wireproto.net.task import Steps, Tasks
 from wireproto.position import LogOffset
 
@@ -36,6 +37,33 @@ def test_a_queue_tells_whether_there_was_anything_to_seal() -> None:
     with wire.sender.lock:
         assert wire.sender.queue("a").seal() is True
     assert list(batch.queue.ready) == [batch]
+
+
+@pytest.mark.parametrize("linger", [0.0, 0.3])
+@pytest.mark.parametrize("stuck", ["no link", "no answer", "refused"])
+def test_a_record_has_most_of_the_delivery_timeout_though_it_joins_a_batch_that_cannot_leave(stuck: str, linger: float) -> None:
+    """That counts from a batch's first record, so an open one takes more for an eighth of it only."""
+    wire = Quiet(Pace(linger=linger, delivery_timeout=60.0), ProducerState(Identity(1, 0), 1))
+    if stuck == "no link":
+        wire.link = None
+    sent: dict[int, float] = {}
+    for number in range(1300):
+        wire.now = number / 10
+        if number < 600 and number % 3 == 0:
+            wire.put(number)
+            sent[number] = wire.now
+        if wire.now >= min(wire.alarms, default=1e9):
+            wire.alarms.clear()
+            wire.sender.tick()
+        if stuck == "refused" and wire.sent:
+            (batch,) = wire.sent.pop()
+            wire.sender.answered([(batch, Again(BrokerError("busy")))])
+        for batch, _ in wire.told:
+            for value in batch.values:
+                given = wire.now - sent.pop(value)
+                assert 60.0 * 7 / 8 - 0.2 <= given <= 60.0 + 0.4
+        wire.told.clear()
+    assert not sent
 
 
 @pytest.mark.parametrize("end", ["abandon", "fail", "discard"])

@@ -15,7 +15,7 @@ import pytest
 import certificates
 import wireproto
 from pulsar_server import PulsarServer
-from wireproto.errors import TlsError
+from wireproto.errors import OptionError, TlsError
 from wireproto.pulsar.codes import AuthenticationError
 
 
@@ -101,3 +101,12 @@ def test_who_signed_a_certificate_is_checked(pems: certificates.Certificates) ->
         delete(url, tls_ca_data=Path(pems.ca).read_text(encoding="ascii"))
         delete(url, tls_verify=False)
         assert len(said) == 3
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["http://a:1,b:2", "http://a:1,http://b:2", "http://a,b", "http://a:port", "http://a:99999", "http://:80", "http://[::1", "a:8080"],
+)
+def test_an_admin_url_that_does_not_name_one_host_is_refused_at_connect(given: str) -> None:
+    with pytest.raises(OptionError, match="admin is the URL"):
+        wireproto.connect("pulsar://127.0.0.1:1", admin=given)

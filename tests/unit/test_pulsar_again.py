@@ -13,7 +13,7 @@ import pytest
 
 import wireproto
 from patience import until
-from pulsar_server import Link, PulsarServer, receipt
+from pulsar_server import Link, PulsarServer, receipt, subscribed
 from wireproto import EARLIEST, AtTime, MessageId
 from wireproto._codec import PulsarBatchBuilder
 from wireproto.errors import Revoked
@@ -61,7 +61,7 @@ def take(poll: Callable[[float], Any], wanted: int) -> list[bytes | None]:
 
 def test_a_reader_that_comes_back_is_no_heir_of_its_former_subscription() -> None:
     """The broker feeds no consumer of a subscription that it is about to let go, which it knows by its name."""
-    with PulsarServer(subscribe=success, getLastMessageId=last) as server:
+    with PulsarServer(subscribe=subscribed, getLastMessageId=last) as server:
 
         def fed(link: Link, flow: Any) -> None:
             asked = server.commands("subscribe")
@@ -85,7 +85,7 @@ def test_a_reader_that_comes_back_is_no_heir_of_its_former_subscription() -> Non
 def test_an_answer_that_takes_longer_than_a_poll_is_waited_for(role: str, late: str) -> None:
     """After a loss: polls of 20 ms, and an answer that comes after several of them. Look-up and SUBSCRIBE are sent once."""
     held: list[Callable[[], None]] = []
-    with PulsarServer(subscribe=success, getLastMessageId=last) as server:
+    with PulsarServer(subscribe=subscribed, getLastMessageId=last) as server:
         at_once = server.answers[late]
 
         def fed(link: Link, flow: Any) -> None:
@@ -97,7 +97,7 @@ def test_an_answer_that_takes_longer_than_a_poll_is_waited_for(role: str, late: 
         def later(link: Link, ask: Any) -> Any:
             if len(server.commands("subscribe")) <= (late == "subscribe"):
                 return at_once(link, ask)
-            held.append(lambda: link.send(at_once(link, ask)))
+            held.append(lambda: link.send(success(link, ask) if late == "subscribe" else at_once(link, ask)))
             return None
 
         server.answers[late] = later
@@ -269,7 +269,7 @@ def test_a_member_that_nobody_told_that_it_lost_a_partition_commits(monkeypatch:
         return api.CommandAckResponse(consumer_id=asked.consumer_id, request_id=asked.request_id)
 
     with (
-        PulsarServer(subscribe=success, ack=ack) as server,
+        PulsarServer(subscribe=subscribed, ack=ack) as server,
         wireproto.connect(server.url) as client,
         client.consumer("t", "group") as consumer,
     ):

@@ -21,7 +21,7 @@ from wireproto.position import AtTime
 from wireproto.pulsar import PulsarApi_pb2 as api
 from wireproto.pulsar import queue as pulsar_queue
 from wireproto.pulsar.client import PulsarClient
-from wireproto.pulsar.positions import Question, find
+from wireproto.pulsar.positions import Question, finding
 from wireproto.pulsar.subscription import Permits
 from wireproto.pulsar.topics import parse_topic, without_partition
 from wireproto.pulsar.unacked import Unacked
@@ -166,7 +166,7 @@ def test_a_question_that_outlasts_its_time_is_given_up(monkeypatch: pytest.Monke
         wireproto.connect(server.url) as client,
         pytest.raises(TimedOut, match=r"where t\[-1\] begins and ends: not done in time"),
     ):
-        find(client.cluster, "t", {-1: T}, {("t", -1): EARLIEST}, due(0.1))
+        client.cluster.drive(finding(client.cluster, "t", {-1: T}, {("t", -1): EARLIEST}, due(0.1)), float("inf"))
 
 
 # -- workers --------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from pulsar_server import Link, PulsarServer
 from wireproto import LATEST, MessageId
 from wireproto.pulsar import PulsarApi_pb2 as api
 from wireproto.pulsar.codes import MetadataError
-from wireproto.spark.pulsar_hold import Hold
 
 TOPIC = "gone"
 PLACE = MessageId(TOPIC, -1, 7, 4, after=True)
@@ -74,7 +73,7 @@ def test_questions_and_acknowledgements_are_put_again(trouble: Callable[[Link, A
 @pytest.mark.parametrize("trouble", [closed, hung_up])
 def test_a_query_s_subscription_moves_on_though_its_consumer_is_gone(trouble: Callable[[Link, Any], Any]) -> None:
     with server(trouble) as broker, wireproto.connect(broker.url, timeout=5.0) as client:
-        Hold(client.cluster, "group").move({(TOPIC, -1): MessageId(TOPIC, -1, 7, 5)})
+        client.hold("group").move({(TOPIC, -1): MessageId(TOPIC, -1, 7, 5)})
         assert [ack.message_id[0].entryId for ack in broker.commands("ack")] == [4, 4]
         assert broker.count("flow") == 0
 

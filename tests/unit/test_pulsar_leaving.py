@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
+import threading
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -15,14 +16,14 @@ import pytest
 import wireproto
 import wireproto.aio
 from patience import until
-from pulsar_server import Link, PulsarServer, acknowledged, receipt, stored, success
+from pulsar_server import Link, PulsarServer, acknowledged, receipt, stored, subscribed, success
 from wireproto import MessageId
 from wireproto.due import due
-from wireproto.errors import OptionError, TimedOut
+from wireproto.errors import Closed, OptionError, TimedOut
 from wireproto.flow import producer as flow_producer
 from wireproto.pulsar import PulsarApi_pb2 as api
 from wireproto.pulsar import consumer as pulsar_consumer
-from wireproto.pulsar import sending
+from wireproto.pulsar import feed, sending
 from wireproto.pulsar.acks import Log
 from wireproto.pulsar.codes import AuthorizationError
 from wireproto.pulsar.feed import Feed
@@ -113,6 +114,59 @@ def test_a_role_that_is_closed_leaves_no_connection(role: str) -> None:
         assert server.count("close_consumer") == 2
 
 
+def closed_by(made: Any, call: Callable[[], object]) -> list[Any]:
+    """What a call ended with that another thread closed the role under."""
+    came: list[Any] = []
+
+    def run() -> None:
+        try:
+            came.append(call())
+        except BaseException as why:
+            came.append(why)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    until(lambda: in_use(made), "the call has begun")
+    made.close(5.0)
+    thread.join(10.0)
+    assert not thread.is_alive(), "the call goes on though its role is closed"
+    return came
+
+
+def in_use(made: Any) -> bool:
+    try:
+        made._only.wait(0.0)
+    except TimedOut:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("call", ["commit", "committed", "seek"])
+def test_a_close_ends_a_call_that_waits_for_a_partition_which_does_not_open(call: str) -> None:
+    """And nobody subscribes again for that call."""
+    with serving() as server, wireproto.connect(server.url) as client:
+        made = opened(client, "consumer")
+        server.answers["subscribe"] = lambda link, ask: None
+        server.links[-1].close()
+        server.wait("subscribe", 2)
+        calls = {
+            "commit": lambda: made.commit({("t", -1): MessageId("t", -1, 7, 1, after=True)}, timeout=NEVER),
+            "committed": lambda: made.committed(timeout=NEVER),
+            "seek": lambda: made.seek(wireproto.EARLIEST, timeout=NEVER),
+        }
+        [end] = closed_by(made, calls[call])
+        assert isinstance(end, Closed)
+        assert server.count("subscribe") == 2
+
+
+def test_a_close_ends_a_commit_that_waits_to_learn_whether_it_is_fed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "TOLD", NEVER)
+    with serving() as server, wireproto.connect(server.url) as client:
+        made = opened(client, "consumer")
+        [end] = closed_by(made, lambda: made.commit({("t", -1): MessageId("t", -1, 7, 1, after=True)}, timeout=NEVER))
+        assert isinstance(end, Closed)
+
+
 def test_an_automatic_commit_is_made_once_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     ahead = [0.0]
     monkeypatch.setattr(pulsar_consumer, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + ahead[0]))
@@ -168,6 +222,23 @@ def test_a_place_within_a_batch_that_was_not_handed_out_cannot_be_committed(plac
         assert server.count("ack") == 0
 
 
+@pytest.mark.parametrize(("given", "named"), [([(7, 8), (7, 9), (8, 0)], [(7, 9)]), ([(8, 0)], [])], ids=["it was handed", "it was not"])
+def test_a_commit_at_a_ledgers_first_entry_names_the_entry_before_it(given: list[tuple[int, int]], named: list[tuple[int, int]]) -> None:
+    """It lies in another ledger; where this member was not handed it, nothing is committed, and `committed` does not say so."""
+    with serving(subscribe=subscribed) as server, wireproto.connect(server.url) as client:
+        consumer = client.consumer("t", "group")
+        feeds = server.wait("flow").consumer_id
+        for ledger, entry in given:
+            server.links[-1].message(feeds, entry, stored([b"v"]), ledger)
+        got = 0
+        while got < len(given):
+            got += len(consumer.poll(20.0) or ())
+        place = MessageId("t", -1, 8, 0)
+        consumer.commit({("t", -1): place})
+        assert [(ack.message_id[0].ledgerId, ack.message_id[0].entryId) for ack in server.commands("ack")] == named
+        assert (consumer.committed()[("t", -1)] == place) == bool(named)
+
+
 # -- producers ------------------------------------------------------------------------------------------------------------
 
 
@@ -207,6 +278,16 @@ def test_who_waits_for_a_place_without_saying_how_long_waits_for_the_delivery_ti
         monkeypatch.undo()
         server.answers["send"] = lambda link, ask: receipt(ask, 0)
         server.links[-1].close()
+
+
+def test_a_close_waits_once_for_all_partitions_whose_brokers_do_not_answer() -> None:
+    partitions = 8
+    with serving(partitions, close_producer=lambda link, ask: None) as server, wireproto.connect(server.url) as client:
+        out = client.producer("t")
+        begun = time.monotonic()
+        out.close(0.2)
+        assert time.monotonic() - begun < partitions * 0.5 / 2
+        server.wait("close_producer", partitions)
 
 
 @pytest.mark.parametrize("topic", ["t", None])

@@ -5,17 +5,17 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import wireproto
-from pulsar_server import Link, PulsarServer, acknowledged, metadata_of, receipt, stored, success
+from pulsar_server import Link, PulsarServer, acknowledged, metadata_of, receipt, stored, subscribed, success
 from wireproto import Untold
 from wireproto._codec import Columns
-from wireproto.errors import OptionError, TimedOut
+from wireproto.errors import OptionError, TimedOut, UsageError
 from wireproto.pulsar import PulsarApi_pb2 as api
 
 NEVER = 3600.0
@@ -43,7 +43,7 @@ def last(link: Link, ask: Any) -> Any:
 
 @pytest.fixture
 def server() -> Iterator[PulsarServer]:
-    with PulsarServer(subscribe=success, ack=acknowledged, getLastMessageId=last) as made:
+    with PulsarServer(subscribe=subscribed, ack=acknowledged, getLastMessageId=last) as made:
         yield made
 
 
@@ -216,6 +216,46 @@ def test_a_name_without_a_first_sequence_goes_on_after_its_last(server: PulsarSe
     with entries(server, producer_name="one-of-mine") as producer:
         producer.send(b"a")
     assert server.commands("send")[0].sequence_id == 100
+
+
+@pytest.mark.parametrize("way", ["send", "send_batch", "key"])
+def test_no_batch_holds_both_what_the_broker_has_and_what_it_has_not(server: PulsarServer, way: str) -> None:
+    """With `first_sequence`; a broker that de-duplicates judges a batch by its first record."""
+    server.answers["producer"] = lambda link, ask: api.CommandProducerSuccess(
+        request_id=ask.request_id, producer_name=ask.producer_name, last_sequence_id=44
+    )
+    values = [b"%d" % number for number in range(10)]
+    batching = "key" if way == "key" else True
+    with entries(server, producer_name="job", first_sequence=40, linger=NEVER, batching=batching) as producer:
+        if way == "send_batch":
+            producer.send_batch(Columns.from_rows(values))
+        else:
+            for number, value in enumerate(values):
+                producer.send(value, key=b"%d" % (number % 2) if way == "key" else None)
+    assert [value for entry in server.entries for value in sorted(values_of(entry))][:5] == values[:5]
+    assert sorted(value for entry in server.entries for value in values_of(entry)) == values
+    spans = [(sent.sequence_id, sent.sequence_id + sent.num_messages - 1) for sent in server.commands("send")]
+    assert [span for span in spans if span[0] <= 44 < span[1]] == []
+    assert spans[-1][1] == 49
+
+
+def test_a_batch_that_a_broker_turns_out_to_have_in_part_fails(server: PulsarServer) -> None:
+    """It tells when the producer is opened again, and the batch is on its way by then."""
+    last = [-1, 42]
+    server.answers["producer"] = lambda link, ask: api.CommandProducerSuccess(
+        request_id=ask.request_id, producer_name=ask.producer_name, last_sequence_id=last.pop(0)
+    )
+    server.answers["send"] = lambda link, send: link.close()
+    with wireproto.connect(server.url) as client:
+        producer = client.producer("t", producer_name="job", first_sequence=40, linger=NEVER)
+        sent = [producer.send(b"%d" % number) for number in range(10)]
+        with pytest.raises(UsageError, match="ids up to 42"):
+            producer.flush(20.0)
+        assert server.count("send") == 1
+        with pytest.raises(UsageError):
+            sent[9].position(0.0)
+        with suppress(UsageError):
+            producer.close(1.0)
 
 
 def test_an_attempt_to_open_again_has_the_time_of_an_operation(server: PulsarServer) -> None:

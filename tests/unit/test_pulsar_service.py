@@ -37,6 +37,35 @@ def closed_port() -> int:
         return port
 
 
+# service addresses
+
+
+@pytest.mark.parametrize("silent", ["partitionMetadata", "lookupTopic"])
+def test_a_look_up_that_is_not_answered_is_made_at_the_next_service_address(silent: str) -> None:
+    with PulsarServer(**{silent: lambda link, ask: None}) as frozen, PulsarServer() as well:
+        url = f"pulsar://127.0.0.1:{frozen.port},127.0.0.1:{well.port}"
+        with wireproto.connect(url, timeout=6.0) as client:
+            client.producer("t").close()
+            assert (frozen.count(silent), well.count(silent)) == (1, 1)
+            client.producer("u").close()
+            assert (frozen.count(silent), well.count(silent)) == (1, 2), "it is not asked first again"
+
+
+def test_a_service_address_that_accepts_and_says_nothing_leaves_the_others_some_of_the_time() -> None:
+    with PulsarServer(connect=lambda link, ask: None) as frozen, PulsarServer() as well:
+        client = wireproto.connect(f"pulsar://127.0.0.1:{frozen.port},127.0.0.1:{well.port}", timeout=4.0)
+        client.producer("t").close()
+        client.close()
+
+
+def test_a_broker_that_a_look_up_is_sent_on_to_and_that_is_silent_is_named_with_the_step() -> None:
+    with PulsarServer(lookupTopic=lambda link, ask: None) as frozen, PulsarServer() as well:
+        well.answers["lookupTopic"] = lambda link, ask: well.here(ask, brokerServiceUrl=frozen.url, response="Redirect")
+        with wireproto.connect(well.url) as client, pytest.raises(TimedOut, match="CommandLookupTopic was not answered") as caught:
+            client.producer("t", timeout=0.5)
+    assert str(frozen.port) in str(caught.value.peer)
+
+
 # introduction
 
 
@@ -167,7 +196,7 @@ def test_each_service_address_has_its_share_of_the_time_and_the_last_all_that_is
     given.clear()
     with pytest.raises(Disconnected):
         next(lookup.serving(time.monotonic() + 20.0))
-    assert [round(seconds, -1) for seconds in given] == [20.0, 20.0, 20.0]
+    assert [round(seconds) for seconds in given] == [7, 10, 20], "less where that leaves the others none"
 
 
 def test_service_addresses_have_the_time_of_a_connection() -> None:

@@ -105,9 +105,20 @@ def test_a_failover_member_is_told_first_and_then_of_changes() -> None:
     part.opened()
     assert not part.active
     assert not part.told
-    part.frames.append(b"")
-    assert [part.fed(fed) for fed in (False, False, True, True, False)] == [True, False, True, False, True]
-    assert not part.frames
+    found = [(part.fed(fed), part.ours) for fed in (False, True, True, False)]
+    assert found == [(False, False), (False, True), (True, True), (True, False)], "whether it was fed, and whether what comes is its own"
+
+
+def test_nothing_is_granted_while_another_member_is_fed() -> None:
+    part = state()
+    part.begins(1)
+    part.opened()
+    assert part.grant(), "a broker feeds nobody who has granted nothing"
+    part.permits.over()
+    part.fed(False)
+    assert not part.grant()
+    part.fed(True)
+    assert part.grant()
 
 
 def test_each_subscribe_begins_with_nothing() -> None:
@@ -196,6 +207,15 @@ def test_a_message_whose_delay_is_over_is_nobody_s() -> None:
 
 
 # -- a log ----------------------------------------------------------------------------------------------------------------
+
+
+def test_of_each_ledger_handed_out_the_entry_before_it_is_known_until_it_is_acknowledged() -> None:
+    part, log = state(), Log()
+    for place in [(7, 4), (9, 0), (9, 1), (7, 4), (12, 0)]:
+        log.passed(*place, 0)
+    assert log.before == {9: (7, 4), 12: (9, 1)}
+    log.committed_to(part.place(12, 0))
+    assert log.before == {12: (9, 1)}
 
 
 def test_what_is_acknowledged_is_known_and_its_sizes_are_not_kept() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 import wireproto
 from patience import until
-from pulsar_server import Link, PulsarServer, acknowledged, stored, success
+from pulsar_server import Link, PulsarServer, acknowledged, stored, subscribed, success
 from wireproto import EARLIEST, LATEST, MessageId
 from wireproto.due import due
 from wireproto.errors import Closed, Forked, TimedOut, WireprotoError
@@ -55,7 +55,7 @@ def one(link: Link, ask: Any) -> None:
 
 
 def serving(**answers: Any) -> PulsarServer:
-    usual = {"subscribe": success, "ack": acknowledged, "getLastMessageId": last, "flow": one, "getTopicsOfNamespace": topics}
+    usual = {"subscribe": subscribed, "ack": acknowledged, "getLastMessageId": last, "flow": one, "getTopicsOfNamespace": topics}
     return PulsarServer(**(usual | {"partitionMetadata": metadata(0)} | answers))
 
 
@@ -230,7 +230,7 @@ def test_a_refusal_is_borne_for_the_client_s_timeout(role: str, monkeypatch: pyt
     def subscribe(link: Link, ask: Any) -> Any:
         if refused.is_set():
             return api.CommandError(request_id=ask.request_id, error="AuthorizationError", message="not yours")
-        return success(link, ask)
+        return subscribed(link, ask)
 
     monkeypatch.setattr(tending, "RETRY", Policy(first=0.02, factor=1.0, ceiling=0.02, jitter=0.0))
     with serving(subscribe=subscribe) as server, wireproto.connect(server.url, timeout=1000.0) as client:

@@ -9,6 +9,7 @@ import pytest
 
 from wireproto._codec import Columns
 from wireproto.errors import OptionError, UsageError
+from wireproto.net.task import Steps, steps
 from wireproto.rocketmq import messages
 from wireproto.rocketmq.bodies import BrokerData, ClusterInfo
 from wireproto.rocketmq.client import RocketClient
@@ -47,24 +48,29 @@ class Cluster:
     def order(self) -> list[str]:
         return ["names:1", "names:2"]
 
-    def route(self, topic: str, deadline: float) -> Route:
+    def routing(self, topic: str, until: float) -> Steps[Route]:
         if topic not in self.routes:
             raise TopicNotExist("no such topic")
         return self.routes[topic]
+        yield 0.0
 
-    def info(self, deadline: float) -> ClusterInfo:
+    def info(self, until: float) -> Steps[ClusterInfo]:
         return ClusterInfo(self.brokers, {})
+        yield 0.0
 
-    def ask_names(self, message: Any, body: bytes, *, deadline: float, accept: frozenset[int]) -> str:
+    def asking_names(self, message: Any, body: bytes, *, until: float, accept: frozenset[int]) -> Steps[str]:
         self.asked.append(("names", accept))
         return "reply"
+        yield 0.0
 
-    def invoke(self, target: str, message: Any, body: bytes, *, deadline: float, accept: frozenset[int]) -> str:
+    def invoking(self, target: str, message: Any, body: bytes, *, until: float, accept: frozenset[int]) -> Steps[str]:
         self.asked.append((target, accept))
         return "reply"
+        yield 0.0
 
-    def connection(self, target: str, deadline: float) -> str:
+    def connecting(self, target: str, until: float) -> Steps[str]:
         return f"to {target}"
+        yield 0.0
 
     def send_one_way(self, conn: str, message: Any, body: bytes) -> None:
         self.one_way.append((conn, message, body))
@@ -72,7 +78,16 @@ class Cluster:
 
 def request(message: Any, to: Any = None, *, one_way: bool = False) -> tuple[Cluster, Any]:
     cluster: Any = Cluster()
-    return cluster, Router(cluster).request(message, b"body", to, 9.0, one_way=one_way)
+    return cluster, done(Router(cluster).requesting(message, b"body", to, 9.0, one_way=one_way))
+
+
+def done(steps: Steps[Any]) -> Any:
+    """What steps give that have nothing to wait for."""
+    try:
+        next(steps)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("they wait")
 
 
 def asked(message: Any, to: Any = None) -> str:
@@ -181,8 +196,9 @@ def test_a_client_passes_on_whether_a_command_wants_an_answer() -> None:
     client: Any = RocketClient.__new__(RocketClient)
     client.cluster = Cluster()
     message = Message()
-    assert client.request(message, body=b"body") == "reply"
+    request = steps(client.request)
+    assert done(request(message, body=b"body")) == "reply"
     assert client.cluster.one_way == []
-    client.request(message, body=b"body", one_way=True)
+    done(request(message, body=b"body", one_way=True))
     assert client.cluster.one_way == [("to b:1", message, b"body")]
     assert len(client.cluster.asked) == 1

@@ -153,6 +153,18 @@ def test_parts_by_name_are_a_part_of_the_whole(tmp_path: Path) -> None:
         assert all(json.dumps([job.commands]) in whole for job in jobs)
 
 
+def test_the_whole_has_a_minute_of_each_protocol_s_campaign_by_the_run_s_seed(tmp_path: Path) -> None:
+    commands = [
+        list(command)
+        for job in run.Suite(run.PARTS, tmp_path, 7).jobs()
+        for command in job.commands
+        if options(command, "-m") == ["campaign"]
+    ]
+    assert sorted(command[command.index("campaign") + 1] for command in commands) == sorted(run.PROTOCOLS)
+    assert all("--short" in command and options(command, "--seed") == ["7"] for command in commands)
+    assert len(set(map(str, (options(command, "--out") for command in commands)))) == len(commands)
+
+
 def session(failed: int, seconds: float, why: str = "no tree") -> table.Results:
     results = table.Results()
     results.count("kafka-4.3.1", "integration", "passed", 2)

@@ -31,7 +31,7 @@ class Intake:
             raise batch.outcome.error
         return int(batch.outcome.value) + index
 
-    def reason(self, batch: OutBatch) -> BaseException | None:
+    def reason(self, batch: OutBatch, index: int) -> BaseException | None:
         error: BaseException | None = batch.outcome.error
         return error
 

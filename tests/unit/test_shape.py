@@ -102,6 +102,7 @@ JOBS = {
     "messages": "generated",
     "option_types": "generated",
     "options": "options",
+    "errors": "errors that are no code",
     "forms": "messages for `wire`",
     "sending": "batches to requests, answers to verdicts",
     "positions": "where places lie in a log",

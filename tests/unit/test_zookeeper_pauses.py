@@ -131,6 +131,33 @@ def test_a_session_that_was_lost_and_found_is_held_against_the_clock_again() -> 
     assert timers[3:] == [(asked + 3.0, clock)], "as long as it lives"
 
 
+def test_what_the_leader_answers_proves_the_pings_that_it_has_been_told_of_by_then() -> None:
+    """Servers keep a ping to themselves for half a tick, a quarter of the least time-out; what another server was told proves nothing."""
+    loop: Any = SimpleNamespace(call_at=lambda *_: None, call_soon=lambda *_: None, forked=False)
+    conn: Any = SimpleNamespace()
+    session = Session(4.0)
+    session.state = State.CONNECTED
+    vitals = Vitals(loop, session, threading.Lock(), lambda: conn, lambda state: None)
+    vitals.begin(conn)
+    now = time.monotonic()
+    for sent in (now - 2.0, now - 1.0):
+        conn.context.append(sent)
+        vitals.answered(conn)  # now
+    assert vitals.safe_for() == 0.0, "pings alone prove nothing"
+    vitals.led(conn, now + 0.9)
+    assert vitals.safe_for() == 0.0, "the leader may not have been told yet"
+    vitals.led(SimpleNamespace(), now + 1.1)  # type: ignore[arg-type]
+    assert vitals.safe_for() == 0.0
+    vitals.led(conn, now + 1.1)
+    assert session.known == now - 1.0
+    assert 1.5 < vitals.safe_for() <= 2.0, "three quarters behind the last answered ping it is LOST"
+    vitals.begin(conn)
+    assert session.known == now - 1.0
+    session.answered = now
+    vitals.led(conn, now + 9.0)
+    assert session.known == now - 1.0, "nothing is known of this connection's server"
+
+
 def test_watches_that_are_not_set_again_in_time_are_a_time_out() -> None:
     call: Any = SimpleNamespace(conn=SimpleNamespace(last_read=0.0, peer="peer"))
     steps = _armed(call, time.monotonic(), 0.0)

@@ -82,7 +82,7 @@ def test_a_wait_for_what_comes_has_the_time_that_it_was_given(
     assert given == [("role", steps, 7.0)]
 
 
-@pytest.mark.parametrize("protocol", ["kafka", "zookeeper"])
+@pytest.mark.parametrize("protocol", ["kafka", "rocketmq", "zookeeper"])
 def test_a_producer_tells_its_topic(protocol: str, nobody: str) -> None:
     async def main() -> None:
         client = wireproto.aio.connect(f"{protocol}://{nobody}")
@@ -92,7 +92,7 @@ def test_a_producer_tells_its_topic(protocol: str, nobody: str) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("protocol", ["kafka", "zookeeper"])
+@pytest.mark.parametrize("protocol", ["kafka", "rocketmq", "zookeeper"])
 def test_there_is_room_until_more_than_half_of_the_memory_waits(protocol: str, nobody: str) -> None:
     """Of a producer that is never made: nothing leaves its queue, and when it closes, who waits for room is let go."""
 

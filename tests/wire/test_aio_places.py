@@ -20,7 +20,7 @@ from wireproto.devbroker import DevBroker
 from wireproto.errors import Forked, UsageError
 
 LONG = 60.0
-PROTOCOLS = ("kafka", "pulsar", "zookeeper")
+PROTOCOLS = ("kafka", "pulsar", "rocketmq", "zookeeper")
 
 
 @pytest.fixture(scope="module")

@@ -115,7 +115,7 @@ def test_kafka(broker: DevBroker, message: str, names: str) -> None:
             "producer": lambda s: client.producer(topic, timeout=s),
             "reader": lambda s: client.reader(topic, start=LATEST, timeout=s),
             "consumer": lambda s: client.consumer(topic, group, timeout=s),
-            "reader_seek": lambda s: reading.seek(LATEST),
+            "reader_seek": lambda s: reading.seek(LATEST, timeout=s),
             "send_elsewhere": lambda s: client.producer().send(b"x", topic=topic, timeout=s),
         }
         reading = client.reader(topic, start=EARLIEST, timeout=BRIEF)

@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -17,8 +18,10 @@ import patience
 import wireproto
 from wireproto import LATEST
 from wireproto.devbroker import DevBroker
-from wireproto.errors import ConnectError, Revoked, TimedOut
+from wireproto.errors import BrokerError, ConnectError, DataLoss, Revoked, TimedOut
 from wireproto.kafka.codes import FencedInstanceId, RebalanceInProgress, UnknownMemberId
+from wireproto.kafka.messages import CreatePartitionsRequest, CreatePartitionsTopic
+from wireproto.kafka.metadata import Metadata
 from wireproto.net.task import Steps
 from wireproto.position import LogOffset
 
@@ -316,6 +319,109 @@ def test_a_join_that_nobody_answers_is_made_again_on_another_connection(broker: 
     assert len(joins) >= 2
     assert 2.5 <= joins[1].at - joins[0].at < 15.0, "as long as a rebalance may take, and a request"
     assert joins[0].connection != joins[1].connection
+
+
+@pytest.mark.parametrize("raises", ["a failure of its own", "the commit's Revoked"])
+def test_a_callback_that_raises_leaves_no_partition_of_another_member_behind(
+    client: Any, broker: DevBroker, topic: str, raises: str
+) -> None:
+    first = True
+
+    def revoked(partitions: Any) -> None:
+        nonlocal first
+        if first:
+            first = False
+            raise RuntimeError("the database is away") if raises == "a failure of its own" else Revoked("gone", partitions=())
+
+    group = f"group-{topic}"
+    with client.consumer(topic, group, heartbeat_interval=0.1, on_revoked=revoked) as one:
+        patience.until(lambda: (one.poll(0.05), len(one.assignment) == 2)[1])
+        with wireproto.connect(broker.url("kafka")) as other, other.consumer(topic, group, heartbeat_interval=0.1) as two:
+            with pytest.raises((RuntimeError, Revoked)):
+                patience.until(lambda: (one.poll(0.05), two.poll(0.05), False)[2])
+            patience.until(lambda: (one.poll(0.05), two.poll(0.05), len(two.assignment) == 1)[2])
+            assert one.assignment | two.assignment == {(topic, 0), (topic, 1)}
+            assert not one.assignment & two.assignment
+            assert set(one._fetcher.plan.cursors) == one.assignment, "nor is one of them read on"
+            [theirs] = two.assignment
+            with pytest.raises(Revoked):
+                one.commit({theirs: LogOffset(*theirs, 10)})
+
+
+@pytest.mark.parametrize("how", ["automatic", "commit", "moment"])
+def test_where_a_group_begins_is_committed_though_nothing_was_handed_out(client: Any, topic: str, how: str) -> None:
+    """As Java's client does: else each member that begins at the end would begin at another one."""
+    start = wireproto.AtTime(int(time.time() * 1000) + 60_000) if how == "moment" else LATEST
+    options = {} if how == "commit" else {"auto_commit": True}
+    group = f"group-{topic}"
+    with client.consumer(topic, group, start=start, **options) as consumer:
+        patience.until(lambda: (consumer.poll(0.05), len(consumer.assignment) == 2)[1])
+        if how == "commit":
+            consumer.commit()
+    with client.producer(topic) as producer:
+        for number in range(20, 40):
+            producer.send(b"%d" % number, partition=number % 2)
+    with client.consumer(topic, group, start=start) as consumer:
+        found: list[bytes] = []
+        until(lambda: len(found) >= 20, consumer, found)
+    assert sorted(found) == [b"%d" % number for number in range(20, 40)]
+
+
+def test_a_connection_that_is_dialled_for_a_role_which_closes_is_not_kept(broker: DevBroker, client: Any, topic: str) -> None:
+    faults = broker.faults("kafka")
+    client.admin().describe_topic(topic)
+    try:
+        faults.delay("ApiVersions", 0.3, times=-1)
+        for _ in range(5):
+            reader = client.reader(topic, start={(topic, 0): LogOffset(topic, 0, 0)})
+            assert reader.poll(0.05) is None
+            assert any(key[0] == "dial" for key in client.cluster.tasks._shared)
+            reader.close()
+    finally:
+        faults.clear()
+    patience.until(lambda: not any(key[0] == "dial" for key in client.cluster.tasks._shared))
+    assert [purpose for _, purpose in client.cluster.pool._open if purpose.startswith("bulk")] == []
+
+
+def test_a_leader_shares_out_partitions_that_a_topic_of_another_member_gets(client: Any, broker: DevBroker, topic: str) -> None:
+    """Which that one would see no sooner than its own metadata is old: Java's members leave it to the leader altogether."""
+    other = f"{topic}-other"
+    client.admin().create_topic(other, partitions=1)
+    group = f"group-{topic}"
+    with (
+        wireproto.connect(broker.url("kafka")) as away,
+        client.consumer(topic, group, metadata_max_age=0.3, heartbeat_interval=0.1) as leader,
+        away.consumer(other, group, metadata_max_age=600.0, heartbeat_interval=0.1) as member,
+    ):
+        both = lambda: (leader.poll(0.05), member.poll(0.05))  # noqa: E731
+        patience.until(lambda: (both(), len(leader.assignment) == 2 and len(member.assignment) == 1)[1])
+        assert leader._coordinator.membership.leading
+        client.request(CreatePartitionsRequest(topics=(CreatePartitionsTopic(name=other, count=3, assignments=None),), timeout_ms=5000))
+        patience.until(lambda: (both(), len(member.assignment) == 3)[1])
+
+
+@pytest.mark.parametrize("begun", ["while it was there", "on a node that does not know it yet"])
+def test_a_topic_that_is_there_again_is_read_soon(client: Any, topic: str, begun: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """metadata_max_age is five minutes."""
+    with client.consumer(topic, f"group-{topic}", heartbeat_interval=0.1) as one:
+        if begun == "while it was there":
+            with client.consumer(topic, f"group-{topic}", heartbeat_interval=0.1) as two:
+                patience.until(lambda: (one.poll(0.05), two.poll(0.05), len(one.assignment) == len(two.assignment) == 1)[2])
+                client.admin().delete_topic(topic)
+            gone = lambda: (poll_through(one), not one.assignment)[1]  # noqa: E731
+            patience.until(gone)
+            client.admin().create_topic(topic, partitions=2)
+        else:
+            counts, asked = Metadata.counts, iter(range(2))
+            monkeypatch.setattr(
+                Metadata, "counts", lambda self, topics: {topic: 0} if next(asked, None) is not None else counts(self, topics)
+            )
+        patience.until(lambda: (poll_through(one), len(one.assignment) == 2)[1])
+
+
+def poll_through(consumer: Any) -> None:
+    with suppress(BrokerError, DataLoss):  # what it was reading is gone
+        consumer.poll(0.05)
 
 
 def test_a_poll_counts_from_its_end(client: Any, topic: str) -> None:

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,9 +20,11 @@ from patience import LATE, soon
 from wireproto import LATEST
 from wireproto._codec import Columns, kafka_batches, kafka_partition
 from wireproto.devbroker import DevBroker, Faults
-from wireproto.errors import BufferFull, Closed, Forked, OptionError, TimedOut, UsageError, ValueUnsupported
+from wireproto.errors import BufferFull, Closed, Disconnected, Forked, OptionError, TimedOut, UsageError, ValueUnsupported
 from wireproto.kafka.codes import InvalidRecord, NotEnoughReplicas, UnknownTopicOrPartition
+from wireproto.kafka.messages import ProduceResponse
 from wireproto.kafka.metadata import Node
+from wireproto.kafka.wire import Sent
 
 _numbers = itertools.count()
 
@@ -467,3 +470,22 @@ def told_of(receipt: Any) -> TimedOut:
     with pytest.raises(TimedOut, match="no outcome in time") as told:
         receipt.position(0.2)
     return told.value
+
+
+def test_what_becomes_of_an_older_sending_says_nothing_of_the_newer_one(broker: DevBroker, client: Any, faults: Faults, topic: str) -> None:
+    """A signal broke into a transmit: the batch has gone out again, by another connection, before the first one's call fails."""
+    seen = broker.record("kafka")
+    with client.producer(topic, linger=0.0) as producer:
+        producer.send(b"first", partition=0).position()
+        faults.delay("Produce", 1.0)
+        receipt = producer.send(b"second", partition=0)
+        seen.wait("Produce", 2, timeout=20.0)
+        (batch,) = producer._sending.core.queue((topic, 0)).in_flight
+        older = SimpleNamespace(
+            context=Sent(ProduceResponse, 0, ([batch], {}, None, [batch.attempts - 1])),
+            error=Disconnected("the connection that it went by first"),
+        )
+        producer._sending._replied(older)
+        assert [*producer._sending.core.queue((topic, 0)).in_flight] == [batch]
+        assert receipt.position().offset == 1
+    assert len(seen.requests("Produce")) == 2

@@ -23,7 +23,7 @@ from wireproto.devbroker.kafka.catalogue import NODE
 from wireproto.errors import TimedOut
 from wireproto.kafka.codes import NotCoordinator, RebalanceInProgress, UnknownTopicOrPartition
 from wireproto.kafka.metadata import Node
-from wireproto.kafka.positions import list_offsets
+from wireproto.kafka.positions import listing
 from wireproto.position import LogOffset
 
 _numbers = itertools.count()
@@ -219,8 +219,9 @@ def test_what_was_told_of_a_partition_stands_when_the_time_runs_out_while_it_is_
         asked = itertools.count()
         faults.stall("Metadata", 1000, when=lambda facts: next(asked) >= 2)
         cluster: Any = client.cluster  # type: ignore[attr-defined]
+        until = time.monotonic() + 2.0
         with pytest.raises(UnknownTopicOrPartition):
-            list_offsets(cluster, [("never-made", 0)], -1, time.monotonic() + 2.0, committed=False)
+            cluster.drive(listing(cluster, [("never-made", 0)], -1, until, committed=False), until)
         assert next(asked) > 2
 
 

@@ -13,7 +13,7 @@ import pytest
 from wireproto import EARLIEST, LATEST
 from wireproto.devbroker import DevBroker
 from wireproto.devbroker.recording import Recording
-from wireproto.errors import Closed, ConcurrentUse, OptionError, Revoked, TimedOut
+from wireproto.errors import Closed, ConcurrentUse, OptionError, Revoked
 from wireproto.kafka.codes import UnknownTopicOrPartition
 from wireproto.position import AtTime, LogOffset, MessageId
 
@@ -141,10 +141,13 @@ def test_a_role_belongs_to_one_thread_at_a_time_and_ends(client: Any, topic: str
 
     def elsewhere() -> None:
         began.set()
-        try:
-            opened.poll(20.0)
-        except BaseException as why:
-            refused.append(why)
+        while not refused:
+            try:
+                opened.poll(20.0)
+            except ConcurrentUse:
+                continue  # the test's own poll was first
+            except BaseException as why:
+                refused.append(why)
         ended.set()
 
     thread = threading.Thread(target=elsewhere)
@@ -157,15 +160,13 @@ def test_a_role_belongs_to_one_thread_at_a_time_and_ends(client: Any, topic: str
             break
     else:
         raise AssertionError("two threads polled at once")
-    with pytest.raises(TimedOut):
-        opened.close(0.2)
-    client.producer(topic).send(b"the end", partition=0).position(10.0)
-    assert ended.wait(10.0)
+    opened.close(10.0)
+    assert ended.wait(10.0), "a close ends the other thread's call"
     thread.join(5.0)
-    opened.close(5.0)
+    assert [type(why) for why in refused] == [Closed]
     with pytest.raises(Closed):
         opened.poll(0.0)
-    assert len(client.loop.connections) == before, "a close that came too soon is done by the next"
+    assert len(client.loop.connections) == before
 
 
 def test_offsets_are_asked_for_as_the_isolation_says(client: Any, topic: str, seen: Recording) -> None:

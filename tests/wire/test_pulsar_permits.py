@@ -10,7 +10,7 @@ import pytest
 
 import wireproto
 from patience import until
-from pulsar_server import Link, PulsarServer, stored, success
+from pulsar_server import Link, PulsarServer, stored, subscribed, success
 from wireproto.devbroker import DevBroker
 from wireproto.pulsar import PulsarApi_pb2 as api
 
@@ -112,7 +112,7 @@ def test_a_batch_whose_checksum_is_wrong_counts_as_what_it_holds(role: str) -> N
         return api.CommandGetLastMessageIdResponse(request_id=ask.request_id, last_message_id=place, consumer_mark_delete_position=mark)
 
     with (
-        PulsarServer(subscribe=success, flow=flow, getLastMessageId=last) as server,
+        PulsarServer(subscribe=subscribed, flow=flow, getLastMessageId=last) as server,
         wireproto.connect(server.url, on_corrupt="skip") as client,
         opened(client, role) as reading,
     ):

@@ -184,7 +184,7 @@ def test_a_rocketmq_command_finds_its_server(broker: DevBroker) -> None:
         with pytest.raises(ServerError) as refused:
             client.request(r.GetConsumerListByGroupRequest(consumer_group="nobody"))
         assert refused.value.peer == brokers.peer, "neither group nor topic is known: the first broker"
-        [name] = client.cluster.info(client.deadline(5.0)).brokers
+        [name] = client.cluster.drive(client.cluster.info(client.deadline(5.0)), client.deadline(5.0)).brokers
         assert client.request(r.GetMaxOffsetRequest(topic=topic, queue_id=0), to=name).peer == brokers.peer
         assert client.request(r.GetMaxOffsetRequest(topic=topic, queue_id=0, bname=name)).peer == brokers.peer
 
@@ -217,8 +217,8 @@ def test_rocketmq_bodies_and_answers(broker: DevBroker) -> None:
             client.request(object())
         with pytest.raises(OptionError, match="unknown: partition"):
             client.request(r.HeartBeatRequest(), partition=1)
-        none_new = r.PullMessageRequest(
-            consumer_group="g", topic=topic, queue_id=0, queue_offset=0, max_msg_nums=1, sys_flag=0, commit_offset=0,
+        none_new = r.PullMessageRequest(  # 4: with a subscription, for the group has no member that told one
+            consumer_group="g", topic=topic, queue_id=0, queue_offset=0, max_msg_nums=1, sys_flag=4, commit_offset=0,
             suspend_timeout_millis=0, subscription="*", sub_version=0,
         )  # fmt: skip
         assert client.request(none_new).code == 19, "an answer of a pull, no error"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,10 +13,11 @@ import pytest
 from patience import until
 from wireproto.devbroker.faults import Faults
 from wireproto.devbroker.recording import Recording
-from wireproto.errors import TimedOut, Truncated
+from wireproto.errors import ConcurrentUse, TimedOut, Truncated
+from wireproto.net.task import Steps
 from wireproto.position import EARLIEST, LATEST, AtTime
 from wireproto.rocketmq import fetch
-from wireproto.rocketmq.admin import RocketAdmin
+from wireproto.rocketmq.admin import ready
 from wireproto.rocketmq.bodies import TopicRouteData
 from wireproto.rocketmq.client import RocketClient
 from wireproto.rocketmq.messages import GetMaxOffsetRequest
@@ -48,8 +49,17 @@ def test_a_command_that_gets_no_answer_tells_which_and_of_whom(client: RocketCli
     faults.drop("GetMaxOffset")
     with pytest.raises(TimedOut) as caught:
         client.request(GetMaxOffsetRequest(topic=topic, queue_id=0), timeout=0.2)
-    (address,) = client.cluster.masters(client.deadline(10.0))
+    (address,) = client.cluster.drive(client.cluster.masters(client.deadline(10.0)), client.deadline(10.0))
     assert (caught.value.message, caught.value.peer) == ("GetMaxOffsetRequest", address)
+
+
+def busy(role: Any) -> bool:
+    """Whether another thread is inside a call."""
+    try:
+        role.pause([])
+    except ConcurrentUse:
+        return True
+    return False
 
 
 def test_a_member_in_the_middle_of_a_poll_hears_of_another_one(client: RocketClient, dial: Callable[..., RocketClient], topic: str) -> None:
@@ -64,7 +74,7 @@ def test_a_member_in_the_middle_of_a_poll_hears_of_another_one(client: RocketCli
         ended.set()
 
     threading.Thread(target=poll, daemon=True).start()
-    until(lambda: first._only._inside.locked())
+    until(lambda: busy(first))
     looked = first._sharing.member.crowd
     with dial().consumer(topic, group, rebalance_interval=600.0):
         until(lambda: first._sharing.member.crowd == 2, "the first member has not looked at its group", 20.0)
@@ -93,30 +103,25 @@ def test_a_worker_commits_what_is_new_and_no_more(client: RocketClient, topic: s
 # without a broker -----------------------------------------------------------------------------------------------------------------------
 
 
-class Pauses:
-    """A cluster that only waits."""
+def waits(answers: Iterable[bool], until: float) -> list[float]:
+    """For how long an administrator waits between looks that have these answers."""
+    left = iter(answers)
 
-    def __init__(self) -> None:
-        self.waits: list[float] = []
+    def look() -> Steps[bool]:
+        return next(left)
+        yield 0.0
 
-    def pause(self, seconds: float) -> None:
-        self.waits.append(seconds)
+    return [wait - 100.0 for wait in ready(look, until, "not ready") if isinstance(wait, float)]
 
 
 def test_an_administrator_s_looks_come_at_waits_that_grow_until_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster: Any = Pauses()
     monkeypatch.setattr("wireproto.rocketmq.admin.time", SimpleNamespace(monotonic=lambda: 100.0))
-    answers = iter([False] * 12 + [True])
-    RocketAdmin(cluster)._await(lambda: next(answers), 1000.0, "not ready")
     bases = [min(0.02 * 1.5**number, 0.5) for number in range(12)]
-    assert all(0.8 * base <= wait <= 1.2 * base for base, wait in zip(bases, cluster.waits, strict=True)), cluster.waits
-    cluster.waits.clear()
+    found = waits([False] * 12 + [True], 1000.0)
+    assert all(0.8 * base <= wait <= 1.2 * base for base, wait in zip(bases, found, strict=True)), found
     with pytest.raises(TimedOut, match="not ready"):
-        RocketAdmin(cluster)._await(lambda: False, 100.015, "not ready")
-    assert cluster.waits == [], "there is no time for a wait"
-    answers = iter([False, True])
-    RocketAdmin(cluster)._await(lambda: next(answers), 100.05, "not ready")
-    assert len(cluster.waits) == 1, "for this one there is"
+        waits([False], 100.015)
+    assert len(waits([False, True], 100.05)) == 1, "for this one there is time"
 
 
 def test_what_was_known_of_a_topic_goes_with_it() -> None:

@@ -27,7 +27,7 @@ from wireproto.position import (
     positions_to_json,
 )
 from wireproto.rocketmq.client import RocketClient
-from wireproto.rocketmq.remoting import NoMaster
+from wireproto.rocketmq.errors import NoMaster
 
 _numbers = itertools.count()
 Resume = dict[TopicPartition, Any]
@@ -303,3 +303,24 @@ def test_a_beginning_that_was_cut_short_is_gone_on_with(
     with dial().consumer(topic, group, start=LATEST) as member:
         assert {place.text() for place in member.committed().values()} == {"dev/0:5", "dev/1:5", "late/0:5", "late/1:5"}
         assert member.poll(0.0) is None
+
+
+def test_queues_are_found_by_name_and_brokers_told(cluster: Cluster, dial: Callable[..., RocketClient]) -> None:
+    topic = f"found-{next(_numbers)}"
+    client = dial()
+    admin = client.admin()
+    admin.create_topic(topic, partitions=4)
+    assert [name for name, master in admin.brokers().items() if master] == ["dev", "late"]
+    found = admin.queues(topic, ["late/1", "dev/0"])
+    assert {name: place.text() for name, place in found.items()} == {"late/1": "late/1:0", "dev/0": "dev/0:0"}
+    numbers = {part.partition: f"{part.details['broker']}/{part.details['queue']}" for part in admin.describe_topic(topic).partitions}
+    assert {name: numbers[place.partition] for name, place in found.items()} == {"late/1": "late/1", "dev/0": "dev/0"}
+    number = found["late/1"].partition
+    assert [*admin.positions(topic, LATEST, partitions=[number]).values()] == [found["late/1"]]
+    with pytest.raises(OptionError, match="the option does not say of which queue"):
+        admin.queues(topic, [0], what="the option")
+    with pytest.raises(OptionError, match="no queue"):
+        admin.queues(topic, ["late"])
+    cluster.show("late", False)
+    assert "late" not in dial().admin().brokers()
+    assert admin.queues(topic, ["late/7"])["late/7"].text() == "late/7:0", "a number for one whose broker is away"

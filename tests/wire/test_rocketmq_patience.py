@@ -13,6 +13,7 @@ from patience import LATE
 from wireproto import LATEST
 from wireproto.devbroker import DevBroker
 from wireproto.errors import TimedOut
+from wireproto.net.task import Steps
 from wireproto.rocketmq import times
 
 
@@ -103,7 +104,12 @@ def test_a_topic_is_usable_when_every_queue_answers(broker: DevBroker, client: A
 def test_a_topic_that_a_list_brought_back_is_taken_out_again(broker: DevBroker, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     admin = client.admin()
     answers = iter([True, True, False])
-    monkeypatch.setattr(admin, "_exists", lambda topic, deadline: next(answers))
+
+    def exists(topic: str, until: float) -> Steps[bool]:
+        return next(answers)
+        yield 0.0
+
+    monkeypatch.setattr(admin, "_exists", exists)
     seen = broker.record("rocketmq")
     admin.delete_topic("t")
     assert len(seen.requests("DeleteTopicInNamesrv")) >= 1

@@ -5,15 +5,17 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import wireproto
+from patience import until
 from wireproto._codec import Columns, RemotingCommand
 from wireproto.devbroker import DevBroker
 from wireproto.devbroker.recording import Recording, Seen
-from wireproto.errors import BrokerError, BufferFull, Closed, TimedOut, ValueUnsupported
+from wireproto.errors import BrokerError, BufferFull, Closed, Disconnected, TimedOut, ValueUnsupported
 from wireproto.position import EARLIEST, LATEST
 from wireproto.rocketmq.client import RocketClient
 from wireproto.rocketmq.sending import BRIEFLY, RESEND
@@ -363,3 +365,22 @@ def test_a_failure_of_one_topic_is_told_when_all_are_flushed(broker: DevBroker, 
         with pytest.raises(BrokerError):
             producer.flush()
     assert (stored(client, topic), stored(client, other)) == ([], [b"good"])
+
+
+def test_what_becomes_of_an_older_sending_says_nothing_of_the_newer_one(
+    broker: DevBroker, client: RocketClient, topic: str, seen: Recording
+) -> None:
+    """A signal broke into a transmit: the batch has gone out again, by another connection, before the first one's call fails."""
+    with client.producer(topic) as producer:
+        producer.send(b"first", partition=0).position()
+        before = len(sends(seen))
+        broker.faults("rocketmq").delay("SendMessageV2", 1.0)
+        receipt = producer.send(b"second", partition=0)
+        until(lambda: len(sends(seen)) == before + 1, "it is on its way")
+        (batch,) = producer._sending.core.queue(0).in_flight
+        another: Any = SimpleNamespace(closed=False)
+        older: Any = SimpleNamespace(context=batch, frame=None, error=Disconnected("the connection that it went by first"), conn=another)
+        producer._sending._replied(older)
+        assert [*producer._sending.core.queue(0).in_flight] == [batch]
+        receipt.position()
+        assert len(sends(seen)) == before + 1

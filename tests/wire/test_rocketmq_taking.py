@@ -145,6 +145,23 @@ def test_an_old_broker_s_zero_is_no_offset_unless_it_was_committed(
         assert drained(consumer, len(expected)) == expected
 
 
+def test_an_old_broker_s_table_of_all_offsets_is_asked_for_once_by_all_queues(
+    request: pytest.FixtureRequest, broker: DevBroker, client: RocketClient, topic: str, seen: Recording
+) -> None:
+    """It is that of all groups: megabytes, where there are many."""
+    name, group = f"{topic}-wide", f"g-{topic}"
+    client.admin().create_topic(name, partitions=16)
+    with client.consumer(name, group) as consumer:
+        consumer.commit({(name, number): LogOffset(name, number, 0) for number in (0, 3)})
+    request.addfinalizer(lambda: broker.call("rocketmq", "answer_as_old", False))
+    broker.call("rocketmq", "answer_as_old", True)
+    broker.faults("rocketmq").delay("GetAllConsumerOffset", 0.5, times=-1)
+    with client.consumer(name, group) as consumer:
+        assert len(consumer.assignment) == 16
+        assert len(seen.requests("GetAllConsumerOffset")) <= 2
+        assert {key[1]: place.offset for key, place in consumer.committed().items()} == {0: 0, 3: 0}
+
+
 # pulls ----------------------------------------------------------------------------------------------------------------------------
 
 
@@ -441,7 +458,7 @@ def grow(client: RocketClient, topic: str, queues: int) -> None:
         topic=topic, default_topic="TBW102", read_queue_nums=queues, write_queue_nums=queues, perm=6, topic_filter_type="SINGLE_TAG",
         topic_sys_flag=0, order=False,
     )  # fmt: skip
-    (address,) = client.cluster.masters(client.deadline(10.0))
+    (address,) = client.cluster.drive(client.cluster.masters(client.deadline(10.0)), client.deadline(10.0))
     client.request(request, to=address)
 
 

@@ -85,7 +85,7 @@ CALLS: dict[str, Callable[[Seat], Call]] = {
     "a reader": lambda at: lambda left: at.brief.reader(at.topic, start=LATEST),
     "a consumer": lambda at: lambda left: at.brief.consumer(at.topic, "g"),
     "a worker": lambda at: lambda left: at.brief.queue(at.topic, "g"),
-    "reader.seek": lambda at: lambda left: at.early.seek(LATEST),
+    "reader.seek": lambda at: lambda left: at.early.seek(LATEST, timeout=left),
 }
 LEAVING = dict.fromkeys(("a consumer", "a worker"), 1.0)
 """Seconds more that one has which could not be made, to leave its group."""

@@ -77,6 +77,9 @@ def arguments(protocol: str, topic: str, place: Any = None) -> dict[str, Any]:
         "namespace": "public/default",
         "enabled": True,
         "places": {(topic, 0): place},
+        "topics": [topic],
+        "names": [0],
+        "most": 8,
     }
 
 

@@ -14,7 +14,7 @@ from wireproto.errors import Closed, TimedOut
 from wireproto.zookeeper import messages as m
 from wireproto.zookeeper.acl import OPEN
 from wireproto.zookeeper.codes import BadVersion, NoWatcher, SessionExpired
-from wireproto.zookeeper.link import ConnectionLoss
+from wireproto.zookeeper.errors import ConnectionLoss
 from wireproto.zookeeper.lists import MultiRequest
 from wireproto.zookeeper.multi import Check, Delete, Set
 from wireproto.zookeeper.session import State

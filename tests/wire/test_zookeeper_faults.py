@@ -15,7 +15,7 @@ from wireproto.devbroker import DevBroker, Faults
 from wireproto.errors import Disconnected, ProtocolError, Revoked, TimedOut, TransportError
 from wireproto.position import LATEST
 from wireproto.zookeeper.codes import AuthFailed, EventType, KeeperState, NodeExists, SessionExpired, Unimplemented
-from wireproto.zookeeper.link import ConnectionLoss
+from wireproto.zookeeper.errors import ConnectionLoss
 from wireproto.zookeeper.multi import Create, Delete
 from wireproto.zookeeper.session import State
 
@@ -100,6 +100,20 @@ def test_a_server_that_hangs_up_is_asked_again(broker: DevBroker, faults: Faults
     with pytest.raises(TransportError, match="zookeeper port"):
         wireproto.connect(broker.url("zookeeper"), timeout=1.0)
     assert time.monotonic() - begin < 1.0 + LATE
+
+
+def test_a_server_that_served_and_hangs_up_is_no_wrong_port(broker: DevBroker, client: Any, faults: Faults) -> None:
+    tree = client.tree()
+    tree.create("/n")
+    faults.disconnect("createSession", times=-1)
+    broker.kick("zookeeper")
+    seen = tree.zxid
+    until(lambda: faults.seen("createSession") > 1)
+    with pytest.raises(TimedOut, match=f"it starts, or has no quorum, or its data is older .*zxid 0x{seen:x}") as told:
+        tree.exists("/n", timeout=0.2)
+    assert "port" not in told.value.text
+    faults.clear()
+    assert tree.exists("/n", timeout=10.0) is not None
 
 
 def test_an_expired_session_is_told_once_and_a_new_one_serves(broker: DevBroker, tree: Any, faults: Faults) -> None:

@@ -16,7 +16,7 @@ from wireproto.errors import BrokerError, TimedOut, ValueUnsupported
 from wireproto.net.task import steps
 from wireproto.position import EARLIEST, LogOffset
 from wireproto.zookeeper.codes import NoAuth
-from wireproto.zookeeper.link import ConnectionLoss
+from wireproto.zookeeper.errors import ConnectionLoss
 from wireproto.zookeeper.session import State
 from wireproto.zookeeper.tree import REMEMBERED, REMEMBERED_LENGTH
 

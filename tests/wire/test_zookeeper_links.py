@@ -16,7 +16,7 @@ from brokers.proxy import FaultProxy
 from patience import LATE
 from wireproto.devbroker import DevBroker, Faults
 from wireproto.errors import AuthError, ConnectError, TimedOut
-from wireproto.zookeeper.link import ConnectionLoss
+from wireproto.zookeeper.errors import ConnectionLoss
 from wireproto.zookeeper.messages import ConnectResponse, ReplyHeader
 from wireproto.zookeeper.session import SessionEvent, State
 

@@ -11,11 +11,11 @@ import pytest
 
 import wireproto
 from brokers.proxy import FaultProxy
-from patience import LATE
+from patience import LATE, until
 from wireproto.devbroker import DevBroker, Faults
 from wireproto.errors import Closed, TimedOut
 from wireproto.zookeeper.codes import AuthFailed, NoNode, SessionExpired
-from wireproto.zookeeper.link import ConnectionLoss
+from wireproto.zookeeper.errors import ConnectionLoss
 from wireproto.zookeeper.session import SessionEvent, State
 
 PROTOCOL = "zookeeper"
@@ -90,10 +90,11 @@ def test_a_server_that_answers_no_pings_makes_a_session_lost_though_it_answers_o
     """Bytes flow, so the connection is kept; when the server last heard of this session, nobody knows."""
     tree = dial(session_timeout=4.0).tree()
     told = Told(tree)
-    faults.drop("ping", times=4)
+    faults.drop("ping", times=-1)
     deadline = time.monotonic() + SECONDS
     while State.LOST not in told.states and time.monotonic() < deadline:
         tree.exists(node)
+    faults.clear()
     told.wait(State.CONNECTED, State.LOST, State.CONNECTED)
 
 
@@ -111,12 +112,12 @@ def test_a_write_is_not_sent_before_the_state_was_held_against_the_clock(dial: A
 def test_what_is_safe_grows_with_each_answer(dial: Any, seen: Any) -> None:
     tree = dial(session_timeout=1.5).tree()
     begin = time.monotonic()
-    until = [time.monotonic() + tree.safe_for()]
+    ends = [time.monotonic() + tree.safe_for()]
     pings = seen.wait("ping", 4, timeout=SECONDS)
-    while until[-1] < pings[2].at + 1.125 - 0.05 and time.monotonic() < begin + SECONDS:
-        until.append(time.monotonic() + tree.safe_for())
-    assert until[0] <= begin + 1.125 + 0.05
-    assert until[-1] >= pings[2].at + 1.125 - 0.05
+    while ends[-1] < pings[2].at + 1.125 - 0.05 and time.monotonic() < begin + SECONDS:
+        ends.append(time.monotonic() + tree.safe_for())
+    assert ends[0] <= begin + 1.125 + 0.05
+    assert ends[-1] >= pings[2].at + 1.125 - 0.05
     assert tree.state is State.CONNECTED
 
 
@@ -128,6 +129,57 @@ def test_what_is_safe_counts_from_when_the_question_left_and_not_from_its_answer
     while time.monotonic() < over:
         most = max(most, tree.safe_for())
     assert 0.5 < most < 3.0 * 3 / 4 - 0.35
+
+
+def test_what_is_safe_runs_out_where_the_leader_does_not_answer_though_its_server_does(dial: Any, faults: Faults) -> None:
+    """A follower that is cut off goes on answering pings by itself, and the leader ends the session."""
+    faults.drop("sync", times=-1)
+    begin = time.monotonic()
+    tree = dial(session_timeout=2.0).tree()
+    until(lambda: tree.safe_for() == 0.0, limit=SECONDS)
+    assert begin + 1.4 < time.monotonic() < begin + 2.0 + LATE, "the leader knew of it at the handshake"
+    assert tree.state is State.CONNECTED
+    faults.clear()
+    tree._link.current.close("as a server that has noticed")
+    until(lambda: tree.safe_for() > 0.0, limit=SECONDS)
+
+
+def test_what_is_safe_lasts_in_an_idle_tree_as_long_as_somebody_asks(dial: Any, seen: Any) -> None:
+    tree = dial(session_timeout=6.0).tree()
+    over = time.monotonic() + 8.0
+    least = min(iter(lambda: tree.safe_for() if time.monotonic() < over else -1.0, -1.0))
+    assert least > 0.0
+    (first, *_) = sent = seen.requests("sync")
+    assert first.message.path == "/"
+    assert len(sent) <= 8.0 * 2 + 2, "one beside each ping"
+    asked = len(seen.requests("sync"))
+    pings = len(seen.requests("ping"))
+    seen.wait("ping", pings + 9, timeout=SECONDS)
+    assert len(seen.requests("sync")) <= asked + 7, "for a session's time-out"
+
+
+def test_nobody_asks_the_leader_for_who_does_not_ask(dial: Any, seen: Any) -> None:
+    dial(session_timeout=2.0)
+    seen.wait("ping", 4, timeout=SECONDS)
+    assert seen.requests("sync") == []
+
+
+@pytest.mark.parametrize("call", ["set", "create", "catch_up", "sync", "asynchronous steps"])
+def test_what_is_safe_rests_on_writes_too(dial: Any, node: str, faults: Faults, call: str) -> None:
+    tree = dial(session_timeout=4.0).tree()
+    calls: dict[str, Callable[[], Any]] = {
+        "set": lambda: tree.set(node, b"1"),
+        "create": lambda: tree.create(f"{node}/x-", sequence=True),
+        "catch_up": lambda: tree.catch_up(node),
+        "sync": lambda: tree.sync(node),
+        "asynchronous steps": lambda: tree.tasks.drive(tree.stepping.set(node, b"1"), time.monotonic() + SECONDS),
+    }
+    if call != "sync":
+        faults.drop("sync", times=-1)
+    over = time.monotonic() + 6.0
+    while time.monotonic() < over:
+        calls[call]()
+        assert tree.safe_for() > 0.0
 
 
 def test_pings_of_a_long_session_come_every_ten_seconds() -> None:

@@ -215,19 +215,26 @@ def kafka_section_end(records):
         (next offset, leader epoch): behind the last whole batch, and its leader's epoch. (-1, -1) when there is none; the epoch is -1
         when its format has none. So the next Fetch can leave before this section is decoded.
     """
-    cdef Section s
     cdef Py_buffer view
     cdef int32_t epoch = -1
+    cdef int64_t following
+    PyObject_GetBuffer(b"" if records is None else records, &view, PyBUF_SIMPLE)
+    following = section_end(<const uint8_t *>view.buf, <const uint8_t *>view.buf + view.len, &epoch)
+    PyBuffer_Release(&view)
+    return following, epoch
+
+
+cdef int64_t section_end(const uint8_t *start, const uint8_t *end, int32_t *epoch) noexcept:
+    """See `kafka_section_end`."""
+    cdef Section s
     memset(&s, 0, sizeof(s))
     s.next = -1
-    PyObject_GetBuffer(b"" if records is None else records, &view, PyBUF_SIMPLE)
-    s.start = s.at = <const uint8_t *>view.buf
-    s.end = s.start + view.len
+    s.start = s.at = start
+    s.end = end
     while read_head(&s) == BATCH_NEXT:
-        epoch = get_i32(s.at + 12) if s.head.magic == 2 else -1
+        epoch[0] = get_i32(s.at + 12) if s.head.magic == 2 else -1
         pass_batch(&s)
-    PyBuffer_Release(&view)
-    return s.next, epoch
+    return s.next
 
 
 def kafka_batches(records):

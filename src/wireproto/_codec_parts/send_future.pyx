@@ -23,7 +23,7 @@ cdef class SendFuture:
     """See `wireproto.aio.roles.SendFuture`.
 
     Args:
-        intake: of the producer. It has ``io`` (the event loop), ``awaited(batch)``, ``place(batch, index)`` and ``reason(batch)``.
+        intake: of the producer. It has ``io`` (the event loop), ``awaited(batch)``, ``place(batch, index)`` and ``reason(batch, index)``.
     """
 
     cdef readonly object intake
@@ -64,7 +64,7 @@ cdef class SendFuture:
             return self.failure
         if self.batch is None or not self.batch.outcome.done:
             raise not_yet()
-        return self.intake.reason(self.batch)
+        return self.intake.reason(self.batch, self.index)
 
     def cancel(self, msg=None):
         """Wait no longer. A record that waits for room is not sent; one that was taken may be stored all the same."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Self
+from weakref import WeakSet
 
 from wireproto.due import due
 from wireproto.errors import AsyncUnsupported, Closed, WireprotoError
@@ -38,6 +39,7 @@ class Client:
         self._made = made
         self._host: Host | None = None
         self._roles: dict[AsyncRole[Any], None] = {}
+        self._faces: WeakSet[AsyncRole[Any]] = WeakSet()
         self._closed = False
         self._ready = False
 
@@ -80,8 +82,15 @@ class Client:
         self._roles[role] = None
         return role
 
+    def _face(self, kind: type[Any], what: str, plain: Any, *more: Any) -> Any:
+        """A role that holds nothing at a broker: it goes when nobody has it any more."""
+        role = kind(self._here(), what, partial(self._begun, partial(_made, plain)), self._forget, *more)
+        self._faces.add(role)
+        return role
+
     def _forget(self, role: Any) -> None:
         self._roles.pop(role, None)
+        self._faces.discard(role)
 
     def producer(self, topic: str | None = None, **options: Any) -> Producer:
         """A producer of one topic, that of the URL if none is named; see `Producer`."""
@@ -114,12 +123,12 @@ class Client:
     def tree(self) -> Tree:
         """The tree of nodes; see the protocol's. Raises RoleUnsupported."""
         plain = self._made.tree()  # type: ignore[attr-defined]
-        role: Tree = self._role(Tree, "tree", partial(_made, plain), plain)
+        role: Tree = self._face(Tree, "tree", plain, plain)
         return role
 
     def admin(self) -> Admin:
         """Topics, groups, positions; see `wireproto.roles.Admin`."""
-        role: Admin = self._role(Admin, "admin", partial(_made, self._made.admin()))  # type: ignore[attr-defined]
+        role: Admin = self._face(Admin, "admin", self._made.admin())  # type: ignore[attr-defined]
         return role
 
     async def request(self, message: Any, *, timeout: float = 30.0, **how: Any) -> Any:
@@ -149,7 +158,7 @@ class Client:
         deadline = due(timeout)
         first: Exception | None = None
         try:
-            for role in list(self._roles):
+            for role in [*self._roles, *self._faces]:
                 try:
                     await role.close(max(0.0, deadline - time.monotonic()))
                 except WireprotoError as why:

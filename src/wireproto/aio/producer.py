@@ -1,7 +1,8 @@
 """The Producer under asyncio: `send` is a plain function, and what it returns is awaited.
 
-What it is: the core's Appender, which hands out SendFutures, and a queue in front of it for records that cannot go in yet: while the
-producer is being made, and while the send budget is full. Order stays: as long as one waits there, all that come later do.
+What it is: the core's Appender (or what takes records as that does), which hands out SendFutures, and a queue in front of it for records
+that cannot go in yet: while the producer is being made, and while the send budget is full. Order stays: while one waits there, all that
+come later do.
 
     send ── Appender ──▶ open batch                    room, the fast way: no Python code at all
          └─ slow ──▶ a new batch, a refusal            as the producer itself does it, without waiting
@@ -52,7 +53,8 @@ class Producer(AsyncRole[Any]):
         self._slow: Callable[..., Any] = _unmade
         self._queue: deque[tuple[SendFuture, int, tuple[Any, ...]]] = deque()
         self._held = 0
-        self._letting_in = False  # the first of the queue
+        self._letting_in = False  # the first of the queue …
+        self.needed = 0  # … which takes so many bytes, as what takes it has found
         self._refusing = False
         self._pumping: asyncio.Task[None] | None = None
         self._room: asyncio.Future[None] | None = None
@@ -69,13 +71,17 @@ class Producer(AsyncRole[Any]):
         timestamp: int | None = None,
         partition: int | None = None,
     ) -> SendFuture:
-        """Take a record; the result is a future of its place. Once the producer is made, the core's `send` stands in its place.
+        """Take a record; the result is a future of its place. Where there is an Appender, its own `send` stands in its place then.
 
         Raises:
             BufferFull: `buffer_memory` is taken, and as much again waits here: await `room`, or what was sent. Closed.
             ValueUnsupported, OptionError: such a record cannot be sent (or the future fails so, where the producer is not made yet).
         """
         self._check()
+        if self._way is not None and not self._queue:
+            with suppress(BufferFull):
+                taken: SendFuture = self._way.appender.send(value, key=key, headers=headers, timestamp=timestamp, partition=partition)
+                return taken
         size = _ROUND + (len(value) if value is not None else 0) + (len(key) if key is not None else 0)
         return self._wait(size, (value, key, headers, timestamp, partition))
 
@@ -85,6 +91,7 @@ class Producer(AsyncRole[Any]):
         """What the Appender leaves over."""
         encoded = value, key, headers, time_ms, stamped, partition, size
         if self._letting_in:
+            self.needed = size
             first: SendFuture = self._slow(*encoded, 0.0)
             return first
         self._check()
@@ -149,8 +156,8 @@ class Producer(AsyncRole[Any]):
                         taken = self._first(value, key, headers, timestamp, partition)
                         break
                     except BufferFull:
-                        await self._host.drive(way.account.taking(size))
-                        way.appender.lend(size)
+                        await self._host.drive(way.account.taking(self.needed))
+                        way.appender.lend(self.needed)
             future.follow(taken)
         except Closed:
             raise
@@ -205,9 +212,9 @@ class Producer(AsyncRole[Any]):
         assert self._way is not None
         return self._way.place(batch, index)
 
-    def reason(self, batch: OutBatch) -> BaseException | None:
+    def reason(self, batch: OutBatch, index: int) -> BaseException | None:
         try:
-            self.place(batch, 0)
+            self.place(batch, index)
         except WireprotoError as why:
             return why
         return None
@@ -219,9 +226,11 @@ class Producer(AsyncRole[Any]):
         if way is None:
             self._steps(role, "way_in")
         self._way = role.way_in()
-        self._slow = self._way.appender.await_by(self)
-        # nothing is open yet, so the core leaves over what comes next, and it joins those that wait
-        self.send = self._way.appender.send  # type: ignore[method-assign, assignment]
+        slow = self._way.appender.await_by(self)
+        if slow is not None:
+            self._slow = slow
+            # nothing is open yet, so the core leaves over what comes next, and it joins those that wait
+            self.send = self._way.appender.send  # type: ignore[method-assign]
 
     async def flush(self, timeout: float = 30.0) -> None:
         """Send what was taken, and wait for its outcome; raises the first failure since the last flush, TimedOut."""

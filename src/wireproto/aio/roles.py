@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterable, Mapping
 from typing import Any, Generic, Self, TypeVar
 
 from wireproto.due import due
@@ -240,8 +240,10 @@ class Admin(AsyncRole[Any]):
     async def delete_topic(self, topic: str, *, timeout: float = 30.0) -> None:
         await self._do("delete_topic", topic, timeout=timeout)
 
-    async def positions(self, topic: str, at: Where = LATEST, *, timeout: float = 30.0) -> Mapping[TopicPartition, Position]:
-        found: Mapping[TopicPartition, Position] = await self._do("positions", topic, at, timeout=timeout)
+    async def positions(
+        self, topic: str, at: Where = LATEST, *, partitions: Collection[int] | None = None, timeout: float = 30.0, **more: Any
+    ) -> Mapping[TopicPartition, Position]:
+        found: Mapping[TopicPartition, Position] = await self._do("positions", topic, at, partitions=partitions, timeout=timeout, **more)
         return found
 
     async def list_groups(self, *, timeout: float = 30.0) -> list[str]:
@@ -254,4 +256,8 @@ class Admin(AsyncRole[Any]):
 
     async def group_positions(self, group: str, topic: str, *, timeout: float = 30.0) -> Mapping[TopicPartition, Position]:
         found: Mapping[TopicPartition, Position] = await self._do("group_positions", group, topic, timeout=timeout)
+        return found
+
+    async def commit(self, group: str, places: Mapping[TopicPartition, Position], *, timeout: float = 30.0) -> frozenset[TopicPartition]:
+        found: frozenset[TopicPartition] = await self._do("commit", group, places, timeout=timeout)
         return found

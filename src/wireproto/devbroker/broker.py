@@ -37,6 +37,8 @@ class DevBroker:
         ports: fixed ports by protocol, or by ``protocol.listener``; others are free ones.
         tls: serve TLS with this context instead of plain TCP.
         auto_create: whether topics make themselves at their first use, as servers do out of the box.
+        nodes: how many of a kind there are, by ``protocol.kind``, where a protocol has more than one: ``rocketmq.name_servers``,
+            ``rocketmq.slaves``.
     """
 
     def __init__(
@@ -48,11 +50,13 @@ class DevBroker:
         ports: Mapping[str, int] | None = None,
         tls: ssl.SSLContext | None = None,
         auto_create: bool = True,
+        nodes: Mapping[str, int] | None = None,
     ) -> None:
         self.protocols = tuple(spoken() if protocols is None else protocols)
         self.host = host
         self._classes = {protocol: side_class(protocol) for protocol in self.protocols}
         self._ports = self._read_ports(ports or {})
+        self._nodes = self._read_nodes(nodes or {})
         self._tls = tls
         self._auto_create = auto_create
         self._data_dir = None if data_dir is None else Path(data_dir)
@@ -114,7 +118,7 @@ class DevBroker:
         query = self._side(protocol).query()
         if query:
             tail += ("&" if "?" in tail else "?") + query
-        return f"{protocol}{'+tls' if self._tls else ''}://{self.address(protocol)}{tail}"
+        return f"{protocol}{'+tls' if self._tls else ''}://{self._side(protocol).place()}{tail}"
 
     def listeners(self, protocol: str) -> dict[str, str]:
         """Every listener's ``host:port`` by name (RocketMQ's name server and broker, Pulsar's admin HTTP …)."""
@@ -139,20 +143,30 @@ class DevBroker:
 
         return self._run(begin)
 
-    def pause(self, protocol: str, *, abruptly: bool = True) -> None:
-        """The broker goes away: its ports refuse connections, and those that are open are cut. Its data stays."""
-        self._run(lambda: self._side(protocol).down(abruptly=abruptly, hold=True))
+    def pause(self, protocol: str, node: str | None = None, *, abruptly: bool = True) -> None:
+        """The broker goes away: its ports refuse connections, and those that are open are cut. Its data stays.
 
-    def resume(self, protocol: str) -> None:
-        """It comes back, on the same ports."""
-        self._run(lambda: self._side(protocol).up())
+        Args:
+            node: the name of one of its `listeners`: that one alone goes away, with what it forgets and what is forgotten of it.
+            abruptly: as a crash; False: with a farewell, where the protocol has one.
+        """
+        if node is None:
+            self._run(lambda: self._side(protocol).down(abruptly=abruptly, hold=True))
+        else:
+            self._listens(protocol, node)
+            self._run(lambda: self._side(protocol).node_down(node, abruptly=abruptly))
 
-    def kick(self, protocol: str) -> int:
-        """Cut every connection of a protocol; returns how many there were."""
+    def resume(self, protocol: str, node: str | None = None) -> None:
+        """It comes back, on the same ports; all of it where no node is named."""
+        side = self._side(protocol)
+        self._run(side.up if node is None else lambda: side.node_up(node))
+
+    def kick(self, protocol: str, node: str | None = None) -> int:
+        """Cut every connection of a protocol, or of one of its listeners; returns how many there were."""
         side = self._side(protocol)
 
         async def kick() -> int:
-            return side.kick()
+            return side.kick(node)
 
         return self._run(kick)
 
@@ -186,6 +200,23 @@ class DevBroker:
             read[protocol][listener or "main"] = port
         return read
 
+    def _read_nodes(self, nodes: Mapping[str, int]) -> dict[str, dict[str, int]]:
+        read: dict[str, dict[str, int]] = {protocol: {} for protocol in self.protocols}
+        for name, count in nodes.items():
+            protocol, _, kind = name.partition(".")
+            self._known(protocol)
+            kinds = self._classes[protocol].kinds
+            if kind not in kinds:
+                raise OptionError(f"{protocol} has no nodes called {kind!r} here; it has {', '.join(kinds) or 'none to choose'}")
+            if not min(kinds[kind], 1) <= count <= 9:
+                raise OptionError(f"{name} is {min(kinds[kind], 1)} to 9, not {count}")
+            read[protocol][kind] = count
+        return read
+
+    def _listens(self, protocol: str, node: str) -> None:
+        if node not in self._side(protocol).listeners:
+            raise OptionError(f"{protocol} has no listener {node!r} now; it has {', '.join(self._side(protocol).listeners) or 'none'}")
+
     def _run(self, work: Callable[[], Coroutine[Any, Any, T]], timeout: float = 30.0) -> T:
         if self._loop is None or self._thread is None:
             raise Closed("the dev broker is not running")
@@ -208,7 +239,8 @@ class DevBroker:
             for protocol in self.protocols:
                 store = Store(None if self._data_dir is None else self._data_dir / protocol)
                 stores.append(store)
-                side = self._classes[protocol](self._faults[protocol], store, host=self.host, ports=self._ports[protocol], tls=self._tls)
+                where: dict[str, Any] = {"host": self.host, "ports": self._ports[protocol], "tls": self._tls}
+                side = self._classes[protocol](self._faults[protocol], store, nodes=self._nodes[protocol], **where)
                 side.auto_create = self._auto_create
                 self._sides[protocol] = side
                 await side.up()

@@ -19,12 +19,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data-dir", type=Path, help="keep data in this folder; in memory by default")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", action="append", default=[], metavar="PROTOCOL[.LISTENER]=N", help="a fixed port; free ones by default")
+    parser.add_argument(
+        "--nodes",
+        action="append",
+        default=[],
+        metavar="PROTOCOL.KIND=N",
+        help="how many nodes of a kind: rocketmq.name_servers (1 by default), rocketmq.slaves (0)",
+    )
 
 
 def broker_of(options: argparse.Namespace) -> DevBroker:
     """The broker that the options describe, not started."""
-    ports = {name: int(port) for name, _, port in (item.partition("=") for item in options.port)}
-    return DevBroker(options.protocols, data_dir=options.data_dir, host=options.host, ports=ports)
+    ports, nodes = _numbers(options.port), _numbers(options.nodes)
+    return DevBroker(options.protocols, data_dir=options.data_dir, host=options.host, ports=ports, nodes=nodes)
+
+
+def _numbers(items: list[str]) -> dict[str, int]:
+    return {name: int(number) for name, _, number in (item.partition("=") for item in items)}
 
 
 def stop_signal() -> threading.Event:

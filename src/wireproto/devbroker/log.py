@@ -215,6 +215,7 @@ class Store:
         self.folder = folder
         self.facts: dict[str, Any] = {}
         self._topics: dict[str, dict[int, PartitionLog]] = {}
+        self._beside: list[Store] = []
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
             facts = folder / "facts.json"
@@ -259,8 +260,16 @@ class Store:
                 log._path.unlink(missing_ok=True)
         return True
 
+    def beside(self, name: str) -> Store:
+        """Another store, of a replica: in a folder of that name inside this one's, and saved and closed with it."""
+        made = Store(None if self.folder is None else self.folder / name)
+        self._beside.append(made)
+        return made
+
     def save(self) -> None:
         """Write the facts to the folder; nothing without one."""
+        for other in self._beside:
+            other.save()
         if self.folder is not None:
             new = self.folder / "facts.json.new"
             new.write_text(json.dumps(self.facts), encoding="utf-8")
@@ -269,6 +278,8 @@ class Store:
     def close(self) -> None:
         """Save, and close every file."""
         self.save()
+        for other in self._beside:
+            other.close()
         for logs in self._topics.values():
             for log in logs.values():
                 log.close()

@@ -19,6 +19,7 @@ Must not: block the loop, or touch a socket itself.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from .server import DEFAULT_CAP, Connection, Listener, Streams
@@ -48,12 +49,24 @@ class Side:
     cap: ClassVar[int] = DEFAULT_CAP
     framing: ClassVar[str] = "length"
     """How frames are cut: by a ``length`` before them, or as ``lines``."""
+    kinds: ClassVar[Mapping[str, int]] = {}
+    """Kinds of nodes of which there may be more or fewer, and how many there are unless a user says otherwise."""
 
-    def __init__(self, faults: Faults, store: Store, *, host: str, ports: dict[str, int], tls: ssl.SSLContext | None) -> None:
+    def __init__(
+        self,
+        faults: Faults,
+        store: Store,
+        *,
+        host: str,
+        ports: dict[str, int],
+        tls: ssl.SSLContext | None,
+        nodes: Mapping[str, int] | None = None,
+    ) -> None:
         self.faults = faults
         self.store = store
         self.host = host
         self.tls = tls
+        self.counts = {**self.kinds, **(nodes or {})}
         self.listeners: dict[str, Listener] = {}
         self._away: dict[str, Listener] = {}  # those of a pause, which hold their ports
         self.connections: set[Connection] = set()
@@ -95,6 +108,10 @@ class Side:
         """``host:port`` of a listener."""
         return f"{self.host}:{self._ports[name]}"
 
+    def place(self) -> str:
+        """What a URL of this side names: ``host:port``, or several with commas between them."""
+        return self.address()
+
     def query(self) -> str:
         """Options that a URL of this side needs to be of full use, as ``name=value&…``."""
         return ""
@@ -102,10 +119,24 @@ class Side:
     # -- what the frame calls ---------------------------------------------------------------------------------------------
 
     async def up(self) -> None:
-        """Start listening, if not listening yet."""
+        """Start listening with all nodes that do not listen yet."""
         if not self.listening:
             self.listening = True
             await self.start()
+        for name in list(self._away):
+            await self.node_up(name)
+
+    async def node_up(self, name: str) -> None:
+        """Have one listener back that `node_down` took away."""
+        if self.listening and name in self._away:
+            await self.listen(name)
+
+    async def node_down(self, name: str, *, abruptly: bool = False) -> None:
+        """Close one listener and its connections; its port is held for `node_up`."""
+        listener = self.listeners.pop(name)
+        await listener.close(hold=True)
+        self._away[name] = listener
+        await self._end([connection for connection in self.connections if connection.listener == name], abruptly=abruptly)
 
     async def down(self, *, abruptly: bool = False, hold: bool = False) -> None:
         """Close listeners and connections; state stays in memory. Ports are held for `up` where that is asked for."""
@@ -121,14 +152,16 @@ class Side:
             if hold:
                 self._away[name] = listener
         self.listeners.clear()
-        waiting = [connection.end(abruptly=abruptly) for connection in list(self.connections)]
-        if waiting:
-            await asyncio.gather(*waiting, return_exceptions=True)
+        await self._end(list(self.connections), abruptly=abruptly)
         await self.stopped()
 
-    def kick(self) -> int:
-        """Cut every connection at once, as a crash does; returns how many there were."""
-        cut = list(self.connections)
+    async def _end(self, connections: list[Connection], *, abruptly: bool) -> None:
+        if connections:
+            await asyncio.gather(*(connection.end(abruptly=abruptly) for connection in connections), return_exceptions=True)
+
+    def kick(self, node: str | None = None) -> int:
+        """Cut every connection at once, as a crash does, or those of one listener; returns how many there were."""
+        cut = [connection for connection in self.connections if node in (None, connection.listener)]
         for connection in cut:
             connection.abort()
         return len(cut)

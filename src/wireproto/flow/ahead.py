@@ -185,6 +185,8 @@ class ReadAhead(Generic[C, P]):
 
     Attributes:
         cursors: by key, in the order in which they were added.
+        handing: the one of which chunks were taken whose records are not handed out yet. A signal handler may raise anywhere in between:
+            the next `take` goes back to where it stands, so that nothing is passed over.
     """
 
     def __init__(self, room: Room, again: Policy, *, randomness: Callable[[], float] = random.random) -> None:
@@ -196,6 +198,7 @@ class ReadAhead(Generic[C, P]):
         self._asked = 0
         self._counted = 0
         self._granted: Ticket[C] | None = None
+        self.handing: C | None = None
         self._closed = False
 
     # --- which cursors ---
@@ -330,6 +333,14 @@ class ReadAhead(Generic[C, P]):
         del out[ticket.offset]
         return True
 
+    def renew(self, ticket: Ticket[C], chunk: P) -> None:
+        """Its answer is this chunk, which is handed out at once, and the same is asked for behind it: the bytes reserved stay so."""
+        self.handing = cursor = ticket.cursor
+        cursor.fetched(chunk)
+        cursor.out.clear()
+        ticket.offset = chunk.next
+        cursor.out[ticket.offset] = ticket
+
     def nothing_out(self) -> None:
         """Whatever counts as under way is not."""
         for cursor in self.cursors.values():
@@ -381,6 +392,11 @@ class ReadAhead(Generic[C, P]):
     def take(self, most: int = 0, *, late: bool = False) -> Sequence[P]:
         """The next chunks to hand out, all of one cursor and without a gap between them: one, or more up to `most` bytes. An error comes
         alone. Empty: nothing is there, or nothing that is ripe."""
+        handing = self.handing
+        if handing is not None:
+            self.handing = None
+            if self.cursors.get(handing.key) is handing:
+                self.seek(handing.key, handing.position)
         for _ in range(len(self._turns)):
             cursor = self._turns.popleft()
             if not cursor.chunks:
@@ -393,6 +409,7 @@ class ReadAhead(Generic[C, P]):
 
     def _turn(self, cursor: C, most: int) -> list[P]:
         chunks: deque[P] = cursor.chunks
+        self.handing = cursor if chunks[0].error is None else None
         first = chunks.popleft()
         taken, size = [first], first.size
         if first.error is not None:
@@ -418,11 +435,14 @@ class ReadAhead(Generic[C, P]):
             self._turns.remove(cursor)
         cursor.queued = True
         self._turns.appendleft(cursor)
+        if chunk.start <= cursor.position:
+            self.handing = None
 
     def moved(self, chunk: P, position: int) -> None:
-        """Its records were handed out, up to `position`."""
+        """Its records are handed out, up to `position`."""
         if chunk.generation == chunk.cursor.generation:
             chunk.cursor.moved(chunk, position)
+        self.handing = None
 
     # --- bytes ---
 

@@ -17,6 +17,7 @@ from wireproto.due import due
 from wireproto.errors import Closed, TimedOut, WireprotoError
 from wireproto.net.task import Steps, operation
 
+from .parts import Parts, found
 from .unflushed import Sends
 from .untold import Untold
 from .way_in import WayIn
@@ -271,10 +272,14 @@ class BatchProducer(Sends):
 
     def _known_place(self, batch: Any, index: int) -> Any:
         """The place of a record whose outcome is known."""
-        if batch.outcome.error is not None:
+        outcome = batch.outcome
+        if outcome.error is None and type(outcome.value) is not Parts:
+            return self._place(batch, index)
+        part, at = found(batch, index)
+        if part.outcome.error is not None:
             self._untold.told(batch.serial, index)
-            raise copy(batch.outcome.error)  # a fresh one for each who asks
-        return self._place(batch, index)
+            raise copy(part.outcome.error)  # a fresh one for each who asks
+        return self._place(part, at)
 
     def _place(self, batch: Any, index: int) -> Any:
         """The position of a record that is stored."""

@@ -12,6 +12,7 @@ Rules that keep order, whatever is lost:
     - A batch whose time is over while it is in flight fails at once, but stays in flight until its answer comes or its connection is lost,
       for it may be stored: what follows is numbered and counted with it there. It is not sent again.
     - A batch is numbered at its first sending, by the `Stamp`, and keeps its numbers for every later one.
+    - A batch that is too large as one is replaced by its parts (`split`), which have its numbers between them.
 
 How many may be in flight, and what numbers mean, is the protocol's: its `Stamp`.
 May assume: one caller at a time (the sender's lock). Must not: send, read a clock, or settle a batch towards those who wait for it.
@@ -20,7 +21,7 @@ May assume: one caller at a time (the sender's lock). Must not: send, read a clo
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from enum import Enum
 from typing import Any, Protocol
 
@@ -220,6 +221,26 @@ class PartitionQueue(QueueCore):
             self._put_back(batch)
         self._land(batch)
 
+    def split(self, batch: Any, parts: Sequence[Any]) -> bool:
+        """It goes on in these, in its place, as if they had been sent before it was refused: numbered, and to be sent again, after all that
+        is in flight has come back. False: it does not go on any more, or did already."""
+        if batch not in self.in_flight:
+            return False
+        if batch.over:
+            self.dropped(batch)
+            return False
+        self.drain()
+        for other in (*self.in_flight, *self.ready):
+            if other.number > batch.number:
+                other.number += len(parts) - 1
+        self.sent += len(parts) - 1
+        for number, part in enumerate(parts, batch.number):
+            part.number = number
+            self._put_back(part)
+        batch.over = True
+        self._land(batch)
+        return True
+
     def stumble(self, now: float, pause: float) -> None:
         """There was no way to send: nothing before `pause` seconds."""
         self.held_until = now + pause
@@ -287,6 +308,6 @@ class PartitionQueue(QueueCore):
             self.stamp.drained(self)
 
 
-def _place(batch: Any) -> int:
-    """Order of creation."""
-    return int(batch.serial)
+def _place(batch: Any) -> tuple[int, int]:
+    """Order of creation; parts of one batch are numbered in their order."""
+    return batch.serial, batch.number

@@ -8,6 +8,7 @@ happens in the thread that calls: one that sends, waits or flushes, the engine's
     Stored      is done
     Again       is sent again in its place, with its numbers; `now`: without a pause (the leader is known already)
     StartOver   the same; the stamp may number all that is left anew
+    Split       goes on in parts, in its place (flow.parts); the whole has its outcome when each has
     Refused     fails, and its receipts with it
 
 Who drains: one thread a link at a time. Others that come meanwhile leave a note (`again`) and go their way: nobody ever waits here.
@@ -36,10 +37,12 @@ from wireproto.net import retry
 from wireproto.net.task import Steps
 from wireproto.net.told import Told
 
+from .parts import Parts
 from .queue import Gate, PartitionQueue, Stamp
-from .verdicts import Again, Elsewhere, Refused, StartOver, Stored, Verdict, Wire
+from .staying import Staying
+from .verdicts import Again, Elsewhere, Refused, Split, StartOver, Stored, Verdict, Wire
 
-__all__ = ["Again", "Pace", "Refused", "Sender", "StartOver", "Stored", "Verdict", "Wire"]
+__all__ = ["Again", "Pace", "Refused", "Sender", "Split", "StartOver", "Stored", "Verdict", "Wire"]
 FOREVER = float("inf")
 BACKOFF = retry.Policy(first=0.1, ceiling=1.0)
 CROWDED_PAUSE = 0.005
@@ -94,9 +97,11 @@ class Sender(SenderCore):
         self._unlinked: dict[Hashable, PartitionQueue] = {}
         self._wanted: set[Hashable] = set()
         self._lingering: OrderedDict[Any, None] = OrderedDict()  # open batches
-        self._alive: OrderedDict[Any, None] = OrderedDict()  # batches that are not settled
+        self._alive: OrderedDict[Any, None] = OrderedDict()  # batches that are not settled; of those in parts the whole
+        self._parted: dict[Any, Parts] = {}
         self._armed = FOREVER
         self._lifetime = pace.delivery_timeout
+        self._staying = Staying(pace.linger, pace.delivery_timeout)
 
     # --- records in ---
 
@@ -155,9 +160,15 @@ class Sender(SenderCore):
         """A batch has its first record: see that its linger ends, and its time."""
         self._wake_at(batch.created + (self.pace.delivery_timeout if batch.sealed else self.pace.linger))
 
+    def _stays(self, queue: PartitionQueue) -> None:
+        """It cannot leave now: what is open takes records for a while longer only. Lock held."""
+        if (until := self._staying.add(queue)) is not None:
+            self._wake_at(until)
+
     def _note(self, queue: PartitionQueue) -> None:
         """The queue has something to send: where it waits until it can. Lock held."""
         if queue.key in self._unlinked or (queue.held_until and queue.key in self._paused):
+            self._stays(queue)
             return
         self._paused.pop(queue.key, None)
         self._due[queue.key] = queue
@@ -221,9 +232,7 @@ class Sender(SenderCore):
     def abandon(self, mine: Callable[[Any], bool], why: WireprotoError) -> None:
         """All batches for which `mine` holds fail. What is in flight may be stored all the same, and its queue goes on after its answer."""
         with self._lock:
-            gone = [batch for batch in self._alive if mine(batch)]
-            for batch in gone:
-                self._take_out(batch)
+            gone = [part for batch in list(self._alive) if mine(batch) for part in self._take_out(batch)]
         self._fail((batch, why) for batch in gone)
 
     def fail(self, keys: Iterable[Hashable], why: WireprotoError) -> None:
@@ -236,11 +245,23 @@ class Sender(SenderCore):
                 self._take_out(batch)
         self._fail((batch, why) for batch in gone)
 
-    def _take_out(self, batch: Any) -> None:
-        """It is sent no more. Lock held."""
+    def _take_out(self, batch: Any) -> list[Any]:
+        """It is sent no more: what fails with it, itself or its parts. Lock held."""
         self._alive.pop(batch, None)
         self._lingering.pop(batch, None)
-        batch.queue.expire(batch)
+        gone = list(self._pieces(batch))
+        for part in gone:
+            part.queue.expire(part)
+        return gone
+
+    def _pieces(self, batch: Any) -> Iterator[Any]:
+        """The batch, or its parts."""
+        parts = self._parted.get(batch)
+        if parts is None:
+            yield batch
+        else:
+            for part in parts.batches:
+                yield from self._pieces(part)
 
     # --- sending ---
 
@@ -287,9 +308,11 @@ class Sender(SenderCore):
             del self._due[queue.key]
             self._paused[queue.key] = queue
             self._wake_at(queue.held_until)
+            self._stays(queue)
             return False
         if not queue.free(now):
             del self._due[queue.key]  # comes back with the next answer
+            self._stays(queue)
             return False
         return True
 
@@ -297,6 +320,7 @@ class Sender(SenderCore):
         self._due.pop(queue.key, None)
         self._unlinked[queue.key] = queue
         self._wanted.add(queue.key)
+        self._stays(queue)
 
     def _ask_for_links(self) -> None:
         with self._lock:
@@ -424,7 +448,7 @@ class Sender(SenderCore):
             batch.outcome.set(base)
         if self._told is not None and len(stored) < len(outcomes):
             for batch, verdict in outcomes:
-                if isinstance(verdict, Again | StartOver) and verdict.why is not None:
+                if isinstance(verdict, Again | StartOver | Split) and verdict.why is not None:
                     self._told.info(("resent", type(verdict.why)), "%s: %d records are sent again: %s", batch.key, batch.count, verdict.why)
         self._fail(failed)
 
@@ -472,14 +496,28 @@ class Sender(SenderCore):
             self._move(queue, verdict.to)
         elif isinstance(verdict, StartOver):
             queue.meets(verdict.why, now)
-            pause = 0.0 if queue.failures < AT_ONCE else self._pause(queue)
+            oldest = queue.oldest() is batch  # what is behind another one fits no more than that does
+            pause = 0.0 if queue.failures < AT_ONCE or not oldest else self._pause(queue)
             queue.start_over(batch, now, pause)
-            queue.failures += not pause
+            queue.failures += oldest and not pause
+        elif isinstance(verdict, Split):
+            if queue.split(batch, verdict.parts.batches):
+                self._parted[batch] = verdict.parts
+                verdict.parts.ended = self._ended
         elif isinstance(verdict, Refused):
             queue.dropped(batch)
             self._alive.pop(batch, None)
             return [(batch, verdict.why)]
         return []
+
+    def _ended(self, whole: Any) -> None:
+        """Each of its parts has its outcome."""
+        with self._lock:
+            parts = self._parted.pop(whole, None)
+            self._alive.pop(whole, None)
+        if parts is not None:
+            self._wire.settled([whole])
+            whole.outcome.set(parts)
 
     def _pause(self, queue: PartitionQueue) -> float:
         return self.pace.backoff.delay(queue.failures + 1)
@@ -521,7 +559,7 @@ class Sender(SenderCore):
         with self._lock:
             oldest = next(iter(self._alive), None)
             ends = FOREVER if oldest is None else oldest.created + self.pace.delivery_timeout
-            idle = now < ends and not (self._lingering or self._paused or self._due)
+            idle = now < ends and not (self._lingering or self._paused or self._due or self._staying)
         if idle:  # all that lingered when it was set is on its way
             self._wake_at(ends)
             return
@@ -536,6 +574,8 @@ class Sender(SenderCore):
                     self._note(batch.queue)
                 else:
                     self._seal(batch.queue)
+            for queue in self._staying.over(now):
+                self._seal(queue)
             for key, queue in list(self._paused.items()):
                 if now >= queue.held_until:
                     del self._paused[key]
@@ -552,9 +592,9 @@ class Sender(SenderCore):
             batch = next(iter(self._alive))
             if now < batch.created + self.pace.delivery_timeout:
                 return
-            self._take_out(batch)
+            gone = self._take_out(batch)
             if batch.count:
-                yield batch
+                yield from gone
 
     def wakeup(self) -> float:
         """When something is due next: a linger, the end of a pause, an expiry. Infinity when nothing is."""
@@ -568,7 +608,7 @@ class Sender(SenderCore):
                 soonest = min(soonest, first.created + self.pace.linger)
             for queue in self._paused.values():
                 soonest = min(soonest, queue.held_until)
-        return soonest
+            return min(soonest, self._staying.ends())
 
     def _wake_at(self, when: float) -> None:
         if when < self._armed:

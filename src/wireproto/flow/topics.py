@@ -99,21 +99,33 @@ class TopicsProducer(Closing, Generic[P]):
             found += producer.send_batch(rows, partition=partition, timeout=max(0.0, deadline - time.monotonic()))
         return found
 
+    @property
+    def topics(self) -> list[str]:
+        """Those that records were sent to and that are kept ready, in the order of their first records."""
+        return list(self._producers)
+
+    def keep(self, most: int, timeout: float = 30.0) -> None:
+        """Keep no more topics ready than the `most` that were named last: flush and let go of the others, so that who goes on for ever does
+        not gather them. A topic that is named again is looked up again; to one that is let go of nobody may send meanwhile."""
+        due(timeout)
+        others = [self._producers.pop(topic) for topic in self.topics[: max(0, len(self._producers) - most)]]
+        self._each(others, lambda producer, left: producer.close(left), timeout)
+
     def flush(self, timeout: float = 30.0) -> None:
         """As `wireproto.roles.Producer.flush`, over all topics."""
-        self._each(lambda producer, left: producer.flush(left), timeout)
+        self._each(list(self._producers.values()), lambda producer, left: producer.flush(left), timeout)
 
     def close(self, timeout: float = 30.0) -> None:
         """Flush all topics, then take no more."""
         due(timeout)
         self._closed = True
-        self._each(lambda producer, left: producer.close(left), timeout)
+        self._each(list(self._producers.values()), lambda producer, left: producer.close(left), timeout)
 
-    def _each(self, do: Callable[[P, float], None], timeout: float) -> None:
-        """Do it with every topic's producer; then raise the first failure."""
+    def _each(self, producers: list[P], do: Callable[[P, float], None], timeout: float) -> None:
+        """Do it with each of these; then raise the first failure."""
         deadline = due(timeout)
         first: WireprotoError | None = None
-        for producer in list(self._producers.values()):
+        for producer in producers:
             try:
                 do(producer, max(0.0, deadline - time.monotonic()))
             except WireprotoError as why:

@@ -24,9 +24,15 @@ class Untold:
     def __len__(self) -> int:
         return len(self._errors)
 
+    def __contains__(self, which: Hashable) -> bool:
+        return which in self._errors
+
     def note(self, which: Hashable, why: WireprotoError, records: int = 1) -> None:
-        """A batch of so many records failed; `which` names it."""
-        if len(self._errors) < MOST:
+        """So many records of a batch failed; `which` names it. Of parts of it that fail one by one the first says why."""
+        kept = self._errors.get(which)
+        if kept is not None:
+            self._errors[which] = kept[0], kept[1] + records, kept[2]
+        elif len(self._errors) < MOST:
             self._errors[which] = why, records, set()
         elif self._beyond is None:
             self._beyond = why

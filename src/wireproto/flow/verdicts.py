@@ -11,6 +11,8 @@ from typing import Any, Protocol
 
 from wireproto.errors import WireprotoError
 
+from .parts import Parts
+
 Elsewhere = Callable[[Any], Hashable | None]
 
 
@@ -46,7 +48,15 @@ class Refused:
     why: WireprotoError
 
 
-Verdict = Stored | Again | StartOver | Refused
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Not stored, being too large as one: it goes on in these parts, in its place. Each has its numbers, where batches have any."""
+
+    why: WireprotoError
+    parts: Parts
+
+
+Verdict = Stored | Again | StartOver | Refused | Split
 
 
 class Wire(Protocol):

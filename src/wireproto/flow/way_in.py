@@ -1,15 +1,25 @@
 """What a producer is made of, for a face of it that waits in another way than the calling thread.
 
-May assume: a producer on the core's Appender and a send budget. Must not: know a protocol.
+May assume: a producer on the core's Appender, or on what takes records as that does, and a send budget. Must not: know a protocol.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from wireproto._codec import Appender, OutBatch
+from wireproto._codec import OutBatch
 from wireproto.flow.budget import Account
+
+
+class Takes(Protocol):
+    """What a face of a producer uses of `Appender`."""
+
+    @property
+    def send(self) -> Callable[..., Any]: ...
+    def await_by(self, intake: Any, /) -> Callable[..., Any] | None: ...
+    def hold(self, on: bool, /) -> None: ...
+    def lend(self, size: int, /) -> None: ...
 
 
 class WayIn(NamedTuple):
@@ -20,7 +30,7 @@ class WayIn(NamedTuple):
         place: the place of a batch's record whose outcome is known; raises what it failed with.
     """
 
-    appender: Appender
+    appender: Takes
     account: Account
     hurry: Callable[[OutBatch], None]
     place: Callable[[OutBatch, int], Any]

@@ -6,11 +6,12 @@ What it is: requests to the right nodes and their answers as the common types. E
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..due import due
 from ..errors import BrokerError, WireprotoError
+from ..flow.resolve import named
 from ..net.closing import Closing
 from ..net.task import Steps, operation
 from ..position import LATEST, Position, TopicPartition, Where
@@ -25,14 +26,16 @@ from .messages import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
+    DescribableLogDirTopic,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
+    DescribeLogDirsRequest,
     ListGroupsRequest,
 )
-from .metadata import NO_ID
 
 if TYPE_CHECKING:
     from .cluster import KafkaCluster
+    from .metadata import Topic
 
 _DEFAULT_FACTOR = 4
 _TOPIC_STATES = 6
@@ -49,18 +52,44 @@ class KafkaAdmin(Closing):
     @operation
     def list_topics(self, *, timeout: float = 30.0) -> Steps[list[str]]:
         """Names of all topics, without the brokers' own ones, sorted."""
-        deadline = due(timeout)
-        yield from self._cluster.retrying(lambda: self._cluster.refreshing(None, deadline), deadline)
+        yield from self._asking_for(None, due(timeout))
+        return self._shown()
+
+    def _asking_for(self, topics: Collection[str] | None, deadline: float) -> Steps[None]:
+        cluster = self._cluster
+        yield from cluster.retrying(lambda: cluster.refreshing(topics, deadline), deadline)
+
+    def _shown(self) -> list[str]:
         return sorted(name for name, topic in self._cluster.metadata.topics.items() if not topic.internal and not topic.error)
 
     @operation
     def describe_topic(self, topic: str, *, timeout: float = 30.0) -> Steps[TopicInfo]:
         """Partitions with leader, replicas, in-sync and offline ones; details: topic id as hex, whether internal."""
-        cluster = self._cluster
-        entry = yield from cluster.looking_up(topic, due(timeout))
+        return self._info((yield from self._cluster.looking_up(topic, due(timeout))))
+
+    @operation
+    def describe_topics(self, topics: Iterable[str] | None = None, *, timeout: float = 30.0) -> Steps[dict[str, TopicInfo]]:
+        """As `describe_topic`, of many by one request.
+
+        Args:
+            topics: their names; None: all that `list_topics` tells.
+        Raises:
+            UnknownTopicOrPartition: there is none of a name, with that as its `topic`.
+        """
+        deadline = due(timeout)
+        names = None if topics is None else sorted(set(topics))
+        if names != []:
+            yield from self._asking_for(names, deadline)
+        found: dict[str, TopicInfo] = {}
+        for name in self._shown() if names is None else names:
+            entry = yield from self._cluster.knowing(name, deadline)  # one just made is asked for again: other nodes may know more
+            found[name] = self._info(entry)
+        return found
+
+    def _info(self, entry: Topic) -> TopicInfo:
         partitions = []
         for number, leader in entry.partitions.items():
-            node = cluster.metadata.nodes.get(leader.node)
+            node = self._cluster.metadata.nodes.get(leader.node)
             details = {
                 "leader": leader.node,
                 "leader_epoch": leader.epoch,
@@ -69,8 +98,27 @@ class KafkaAdmin(Closing):
                 "offline": leader.offline,
             }
             partitions.append(PartitionInfo(number, f"{node.host}:{node.port}" if node is not None else None, details))
-        details = {"internal": entry.internal, "topic_id": entry.id.hex() if entry.id != NO_ID else None}
-        return TopicInfo(topic, tuple(partitions), details)
+        return TopicInfo(entry.name, tuple(partitions), {"internal": entry.internal, "topic_id": entry.shown_id})
+
+    @operation
+    def sizes(self, topics: Iterable[str], *, timeout: float = 30.0) -> Steps[dict[TopicPartition, int]]:
+        """Bytes that each partition of these topics has on its leader's disk. Brokers tell it since Kafka 1.0."""
+        cluster, deadline = self._cluster, due(timeout)
+        keys: list[TopicPartition] = []
+        for topic in sorted(set(topics)):
+            entry = yield from cluster.knowing(topic, deadline)
+            keys += [(topic, number) for number in entry.partitions]
+        found = dict.fromkeys(keys, 0)
+        for node, led in (yield from positions.by_leader(cluster, keys, deadline)).items():
+            wanted: dict[str, list[int]] = {}
+            for topic, number in led:
+                wanted.setdefault(topic, []).append(number)
+            asked = tuple(DescribableLogDirTopic(topic=name, partitions=numbers) for name, numbers in wanted.items())
+            reply = yield from cluster.asking(DescribeLogDirsRequest(topics=asked), deadline, cluster.to_node(node))
+            told = [(topic.name, part) for folder in reply.results for topic in folder.topics for part in topic.partitions]
+            for topic, part in told:  # one that moves between two folders is in both
+                found[topic, part.partition_index] = max(found[topic, part.partition_index], part.partition_size)
+        return found
 
     @operation
     def create_topic(
@@ -145,12 +193,34 @@ class KafkaAdmin(Closing):
         yield from cluster.retrying(gone, deadline)
 
     @operation
-    def positions(self, topic: str, at: Where = LATEST, *, timeout: float = 30.0) -> Steps[dict[TopicPartition, Position]]:
-        """Where EARLIEST, LATEST (the high watermark) or AtTime lie now in each partition."""
+    def positions(
+        self,
+        topic: str | Iterable[str],
+        at: Where = LATEST,
+        *,
+        partitions: Collection[int] | None = None,
+        committed: bool = False,
+        timeout: float = 30.0,
+    ) -> Steps[dict[TopicPartition, Position]]:
+        """Where EARLIEST, LATEST or AtTime lie now in each partition; LATEST where nothing is as late as a time.
+
+        Args:
+            topic: or several, which are asked for together.
+            at: a mapping asks for the partitions that it names alone, and where the client knows them, their leaders alone are asked.
+            partitions: those that are asked for; None: all.
+            committed: as a reader of committed records sees it: LATEST is the last stable offset, not the high watermark.
+        """
         deadline = due(timeout)
-        entry = yield from self._cluster.looking_up(topic, deadline)
-        requests = positions.PLACES.requests(at, [(topic, number) for number in entry.partitions], "at")
-        return positions.log_positions((yield from positions.finding(self._cluster, requests, deadline, committed=False)))
+        names = [topic] if isinstance(topic, str) else sorted(set(topic))
+        asked = named(at)
+        if asked is None and names:
+            yield from self._asking_for(names, deadline)
+        keys: list[TopicPartition] = []
+        for name in names:
+            entry = yield from self._cluster.knowing(name, deadline, [number for of, number in asked or () if of == name])
+            keys += [(name, number) for number in entry.partitions if partitions is None or number in partitions]
+        requests = positions.PLACES.requests(at, keys, "at")
+        return positions.log_positions((yield from positions.finding(self._cluster, requests, deadline, committed=committed)))
 
     @operation
     def list_groups(self, *, timeout: float = 30.0) -> Steps[list[str]]:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from .producer import KafkaProducer
     from .reader import KafkaReader
     from .sending import KafkaSenders
+    from .versions import Request
+    from .wire import Agreed
 
 
 class KafkaClient(ClientBase[KafkaCluster]):
@@ -93,6 +95,18 @@ class KafkaClient(ClientBase[KafkaCluster]):
         names = self.all_named(topics)
         given = self._options.for_role("consumer", options)
         return self.keep((yield from KafkaConsumer.opening(self.cluster, names, group, place(start), given)))
+
+    @operation
+    def newest(self, message: type[Request], *, timeout: float = 30.0) -> Steps[int | None]:
+        """The newest version of a request that a node of the cluster has, and we have too; None: it has none of ours.
+
+        Args:
+            message: a request class of ``wireproto.kafka.messages``.
+        """
+        until = due(timeout)
+        conn = yield from self.cluster.retrying(lambda: self.cluster.to_any(until), until)
+        agreed: Agreed = conn.context
+        return agreed.versions.newest(message)
 
     def admin(self) -> KafkaAdmin:
         from .admin import KafkaAdmin

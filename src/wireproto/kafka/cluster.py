@@ -1,9 +1,9 @@
 """One Kafka cluster, as roles use it.
 
 What it is: nodes found and kept, requests sent to the node they belong to. Roles ask for a connection (`connecting`), for leaders
-(`metadata`, `refreshing`), or have it do a whole request with retries (`asking`): steps all of them, for operations and tasks; `ask` and
-the like run them in the caller's thread. Metadata and coordinators are looked up by tasks that the client owns: what several want is asked
-once, and where a node does not answer at once, another one is asked beside it. Thread-safe.
+(`metadata`, `refreshing`), or have it do a whole request with retries (`asking`): steps all of them, for operations and tasks. Metadata and
+coordinators are looked up by tasks that the client owns: what several want is asked once, and where a node does not answer at once,
+another one is asked beside it. Thread-safe.
 May assume: the engine's pool and retry policy. Must not: know a role, or keep records.
 
     route         node
@@ -39,7 +39,7 @@ from ..net.retry import Verdict, verdict
 from ..net.runtime import Runtime
 from ..net.task import Steps, Task
 from . import wire
-from .codes import LeaderNotAvailable, RebootstrapRequired, UnknownTopicOrPartition, error
+from .codes import LeaderNotAvailable, RebootstrapRequired, UnknownServerError, UnknownTopicOrPartition, error
 from .handshake import handshake
 from .messages import FindCoordinatorRequest, FindCoordinatorResponse, MetadataRequest, MetadataRequestTopic
 from .metadata import Metadata, Node, Topic
@@ -55,6 +55,8 @@ T = TypeVar("T")
 _REFRESH_TIME = 5.0
 _BESIDE = 0.5
 """Seconds that a node has to answer before another one is asked beside it."""
+_SPARE = 2
+"""Readers that were closed whose connections are kept."""
 
 Route = Callable[[float], "Steps[Connection]"]
 
@@ -80,6 +82,8 @@ class KafkaCluster(Runtime[KafkaOptions]):
         self.fetch_room = KafkaRoom()
         self.fetch_room.bound(options.fetch_memory)
         self._coordinators: dict[tuple[int, str], int] = {}
+        self._readers = 0
+        self._spare: list[str] = []
 
     def handshake(self, conn: Connection, until: float) -> Steps[None]:
         """Agree on versions and authenticate.
@@ -322,20 +326,36 @@ class KafkaCluster(Runtime[KafkaOptions]):
 
         def judge(why: WireprotoError) -> Verdict:
             missing = time.monotonic() >= enough and not create
-            return verdict(why, final=(UnknownTopicOrPartition,) if missing else ())
+            return verdict(why, passing=(UnknownServerError,), final=(UnknownTopicOrPartition,) if missing else ())
 
         return (yield from self.retrying(look, until, judge=judge))
 
-    def topic_entry(self, topic: str, deadline: float, *, create: bool = False) -> Topic:
-        """`looking_up`, waited for."""
-        return self.drive(self.looking_up(topic, deadline, create=create), deadline)
+    def knowing(self, topic: str, until: float, partitions: Iterable[int] = ()) -> Steps[Topic]:
+        """What is known of a topic; `looking_up` where that is nothing, or lacks any of these partitions."""
+        entry = self.metadata.topics.get(topic)
+        known = entry is not None and entry.partitions and self.metadata.problem(topic) is None
+        if entry is None or not known or not set(partitions) <= entry.partitions.keys():
+            entry = yield from self.looking_up(topic, until)
+        return entry
+
+    def bulk(self) -> str:
+        """A purpose for connections that one reader has to itself: a kept one, so that they are there, or a new one."""
+        with self._lock:
+            self._readers += 1
+            return self._spare.pop() if self._spare else f"bulk {self._readers}"
+
+    def give_back(self, purpose: str, *, keep: bool) -> None:
+        """The reader was closed: its connections are kept for the next one, if they are few."""
+        with self._lock:
+            keep = keep and len(self._spare) < _SPARE
+            if keep:
+                self._spare.append(purpose)
+        if not keep:
+            self.drop_purpose(purpose)
 
     def drop_purpose(self, purpose: str) -> None:
         """Close the connections that a role had for itself."""
-        for node in list(self.metadata.nodes.values()):
-            conn = self.pool.peek(node.address, purpose)
-            if conn is not None:
-                self.pool.drop(conn, "the role was closed")
+        self.pool.forget(purpose, "the role was closed")
 
     def hint(self, topic: str, partition: int, node: int, epoch: int, endpoints: Iterable[Node]) -> bool:
         """A refusal told who leads now; whether that was news."""
@@ -416,10 +436,6 @@ class KafkaCluster(Runtime[KafkaOptions]):
     def _looking_again(self, until: float) -> Steps[None]:
         with suppress(TransportError):  # the next attempt finds out for itself
             yield from self.refreshing((), min(until, time.monotonic() + _REFRESH_TIME))
-
-    def ask(self, make: Any, deadline: float, to: Route | None = None, **how: Any) -> Any:
-        """`asking`, waited for."""
-        return self.drive(self.asking(make, deadline, to, **how), deadline)
 
     # --- whom to ask ---
 

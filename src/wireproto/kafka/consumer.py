@@ -20,8 +20,9 @@ from ..due import due
 from ..errors import BrokerError, Closed, OptionError, Revoked, TransportError
 from ..flow.resolve import named
 from ..flow.role import Role
+from ..net.retry import Policy, Waits
 from ..net.task import Steps, Task, operation
-from ..position import EARLIEST, Latest, LogOffset, Position, TopicPartition, Where, places
+from ..position import EARLIEST, Earliest, Latest, LogOffset, Position, TopicPartition, Where, places
 from ..records import Batch
 from . import offsets, positions
 from .codes import IllegalGeneration, RebalanceInProgress, UnknownMemberId, UnstableOffsetCommit
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 _NOT_OURS = (IllegalGeneration.code, UnknownMemberId.code, RebalanceInProgress.code)
 _NEVER = float("inf")
+_MISSING = Policy(first=0.1, factor=2.0, ceiling=1.0, jitter=0.2)
+"""Waits until a topic that is not there is looked for again: Java's retry.backoff.ms and retry.backoff.max.ms."""
 Resumed = tuple[dict[TopicPartition, int], dict[TopicPartition, int], dict[TopicPartition, int]]
 
 
@@ -76,7 +79,8 @@ class KafkaConsumer(Role):
         self._looking: Task[None] | None = None
         self._counts: dict[str, int] = {}
         self._first_counts: dict[str, int] = {}  # as of our opening: what lies beyond came later
-        self._looked_at = time.monotonic()
+        self._look_at = time.monotonic() + options.metadata_max_age
+        self._missing = Waits(_MISSING)
         self._saved: dict[TopicPartition, int] = {}
         self._saved_at = time.monotonic()
         self._handed: dict[TopicPartition, int] = {}  # where the newest batch of each partition ended, since it was given to us or set
@@ -102,6 +106,7 @@ class KafkaConsumer(Role):
         with self._only:
             deadline = due(timeout)
             while True:
+                self._still_open()
                 self._coordinator.polled_at = time.monotonic()
                 if not (yield from self._settling(deadline)):
                     if time.monotonic() >= deadline:
@@ -148,14 +153,16 @@ class KafkaConsumer(Role):
         self._settled = -1
         self._cluster.told.rebalanced(self._coordinator.group, (), held)
         told = self._options.on_lost if lost and self._options.on_lost is not None else self._options.on_revoked
-        if held and told is not None:
-            self._call_back(told, held)
-        if not self._options.auto_commit:
-            self._dropped |= {key for key in self._unsaved() if key in self._handed} - self._told
-        self._told.clear()
-        for key in held:
-            self._fetcher.plan.remove(key)
-        self._saved.clear()
+        try:
+            if held and told is not None:
+                self._call_back(told, held)
+        finally:  # whatever the user's code comes to, they are not ours any more
+            if not self._options.auto_commit:
+                self._dropped |= {key for key in self._unsaved() if key in self._handed} - self._told
+            self._told.clear()
+            for key in held:
+                self._fetcher.plan.remove(key)
+            self._saved.clear()
         return True
 
     def _take_partitions(self, generation: int, mine: frozenset[TopicPartition], deadline: float) -> Steps[bool]:
@@ -181,9 +188,12 @@ class KafkaConsumer(Role):
         self._handed.clear()
         for key in sorted(mine):
             self._fetcher.asking.add(*key, resume.get(key, begin.get(key, 0)), epoch=epochs.get(key, -1))
-            self._saved.setdefault(key, begin.get(key, -1))
-        self._counts = self._partition_counts()
+            if isinstance(self._start, Earliest):  # any other place is known to nobody: the next commit tells it, as that of Java's client
+                self._saved.setdefault(key, begin.get(key, -1))
+        leading = self._coordinator.membership.leading
+        self._counts = self._coordinator.counts if leading else self._partition_counts()
         self._settled = generation
+        self._plan_look()
         self._resuming = None
         self._cluster.told.rebalanced(self._coordinator.group, mine, ())
         if self._options.on_assigned is not None:
@@ -209,20 +219,28 @@ class KafkaConsumer(Role):
             function(partitions)  # type: ignore[operator]
 
     def _partition_counts(self) -> dict[str, int]:
-        known = self._cluster.metadata.topics
-        return {topic: len(known[topic].partitions) for topic in self._topics if topic in known}
+        """Of our topics; of a leader: of all that the group reads, for other members may not look at each other's."""
+        return self._cluster.metadata.counts(self._coordinator.membership.wanted_topics())
 
     def _watch_partitions(self) -> None:
-        """Join again when a topic has got more partitions."""
-        now = time.monotonic()
+        """Join again when a topic has got more partitions, or is there again."""
         if self._looking is not None:
             if self._looking.done:
                 self._looking = None
+                self._plan_look()
                 if self._settled >= 0 and self._partition_counts() != self._counts:
                     self._coordinator.rejoin()
-        elif now - self._looked_at >= self._options.metadata_max_age and self._settled >= 0:
-            self._looked_at = now
-            self._looking = self._cluster.look(self._topics)
+        elif self._settled >= 0 and time.monotonic() >= self._look_at:
+            self._looking = self._cluster.look(self._coordinator.membership.wanted_topics())
+
+    def _plan_look(self) -> None:
+        """When to look for partitions next: soon where a topic is missing, as Java's client does."""
+        patience = self._options.metadata_max_age
+        if all(self._counts.get(topic) for topic in self._coordinator.membership.wanted_topics()):
+            self._missing.over()
+        else:
+            patience = min(self._missing.next(), patience)
+        self._look_at = time.monotonic() + patience
 
     # --- committing ---
 
@@ -404,6 +422,12 @@ class KafkaConsumer(Role):
             self._saved[key] = cursor.position  # nothing to commit
         else:
             cursor.position, cursor.position_epoch = before, -1
+
+    def _wake(self) -> None:
+        self._fetcher.wake()
+        self._coordinator.wake()
+        if self._resuming is not None:
+            self._resuming[1].cancel(Closed("the consumer was closed"))
 
     def _let_go(self, deadline: float) -> None:
         self._tasks.drive(self._letting_go(deadline), _NEVER)

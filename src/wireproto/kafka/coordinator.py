@@ -44,6 +44,7 @@ class Coordinator:
     Attributes:
         membership: state, generation, assignment.
         problem: an error that ended the membership, or the attempts at one; the next poll raises it.
+        counts: of a leader: partitions by topic, of all that the group reads, as it has shared them out.
         route: the way to the coordinator, by this member's connection.
     """
 
@@ -61,6 +62,7 @@ class Coordinator:
         self._waits = Waits(_LOST)
         self.polled_at = time.monotonic()
         self.problem: Exception | None = None
+        self.counts: dict[str, int] = {}
         self.membership = Membership(
             GroupSettings(
                 group=group,
@@ -93,6 +95,12 @@ class Coordinator:
             return False
         self._raise_problem()
         return member.state in (STABLE, LEFT)
+
+    def wake(self) -> None:
+        """End a wait in `settling`, settled or not. Any thread."""
+        wanted = self._wanted
+        if wanted is not None:
+            wanted.set()
 
     def _raise_problem(self) -> None:
         problem = self.problem
@@ -163,14 +171,12 @@ class Coordinator:
         """The reply to a join or a sync. A coordinator that has let their time pass is one that is gone, though its connection stands."""
         options, member = self._options, self.membership
         soon = time.monotonic() + options.request_timeout
-        counts: dict[str, int] = {}
         if member.state == SYNCING and member.leading:
             topics = member.wanted_topics()
             yield from self._cluster.refreshing(topics, soon)
-            known = self._cluster.metadata.topics
-            counts = {name: len(known[name].partitions) for name in topics if name in known}
+            self.counts = self._cluster.metadata.counts(topics)
         conn = yield from self.route(soon)
-        request = member.sync_request(counts) if member.state == SYNCING else member.join_request()
+        request = member.sync_request(self.counts) if member.state == SYNCING else member.join_request()
         until = time.monotonic() + options.max_poll_interval + options.request_timeout
         try:
             return (yield from wire.asking(conn, request, until, meanwhile=self._cluster.watching(self.group)))

@@ -26,6 +26,7 @@ from ..position import LogOffset
 from ..records import Batch
 from . import positions, wire
 from .fetch import BY_ID, Asked, Chunk, Cursor, Fetches, FetchSettings
+from .lone import LoneFetch, plain
 from .messages import FetchRequest
 from .metadata import NO_ID
 from .reset import Resets
@@ -68,6 +69,7 @@ class Fetcher:
         self._overdue: dict[int | Address, float] = {}  # when to doubt that a node will answer, or that it can be reached
         self._looking: tuple[Task[None], set[str]] | None = None
         self._settling: tuple[Task[int], Cursor, int] | None = None
+        self._lone: LoneFetch | None = None
         self._look_at = 0.0
         self._waits = Waits(_AGAIN)
         self._failing_since = 0.0
@@ -108,8 +110,18 @@ class Fetcher:
             what the partition's leader answered; what cannot be decoded, with topic, partition and position; TransportError when no
             leader could be reached for `request_timeout` seconds.
         """
-        batch = self._handed_out()  # most often it is there: that costs no steps
-        return batch if batch is not None else self._cluster.drive(self.polling(deadline), deadline)
+        item: Any = None
+        until = self._only_waits()
+        if until:
+            item = self._box.get(min(deadline, until))
+            batch = self._next_alone(item)
+            if batch is not None:
+                item = None
+        else:
+            batch = self._handed_out()
+        if batch is not None and len(batch):  # most often so, and it cost no steps
+            return batch
+        return self._cluster.drive(self.polling(deadline, item), deadline)
 
     def _handed_out(self) -> Batch | None:
         """The next batch with records of what has come."""
@@ -129,23 +141,65 @@ class Fetcher:
                 return batch
         return None
 
-    def polling(self, deadline: float) -> Steps[Batch | None]:
-        """`poll`, as steps."""
+    def polling(self, deadline: float, item: Any = None) -> Steps[Batch | None]:
+        """`poll`, as steps; `item` has come already."""
         while True:
-            batch = self._handed_out()
-            if batch is not None:
-                return batch
-            if self.plan.done:
+            if item is None:
+                until = self._only_waits()
+                if not until:
+                    batch = self._handed_out()
+                    if batch is not None:
+                        return batch
+                    if self.plan.done:
+                        return None
+                    self._send_ahead(patient=True)
+                    until = self._due()
+                yield self._box, min(deadline, until)
+                item = self._box.get()
+            if item is WAKE or (item is None and time.monotonic() >= deadline):
                 return None
-            self._send_ahead(patient=True)
-            yield self._box, min(deadline, self._due())
-            item: Any = self._box.get()
-            if item is WAKE:
-                return None
-            if item is not None and item is not NEWS:
-                self._take(item)
-            elif item is None and time.monotonic() >= deadline:
-                return None
+            if item is NEWS:
+                self._lone = None
+            elif item is not None:
+                batch = self._next_alone(item)
+                if batch is None:
+                    self._take(item)
+                elif len(batch):
+                    return batch
+            item = None
+
+    def _only_waits(self) -> float:
+        """Until when there is nothing to do but wait for one partition's Fetch, the last one's like; 0.0: there is more."""
+        lone = self._lone
+        if lone is None or not lone.under_way(self.plan, self._cluster.metadata.topics) or self.asking.stale or self._looking is not None:
+            return 0.0
+        until = min(lone.until, self._follow_at)
+        return until if time.monotonic() < until else 0.0
+
+    def _next_alone(self, call: Call) -> Batch | None:
+        """The short way from a plain answer to the next Fetch, and what it brought; None: the long way has to take it."""
+        lone = self._lone
+        if lone is None or call is not lone.call or not lone.under_way(self.plan, self._cluster.metadata.topics):
+            return None
+        chunk = lone.chunk(call, committed=self._options.isolation == "committed")
+        if chunk is None:
+            return None
+        self._failing_since = 0.0
+        conn, node = lone.link, lone.asked.node
+        try:
+            del self._calls[node]
+            self.plan.renew(lone.ticket, chunk)
+            token = conn.next_token()
+            late = self._late(node)
+            lone.call = conn.submit(token, (lone.request(token, chunk.next, chunk.epoch),), self._box, late, lone.sent)
+            self._calls[node], lone.until = lone.call, self._overdue[node]
+        except TransportError:
+            self.plan.answered(lone.ticket)  # the long way asks again
+        except BaseException:
+            chunk.cursor.fetched(chunk)
+            self.plan.put_back(chunk)
+            raise
+        return self._decode(chunk)
 
     def _due(self) -> float:
         """When there may be something to do though nothing came: after a pause, and where somebody is in doubt."""
@@ -183,16 +237,18 @@ class Fetcher:
             raise
         position = following if chunk.records is not None else chunk.next
         end = chunk.next if cursor.stop is None else min(chunk.next, cursor.stop)
-        if start < position < end:
-            self.plan.put_back(replace(chunk, start=position))
-        else:
+        rest = start < position < end
+        if not rest:
             position = end
-        self.plan.moved(chunk, position)
+        batch = Batch(cursor.topic, cursor.partition, columns, LogOffset(cursor.topic, cursor.partition, position))
         if options.reset == "nearest" and len(columns) and "timestamp" in columns.columns:
             cursor.last_time = columns[-1:].timestamps()[0] or -1
         for problem in columns.skipped:
             self._cluster.told.skipped(cursor.topic, cursor.partition, problem.position, problem)
-        return Batch(cursor.topic, cursor.partition, columns, LogOffset(cursor.topic, cursor.partition, position))
+        if rest:
+            self.plan.put_back(replace(chunk, start=position))
+        self.plan.moved(chunk, position)
+        return batch
 
     # --- sending ---
 
@@ -325,14 +381,21 @@ class Fetcher:
             request, asked = self.asking.request(
                 ask, lambda name: topics[name].id if name in topics else NO_ID, cluster.metadata.epoch, version
             )
-            soon = time.monotonic() + self._options.max_wait
-            self._overdue[node] = soon + _SILENT
-            late = soon + self._options.request_timeout
-            self._calls[node] = wire.submit(conn, request, mailbox=self._box, timeout_at=late, version=version, matter=(node, asked))
+            late = self._late(node)
+            call = self._calls[node] = wire.submit(conn, request, mailbox=self._box, timeout_at=late, version=version, matter=(node, asked))
         except TransportError as why:
             self._unreached(ask, why)
             return False
+        if plain(request, asked, version):
+            self._lone = LoneFetch.of(self._lone, conn, topics, request, asked, version)
+            self._lone.call, self._lone.until = call, self._overdue[node]
         return True
+
+    def _late(self, node: int) -> float:
+        """Until when a node has to answer that is asked now; from a while before on it is doubted."""
+        soon = time.monotonic() + self._options.max_wait
+        self._overdue[node] = soon + _SILENT
+        return soon + self._options.request_timeout
 
     def _dial(self, address: Address, ask: Ask[Cursor]) -> None:
         task = self._cluster.pool.dial(address, self._purpose)
@@ -371,6 +434,8 @@ class Fetcher:
 
     def _take(self, call: Call) -> None:
         node, asked = call.context.matter
+        if self._lone is not None and call is self._lone.call:
+            self._lone.call = None
         if self._calls.get(node) is call:
             self._overdue.pop(node, None)
             del self._calls[node]
@@ -395,11 +460,14 @@ class Fetcher:
         self.asking.answer(asked_for, reply, call.context.version, now)
 
     def close(self) -> None:
-        """Give up what is under way, and the nodes' places for it."""
-        for call in self._calls.values():
+        """Give up what is under way, with its connections, where others would wait behind it, and the nodes' places for it."""
+        owing = [call for call in self._calls.values() if not call.done]
+        for call in owing:
             call.cancel()
         for node in [*self.asking.sessions]:
             self._leave(node)
+        for call in owing:
+            self._cluster.pool.drop(call.conn, "the role was closed")
         self._calls.clear()
         self._overdue.clear()
         self.plan.close()

@@ -63,6 +63,11 @@ class Topic:
     partitions: Mapping[int, Leader] = field(default_factory=dict)
     available: tuple[int, ...] = ()
 
+    @property
+    def shown_id(self) -> str | None:
+        """Its id as text; None where it has none."""
+        return self.id.hex() if self.id != NO_ID else None
+
 
 class Metadata:
     """The cache. `nodes`, `topics`, `controller` and `cluster_id` may be read at any time; `changes` counts those of `topics`."""
@@ -129,6 +134,10 @@ class Metadata:
         """Drop what is known of a topic."""
         self.topics = {name: entry for name, entry in self.topics.items() if name != topic}
         self.changes.note()
+
+    def counts(self, topics: Iterable[str]) -> dict[str, int]:
+        """Partitions by topic, 0 of those that are not there, without those that nobody has asked for."""
+        return {name: len(self.topics[name].partitions) for name in topics if name in self.topics}
 
     def leader(self, topic: str, partition: int) -> Node | None:
         """The node that leads a partition; None while that is not known, or nobody does."""

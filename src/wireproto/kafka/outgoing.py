@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from .._codec import Columns, KafkaBatchBuilder, OutBatch, kafka_earliest
+from .._codec import Columns, KafkaBatchBuilder, OutBatch, decode_kafka, kafka_earliest
 from ..errors import ValueUnsupported
+from ..flow.parts import Parts
+from .identity import MAX_SEQUENCE
 from .messages import PartitionProduceData, ProduceRequest, TopicProduceData
 from .options import KafkaOptions
 
@@ -81,6 +83,28 @@ def sealed(batch: OutBatch) -> Any:
     """The bytes of a batch under its numbers."""
     who = batch.identity
     return batch.builder.seal(who.producer_id, who.epoch, batch.sequence)
+
+
+def halves(batch: OutBatch, make_builder: Callable[[], KafkaBatchBuilder]) -> Parts | None:
+    """What goes on in the place of a batch that was too large as one, numbered as its records were; None: it has to be refused.
+
+    Not split is a batch whose earlier sending was not answered: should that be stored, a broker that has allowed less since would not
+    know its halves again, and take them for news.
+    """
+    if batch.count < 2 or batch.doubtful:
+        return None
+    topic, partition = batch.key
+    rows, _ = decode_kafka(sealed(batch), topic=topic, partition=partition, fetch_offset=0)
+    parts = Parts(batch)
+    middle = batch.count // 2
+    for start, stop in ((0, middle), (middle, batch.count)):
+        half = OutBatch(batch.queue, batch.serial, batch.created, make_builder(), parts.outcome(), parts, batch.identity)
+        if half.add_rows(rows, None, start, stop, 0)[0] < stop - start:
+            return None
+        half.seal()
+        half.sequence = (batch.sequence + start) & MAX_SEQUENCE if batch.sequence >= 0 else -1
+        parts.batches.append(half)
+    return parts
 
 
 def request(batches: list[OutBatch], ids: Mapping[str, bytes], acks: int, timeout_ms: int) -> ProduceRequest:

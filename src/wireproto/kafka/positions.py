@@ -1,7 +1,7 @@
 """EARLIEST, LATEST, a time or positions, as offsets of partitions.
 
-What it is: ListOffsets for many partitions at once, each sent to its leader, with retries; steps, and the same waited for.
-`flow.resolve` tells what is asked of which.
+What it is: ListOffsets for many partitions at once, each sent to its leader, with retries, of UNKNOWN_SERVER_ERROR too, for nothing comes
+of asking twice. `flow.resolve` tells what is asked of which.
 
     request                  ListOffsets timestamp
     EARLIEST                 -2
@@ -14,13 +14,15 @@ What it is: ListOffsets for many partitions at once, each sent to its leader, wi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..errors import TimedOut, WireprotoError
 from ..flow.resolve import Request, Resolver
+from ..net.retry import verdict
 from ..position import AtTime, Earliest, LogOffset, Position, TopicPartition
 from . import wire
-from .codes import LeaderNotAvailable, UnknownTopicOrPartition, error
+from .codes import LeaderNotAvailable, UnknownServerError, UnknownTopicOrPartition, error
 from .messages import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 
 if TYPE_CHECKING:
@@ -105,19 +107,12 @@ def listing(
         return cluster.refreshing({topic for topic, _ in wanted}, until)
 
     try:
-        yield from cluster.retrying(attempt, until, refresh=refresh)
+        yield from cluster.retrying(attempt, until, refresh=refresh, judge=partial(verdict, passing=(UnknownServerError,)))
     except TimedOut:
         if missing is None:
             raise
         raise missing from None  # the time ran out while it was asked for once more: what was told last is the answer
     return found
-
-
-def list_offsets(
-    cluster: KafkaCluster, keys: Iterable[TopicPartition], timestamp: int, deadline: float, *, committed: bool
-) -> dict[TopicPartition, int]:
-    """`listing`, waited for."""
-    return cluster.drive(listing(cluster, keys, timestamp, deadline, committed=committed), deadline)
 
 
 def earliest_local(cluster: KafkaCluster, key: TopicPartition, until: float) -> Steps[int]:

@@ -2,7 +2,8 @@
 
 What it is: starts and stops made offsets once, at open; then batches from the fetcher. The stop LATEST is the high watermark, or the last
 stable offset when only committed records are read; a partition ends when its position passes the stop, whether or not a record stood there.
-A reader of a whole topic without a stop reads partitions that are added, too.
+A reader of a whole topic without a stop reads partitions that are added, too. Ranges are cheap: where start and stop are positions of a
+topic that the client knows, opening asks for nothing, and the connections of such a reader that was closed are the next one's.
 May assume: one thread at a time. Must not: commit anything.
 """
 
@@ -41,6 +42,8 @@ class KafkaReader(Role):
         starts: Mapping[TopicPartition, int],
         stops: Mapping[TopicPartition, int],
         options: KafkaOptions,
+        *,
+        ranged: bool = False,
     ) -> None:
         super().__init__("reader", cluster.loop)
         self._cluster = cluster
@@ -48,7 +51,9 @@ class KafkaReader(Role):
         self.topic = topic
         self._options = options
         self._committed = options.isolation == "committed"
-        self._fetcher = Fetcher(cluster, options, f"bulk {id(self):x}")
+        self._purpose = cluster.bulk()
+        self._ranged = ranged
+        self._fetcher = Fetcher(cluster, options, self._purpose)
         for key in starts:
             self._fetcher.asking.add(*key, starts[key], stops.get(key))
 
@@ -57,12 +62,13 @@ class KafkaReader(Role):
         """Find out where to start and stop, and make the reader."""
         deadline = cluster.deadline(options.timeout)
         committed = options.isolation == "committed"
-        entry = yield from cluster.looking_up(topic, deadline)
+        exact = _exact(start, stop)
+        entry = yield from (cluster.looking_up(topic, deadline) if exact is None else cluster.knowing(topic, deadline, exact))
         keys = [(topic, number) for number in _numbers(topic, sorted(entry.partitions), options)]
         first, last = positions.PLACES.ranges(start, stop, keys)
         stops = yield from positions.finding(cluster, last, deadline, committed=committed)
         starts = yield from positions.finding(cluster, first, deadline, committed=committed)
-        made = cls(cluster, topic, starts, stops, options)
+        made = cls(cluster, topic, starts, stops, options, ranged=exact is not None)
         if stop is None and named(start) is None and options.partitions is None:
             made._fetcher.follow(topic)
         return made
@@ -91,12 +97,12 @@ class KafkaReader(Role):
             return (yield from self._fetcher.polling(due(timeout)))
 
     @operation
-    def seek(self, where: Where) -> Steps[None]:
+    def seek(self, where: Where, *, timeout: float = 30.0) -> Steps[None]:
         """Go on from there; drops what was fetched ahead. A Position or mapping moves only the partitions that it names."""
         with self._only:
             plan = self._fetcher.plan
             requests = positions.PLACES.requests(where, plan.cursors, "seek")
-            deadline = self._cluster.deadline(self._options.timeout)
+            deadline = due(timeout)
             found = yield from positions.finding(self._cluster, requests, deadline, committed=self._committed)
             for key, offset in found.items():
                 plan.seek(key, offset)
@@ -115,9 +121,27 @@ class KafkaReader(Role):
     def done(self) -> bool:
         return self._fetcher.plan.done
 
+    @property
+    def topic_id(self) -> str | None:
+        """The id of the topic as the client knows it now, as `describe_topic` tells it; None where brokers have none (before Kafka 2.8).
+        Offsets mean nothing in another topic of that name."""
+        entry = self._cluster.metadata.topics.get(self.topic)
+        return None if entry is None else entry.shown_id
+
+    def _wake(self) -> None:
+        self._fetcher.wake()
+
     def _let_go(self, deadline: float) -> None:
         self._fetcher.close()
-        self._cluster.drop_purpose(f"bulk {id(self):x}")
+        self._cluster.give_back(self._purpose, keep=self._ranged)
+
+
+def _exact(start: Where, stop: Where | None) -> list[int] | None:
+    """The partitions of a range that is given in positions alone; None where there is something to ask for."""
+    first, last = named(start), named(stop)
+    if first is None or last is None or not all(isinstance(place, Position) for place in (*first.values(), *last.values())):
+        return None
+    return [number for _, number in (*first, *last)]
 
 
 def _numbers(topic: str, known: list[int], options: KafkaOptions) -> list[int]:

@@ -9,6 +9,7 @@ another producer to the brokers, so `KafkaSenders` gives it another one. Connect
     no answer, or a retriable code                      Again; at once when the answer names a leader that we did not know of
     OUT_OF_ORDER_SEQUENCE_NUMBER and kin                StartOver, with idempotence
     DUPLICATE_SEQUENCE_NUMBER                           Stored, at a position that nobody knows
+    MESSAGE_TOO_LARGE and kin, of several records       Split in halves, as Java's client does; Refused where its sending is in doubt
     any other code                                      Refused
 
 Whoever fills a batch sends it; the keeper sends when a linger is over or an answer made room, and reads the answers that nobody waits for;
@@ -29,11 +30,11 @@ from .._net import Event, Mailbox, Section
 from ..errors import BrokerError, Closed, OptionError, TimedOut, WireprotoError
 from ..flow.alarm import Alarm
 from ..flow.queue import FreeStamp, PartitionQueue, Stamp
-from ..flow.sender import Again, Pace, Refused, Sender, StartOver, Stored, Verdict
+from ..flow.sender import Again, Pace, Refused, Sender, Split, StartOver, Stored, Verdict
 from ..net import retry
 from ..net.task import Steps, Task, after
 from . import outgoing, wire
-from .codes import DuplicateSequenceNumber, NetworkError, error
+from .codes import DuplicateSequenceNumber, MessageTooLarge, NetworkError, RecordListTooLarge, error
 from .identity import NOBODY, Identity, ProducerState
 from .messages import InitProducerIdRequest, InitProducerIdResponse, ProduceRequest, ProduceResponse
 from .metadata import NO_ID, Node
@@ -51,6 +52,7 @@ ACKS = {"all": -1, "1": 1, "0": 0}
 UNKNOWN_PLACE = -2
 """Where a record is that an earlier sending wrote, when the broker does not say."""
 _UNSENT_LIMIT = 2 << 20
+_TOO_LARGE = (MessageTooLarge, RecordListTooLarge)  # than the topic allows, or than one of its segments
 _AGAIN = retry.Policy(first=0.1, factor=2.0, ceiling=1.0, jitter=0.2)
 _PROFILE = (
     "acks",
@@ -189,7 +191,7 @@ class KafkaSender:
         prepared = self._preparing(link, batches[0].key) if self._acks and len(batches) == 1 else None
         if prepared is not None:
             token = link.next_token()
-            sent = wire.Sent(ProduceResponse, prepared.version, (batches, prepared.names, prepared))
+            sent = wire.Sent(ProduceResponse, prepared.version, (batches, prepared.names, prepared, (batches[0].attempts,)))
             timeout_at = now + self._options.request_timeout + 1.0
             link.submit(token, prepared.request(token, outgoing.sealed(batches[0])), self._box, timeout_at, sent)
         else:
@@ -227,7 +229,8 @@ class KafkaSender:
         if self._acks:
             names = {topic_id if version >= outgoing.BY_ID else topic: topic for topic, topic_id in ids.items()}
             timeout_at = now + self._options.request_timeout + 1.0
-            wire.submit(link, request, mailbox=self._box, timeout_at=timeout_at, version=version, matter=(batches, names, None))
+            matter = batches, names, None, [batch.attempts for batch in batches]
+            wire.submit(link, request, mailbox=self._box, timeout_at=timeout_at, version=version, matter=matter)
         else:
             agreed: wire.Agreed = link.context
             link.send(wire.frame(request, version, link.next_token(), agreed.client_id))
@@ -256,7 +259,7 @@ class KafkaSender:
         """Take in an answer that all batches are stored; False leaves it to `_replied`. A signal may end this anywhere, and `_replied` do
         it all again."""
         sent: wire.Sent = call.context
-        batches, names, prepared = sent.matter
+        batches, names, prepared, _ = sent.matter
         frame = call.frame
         if prepared is not None and frame is not None:
             base = prepared.base(frame)
@@ -280,18 +283,20 @@ class KafkaSender:
 
     def _replied(self, call: Call) -> None:
         sent: wire.Sent = call.context
-        batches, names, _ = sent.matter
+        batches, names, _, sendings = sent.matter
+        # one whose sending a signal broke into has gone out again, perhaps: then that is what counts
+        ours = [batch for batch, sending in zip(batches, sendings, strict=True) if batch.attempts == sending]
         try:
             reply: ProduceResponse = wire.result(call)
         except WireprotoError as why:
             if isinstance(why, TimedOut):
                 call.conn.close("a Produce was not answered in time")
-            self.core.answered([(batch, Again(why, doubtful=True)) for batch in batches])
+            self.core.answered([(batch, Again(why, doubtful=True)) for batch in ours])
             return
         self._cluster.throttled(reply, call.conn)
         answers = _answers(reply, names, sent.version)
         nodes = [Node(end.node_id, end.host, end.port, end.rack) for end in reply.node_endpoints]
-        self.core.answered([(batch, self._verdict(batch, answers.get(batch.key), nodes, sent.version)) for batch in batches])
+        self.core.answered([(batch, self._verdict(batch, answers.get(batch.key), nodes, sent.version)) for batch in ours])
 
     def _verdict(self, batch: OutBatch, answer: Any, nodes: list[Node], version: int) -> Verdict:
         if answer is None:
@@ -312,6 +317,10 @@ class KafkaSender:
             self._refresh((batch.key[0],))
         if judged is not retry.Verdict.NEVER:
             return Again(problem, now=judged is retry.Verdict.NOW, doubtful=problem.in_doubt)
+        if isinstance(problem, _TOO_LARGE) and self._options.message_format == 2:  # of the older ones each message counts by itself
+            parts = outgoing.halves(batch, self._make_builder)
+            if parts is not None:
+                return Split(problem, parts)
         if answer.record_errors:
             problem.text += "".join(f"; record {bad.batch_index}: {bad.batch_index_error_message}" for bad in answer.record_errors)
         return Refused(problem)

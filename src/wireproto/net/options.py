@@ -34,7 +34,7 @@ class CommonOptions:
     """What all four clients take.
 
     Attributes:
-        timeout: seconds that a call without a timeout of its own may take.
+        timeout: seconds that a client or a role may take to be made, where that waits; calls have a `timeout` of their own.
         connect_timeout: seconds for one connection: look-up, TCP, TLS and the protocol's handshake.
         client_id: the name of the client's threads, and given to brokers whose protocol has one (Kafka, RocketMQ).
         tls: use TLS; the TLS form of the URL sets it.

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 from wireproto._net import Connection, Event, Loop
-from wireproto.errors import TransportError, Unanswered, WireprotoError
+from wireproto.errors import Closed, TransportError, Unanswered, WireprotoError
 from wireproto.url import Address
 
 from .dial import Progress, peer_name
@@ -103,6 +103,15 @@ class Pool:
         for key in [key for key, known in list(self._open.items()) if known is conn]:
             self._open.pop(key, None)
         conn.close(reason)
+
+    def forget(self, purpose: str, reason: str) -> None:
+        """Close every connection for a purpose that nobody has any more, those that are being dialled, too."""
+        mine = lambda key: isinstance(key, tuple) and key[:2] == ("dial", id(self)) and key[-1] == purpose  # noqa: E731
+        self._tasks.cancel(mine, Closed(reason))
+        for key in [key for key in list(self._open) if key[1] == purpose]:
+            conn = self._open.pop(key, None)
+            if conn is not None:
+                conn.close(reason)
 
     def drop_all(self, reason: str) -> None:
         """Close all of them; they are dialled anew as they are asked for."""

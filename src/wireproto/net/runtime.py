@@ -203,6 +203,11 @@ class Runtime(Generic[Options]):
         self._hung_up.add((step, conn.peer))
         return Unreachable if before else ConnectError
 
+    def dropped(self, conn: Connection) -> str:
+        """What a hang-up at the first request may mean; the adapter's, where it knows better."""
+        hint = " or does it want TLS" if self._tls is None else ""
+        return f"the peer dropped the connection at the first request: is this a {self.protocol} port{hint}?"
+
     def _shaking(self, conn: Connection, progress: dial.Progress, until: float, more: dict[str, Any]) -> Steps[None]:
         """`handshake`, with errors that say so when another protocol answers."""
         progress.late = f"connected, but the first request was not answered in time: is this a {self.protocol} port?"
@@ -210,10 +215,7 @@ class Runtime(Generic[Options]):
             yield from self.handshake(conn, until, **more)
         except Disconnected as error:
             if conn.frames_read == 0:
-                hint = " or does it want TLS" if self._tls is None else ""
-                raise self.hung_up("handshake", conn)(
-                    f"the peer dropped the connection at the first request: is this a {self.protocol} port{hint}?", peer=conn.peer
-                ) from error
+                raise self.hung_up("handshake", conn)(self.dropped(conn), peer=conn.peer) from error
             raise
         except FrameTooLarge as error:
             if conn.frames_read == 0:
@@ -296,6 +298,11 @@ class ClientBase(Closing, Generic[Cluster]):
     def deadline(self, timeout: float | None = None) -> float:
         """`timeout` seconds from now (None: the option's) as a `time.monotonic()` value."""
         return self.cluster.deadline(timeout)
+
+    @property
+    def timeout(self) -> float:
+        """The option: seconds that a client or a role may take to be made, where that waits."""
+        return float(self.cluster.options.timeout)
 
     @property
     def closed(self) -> bool:

@@ -48,15 +48,27 @@ class Log:
         handed: where to resume after what was handed out, until that is committed. committed: the last that was.
         acked: (ledger, entry) up to which all is acknowledged.
         sizes: messages in the batches handed out and not acknowledged, by (ledger, entry).
+        last: the furthest entry that was handed out. before: of a ledger that followed another, the entry handed out before its first.
     """
 
     handed: MessageId | None = None
     committed: MessageId | None = None
     acked: tuple[int, int] | None = None
     sizes: dict[tuple[int, int], int] = field(default_factory=dict)
+    last: tuple[int, int] | None = None
+    before: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def passed(self, ledger: int, entry: int, size: int) -> None:
+        """An entry is handed out; `size`: messages in the batch, 0 outside one."""
+        if self.last is not None and ledger > self.last[0]:
+            self.before[ledger] = self.last
+        self.last = (ledger, entry) if self.last is None else max(self.last, (ledger, entry))
+        if size:
+            self.sizes[ledger, entry] = size
 
     def target(self, position: MessageId) -> api.MessageIdData | None:
-        """What a cumulative ACK must name for the subscription to resume at a position; None when that is its beginning."""
+        """What a cumulative ACK must name for the subscription to resume at a position; None when that is its beginning, or the
+        entry before lies in another ledger and was not handed out here: then its mark stays where it is."""
         ledger, entry, index = position.ledger, position.entry, position.index
         if ledger < 0 or (entry < 0 and position.after):
             return None
@@ -65,7 +77,8 @@ class Log:
         if position.after and (index < 0 or first_wanted >= size > 0):
             return message_id(ledger, entry)
         if first_wanted == 0:
-            return message_id(ledger, entry - 1) if entry > 0 else None  # the entry before lies in another ledger: its commit stands
+            before = (ledger, entry - 1) if entry > 0 else self.before.get(ledger)
+            return None if before is None else message_id(*before)
         if size == 0:
             raise OptionError(f"position {position}: this consumer was not handed that batch, so its size is not known")
         data = message_id(ledger, entry, first_wanted - 1, ack_set=wanted_after(first_wanted, size))
@@ -82,3 +95,5 @@ class Log:
         self.acked = max(self.acked or (-1, -1), place if whole else (position.ledger, position.entry - 1))
         for known in [known for known in self.sizes if known <= self.acked]:
             del self.sizes[known]
+        for old in [old for old in self.before if old < self.acked[0]]:
+            del self.before[old]

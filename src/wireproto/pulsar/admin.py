@@ -2,22 +2,23 @@
 
 What it is: what the binary protocol can tell, through it; what it cannot do, over the admin HTTP interface (option ``admin``).
 
-    binary    list_topics, describe_topic, positions, group_positions
-    HTTP      create_topic, delete_topic, list_groups, describe_group, create_group, deduplication, set_deduplication
+    binary    list_topics, describe_topic, positions, commit
+    HTTP      create_topic, delete_topic, list_groups, describe_group, group_positions, create_group, ledgers, deduplication …
 
 Thread-safe. Must not: use HTTP where the binary protocol serves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from wireproto.errors import OptionError
 from wireproto.net.closing import Closing
 from wireproto.net.task import Steps, operation, steps
-from wireproto.position import LATEST, MessageId, TopicPartition, Where
+from wireproto.position import LATEST, MessageId, Position, TopicPartition, Where
 from wireproto.records import GroupInfo, GroupMember, PartitionInfo, TopicInfo
 
 from ..due import due
@@ -25,6 +26,7 @@ from . import PulsarApi_pb2 as api
 from .admin_http import AdminHttp
 from .codes import SubscriptionNotFound, TopicNotFound
 from .frames import signed
+from .hold import PulsarHold
 from .places import resolver
 from .positions import finding
 from .request import request
@@ -44,6 +46,11 @@ class PulsarAdmin(Closing):
         self._tasks = cluster.tasks
         self._http = AdminHttp(cluster.options, cluster.credentials, cluster.loop)
 
+    @property
+    def url(self) -> str | None:
+        """Of the admin interface, as the option `admin` says; None: what needs it raises OptionError."""
+        return self._cluster.options.admin
+
     # -- topics -------------------------------------------------------------------------------------------------
 
     @operation
@@ -60,7 +67,7 @@ class PulsarAdmin(Closing):
 
     @operation
     def describe_topic(self, topic: str, *, timeout: float = 30.0) -> Steps[TopicInfo]:
-        """Partitions and the brokers that serve them; raises TopicNotFound."""
+        """Partitions, with their full names, and the brokers that serve them; raises TopicNotFound."""
         deadline = due(timeout)
         cluster = self._cluster
         names = yield from cluster.naming(topic, deadline, create=False)
@@ -70,7 +77,7 @@ class PulsarAdmin(Closing):
         for number, name in names:
             broker = yield from cluster.finding(name, deadline)
             host, port = broker.address
-            partitions.append(PartitionInfo(number, broker.proxied or f"{host}:{port}"))
+            partitions.append(PartitionInfo(number, broker.proxied or f"{host}:{port}", {"name": name}))
         return TopicInfo(topic, tuple(partitions), {"name": str(parse_topic(topic)), "partitioned": names[0][0] >= 0})
 
     def _must_exist(self, topic: str, deadline: float) -> Steps[None]:
@@ -118,12 +125,14 @@ class PulsarAdmin(Closing):
     # -- positions ----------------------------------------------------------------------------------------------
 
     @operation
-    def positions(self, topic: str, at: Where = LATEST, *, timeout: float = 30.0) -> Steps[dict[TopicPartition, MessageId]]:
-        """Where EARLIEST, LATEST or AtTime lie now in each partition. LATEST is the place after the last record."""
+    def positions(
+        self, topic: str, at: Where = LATEST, *, partitions: Collection[int] | None = None, timeout: float = 30.0
+    ) -> Steps[dict[TopicPartition, Position]]:
+        """Where EARLIEST, LATEST or AtTime lie now in each partition, or in these. LATEST is the place after the last record."""
         deadline = due(timeout)
         names = dict((yield from self._cluster.naming(topic, deadline, create=False)))
-        keys = [(topic, number) for number in names]
-        return (yield from finding(self._cluster, topic, names, resolver(keys).requests(at, keys, "at"), deadline))
+        keys = [(topic, number) for number in names if partitions is None or number in partitions]
+        return dict((yield from finding(self._cluster, topic, names, resolver(keys).requests(at, keys, "at"), deadline)))
 
     # -- subscriptions ------------------------------------------------------------------------------------------
 
@@ -185,6 +194,28 @@ class PulsarAdmin(Closing):
         return found
 
     @operation
+    def commit(self, group: str, places: Mapping[TopicPartition, Position], *, timeout: float = 30.0) -> Steps[frozenset[TopicPartition]]:
+        """Say where a subscription resumes that has no members: for who reads by himself and tells others how far he is. It only goes
+        forward, and is made where it is not there; see `PulsarClient.hold`.
+
+        Args:
+            places: the first places not done, by partition.
+        Returns:
+            an empty set: what cannot be committed is raised.
+        Raises:
+            ConsumerBusy: it has members, which alone may acknowledge.
+        """
+        hold = PulsarHold(self._cluster, group)
+        deadline = due(timeout)
+        try:
+            yield from steps(hold.move)(places, timeout=timeout)
+        except BaseException:
+            hold.end()
+            raise
+        yield from hold.ending(max(1.0, deadline - time.monotonic()))
+        return frozenset()
+
+    @operation
     def create_group(self, group: str, name: str, position: MessageId, *, timeout: float = 30.0) -> Steps[bool]:
         """Create a durable subscription that begins at a position of one topic or partition; False when it exists already."""
         return (yield from self._http.create_subscription(group, parse_topic(name), position, due(timeout)))
@@ -206,9 +237,10 @@ class PulsarAdmin(Closing):
         yield from self._http.call("POST", path, due(timeout), enabled)
 
     @operation
-    def ledgers(self, name: str, *, timeout: float = 30.0) -> Steps[list[tuple[int, int]]]:
-        """(id, entries) of the ledgers that one topic or partition consists of now, in order."""
-        stats = yield from self._http.get(f"{parse_topic(name).rest}/internalStats", due(timeout), topic=name)
+    def ledgers(self, topic: str, partition: int = -1, *, timeout: float = 30.0) -> Steps[list[tuple[int, int]]]:
+        """(id, entries) of the ledgers that a partition consists of now, in order; -1: a topic without partitions, or one by its name."""
+        name = parse_topic(parse_topic(topic).of_partition(partition))
+        stats = yield from self._http.get(f"{name.rest}/internalStats", due(timeout), topic=topic)
         found = {int(one["ledgerId"]): int(one["entries"]) for one in stats.get("ledgers", [])}
         if found:
             newest = max(found)

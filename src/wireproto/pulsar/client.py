@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from .admin import PulsarAdmin
     from .consumer import PulsarConsumer
+    from .hold import PulsarHold
     from .option_types import ConsumerOptions, ProducerOptions, QueueOptions, ReaderOptions
     from .producer import PulsarProducer
     from .queue import PulsarQueue
@@ -129,6 +130,17 @@ class PulsarClient(ClientBase[PulsarCluster]):
 
         opening = PulsarQueue.opening(self.cluster, self.named(topic), group, *self._role("queue", options))
         return self.keep((yield from opening))
+
+    def hold(self, group: str, *, consumer_name: str | None = None) -> PulsarHold:
+        """The subscription `group` as something that is moved by hand: brokers keep what lies behind it, and send nothing of that. For who
+        reads by Readers and must not find that records were deleted meanwhile.
+
+        Args:
+            consumer_name: what brokers show of this member; None: they make one up.
+        """
+        from .hold import PulsarHold
+
+        return self.keep(PulsarHold(self.cluster, group, consumer_name))
 
     def admin(self) -> PulsarAdmin:
         """Topics, subscriptions and positions."""

@@ -21,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from wireproto._codec import decode_pulsar
-from wireproto.errors import OptionError, Revoked, TransportError
+from wireproto.errors import OptionError, Revoked, TransportError, WireprotoError
 from wireproto.flow.resolve import Request
 from wireproto.flow.role import Role
 from wireproto.net.task import NEVER, Steps, operation, steps
@@ -111,7 +111,17 @@ class PulsarConsumer(Role):
 
     def poll(self, timeout: float = 1.0) -> Batch | None:
         """The next batch, or None when none came within `timeout`. Partitions come and go here."""
-        return self._tasks.drive(self.polling(timeout), NEVER)
+        self._feed.handing = None
+        try:
+            batch = self._tasks.drive(self.polling(timeout), NEVER)
+        except WireprotoError:
+            raise
+        except BaseException:  # a signal handler's
+            if self._feed.take_back():
+                self._work_failed()
+            raise
+        self._feed.handing = None
+        return batch
 
     def polling(self, timeout: float = 1.0) -> Steps[Batch | None]:
         """`poll`, as steps."""
@@ -150,8 +160,7 @@ class PulsarConsumer(Role):
                 raise fact.error.with_context(topic=part.topic, partition=part.partition, position=part.place(fact.ledger, fact.entry))
             part.handed(fact.permits, len(frame))
             part.passed(fact.ledger, fact.entry)
-            if fact.batch_size:
-                log.sizes[fact.ledger, fact.entry] = fact.batch_size
+            log.passed(fact.ledger, fact.entry, fact.batch_size)
         if not kept:
             return None
         columns = columns[:kept] if kept != len(columns) else columns
@@ -159,13 +168,13 @@ class PulsarConsumer(Role):
         log.handed = cursor.next
         return Batch(part.topic, part.partition, columns, cursor.next)
 
-    def _changed(self, part: PartitionConsumer) -> None:
-        """Another member is fed: what this one was handed is that one's now, and comes again when it comes back."""
+    def _changed(self, part: PartitionConsumer, before: bool) -> None:
+        """Another member is fed, or may have been: what this one was handed is that one's now, and comes again when it comes back."""
+        if before or not part.active:
+            self._cluster.told.rebalanced(self.group, (), [part.owner])
+            self._begin_anew(part)
         if part.active:
             self._cluster.told.rebalanced(self.group, [part.owner], ())
-            return
-        self._cluster.told.rebalanced(self.group, (), [part.owner])
-        self._begin_anew(part)
 
     def _opened(self, part: PartitionConsumer, mark: Place) -> None:
         """It is open again after the broker closed it: a mark that was moved back is a new beginning, whoever moved it."""
@@ -225,12 +234,12 @@ class PulsarConsumer(Role):
                 lost.add(owner)
                 continue
             target = log.target(position)
-            if target is not None:
+            if target is not None:  # else there is nothing to tell the broker, and what it keeps is what `committed` says
                 ack = api.CommandAck(ack_type=api.CommandAck.Cumulative, message_id=[target])
                 if (yield from self._feed.ask_again(part, ack, deadline, partial(self._goes_on, part, log, deadline))) is None:
                     lost.add(owner)
                     continue
-            log.committed_to(position)
+                log.committed_to(position)
         if everything:
             lost |= self._dropped
         self._dropped -= lost

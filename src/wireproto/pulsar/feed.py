@@ -2,7 +2,7 @@
 
 What it is: one mailbox for all partitions of a Reader, Consumer or QueueConsumer; sorts what arrives by partition and takes turns. Belongs
 to one thread at a time; `tending` keeps the partitions subscribed meanwhile.
-Must not: decode entries, or know what a role does with them.
+Must not: decode what is handed out, or know what a role does with it.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import Message
 
+from wireproto._codec import decode_pulsar
 from wireproto._net import Call, Connection, Mailbox, Push, consumer_channel
 from wireproto.errors import Closed, Disconnected, TimedOut, WireprotoError
 from wireproto.net.retry import BRIEFLY, Verdict, Waits, verdict
@@ -24,6 +26,7 @@ from wireproto.net.task import Steps, Task, fresh
 from . import PulsarApi_pb2 as api
 from .codes import ConsumerNotFound, PulsarError, TopicNotFound
 from .frames import command_name, decode, encode, reply_body
+from .places import Cursor, Mark
 from .subscription import OLDEST, Subscription, SubscriptionState
 from .tending import RETRY, Begun, Failed, Gone, Grown, Life, Opened, Place, Tending, places
 
@@ -86,7 +89,11 @@ class PartitionConsumer(SubscriptionState):
         """Grant what the window has room for."""
         more = self.grant()
         if more:
-            self.tell(api.CommandFlow(consumer_id=self.id, messagePermits=more))
+            try:
+                self.tell(api.CommandFlow(consumer_id=self.id, messagePermits=more))
+            except BaseException:  # a signal handler's
+                self.permits.not_told(more)
+                raise
 
     def handed(self, messages: int, size: int) -> None:
         """`messages` of `size` bytes left the queue: count them and grant anew."""
@@ -94,6 +101,43 @@ class PartitionConsumer(SubscriptionState):
         if self.life is not None:
             self.life.fruitful = True
         self.flow()
+
+    def dropped(self, frames: list[bytes]) -> None:
+        """They are not handed out: the broker has counted them all the same. Granted anew is when this member is fed."""
+        if frames:
+            _, facts = decode_pulsar(frames, topic=self.topic, partition=self.partition, check_crc=False, columns=())
+            self.permits.handed(sum(fact.permits for fact in facts), sum(map(len, frames)))
+
+
+@dataclass(slots=True)
+class Handing:
+    """Frames on their way out of a poll, and how things stood before: their partition's queue and its length, cursor and permits."""
+
+    part: PartitionConsumer
+    queue: deque[bytes]
+    length: int
+    frames: list[bytes]
+    cursor: Cursor
+    mark: Mark
+    seen: int
+
+    def take_back(self) -> None:
+        """Nothing of it was handed out. What its taker has put back by itself is there already."""
+        part = self.part
+        if part.cursor is self.cursor:
+            part.cursor.go_back(self.mark)
+        if part.frames is self.queue:  # else it comes again by itself
+            part.frames.extendleft(reversed(self.frames[: self.length - len(self.queue)]))
+            part.permits.back(self.seen)
+
+
+def _gathered(came: deque[bytes]) -> list[bytes]:
+    """The first of these that one batch is made of: up to `GATHER_FRAMES`, or the one that makes up `GATHER_BYTES`."""
+    frames = list(islice(came, GATHER_FRAMES))
+    if sum(map(len, frames)) >= GATHER_BYTES:
+        ends = accumulate(map(len, frames))
+        frames = frames[: next(number for number, end in enumerate(ends, 1) if end >= GATHER_BYTES)]
+    return frames
 
 
 class Feed:
@@ -104,8 +148,7 @@ class Feed:
     flow: whether permits are granted as soon as a partition is open.
     begun: called with a partition at each SUBSCRIBE: what it had of the one before is over.
     opened: called with a partition when it is open again after the broker closed it, and the place before which all is acknowledged.
-    changed: called with a partition when the broker tells who is fed from it (failover): when that changes, and first after each
-        SUBSCRIBE, since another member may have had it meanwhile.
+    changed: called with a partition when the broker tells whether this member is fed from it (failover), and whether it was until then.
     """
 
     def __init__(
@@ -119,7 +162,7 @@ class Feed:
         flow: bool = True,
         begun: Callable[[PartitionConsumer], None] | None = None,
         opened: Callable[[PartitionConsumer, Place], None] | None = None,
-        changed: Callable[[PartitionConsumer], None] | None = None,
+        changed: Callable[[PartitionConsumer, bool], None] | None = None,
     ) -> None:
         self._cluster = cluster
         self._box = Mailbox(cluster.loop, limit=window * 2)
@@ -131,7 +174,10 @@ class Feed:
         self.parts: list[PartitionConsumer] = []
         self._by_channel: dict[int, PartitionConsumer] = {}
         self._ready: deque[PartitionConsumer] = deque()
+        self._came: deque[Any] = deque()  # of the mailbox, and not sorted yet
+        self.handing: Handing | None = None
         self._growth: Task[None] | None = None
+        self._over = False
         for name in names:
             self._add(*name, subscription).flowing = flow
 
@@ -151,6 +197,7 @@ class Feed:
             yield from self.attached(part, deadline)
 
     def _tend(self, part: PartitionConsumer) -> None:
+        self._still_open()
         part.life = self._tending.begin(part)
 
     def grow(self) -> None:
@@ -170,26 +217,69 @@ class Feed:
 
     def next(self, deadline: float) -> Steps[tuple[PartitionConsumer, list[bytes]] | None]:
         """MESSAGE frames of one partition, in order; None when none came until `deadline`. What is put back into its queue comes
-        when it is its turn again.
+        when it is its turn again. `handing` is what was given out, until its taker says that it arrived.
 
         Raises:
             why a partition is not opened again: at once where its topic is gone; a refusal that does not pass by itself, when it has lasted
-                for `patience`. Opening goes on, and an outage is never raised, however long it is.
+                for `patience`. Opening goes on, and an outage is never raised, however long it is. Closed: by another thread meanwhile.
         """
         while True:
             self._drain()
             taken = self._take()
             if taken is not None:
                 return taken
-            if not (yield self._box, deadline) and time.monotonic() >= deadline:
+            if not (yield from self._more(deadline)):
                 return None
 
+    def _more(self, deadline: float) -> Steps[bool]:
+        """Wait for what comes next and take it in; False: nothing came by then, late as it is. Raises Closed when the role is."""
+        self._still_open()  # a mailbox that is closed is ready for ever, and empty
+        if (yield self._box, deadline):
+            self._still_open()
+            self._drain()
+            return True
+        return time.monotonic() < deadline
+
+    def _still_open(self) -> None:
+        if self._over:
+            raise Closed("the role was closed")
+
     def _drain(self) -> None:
-        for _ in range(len(self._box)):
-            item = self._box.get()
-            if item is None:
-                return
-            self._sort(item)
+        """Sort what has come. It is taken out in C, and is not forgotten before it was sorted: a signal handler may raise anywhere."""
+        came, sort = self._came, self._sort
+        if came:
+            self._forget_sorted(came[0])
+        came.extend(islice(iter(self._box.get, None), len(self._box)))
+        while came:
+            try:
+                sort(came[0])
+            except WireprotoError:
+                came.popleft()
+                raise
+            came.popleft()
+
+    def _forget_sorted(self, item: Any) -> None:
+        """A signal broke in while this was sorted: a message may be in its queue already."""
+        part = self._by_channel.get(item.channel) if isinstance(item, Push) else None
+        if part is not None and part.frames and part.frames[-1] is item.frame:
+            self._came.popleft()
+            self._turn_to_all()
+
+    def _turn_to_all(self) -> None:
+        """A signal broke in: each partition that has frames is in the row."""
+        self._ready = deque(part for part in self.parts if part.frames)
+        for part in self.parts:
+            part.queued = part in self._ready
+
+    def take_back(self) -> bool:
+        """A signal broke into a poll: what `next` gave it, if anything, was not handed out, and comes again."""
+        handing, self.handing = self.handing, None
+        if handing is not None:
+            handing.take_back()
+            if handing.part.life is None and not handing.part.cursor.done:  # it was about to be read to its end
+                self._tend(handing.part)
+        self._turn_to_all()
+        return handing is not None
 
     def _take(self) -> tuple[PartitionConsumer, list[bytes]] | None:
         for _ in range(len(self._ready)):
@@ -200,12 +290,14 @@ class Feed:
             self._ready.append(part)
             if part.paused:
                 continue
-            frames: list[bytes] = []
-            size = 0
-            while part.frames and len(frames) < GATHER_FRAMES and size < GATHER_BYTES:
-                frame = part.frames.popleft()
-                frames.append(frame)
-                size += len(frame)
+            came = part.frames  # a close in another thread leaves these as they are
+            frames = _gathered(came)
+            self.handing = Handing(part, came, len(came), frames, part.cursor, part.cursor.mark(), part.permits.seen)
+            if len(frames) == len(came):
+                came.clear()
+            else:
+                for _ in frames:
+                    came.popleft()
             return part, frames
         return None
 
@@ -225,10 +317,16 @@ class Feed:
             return
         frame = item.frame
         if len(frame) > 5 and frame[4] == 8 and frame[5] == MESSAGE:
+            self._message(part, frame)
+        else:
+            self._news(part, item)
+
+    def _message(self, part: PartitionConsumer, frame: bytes) -> None:
+        if part.ours:
             part.frames.append(frame)
             self._requeue(part)
         else:
-            self._news(part, item)
+            part.dropped([frame])
 
     def _news(self, part: PartitionConsumer, item: Push) -> None:
         """What a broker says of a consumer."""
@@ -241,8 +339,7 @@ class Feed:
             item.conn.close(str(why))
             return
         if name == "message":
-            part.frames.append(item.frame)
-            self._requeue(part)
+            self._message(part, item.frame)
         elif name in ("close_consumer", "topicMigrated"):
             self._cluster.told.info(("moved", part.name), "%s: the broker %s serves it no more", part.name, item.conn.peer)
             if part.life is not None:
@@ -250,8 +347,18 @@ class Feed:
             self.lost(part)
         elif name == "reachedEndOfTopic":
             part.ended = True
-        elif name == "active_consumer_change" and part.fed(base.active_consumer_change.is_active) and self._changed is not None:
-            self._changed(part)
+        elif name == "active_consumer_change":
+            self._fed(part, base.active_consumer_change.is_active)
+
+    def _fed(self, part: PartitionConsumer, fed: bool) -> None:
+        """Who is fed may have changed: what has come until now comes again, or is another member's."""
+        if part.told and not part.active and not fed:
+            return
+        before = part.fed(fed)
+        part.dropped([part.frames.popleft() for _ in range(len(part.frames))])
+        part.flow()
+        if self._changed is not None:
+            self._changed(part, before)
 
     def _tended(self, item: Any) -> None:
         """What became of a subscription."""
@@ -330,9 +437,7 @@ class Feed:
             self._tend(part)
         self._drain()
         while not part.open:
-            if (yield self._box, deadline):
-                self._drain()
-            elif time.monotonic() >= deadline:
+            if not (yield from self._more(deadline)):
                 if part.trouble is not None:
                     raise fresh(part.trouble)
                 raise TimedOut(f"the partition is not open yet: {part.stage}", topic=part.topic, partition=part.partition)
@@ -399,15 +504,14 @@ class Feed:
 
     def ahead(self, part: PartitionConsumer) -> int:
         """How many frames of a partition may have come and were not handed over: what was sent before this moment is among them."""
-        return len(part.frames) + len(self._box)
+        return len(part.frames) + len(self._came) + len(self._box)
 
     def settle(self, part: PartitionConsumer, deadline: float) -> Steps[None]:
         """Take in what has arrived; a failover consumer that was just attached waits a moment to learn whether it is fed."""
         self._drain()
         until = min(deadline, time.monotonic() + TOLD)
-        while not part.told and part.open and time.monotonic() < until:
-            if (yield self._box, until):
-                self._drain()
+        while not part.told and part.open and (yield from self._more(until)):
+            pass
 
     def tell_skipped(self, part: PartitionConsumer, facts: Sequence[PulsarEntry]) -> None:
         """Tell the log of entries that cannot be read."""
@@ -425,7 +529,8 @@ class Feed:
             self._tending.end(life, told=told)
 
     def closing(self, deadline: float) -> Steps[None]:
-        """Close every consumer at its broker. Steps."""
+        """Close every consumer at its broker. Steps. Who waits in another thread is let go at once."""
+        self._ends()
         asked = []
         for part in self.parts:
             with suppress(WireprotoError):  # the connection's end closes it as well
@@ -441,14 +546,18 @@ class Feed:
                 call.cancel()
             self.end()
 
+    def _ends(self) -> None:
+        self._over = True
+        self._box.close()
+
     def end(self) -> None:
         """`closing`, without waiting for anybody."""
+        self._ends()
         if self._growth is not None:
             self._growth.cancel(Closed("the role was closed"))
         for part in self.parts:
             self.stop(part)
         self.hang_up()
-        self._box.close()
 
     def hang_up(self) -> None:
         """Close the role's own connections; `attached` opens them again."""

@@ -6,6 +6,7 @@ steps, and as an operation of the thread that asks.
     LOOKUP_RESPONSE   Redirect: ask again at the given broker, with the given `authoritative`; at most 20 times
                       Connect:  that broker serves the topic
                       proxy_through_service_url: open the connection to the service address, and name the broker in CONNECT
+    no answer         the next service address is asked the next time; each has a share of the time
     TOPIC_MIGRATED    the topic has moved to another cluster: it is looked up there from now on
 
 May assume: `connecting(broker, purpose, until)` gives a connection after its handshake. Must not: retry, or keep what it found: a topic
@@ -16,10 +17,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
+
+from google.protobuf.message import Message
 
 from wireproto._net import Connection
-from wireproto.errors import Closed, Forked, Malformed, TransportError
+from wireproto.errors import Closed, Forked, Malformed, TimedOut, TransportError, Unanswered
 from wireproto.net.task import Steps, Tasks
 from wireproto.url import Address, parse
 
@@ -46,7 +49,7 @@ class Lookup:
         service: the addresses of the URL.
         tls: whether the TLS form of a broker's URL is wanted.
         listener: name of the advertised listener to ask for, or None.
-        connect_timeout: seconds for one address, when there are several.
+        connect_timeout: seconds for one address, when there are several; less where that leaves the others none.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class Lookup:
         self._tls = tls
         self._listener = listener
         self._connect_timeout = connect_timeout
+        self._silent: set[Address] = set()  # service addresses that did not answer of late
         self._migrated: dict[str, Address] = {}
 
     # -- operations of the caller's thread ----------------------------------------------------------------------
@@ -89,15 +93,46 @@ class Lookup:
         while True:
             address = self._service[0]
             tries -= 1
-            patience = until if tries == 0 else min(until, time.monotonic() + self._connect_timeout)
+            patience = until if tries == 0 else self._share(until, tries + 1)
             try:
                 conn = yield from self._connecting(Broker(address), "main", patience)
             except TransportError:
-                self._service = [*self._service[1:], address] if self._service[0] == address else self._service
+                self._pass_over(address)
                 if tries == 0 or time.monotonic() >= until:
                     raise
             else:
                 return address, conn
+
+    def _share(self, until: float, addresses: int) -> float:
+        """Until when one of so many addresses is waited for."""
+        now = time.monotonic()
+        return min(until, now + min(self._connect_timeout, (until - now) / addresses))
+
+    def _patience(self, until: float) -> float:
+        """Until when the service address is waited for that is asked now: the others are to have some of the time, too."""
+        untried = sum(address not in self._silent for address in self._service)
+        return until if len(self._service) == 1 else self._share(until, max(untried, 1))
+
+    def _pass_over(self, address: Address) -> None:
+        """The next one is asked the next time."""
+        if self._service[0] == address:
+            self._service = [*self._service[1:], address]
+
+    def _asking(self, service: Address, conn: Connection, command: Message, until: float, patience: float, **context: Any) -> Steps[Any]:
+        """`asking`, of the service address or who it names, no longer than `patience`.
+
+        Raises:
+            Unanswered: another one may be asked, until `until`. TimedOut: that is over.
+        """
+        try:
+            reply = yield from asking(conn, command, patience, **context)
+        except TimedOut:
+            self._silent = {*self._silent, service} if len(self._silent) + 1 < len(self._service) else set()
+            self._pass_over(service)
+            late = Unanswered if patience < until else TimedOut
+            raise late(f"{command.DESCRIPTOR.name} was not answered in time", peer=conn.peer, **context) from None
+        self._silent = self._silent - {service}
+        return reply
 
     def naming(self, topic: str, until: float, *, create: bool = True) -> Steps[list[tuple[int, str]]]:
         """The partitions of a topic: (number, full name), (-1, name) for a topic that is not partitioned.
@@ -114,11 +149,11 @@ class Lookup:
 
     def counting(self, topic: TopicName, until: float, *, create: bool = True) -> Steps[int]:
         """Number of partitions; 0 when the topic is not partitioned (it is then created on use, where the broker allows that)."""
-        _, conn = yield from self.serving(until)
+        address, conn = yield from self.serving(until)
         command = api.CommandPartitionedTopicMetadata(topic=str(topic))
         if not create:
             command.metadata_auto_creation_enabled = False
-        reply = yield from asking(conn, command, until, topic=str(topic))
+        reply = yield from self._asking(address, conn, command, until, self._patience(until), topic=str(topic))
         if reply.response == api.CommandPartitionedTopicMetadataResponse.Failed:
             raise ServiceNotReady(reply.message or "no partition metadata", peer=conn.peer, topic=str(topic))
         return int(reply.partitions)
@@ -150,12 +185,13 @@ class Lookup:
             address, conn = yield from self.serving(until)
         else:
             address, conn = moved, (yield from self._connecting(Broker(moved), "main", until))
+        patience = self._patience(until) if moved is None else until
         authoritative = False
         for _ in range(MAX_REDIRECTS):
             command = api.CommandLookupTopic(topic=topic, authoritative=authoritative)
             if self._listener:
                 command.advertised_listener_name = self._listener
-            reply = yield from asking(conn, command, until, topic=topic)
+            reply = yield from self._asking(address, conn, command, until, patience, topic=topic)
             if reply.response == api.CommandLookupTopicResponse.Failed:
                 raise ServiceNotReady(reply.message or "the look-up failed", peer=conn.peer, topic=topic)
             target = self._target(reply, conn.peer, address)
@@ -177,9 +213,9 @@ class Lookup:
         return Broker(address)
 
     def listing(self, namespace: str, until: float) -> Steps[list[str]]:
-        _, conn = yield from self.serving(until)
+        address, conn = yield from self.serving(until)
         command = api.CommandGetTopicsOfNamespace(namespace=namespace, mode=api.CommandGetTopicsOfNamespace.ALL)
-        reply = yield from asking(conn, command, until)
+        reply = yield from self._asking(address, conn, command, until, self._patience(until))
         return sorted({without_partition(name) for name in reply.topics})
 
     # -- news ---------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
+from urllib.parse import urlsplit
 
 from wireproto.errors import OptionError
 from wireproto.net.options import CommonOptions
@@ -21,7 +22,7 @@ class PulsarOptions(CommonOptions):
     """Options of a Pulsar client and its roles, beside the common ones.
 
     Attributes:
-        admin: URL of the admin HTTP interface (``http://host:8080``), for what the binary protocol cannot do.
+        admin: URL of the admin HTTP interface of one host (``http://host:8080``), for what the binary protocol cannot do.
         listener: name of the advertised listener to look topics up by.
         operation_timeout: seconds for one attempt of what happens in the background.
         metadata_max_age: seconds after which it is asked how many partitions a topic has by now.
@@ -106,5 +107,14 @@ class PulsarOptions(CommonOptions):
         for name in ("linger", "auto_commit_interval"):
             if getattr(self, name) < 0:
                 raise OptionError(f"{name} cannot be negative")
-        if self.admin is not None and not self.admin.startswith(("http://", "https://")):
-            raise OptionError(f"admin is the URL of the admin HTTP interface, http://host:8080, not {self.admin!r}")
+        if self.admin is not None and not _is_admin(self.admin):
+            raise OptionError(f"admin is the URL of the admin HTTP interface of one host, http://host:8080, not {self.admin!r}")
+
+
+def _is_admin(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(host) and "," not in parts.netloc and port != 0

@@ -26,8 +26,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from wireproto._codec import OutBatch, PulsarBatchBuilder, crc32c
-from wireproto._net import Connection, producer_channel
-from wireproto.errors import Closed, Disconnected, Forked, TimedOut, WireprotoError
+from wireproto._net import Call, Connection, producer_channel
+from wireproto.errors import Closed, Disconnected, Forked, TimedOut, UsageError, WireprotoError
 from wireproto.flow.sender import Again, Refused
 from wireproto.net.retry import Policy, Verdict, Waits, briefly, verdict
 from wireproto.net.task import Steps, retrying
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from .cluster import PulsarCluster
     from .options import PulsarOptions
 
-RETRY = Policy(first=0.1, factor=2.0, ceiling=10.0, jitter=0.2)
+RETRY = Policy(first=0.1, factor=2.0, ceiling=5.0, jitter=0.2)
 """Seconds between attempts to open the producer again."""
 FINAL = (TopicTerminatedError, TopicNotFound, Closed, Forked)
 """What ends a producer that was open; other refusals are met with another attempt."""
@@ -104,6 +104,7 @@ class PartitionProducer:
         self._latest: Connection | None = None
         self._opening: Connection | None = None
         self._settling: OutBatch | None = None  # acknowledged; a signal may have broken in before all was said
+        self._stored = -1  # with `first_sequence`: the last id that the broker had under the name when the producer was opened
         self._doubted: set[int] = set()  # sequence ids of batches whose checksum the broker found wrong, once
         self._producer_name = options.producer_name
         self.epoch = 0
@@ -128,6 +129,25 @@ class PartitionProducer:
     def builder(self) -> PulsarBatchBuilder:
         """Of an open batch."""
         return self._make_builder()
+
+    def next_builder(self) -> PulsarBatchBuilder:
+        """Of the batch that is opened now. It ends with the last id that the broker has, if it would hold that: of a batch whose first
+        record it has, a broker drops all. Lock held."""
+        if self.sequence > self._stored:
+            return self._make_builder()
+        unnumbered = [batch.count for batch in (*self._queue.ready, *self._queue.taking()) if batch.sequence < 0]
+        left = self._stored + 1 - self.sequence - sum(unnumbered)
+        if left <= 0:
+            return self._make_builder()
+        several = self._options.batching == "key"  # which of them leaves first is not known
+        return self._make_builder(max_records=1 if several else min(left, self._options.batch_records))
+
+    def check_ids(self, batch: OutBatch) -> None:
+        """Raises where the broker has some of the batch's ids and not all, as it may have told after the batch was begun: it would drop
+        records that it does not have."""
+        if batch.sequence <= self._stored < batch.sequence + batch.count - 1:
+            text = f"the broker has ids up to {self._stored} of producer {self._producer_name!r}, and a batch begins at {batch.sequence}"
+            raise UsageError(f"{text} with more than those: send again with a new producer", topic=self.topic, partition=self.number)
 
     # -- opening ------------------------------------------------------------------------------------------------
 
@@ -170,6 +190,9 @@ class PartitionProducer:
         if not self.epoch:
             # a name that has produced before goes on after its last sequence id
             self.sequence = reply.last_sequence_id + 1 if options.first_sequence is None else options.first_sequence
+        if options.first_sequence is not None:
+            self._stored = reply.last_sequence_id
+            self._core.seal(self)  # what comes now is cut by that
         self._opening = None
         self._producer_name = reply.producer_name
         self.epoch += 1
@@ -321,16 +344,15 @@ class PartitionProducer:
         with suppress(WireprotoError):  # a lost connection has closed it already
             conn.send(encode(api.CommandCloseProducer(producer_id=self.id, request_id=conn.next_token())))
 
-    def closing(self, deadline: float) -> Steps[None]:
-        """Deregister at the broker; what is still on its way fails with Closed."""
+    def part(self) -> Call | None:
+        """Ask the broker to forget it, if it is open anywhere; what is on its way fails with Closed. `leave` comes after the answer."""
         conn = self._ended()
-        try:
-            if conn is not None:
-                yield from asking(conn, api.CommandCloseProducer(producer_id=self.id), deadline)
-        except (WireprotoError, TimeoutError):
-            pass  # the connection's end closes it as well
-        finally:
-            self.leave()
+        if conn is None:
+            return None
+        command = api.CommandCloseProducer(producer_id=self.id, request_id=conn.next_token())
+        with suppress(WireprotoError):  # the connection's end closes it as well
+            return conn.submit(command.request_id, encode(command))
+        return None
 
     def _ended(self) -> Connection | None:
         """Where it was open."""
@@ -339,7 +361,7 @@ class PartitionProducer:
         return None if conn is None or conn.closed else conn
 
     def leave(self) -> None:
-        """`closing`, without waiting for the broker's answer; nothing after that."""
+        """`part`, without waiting for the broker's answer; nothing after that."""
         conn = self._ended()
         if conn is not None:
             self._close_at_broker(conn)

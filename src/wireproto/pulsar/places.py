@@ -24,6 +24,7 @@ from wireproto.position import MessageId, TopicPartition
 from .topics import parse_topic
 
 Place = tuple[int, int, int]
+Mark = tuple[Place, Place | None, Place | None, MessageId, bool, tuple[int, int] | None, bool, Exception | None]
 FIRST: Place = (-1, -1, -1)
 """Where SUBSCRIBE begins for EARLIEST."""
 FROM_NOW: Place = (2**63 - 1, 2**63 - 1, -1)
@@ -73,6 +74,13 @@ class Cursor:
                 self.after = (ledger, entry, index)
             elif index > 0:
                 self.after = (ledger, entry, index - 1)
+
+    def mark(self) -> Mark:
+        """What a batch changes that is handed out, for `go_back`."""
+        return self.begin, self.after, self.before, self.next, self.moved, self.last, self.done, self.error
+
+    def go_back(self, mark: Mark) -> None:
+        self.begin, self.after, self.before, self.next, self.moved, self.last, self.done, self.error = mark
 
     def stop_at(self, position: MessageId) -> None:
         """End before a position, or after it when it says so."""

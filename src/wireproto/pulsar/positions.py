@@ -42,13 +42,6 @@ if TYPE_CHECKING:
     from .cluster import PulsarCluster
 
 
-def find(
-    cluster: PulsarCluster, topic: str, names: Mapping[int, str], chosen: Mapping[TopicPartition, Request], deadline: float
-) -> dict[TopicPartition, MessageId]:
-    """`finding`, by this thread."""
-    return cluster.drive(finding(cluster, topic, names, chosen, deadline), float("inf"))
-
-
 def finding(
     cluster: PulsarCluster, topic: str, names: Mapping[int, str], chosen: Mapping[TopicPartition, Request], deadline: float
 ) -> Steps[dict[TopicPartition, MessageId]]:

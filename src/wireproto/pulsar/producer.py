@@ -34,6 +34,9 @@ _ROUND = 64
 _TELLING = 0.5
 """Seconds beyond its time in which a task still tells what kept it."""
 
+_PARTING = 0.5
+"""Seconds that brokers have at least to answer that they let go of a producer, be its time over or not."""
+
 
 class PulsarProducer(BatchProducer):
     """Appends records to one topic; made by `client.producer`. A record's timestamp becomes its event time."""
@@ -230,8 +233,16 @@ class PulsarProducer(BatchProducer):
             self._growth.cancel(Closed("the producer was closed", topic=self.topic))
 
     def _parting(self, deadline: float) -> Steps[None]:
-        for partition in [*self._partitions, *self._fresh]:
-            yield from partition.closing(max(deadline, time.monotonic() + 0.5))
+        """Whatever the brokers answer: all are asked at a time, and waited for once."""
+        until = max(deadline, time.monotonic() + _PARTING)
+        calls = [call for partition in [*self._partitions, *self._fresh] if (call := partition.part()) is not None]
+        try:
+            for call in calls:
+                if not call.done:
+                    yield call, until
+        finally:
+            for call in calls:
+                call.cancel()
 
     def _leave(self) -> None:
         for partition in [*self._partitions, *self._fresh]:

@@ -70,6 +70,7 @@ class PulsarQueue(Role):
         self._hands: dict[int, Unacked] = {}
         self._over: deque[tuple[int, Key, int]] = deque()  # messages whose delay is over, by partition; from the keeper
         self._next: deque[tuple[Any, int, Place, int]] = deque()
+        self._out: tuple[Any, int, Place, int] | None = None  # on its way to the user
 
     @classmethod
     def opening(cls, cluster: PulsarCluster, topic: str, group: str, options: PulsarOptions, deadline: float) -> Steps[Self]:
@@ -108,10 +109,17 @@ class PulsarQueue(Role):
     def receive(self, timeout: float = 1.0) -> Delivery | None:
         """The next message, or None when none came within `timeout`."""
         due(timeout)
-        with self._only:
-            if self._next:
-                return self._handed()
-        return self._tasks.drive(self.receiving(timeout), NEVER)
+        self._out = self._feed.handing = None
+        try:
+            with self._only:
+                if self._next:
+                    return self._handed()
+            return self._tasks.drive(self.receiving(timeout), NEVER)
+        except WireprotoError:
+            raise
+        except BaseException:  # a signal handler's
+            self._take_back()
+            raise
 
     def receiving(self, timeout: float = 1.0) -> Steps[Delivery | None]:
         """`receive`, as steps."""
@@ -125,13 +133,43 @@ class PulsarQueue(Role):
             return self._handed()
 
     def _handed(self) -> Delivery:
-        record, attempt, (part, key), index = self._next.popleft()
+        self._out = self._next[0]
+        record, attempt, (part, key), index = self._out
+        delivery = Delivery(record, attempt, self._end, self._end_later)
         entry = self._hand(part.partition).entries[key]
         entry.waiting.discard(index)
         entry.held.add(index)
-        return Delivery(record, attempt, self._end, self._end_later)
+        self._next.popleft()
+        return delivery
+
+    def _take_back(self) -> None:
+        """A signal broke in: what was on its way to the user waits, what was not decoded to its end comes again."""
+        if self._out is not None:
+            _, _, (part, key), index = self._out
+            entry = self._hand(part.partition).entries[key]
+            entry.held.discard(index)
+            entry.waiting.add(index)
+            if not self._next or self._next[0] is not self._out:
+                self._next.appendleft(self._out)
+        self._feed.take_back()
 
     def _decode(self, part: PartitionConsumer, frames: list[bytes]) -> None:
+        keys: set[Key] = set()
+        try:
+            self._unpack(part, frames, keys)
+            self._feed.handing = None
+        except WireprotoError:
+            self._feed.handing = None  # what cannot be read is given back after a pause
+            raise
+        except BaseException:  # a signal handler's: the frames are met again
+            entries = self._hand(part.partition).entries
+            self._next = deque(item for item in self._next if item[2][0] is not part or item[2][1] not in keys)
+            for key in keys & entries.keys():
+                entries[key].waiting.clear()
+            raise
+
+    def _unpack(self, part: PartitionConsumer, frames: list[bytes], keys: set[Key]) -> None:
+        """keys: gets those of the entries that were looked at."""
         while self._over:
             partition, key, index = self._over.popleft()
             self._hand(partition).back(key, index)
@@ -142,6 +180,7 @@ class PulsarQueue(Role):
         hand = self._hand(part.partition)
         for number, (fact, frame) in enumerate(zip(facts, frames, strict=True)):
             key = (fact.ledger, fact.entry)
+            keys.add(key)
             if fact.error is not None and self._options.on_corrupt == "raise":
                 part.frames.extendleft(reversed(frames[number + 1 :]))
                 part.handed(fact.permits, len(frame))

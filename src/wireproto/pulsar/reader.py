@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Self
 
 from wireproto._codec import decode_pulsar
-from wireproto.errors import TransportError
+from wireproto.errors import TransportError, WireprotoError
 from wireproto.flow.resolve import Request
 from wireproto.flow.role import Role
 from wireproto.net.task import NEVER, Steps, operation
@@ -154,7 +154,16 @@ class PulsarReader(Role):
             ChecksumMismatch, DecompressionError, Malformed: an entry cannot be read, with its place; again at each poll until `seek`,
                 unless the reader was told to skip.
         """
-        return self._tasks.drive(self.polling(timeout), NEVER)
+        self._feed.handing = None
+        try:
+            batch = self._tasks.drive(self.polling(timeout), NEVER)
+        except WireprotoError:
+            raise
+        except BaseException:  # a signal handler's
+            self._feed.take_back()
+            raise
+        self._feed.handing = None
+        return batch
 
     def polling(self, timeout: float = 1.0) -> Steps[Batch | None]:
         """`poll`, as steps."""
@@ -261,10 +270,10 @@ class PulsarReader(Role):
                 yield batch
 
     @operation
-    def seek(self, where: Where) -> Steps[None]:
+    def seek(self, where: Where, *, timeout: float = 30.0) -> Steps[None]:
         """Go on from there; drops what was fetched ahead. The stop stays."""
         with self._only:
-            deadline = self._cluster.deadline()
+            deadline = due(timeout)
             parts = {part.owner: part for part in self._feed.parts}
             starts = {parts[key]: place for key, place in resolver(parts).requests(where, parts, "seek").items()}
             for part in starts:

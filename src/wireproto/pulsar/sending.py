@@ -78,7 +78,7 @@ class PulsarSender:
 
     def _make_batch(self, queue: PartitionQueue, serial: int, now: float) -> OutBatch:
         partition: PartitionProducer = queue.key  # type: ignore[assignment]
-        return OutBatch(queue, serial, now, partition.builder(), Event(self._loop), partition.owner, None)
+        return OutBatch(queue, serial, now, partition.next_builder(), Event(self._loop), partition.owner, None)
 
     # -- requests: see flow.sender.Wire -------------------------------------------------------------------------
 
@@ -95,6 +95,7 @@ class PulsarSender:
     def transmit(self, link: Connection, batches: list[OutBatch]) -> None:
         (batch,) = batches
         partition: PartitionProducer = batch.key
+        partition.check_ids(batch)
         frame = batch.builder.seal(partition.id, batch.sequence, time.time_ns() // 1_000_000)
         if sum(map(len, frame)) > partition.max_size + FRAME_PADDING:
             raise ValueUnsupported("the packed batch is larger than the broker takes", topic=partition.topic)

@@ -7,6 +7,8 @@ What it is: sans-IO; no clock but what it is given. Used by Reader, Consumer and
     permits      FLOW grants messages, not entries, and grants add up; a batch that is larger than what is left comes whole. What arrived is
                  counted when it is handed over; when less than half of what is wanted is left, more is granted
     cursor       how far the partition is read: where a subscription that is not durable is opened again, and what is passed over then
+    active       of a failover subscription, whether this member is fed. The broker may read on for a member where the last one stopped, and
+                 go back to the mark afterwards: it says "fed" then, each time. So nothing counts that comes before that word
 
 A subscription that is lost drops what was not handed over; the broker sends that again after the next SUBSCRIBE.
 Must not: send anything, or decode entries.
@@ -128,6 +130,20 @@ class Permits:
         if messages:
             self._size = size / messages if not self._size else (self._size * 3 + size / messages) / 4
 
+    @property
+    def seen(self) -> int:
+        """How many left the queue."""
+        return self._seen
+
+    def back(self, seen: int) -> None:
+        """What left the queue since then is there again."""
+        self._granted += self._seen - seen
+        self._seen = seen
+
+    def not_told(self, more: int) -> None:
+        """The broker may not have heard of the last grant: rather too many than too few."""
+        self._granted -= more
+
     def more(self) -> int:
         """How many to grant now; they count as granted."""
         want = max(1, self.window // self.largest)
@@ -206,17 +222,20 @@ class SubscriptionState:
     def lost(self) -> None:
         """The consumer is gone at the broker: what was not handed over comes again."""
         self.open = False
-        self.frames.clear()
+        self.frames = deque()
+
+    @property
+    def ours(self) -> bool:
+        """Whether what comes now is for this member. Of topics that keep nothing a broker says only who is not fed at first."""
+        return self.active or not self.kept
 
     def fed(self, fed: bool) -> bool:
-        """The broker says whether this member is fed; whether that is news: a change, or the first word since SUBSCRIBE."""
-        if self.told and fed == self.active:
-            return False
+        """The broker says whether this member is fed; whether it was, as far as it knew: what it was handed may be another one's now."""
+        before = self.told and self.active
         self.told, self.active = True, fed
-        if not fed:
-            self.frames.clear()
-        return True
+        return before
 
     def grant(self) -> int:
         """Messages to grant now; 0 while nothing is wanted."""
-        return self.permits.more() if self.open and self.flowing and not self.paused else 0
+        wanted = self.open and self.flowing and not self.paused and (self.ours or not self.told)
+        return self.permits.more() if wanted else 0

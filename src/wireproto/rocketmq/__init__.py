@@ -21,8 +21,12 @@ def connect(url: Url, options: dict[str, Any]) -> RocketClient:
         ConnectError, TlsError, TimedOut: no name server answers.
     """
     from .client import RocketClient
-    from .options import RocketOptions
 
-    client = RocketClient(RocketOptions.from_url(url, **options), url.addresses)
-    client.topic = url.path
-    return client
+    return RocketClient.connect(url, options)
+
+
+def make(url: Url, options: dict[str, Any]) -> RocketClient:
+    """A client that has not connected yet."""
+    from .client import RocketClient
+
+    return RocketClient.made(url, options)

@@ -2,7 +2,7 @@
 
 What it is: a topic is made on every master of the cluster (code 17) and then waited for at the name servers and brokers; it is deleted on
 the masters that hold it (215) and in every name server (216). Groups are what the brokers list.
-Thread-safe: no state.
+Thread-safe: no state. Its methods are operations.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,14 +18,15 @@ from wireproto.due import due
 from wireproto.errors import BrokerError, OptionError, TimedOut, TransportError
 from wireproto.net.closing import Closing
 from wireproto.net.retry import Policy, Waits
-from wireproto.position import LATEST, Position, TopicPartition, Where
+from wireproto.net.task import operation
+from wireproto.position import LATEST, Position, QueueOffset, TopicPartition, Where, parse_queue
 from wireproto.records import GroupInfo, GroupMember, PartitionInfo, TopicInfo
 
 from . import record
 from .bodies import ConsumerConnection, TopicList, subscription_groups
 from .codes import ConsumerNotOnline, SubscriptionGroupNotExist, TopicExistAlready, TopicNotExist
 from .groups import GroupOffsets
-from .homes import own
+from .homes import check_bare, known, own
 from .messages import (
     DeleteTopicInBrokerRequest,
     DeleteTopicInNamesrvRequest,
@@ -41,8 +42,9 @@ from .reader import READERS_GROUP
 from .times import Offsets
 
 if TYPE_CHECKING:
-    from .cluster import RocketCluster
-    from .route import Route
+    from wireproto.net.task import Steps
+
+    from .cluster import Reply, RocketCluster
 
 SYSTEM_TOPICS = frozenset({
     "TBW102", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest", "TRANS_CHECK_MAX_TIME_TOPIC",
@@ -60,21 +62,25 @@ class RocketAdmin(Closing):
 
     def __init__(self, cluster: RocketCluster) -> None:
         self._cluster = cluster
+        self._tasks = cluster.tasks
 
     # topics ------------------------------------------------------------------------------------------------------------------------
 
-    def list_topics(self, *, timeout: float = 30.0) -> list[str]:
+    @operation
+    def list_topics(self, *, timeout: float = 30.0) -> Steps[list[str]]:
         """Names of all topics but the brokers' own (system, retry and dead letter topics)."""
-        deadline = due(timeout)
-        found = TopicList.decode(self._cluster.ask_names(GetAllTopicListFromNameserverRequest(), deadline=deadline).body).topics
-        info = self._cluster.info(deadline)
+        until = due(timeout)
+        reply = yield from self._cluster.asking_names(GetAllTopicListFromNameserverRequest(), until=until)
+        found = TopicList.decode(reply.body).topics
+        info = yield from self._cluster.info(until)
         own = SYSTEM_TOPICS | info.brokers.keys() | info.clusters.keys()
         own |= {f"{name}_REPLY_TOPIC" for name in info.clusters}
         return sorted(topic for topic in found if topic not in own and not topic.startswith(("%RETRY%", "%DLQ%", "rmq_sys_", "RMQ_SYS_")))
 
-    def describe_topic(self, topic: str, *, timeout: float = 30.0) -> TopicInfo:
+    @operation
+    def describe_topic(self, topic: str, *, timeout: float = 30.0) -> Steps[TopicInfo]:
         """Its queues in order of partition; details name broker, queue id and whether it may be read and written."""
-        route = self._cluster.route(topic, due(timeout), fresh=True)
+        route = yield from self._cluster.routing(topic, due(timeout), fresh=True)
         partitions = tuple(
             PartitionInfo(
                 queue.partition,
@@ -85,7 +91,10 @@ class RocketAdmin(Closing):
         )
         return TopicInfo(topic, partitions, {"brokers": route.brokers})
 
-    def create_topic(self, topic: str, *, partitions: int = 1, config: Mapping[str, str] | None = None, timeout: float = 30.0) -> None:
+    @operation
+    def create_topic(
+        self, topic: str, *, partitions: int = 1, config: Mapping[str, str] | None = None, timeout: float = 30.0
+    ) -> Steps[None]:
         """Create it; returns when it can be used.
 
         Args:
@@ -100,19 +109,19 @@ class RocketAdmin(Closing):
             raise OptionError(f"a RocketMQ topic has no setting {min(unknown)!r}; there are {', '.join(sorted(CONFIG))}")
         if partitions < 1:
             raise OptionError("a topic has at least one partition")
-        deadline = due(timeout)
-        if self._exists(topic, deadline):
+        until = due(timeout)
+        if (yield from self._exists(topic, until)):
             raise TopicExistAlready("the topic exists", topic=topic)
-        masters = self._cluster.masters(deadline)
+        masters = yield from self._cluster.masters(until)
         if not masters:
             raise TransportError("no broker with a master is registered")
         for place, address in enumerate(masters):
             queues = partitions // len(masters) + (place < partitions % len(masters))
             if queues:
-                self._create(address, topic, queues, config, deadline)
-        self._await(lambda: self._usable(topic, partitions, deadline), deadline, f"the topic {topic} did not become usable in time")
+                yield from self._creating(address, topic, queues, config, until)
+        yield from ready(partial(self._usable, topic, partitions, until), until, f"the topic {topic} did not become usable in time")
 
-    def _create(self, address: str, topic: str, queues: int, config: Mapping[str, str], deadline: float) -> None:
+    def _creating(self, address: str, topic: str, queues: int, config: Mapping[str, str], until: float) -> Steps[Reply]:
         message = UpdateAndCreateTopicRequest(
             topic=topic,
             default_topic="TBW102",
@@ -124,18 +133,18 @@ class RocketAdmin(Closing):
             order=config.get("order", "false") == "true",
             attributes=config.get("attributes"),
         )
-        self._cluster.retry(lambda: self._cluster.invoke(address, message, deadline=deadline), deadline)
+        return self._cluster.retrying(partial(self._cluster.invoking, address, message, until=until), until)
 
-    def _exists(self, topic: str, deadline: float) -> bool:
+    def _exists(self, topic: str, until: float) -> Steps[bool]:
         try:
-            self._cluster.route(topic, deadline, fresh=True)
+            yield from self._cluster.routing(topic, until, fresh=True)
         except TopicNotExist:
             return False
         return True
 
-    def _usable(self, topic: str, partitions: int, deadline: float) -> bool:
+    def _usable(self, topic: str, partitions: int, until: float) -> Steps[bool]:
         try:
-            route = self._cluster.route(topic, deadline, fresh=True)
+            route = yield from self._cluster.routing(topic, until, fresh=True)
         except TopicNotExist:
             return False
         if len(route.queues) < partitions:
@@ -143,79 +152,104 @@ class RocketAdmin(Closing):
         for queue in route.queues:
             if queue.address is None:
                 return False
-            self._cluster.invoke(queue.address, GetMaxOffsetRequest(topic=topic, queue_id=queue.queue_id), deadline=deadline)
+            yield from self._cluster.invoking(queue.address, GetMaxOffsetRequest(topic=topic, queue_id=queue.queue_id), until=until)
         return True
 
-    def _await(self, ready: object, deadline: float, text: str) -> None:
-        assert callable(ready)
-        waits = Waits(Policy(first=0.02, factor=1.5, ceiling=0.5, jitter=0.2))
-        while not ready():
-            wait = waits.next()
-            if time.monotonic() + wait >= deadline:
-                raise TimedOut(text)
-            self._cluster.pause(wait)
-
-    def delete_topic(self, topic: str, *, timeout: float = 30.0) -> None:
+    @operation
+    def delete_topic(self, topic: str, *, timeout: float = 30.0) -> Steps[None]:
         """Delete it with its records, on every master and in every name server. Raises TopicNotExist."""
-        deadline = due(timeout)
-        route = self._cluster.route(topic, deadline, fresh=True)
+        until = due(timeout)
+        route = yield from self._cluster.routing(topic, until, fresh=True)
         for address in route.masters:
             message = DeleteTopicInBrokerRequest(topic=topic)
-            self._cluster.retry(partial(self._cluster.invoke, address, message, deadline=deadline), deadline)
-        self._unlist(topic, deadline)
+            yield from self._cluster.retrying(partial(self._cluster.invoking, address, message, until=until), until)
+        yield from self._unlisting(topic, until)
         self._cluster.routes.forget(topic)
-        self._await(lambda: self._gone(topic, route.masters, deadline), deadline, f"the topic {topic} is still there")
+        yield from ready(partial(self._gone, topic, route.masters, until), until, f"the topic {topic} is still there")
         self._cluster.routes.forget(topic)
 
-    def _unlist(self, topic: str, deadline: float) -> None:
+    def _unlisting(self, topic: str, until: float) -> Steps[None]:
         for address in self._cluster.names.all():
-            self._cluster.invoke(address, DeleteTopicInNamesrvRequest(topic=topic), deadline=deadline)
+            yield from self._cluster.invoking(address, DeleteTopicInNamesrvRequest(topic=topic), until=until)
 
-    def _gone(self, topic: str, masters: Sequence[str], deadline: float) -> bool:
+    def _gone(self, topic: str, masters: Sequence[str], until: float) -> Steps[bool]:
         """Whether it is in no route any more; asks for that once more where no broker has it.
 
         Trap: a broker's list of its topics that was on its way over the deletion puts the topic back for good: name servers take nothing
         out of their tables because a later list has it not.
         """
-        if not self._exists(topic, deadline):
+        if not (yield from self._exists(topic, until)):
             return True
         for address in masters:
             try:
-                self._cluster.invoke(address, GetTopicStatsInfoRequest(topic=topic), deadline=deadline)
+                yield from self._cluster.invoking(address, GetTopicStatsInfoRequest(topic=topic), until=until)
             except TopicNotExist:
                 continue
             except BrokerError:
                 pass  # it will not tell
             return False
-        self._unlist(topic, deadline)
+        yield from self._unlisting(topic, until)
         return False
 
-    def positions(self, topic: str, at: Where = LATEST, *, timeout: float = 30.0) -> dict[TopicPartition, Position]:
-        """Where EARLIEST, LATEST or AtTime lie now in each partition. LATEST is the place after the last record."""
-        deadline = due(timeout)
-        found = Offsets(self._cluster, topic, READERS_GROUP).where(at, deadline, "at")
-        route = self._cluster.route(topic, deadline)
+    @operation
+    def positions(
+        self, topic: str, at: Where = LATEST, *, partitions: Collection[int] | None = None, timeout: float = 30.0
+    ) -> Steps[dict[TopicPartition, Position]]:
+        """Where EARLIEST, LATEST or AtTime lie now in each partition, or in these. LATEST is the place after the last record."""
+        until = due(timeout)
+        found = yield from Offsets(self._cluster, topic, READERS_GROUP).where(at, until, "at", partitions)
+        route = yield from self._cluster.routing(topic, until)
         return {key: route.queues[key[1]].at(topic, offset) for key, offset in found.items()}
+
+    @operation
+    def queues(
+        self, topic: str, names: Iterable[int | str], *, what: str = "a number", timeout: float = 30.0
+    ) -> Steps[dict[int | str, QueueOffset]]:
+        """Which queues are meant: the beginning of each, under the number that this client has for it.
+
+        Args:
+            names: as `position.queue_name` writes them (``broker-a/3``): a queue whose broker is away has a number, too. Numbers stand for
+                those of other clients, and are taken where they can mean one queue only.
+            what: told in errors: where the names are from.
+        Raises:
+            OptionError: a number that may be any of several queues, or of none; no name of a queue.
+        """
+        until, wanted = due(timeout), list(names)
+        homes = {name: _home(name) for name in wanted if isinstance(name, str)}
+        route = yield from known(self._cluster, topic, list(homes.values()), until)
+        if numbers := [name for name in wanted if isinstance(name, int)]:
+            check_bare(route, topic, numbers, what)
+        places = {name: route.homes[homes[name]] if isinstance(name, str) else name for name in wanted}
+        return {name: route.queues[number].at(topic, 0) for name, number in places.items()}
+
+    @operation
+    def brokers(self, *, timeout: float = 30.0) -> Steps[dict[str, str | None]]:
+        """The brokers that name servers know now, by name, and the address of each one's master; None where it is away."""
+        info = yield from self._cluster.info(due(timeout))
+        return {name: broker.master for name, broker in sorted(info.brokers.items())}
 
     # groups ------------------------------------------------------------------------------------------------------------------------
 
-    def list_groups(self, *, timeout: float = 30.0) -> list[str]:
+    @operation
+    def list_groups(self, *, timeout: float = 30.0) -> Steps[list[str]]:
         """Names of the groups that any broker knows, without the brokers' own."""
-        deadline = due(timeout)
+        until = due(timeout)
         found: set[str] = set()
-        for address in self._cluster.masters(deadline):
-            reply = self._cluster.invoke(address, GetAllSubscriptionGroupConfigRequest(), deadline=deadline)
+        for address in (yield from self._cluster.masters(until)):
+            reply = yield from self._cluster.invoking(address, GetAllSubscriptionGroupConfigRequest(), until=until)
             found.update(subscription_groups(reply.body))
         return sorted(group for group in found if not SYSTEM_GROUPS.match(group))
 
-    def describe_group(self, group: str, *, timeout: float = 30.0) -> GroupInfo:
+    @operation
+    def describe_group(self, group: str, *, timeout: float = 30.0) -> Steps[GroupInfo]:
         """Its live members. The state is ``ONLINE`` or ``OFFLINE``; brokers do not know who reads which queue."""
-        deadline = due(timeout)
+        until = due(timeout)
+        message = GetConsumerConnectionListRequest(consumer_group=group)
         members: dict[str, GroupMember] = {}
         details: dict[str, object] = {}
-        for address in self._cluster.masters(deadline):
+        for address in (yield from self._cluster.masters(until)):
             try:
-                body = self._cluster.invoke(address, GetConsumerConnectionListRequest(consumer_group=group), deadline=deadline).body
+                body = (yield from self._cluster.invoking(address, message, until=until)).body
             except ConsumerNotOnline:
                 continue
             found = ConsumerConnection.decode(body)
@@ -224,19 +258,21 @@ class RocketAdmin(Closing):
                 members[one.client_id] = GroupMember(one.client_id, one.address)
         return GroupInfo(group, "ONLINE" if members else "OFFLINE", tuple(members.values()), details)
 
-    def group_positions(self, group: str, topic: str, *, timeout: float = 30.0) -> dict[TopicPartition, Position]:
+    @operation
+    def group_positions(self, group: str, topic: str, *, timeout: float = 30.0) -> Steps[dict[TopicPartition, Position]]:
         """Where the group resumes in each partition; partitions without a committed position are left out."""
-        deadline = due(timeout)
+        until = due(timeout)
         offsets = GroupOffsets(self._cluster, group)
         found: dict[TopicPartition, Position] = {}
-        route: Route = self._cluster.route(topic, deadline)
+        route = yield from self._cluster.routing(topic, until)
         for queue in route.readable():
-            offset = offsets.committed(topic, queue, deadline)
+            offset = yield from offsets.committed(topic, queue, until)
             if offset is not None:
                 found[topic, queue.partition] = queue.at(topic, offset)
         return found
 
-    def commit(self, group: str, places: Mapping[TopicPartition, Position], *, timeout: float = 30.0) -> frozenset[TopicPartition]:
+    @operation
+    def commit(self, group: str, places: Mapping[TopicPartition, Position], *, timeout: float = 30.0) -> Steps[frozenset[TopicPartition]]:
         """Say where a group resumes that has no members: for who reads by himself and tells others how far he is.
 
         A group that a broker of 5.x does not know is made there.
@@ -246,25 +282,43 @@ class RocketAdmin(Closing):
         Returns:
             the partitions that cannot be read now, for which nothing was stored.
         """
-        deadline = due(timeout)
+        until = due(timeout)
         try:
-            return self._commit(group, places, deadline)
+            return (yield from self._committing(group, places, until))
         except SubscriptionGroupNotExist:
-            body = json.dumps({"groupName": group}).encode()  # the brokers' defaults for the rest
-            for address in self._cluster.masters(deadline):
-                self._cluster.invoke(address, UpdateAndCreateSubscriptionGroupRequest(), body, deadline=deadline)
-            return self._commit(group, places, deadline)
+            pass
+        body = json.dumps({"groupName": group}).encode()  # the brokers' defaults for the rest
+        for address in (yield from self._cluster.masters(until)):
+            yield from self._cluster.invoking(address, UpdateAndCreateSubscriptionGroupRequest(), body, until=until)
+        return (yield from self._committing(group, places, until))
 
-    def _commit(self, group: str, places: Mapping[TopicPartition, Position], deadline: float) -> frozenset[TopicPartition]:
+    def _committing(self, group: str, places: Mapping[TopicPartition, Position], until: float) -> Steps[frozenset[TopicPartition]]:
         offsets, left = GroupOffsets(self._cluster, group), set(places)
         for topic in sorted({topic for topic, _ in places}):
             given = {key: place for key, place in places.items() if key[0] == topic}
-            ours = own(self._cluster, topic, given, deadline)
-            for queue in self._cluster.route(topic, deadline).readable():
+            ours = yield from own(self._cluster, topic, given, until)
+            for queue in (yield from self._cluster.routing(topic, until)).readable():
                 if (topic, queue.partition) in ours:
-                    offsets.commit(topic, queue, ours[topic, queue.partition], deadline)
+                    yield from offsets.commit(topic, queue, ours[topic, queue.partition], until)
                     left.discard((topic, queue.partition))
         return frozenset(left)
 
     def close(self, timeout: float = 30.0) -> None:
         """Nothing to close: it uses its client's connections."""
+
+
+def _home(name: str) -> tuple[str, int]:
+    try:
+        return parse_queue(name)
+    except ValueError as why:
+        raise OptionError(str(why)) from why
+
+
+def ready(look: Callable[[], Steps[bool]], until: float, text: str) -> Steps[None]:
+    """Look until it is so; raises TimedOut with this text."""
+    waits = Waits(Policy(first=0.02, factor=1.5, ceiling=0.5, jitter=0.2))
+    while not (yield from look()):
+        again = time.monotonic() + waits.next()
+        if again >= until:
+            raise TimedOut(text)
+        yield again

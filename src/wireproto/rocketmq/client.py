@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from wireproto.errors import OptionError, RoleUnsupported, UsageError
 from wireproto.net.runtime import ClientBase
+from wireproto.net.task import NEVER, operation
 from wireproto.position import EARLIEST, TopicPartition, Where, place
 
 from ..due import due
@@ -19,7 +20,8 @@ from .options import RocketOptions
 
 if TYPE_CHECKING:
     from wireproto.flow.topics import TopicsProducer
-    from wireproto.url import Address
+    from wireproto.net.task import Steps
+    from wireproto.url import Address, Url
 
     from .admin import RocketAdmin
     from .consumer import RocketConsumer
@@ -31,16 +33,34 @@ if TYPE_CHECKING:
 
 
 class RocketClient(ClientBase[RocketCluster]):
-    """What `wireproto.connect("rocketmq://…")` returns. Thread-safe.
-
-    Raises, when made: ConnectError, TlsError, TimedOut, when no name server answers.
-    """
+    """What `wireproto.connect("rocketmq://…")` returns. Thread-safe."""
 
     protocol = "rocketmq"
 
     def __init__(self, options: RocketOptions, name_servers: Sequence[Address]) -> None:
         super().__init__(RocketCluster(options, name_servers))
         self._options = options
+
+    @classmethod
+    def connect(cls, url: Url, keywords: dict[str, Any]) -> RocketClient:
+        """Read the options and ask a name server, so that a wrong one is told now. Raises ConnectError, TlsError, TimedOut."""
+        client = cls.made(url, keywords)
+        try:
+            client.cluster.drive(client.beginning(), NEVER)
+        except BaseException:
+            client.cluster.close()
+            raise
+        return client
+
+    @classmethod
+    def made(cls, url: Url, keywords: dict[str, Any]) -> RocketClient:
+        """A client that has not connected yet."""
+        client = cls(RocketOptions.from_url(url, **keywords), url.addresses)
+        client.topic = url.path
+        return client
+
+    def beginning(self) -> Steps[None]:
+        return self.cluster.serving(self.deadline())
 
     @overload
     def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> RocketProducer: ...
@@ -59,32 +79,44 @@ class RocketClient(ClientBase[RocketCluster]):
 
         wanted = self._options.for_role("producer", options)
         if topic is None and not self.topic:
-            return self.keep(TopicsProducer(lambda name, timeout: RocketProducer(self.cluster, name, wanted, timeout)))
-        return self.keep(RocketProducer(self.cluster, self.named(topic), wanted))
+            opening, drive = RocketProducer.opening, self.cluster.drive  # the steps keep their time
+            return self.keep(TopicsProducer(lambda name, timeout: drive(opening(self.cluster, name, wanted, timeout), NEVER)))
+        return self.cluster.drive(self.producing(topic, **options), NEVER)
 
+    def producing(self, topic: str | None = None, **options: Unpack[ProducerOptions]) -> Steps[RocketProducer]:
+        """`producer`, of one topic, as steps."""
+        from .producer import RocketProducer
+
+        opening = RocketProducer.opening(self.cluster, self.named(topic), self._options.for_role("producer", options))
+        return self.keep((yield from opening))
+
+    @operation
     def reader(
         self, topic: str | None = None, *, start: Where = EARLIEST, stop: Where | None = None, **options: Unpack[ReaderOptions]
-    ) -> RocketReader:
+    ) -> Steps[RocketReader]:
         """A reader of queues by offset."""
         from .reader import RocketReader
 
         read = self._options.for_role("reader", options)
-        return self.keep(RocketReader(self.cluster, self.named(topic), *self.between(start, stop), read))
+        return self.keep((yield from RocketReader.opening(self.cluster, self.named(topic), *self.between(start, stop), read)))
 
+    @operation
     def consumer(
         self, topics: str | Sequence[str] | None = None, group: str = "", *, start: Where = EARLIEST, **options: Unpack[ConsumerOptions]
-    ) -> RocketConsumer:
+    ) -> Steps[RocketConsumer]:
         """A member of a group: queues shared out by the members themselves, offsets kept by the brokers."""
         from .consumer import RocketConsumer
 
-        names = self.all_named(topics)
-        return self.keep(RocketConsumer(self.cluster, names, group, place(start), self._options.for_role("consumer", options)))
+        given = self._options.for_role("consumer", options)
+        return self.keep((yield from RocketConsumer.opening(self.cluster, self.all_named(topics), group, place(start), given)))
 
-    def queue(self, topic: str | None = None, group: str = "", **options: Unpack[QueueOptions]) -> RocketQueueConsumer:
+    @operation
+    def queue(self, topic: str | None = None, group: str = "", **options: Unpack[QueueOptions]) -> Steps[RocketQueueConsumer]:
         """A worker of a group: each message is acked or given back."""
         from .queue import RocketQueueConsumer
 
-        return self.keep(RocketQueueConsumer(self.cluster, self.named(topic), group, self._options.for_role("queue", options)))
+        given = self._options.for_role("queue", options)
+        return self.keep((yield from RocketQueueConsumer.opening(self.cluster, self.named(topic), group, given)))
 
     def admin(self) -> RocketAdmin:
         from .admin import RocketAdmin
@@ -94,8 +126,10 @@ class RocketClient(ClientBase[RocketCluster]):
     def tree(self) -> Any:
         raise RoleUnsupported("RocketMQ has no tree", nearest="admin")
 
+    @operation
     def request(
         self,
+        /,
         message: Any,
         *,
         timeout: float = 30.0,
@@ -103,7 +137,7 @@ class RocketClient(ClientBase[RocketCluster]):
         to: str | TopicPartition | None = None,
         one_way: bool = False,
         **route: Any,
-    ) -> Reply:
+    ) -> Steps[Reply]:
         """Send any command and return its typed reply.
 
         Args:
@@ -122,4 +156,4 @@ class RocketClient(ClientBase[RocketCluster]):
             raise OptionError(f"unknown: {', '.join(route)}; a RocketMQ request takes timeout, body, to and one_way")
         if not hasattr(type(message), "CODE"):
             raise UsageError(f"{type(message).__name__} is not a request of RocketMQ")
-        return requests.Router(self.cluster).request(message, requests.body_bytes(body), to, due(timeout), one_way=one_way)
+        return requests.Router(self.cluster).requesting(message, requests.body_bytes(body), to, due(timeout), one_way=one_way)

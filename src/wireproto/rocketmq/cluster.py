@@ -1,7 +1,7 @@
 """One RocketMQ cluster, as roles use it: name servers, brokers, routes, any command.
 
-What it is: one loop, one pool of connections, one route cache. `invoke` sends a command to an address and hands back its reply as a typed
-message; `ask_names` does so with whichever name server answers. Thread-safe. Must not: know a role.
+What it is: one loop, one pool of connections, one route cache. `invoking` sends a command to an address and hands back its reply as a typed
+message; `asking_names` does so with whichever name server answers: steps, as all that waits. Thread-safe. Must not: know a role.
 Purposes of connections: ``main`` for short commands and sends; ``pull`` for readers (long polls, big replies); one of its own for each
 consumer, since a broker tells the members of a group apart by connection.
 """
@@ -13,9 +13,10 @@ import os
 import random
 import time
 import weakref
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from wireproto._codec import KafkaRoom
 from wireproto._net import Section
@@ -24,7 +25,7 @@ from wireproto.flow.budget import Budget
 from wireproto.net.dial import peer_name
 from wireproto.net.retry import DEFAULT, Policy
 from wireproto.net.runtime import Runtime
-from wireproto.net.task import Steps, Task, reply
+from wireproto.net.task import NEVER, Steps, Task, reply
 from wireproto.url import Address, parse_address
 
 from . import acl, fastjson, remoting
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from wireproto._codec import ExtMessage
     from wireproto._net import Call, Connection, Mailbox
 
+K = TypeVar("K")
+T = TypeVar("T")
 ONCE = Policy(attempts=1)
 GLANCE = 1.0
 """Seconds that name servers have to answer where an older route will do."""
@@ -91,10 +94,7 @@ class Watcher(Protocol):
 
 
 class RocketCluster(Runtime[RocketOptions]):
-    """Name servers, routes and connections.
-
-    Raises, when made: ConnectError, TlsError, TimedOut, when no name server answers.
-    """
+    """Name servers, routes and connections."""
 
     protocol = "rocketmq"
 
@@ -110,14 +110,13 @@ class RocketCluster(Runtime[RocketOptions]):
         self._route_lock = Section()
         self._numbers = 0
         self._watchers: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def serving(self, until: float) -> Steps[None]:
+        """See that a name server serves us. Raises ConnectError, TlsError, TimedOut, when none answers."""
         try:
-            self.ask_names(GetBrokerClusterInfoRequest(), deadline=self.deadline())
+            yield from self.info(until)
         except RequestCodeNotSupported as error:
-            self.close()
             raise ConnectError("this is a broker's port: a RocketMQ URL names the name servers", peer=error.peer) from None
-        except BaseException:
-            self.close()
-            raise
 
     def handshake(self, conn: Connection, until: float) -> Steps[None]:
         """One command that every server of its kind answers: it shows that this is one, which version, and that it takes our signature."""
@@ -154,9 +153,14 @@ class RocketCluster(Runtime[RocketOptions]):
         """The open connection to ``host:port``, dialled when there is none (`Pool.getting`)."""
         return self.pool.getting(parse_address(address, 0), purpose, until)
 
-    def connection(self, address: str, deadline: float, purpose: str = "main") -> Connection:
-        """`connecting`, in the caller's thread."""
-        return self.peek(address, purpose) or self.drive(self.connecting(address, deadline, purpose), deadline)
+    def connecting_all(self, addresses: Iterable[str], until: float) -> Steps[None]:
+        """Open connections to those that answer, beside each other."""
+
+        def connect(address: str) -> Steps[None]:
+            with suppress(TransportError):
+                yield from self.connecting(address, until)
+
+        return self.tasks.every([(f"connecting to {address}", connect(address)) for address in addresses], NEVER)
 
     def dial(self, address: str, purpose: str = "main") -> Task[Connection]:
         """The task that dials it, for those who have no time to wait."""
@@ -205,6 +209,16 @@ class RocketCluster(Runtime[RocketOptions]):
         """Whether they do so under a JSON header."""
         return self.serializer == remoting.JSON and self.writes_bare
 
+    def gathering(self, asked: Mapping[K, Steps[T]], what: str) -> Steps[dict[K, T]]:
+        """What all of these steps give, which are taken beside each other, and keep their time; raises the first failure when all ended."""
+        found: dict[K, T] = {}
+
+        def take(key: K, steps: Steps[T]) -> Steps[None]:
+            found[key] = yield from steps
+
+        yield from self.tasks.every([(f"{what} of {key}", take(key, steps)) for key, steps in asked.items()], NEVER)
+        return {key: found[key] for key in asked}
+
     def send_one_way(self, conn: Connection, message: ExtMessage, body: bytes = b"") -> None:
         """Send a command that gets no reply."""
         ext = self._signed(conn, message.CODE, message.to_ext(), body)
@@ -239,10 +253,6 @@ class RocketCluster(Runtime[RocketOptions]):
         if isinstance(why, TimedOut) and not conn.closed and time.monotonic() - conn.last_read >= self.options.request_timeout:
             conn.close("a command was not answered within request_timeout")
 
-    def invoke(self, address: str, message: ExtMessage, body: bytes = b"", *, deadline: float, **how: Any) -> Reply:
-        """`invoking`, in the caller's thread."""
-        return self.drive(self.invoking(address, message, body, until=deadline, **how), deadline)
-
     def invoking(
         self,
         address: str,
@@ -272,10 +282,6 @@ class RocketCluster(Runtime[RocketOptions]):
             late = Unanswered(error.text) if own < until and isinstance(error, TimedOut) else error
             raise late.with_context(peer=address, message=name) from None
         return Reply(_fields(message, command), bytes(command.body), command.code, command.remark, conn.peer)
-
-    def ask_names(self, message: ExtMessage, body: bytes = b"", *, deadline: float, accept: Collection[int] = ()) -> Reply:
-        """`asking_names`, in the caller's thread."""
-        return self.drive(self.asking_names(message, body, until=deadline, accept=accept), deadline)
 
     def asking_names(
         self,
@@ -315,8 +321,7 @@ class RocketCluster(Runtime[RocketOptions]):
 
     def route(self, topic: str, deadline: float, *, fresh: bool = False) -> Route:
         """`routing`, in the caller's thread."""
-        known = None if fresh else self.routes.fresh(topic, time.monotonic())
-        return known or self.drive(self.routing(topic, deadline, fresh=fresh), deadline)
+        return self.drive(self.routing(topic, deadline, fresh=fresh), deadline)
 
     def routing(self, topic: str, until: float, *, fresh: bool = False) -> Steps[Route]:
         """Where a topic lives: cached for half a minute, or until something refused.
@@ -358,13 +363,13 @@ class RocketCluster(Runtime[RocketOptions]):
         with self._route_lock:
             return self.routes.number(topic, homes)
 
-    def info(self, deadline: float) -> ClusterInfo:
+    def info(self, until: float) -> Steps[ClusterInfo]:
         """Every broker that the name server knows."""
-        return ClusterInfo.decode(self.ask_names(GetBrokerClusterInfoRequest(), deadline=deadline).body)
+        return ClusterInfo.decode((yield from self.asking_names(GetBrokerClusterInfoRequest(), until=until)).body)
 
-    def masters(self, deadline: float) -> list[str]:
+    def masters(self, until: float) -> Steps[list[str]]:
         """Addresses of all masters, in order of their brokers' names."""
-        brokers = self.info(deadline).brokers
+        brokers = (yield from self.info(until)).brokers
         return [address for name in sorted(brokers) if (address := brokers[name].master)]
 
     def next_id(self) -> str:

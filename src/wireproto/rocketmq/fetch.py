@@ -14,12 +14,12 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from wireproto._codec import RemotingCommand, RepeatedCommand, Slice, decode_rocketmq, rocket_pull_reply
 from wireproto._net import Mailbox
 from wireproto.errors import WireprotoError
-from wireproto.net.task import Steps, Task, after
+from wireproto.net.task import NEVER, Steps, Task, after
 from wireproto.records import Batch
 
 from .messages import PullMessageRequest, PullMessageResponse
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .options import RocketOptions
     from .route import Queue, Route
 
+T = TypeVar("T")
 EVERYTHING = "*"
 SUSPEND, SUBSCRIPTION = 2, 4
 """sysFlag of a pull: hold it at the end of the queue; the subscription is in the request."""
@@ -131,12 +132,23 @@ class Fetcher:
 
     # reading -----------------------------------------------------------------------------------------------------------------------
 
-    def poll(self, deadline: float) -> Fetched | None:
-        """The next batch, or None: nothing by `deadline`, every stop reached, or woken."""
+    def poll(self, deadline: float, polling: Callable[[float], Steps[Fetched | None]] | None = None) -> Fetched | None:
+        """The next batch, or None: nothing by `deadline`, every stop reached, or woken. polling: another one."""
         self._handing = None
         try:
             found = self._now()  # most often it is there: that costs no steps
-            return found if found is not None else self._cluster.drive(self.polling(deadline), deadline)
+            return found if found is not None else self._cluster.drive((polling or self.polling)(deadline), NEVER)
+        except WireprotoError:
+            raise
+        except BaseException:
+            self._begin_anew()
+            raise
+
+    def drive(self, steps: Steps[T]) -> T:
+        """Run steps with `polling` among them, in the caller's thread."""
+        self._handing = None
+        try:
+            return self._cluster.drive(steps, NEVER)
         except WireprotoError:
             raise
         except BaseException:
@@ -163,7 +175,8 @@ class Fetcher:
             found = self._take()  # what was found out there may be an error that nothing else would wake us for
             if found is not None:
                 return found
-            yield self._box, min(deadline, self.pulls.wakeup(now))
+            if (yield self._box, min(deadline, self.pulls.wakeup(now))) and not len(self._box):
+                self._box.get()  # ready, and empty: closed by another thread, which this raises
             if not len(self._box) and time.monotonic() >= deadline:
                 return self._take(late=True)
 

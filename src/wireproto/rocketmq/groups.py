@@ -8,82 +8,96 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from wireproto.errors import Unanswered, WireprotoError
+from wireproto.errors import TimedOut, Unanswered, WireprotoError
 
 from . import fastjson
 from .acl import FIRST_5X
 from .bodies import ConsumerIds
 from .codes import QueryNotFound, ServerError, SystemBusy
+from .errors import NoMaster
 from .messages import (
     GetAllConsumerOffsetRequest,
     GetConsumerListByGroupRequest,
     QueryConsumerOffsetRequest,
     UpdateConsumerOffsetRequest,
 )
-from .remoting import NoMaster
 
 if TYPE_CHECKING:
+    from wireproto.net.task import Steps
+
     from .cluster import RocketCluster
     from .route import Queue
 
 
 class GroupOffsets:
-    """Committed offsets of one group."""
+    """Committed offsets of one group. Its methods are steps."""
 
     def __init__(self, cluster: RocketCluster, group: str) -> None:
         self._cluster, self._group = cluster, group
 
-    def address(self, topic: str, queue: Queue, deadline: float) -> str:
+    def address(self, topic: str, queue: Queue, until: float) -> Steps[str]:
         """Where the queue's master is now."""
-        current = self._cluster.route(topic, deadline).find(*queue.home)
+        current = (yield from self._cluster.routing(topic, until)).find(*queue.home)
         address = current.address if current is not None else queue.address
         if address is None:
             self._cluster.routes.stale(topic)
             raise NoMaster(f"broker {queue.broker} has no master now", topic=topic, partition=queue.partition)
         return address
 
-    def committed(self, topic: str, queue: Queue, deadline: float) -> int | None:
+    def committed(self, topic: str, queue: Queue, until: float) -> Steps[int | None]:
         """Where the group resumes in a queue, or None when it never committed there."""
         message = QueryConsumerOffsetRequest(consumer_group=self._group, topic=topic, queue_id=queue.queue_id, set_zero_if_not_found=False)
 
-        def attempt() -> int | None:
-            address = self.address(topic, queue, deadline)
+        def attempt() -> Steps[int | None]:
+            address = yield from self.address(topic, queue, until)
             try:
-                offset = int(self._cluster.invoke(address, message, deadline=deadline, again=True).message.offset)
+                offset = int((yield from self._cluster.invoking(address, message, until=until, again=True)).message.offset)
             except QueryNotFound:
                 return None
             if offset > 0:
                 return offset
-            version = self._cluster.connection(address, deadline).context
-            if offset == 0 and (version or 0) < FIRST_5X and not self._listed(address, topic, queue, deadline):
+            version = (yield from self._cluster.connecting(address, until)).context
+            if offset == 0 and (version or 0) < FIRST_5X and not (yield from self._listed(address, topic, queue, until)):
                 return None
             return offset if offset >= 0 else None
 
-        return self._cluster.retry(attempt, deadline, refresh=lambda _: self._cluster.routes.stale(topic))
+        return self._cluster.retrying(attempt, until, lambda _: self._cluster.routes.stale(topic))
 
-    def _listed(self, address: str, topic: str, queue: Queue, deadline: float) -> bool:
-        tree = fastjson.loads(self._cluster.invoke(address, GetAllConsumerOffsetRequest(), deadline=deadline).body)
-        table = tree.get("offsetTable") if isinstance(tree, dict) else None
-        offsets = table.get(f"{topic}@{self._group}") if isinstance(table, dict) else None
+    def _listed(self, address: str, topic: str, queue: Queue, until: float) -> Steps[bool]:
+        """Whether the broker's table has an offset of this queue. The table is that of all groups, megabytes perhaps: whoever wants it now
+        shares it, and of it only the group's own part is parsed."""
+        task = self._cluster.tasks.shared(("offset table", address), lambda: self._table(address), f"the offsets at {address}")
+        if not (yield task, until):
+            raise TimedOut("the table of all groups' offsets has not come in time", peer=address)
+        table, name = task.result(), f'"{topic}@{self._group}":'.encode()
+        begin = table.find(name)
+        if begin < 0:
+            return False
+        offsets = fastjson.loads(table[begin + len(name) : table.find(b"}", begin) + 1])
         return isinstance(offsets, dict) and str(queue.queue_id) in offsets
 
-    def commit(self, topic: str, queue: Queue, offset: int, deadline: float, purpose: str = "main") -> None:
+    def _table(self, address: str) -> Steps[bytes]:
+        until = self._cluster.deadline(self._cluster.options.request_timeout)
+        return (yield from self._cluster.invoking(address, GetAllConsumerOffsetRequest(), until=until)).body
+
+    def commit(self, topic: str, queue: Queue, offset: int, until: float) -> Steps[None]:
         """Set where the group resumes; returns when the broker has said so."""
         message = UpdateConsumerOffsetRequest(consumer_group=self._group, topic=topic, queue_id=queue.queue_id, commit_offset=offset)
 
-        def attempt() -> None:
-            self._cluster.invoke(self.address(topic, queue, deadline), message, deadline=deadline, purpose=purpose, again=True)
+        def attempt() -> Steps[None]:
+            address = yield from self.address(topic, queue, until)
+            yield from self._cluster.invoking(address, message, until=until, again=True)
 
         try:
-            self._cluster.retry(attempt, deadline, refresh=lambda _: self._cluster.routes.stale(topic))
+            yield from self._cluster.retrying(attempt, until, lambda _: self._cluster.routes.stale(topic))
         except WireprotoError as error:
             raise error.with_context(topic=topic, partition=queue.partition) from None
 
-    def members(self, address: str, deadline: float, purpose: str = "main") -> tuple[str, ...]:
+    def members(self, address: str, until: float, purpose: str = "main") -> Steps[tuple[str, ...]]:
         """Client ids of the group's members as this broker knows them; nobody when it does not know the group."""
         message = GetConsumerListByGroupRequest(consumer_group=self._group)
         try:
-            return ConsumerIds.decode(self._cluster.invoke(address, message, deadline=deadline, purpose=purpose).body).members
+            return ConsumerIds.decode((yield from self._cluster.invoking(address, message, until=until, purpose=purpose)).body).members
         except ServerError:
             return ()
         except SystemBusy as busy:  # as if it were silent: who shares queues asks the next one, or later

@@ -3,7 +3,7 @@
 What it is: partitions are numbered by each client for itself (`route.py`), so positions that were kept, or came from another client, name
 their queue. `own` turns them into offsets by our own partitions. A queue that no route names, since its broker is away, gets a number, and
 is read when the broker is back. A number without a queue (as older texts have it, or as a person writes it) is taken where it can mean one
-queue only: where the topic lies on one broker, and has every partition that is named.
+queue only: where the topic lies on one broker, and has every partition that is named. What looks routes up is steps.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from wireproto.flow.resolve import named
 from wireproto.position import AtTime, Earliest, Latest, LogOffset, QueueOffset, TopicPartition, Where, queue_name
 
 if TYPE_CHECKING:
+    from wireproto.net.task import Steps
+
     from .cluster import RocketCluster
     from .route import Route
 
@@ -23,7 +25,7 @@ Home = tuple[str, int]
 """Name of a broker and id of a queue there."""
 
 
-def own(cluster: RocketCluster, topic: str, given: Mapping[TopicPartition, object], deadline: float) -> dict[TopicPartition, int]:
+def own(cluster: RocketCluster, topic: str, given: Mapping[TopicPartition, object], until: float) -> Steps[dict[TopicPartition, int]]:
     """Offsets of a topic's queues, by our partitions.
 
     Raises:
@@ -33,7 +35,8 @@ def own(cluster: RocketCluster, topic: str, given: Mapping[TopicPartition, objec
     for key, position in given.items():
         if not isinstance(position, LogOffset) or (position.topic, position.partition) != key:
             raise OptionError(f"{position!r} is no position of {key[0]}[{key[1]}]: RocketMQ's are numbers, each of a queue")
-    route = known(cluster, topic, [(place.broker, place.queue) for place in given.values() if isinstance(place, QueueOffset)], deadline)
+    homes = [(place.broker, place.queue) for place in given.values() if isinstance(place, QueueOffset)]
+    route = yield from known(cluster, topic, homes, until)
     found: dict[TopicPartition, int] = {}
     for key, position in given.items():
         assert isinstance(position, LogOffset)
@@ -44,7 +47,7 @@ def own(cluster: RocketCluster, topic: str, given: Mapping[TopicPartition, objec
     return found
 
 
-def ours(cluster: RocketCluster, topic: str, where: Where, deadline: float) -> Where:
+def ours(cluster: RocketCluster, topic: str, where: Where, until: float) -> Steps[Where]:
     """What is asked for, by our own partitions: a position, or a mapping of positions and other places; all else as it is.
 
     Raises:
@@ -54,18 +57,18 @@ def ours(cluster: RocketCluster, topic: str, where: Where, deadline: float) -> W
     if given is None:
         return where
     places: dict[TopicPartition, Any] = {key: at for key, at in given.items() if isinstance(at, Earliest | Latest | AtTime)}
-    found = own(cluster, topic, {key: at for key, at in given.items() if key not in places}, deadline)
-    route = cluster.route(topic, deadline)
+    found = yield from own(cluster, topic, {key: at for key, at in given.items() if key not in places}, until)
+    route = yield from cluster.routing(topic, until)
     for key, at in places.items():
         check_bare(route, key[0], [number for _, number in places], f"{at} of {key[0]}[{key[1]}]")
     return {**places, **{key: LogOffset(*key, offset) for key, offset in found.items()}}
 
 
-def known(cluster: RocketCluster, topic: str, homes: list[Home], deadline: float) -> Route:
+def known(cluster: RocketCluster, topic: str, homes: list[Home], until: float) -> Steps[Route]:
     """The topic's route, in which each of these queues has a number."""
-    route = cluster.route(topic, deadline)
+    route = yield from cluster.routing(topic, until)
     if not route.homes.keys() >= set(homes):
-        route = cluster.route(topic, deadline, fresh=True)
+        route = yield from cluster.routing(topic, until, fresh=True)
     if not route.homes.keys() >= set(homes):
         route = cluster.number(topic, homes)
     return route

@@ -5,10 +5,10 @@ comes or goes. Who reads which queue each member computes for itself from the sa
 be read twice or not at all for a moment; nothing is lost by that, since only committed offsets count.
 
     join      heartbeat to every master of the topics, list of members (38), share
-    due       a broker has called, `rebalance_interval` is over, a connection was lost: the owner computes its share anew at its next step
+    due       a broker has called, `rebalance_interval` is over, a connection was lost: the share is to be computed anew
     leave     unregister (35): the others are called at once. So too when the owner has not polled for `max_poll_interval`
 
-Heartbeats are tasks of the client; pushes are read in the keeper, which only notes them. All else is the owner's thread.
+What waits is steps, which are a task's but where a member joins and leaves; pushes are read in the keeper, which only notes them.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from wireproto._net import REQUESTS, Mailbox, Push
-from wireproto.errors import BrokerError, TransportError, WireprotoError
+from wireproto.errors import BrokerError, Closed, TransportError, Unanswered, WireprotoError
 from wireproto.net.retry import Policy, Waits
-from wireproto.net.task import Steps, after, reply
+from wireproto.net.task import Steps, reply
 
 from . import asked, remoting
 from .allocate import average, java_order
 from .bodies import HeartbeatData, SubscriptionData
 from .codes import TopicNotExist
+from .errors import NoMaster
 from .groups import GroupOffsets
 from .messages import HeartBeatRequest, UnregisterClientRequest
 
@@ -38,15 +39,35 @@ if TYPE_CHECKING:
     from .options import RocketOptions
     from .route import Queue
 
+T = TypeVar("T")
 Key = tuple[str, int]
+Asked = tuple[dict[Key, T], dict[Key, WireprotoError]]
 ABSENT = Policy(first=1.0, factor=2.0, ceiling=1e9, jitter=0.2)
-"""Waits until the next look when a topic of the group is not there yet; at most the time of any other look."""
+"""Waits until the next look for a topic of the group, or a broker that is to know us, that is not there; at most the time of any other."""
 ASK, GLANCE = 3.0, 0.2
 """Seconds that one broker has to answer; one that did not a moment ago."""
 AILING = 5.0
 """Seconds for which a broker that did not answer is asked after the others, and not waited for."""
 AGAIN = 1.0
 """Seconds until what could not be asked is asked again."""
+
+
+Lists = dict[tuple[str, ...], tuple[str, ...] | TransportError]
+"""By brokers, whom these know as members of the group, or why that is not known."""
+
+
+class Share(NamedTuple):
+    """What the lists said when it was computed. queues: ours; unknown: topics whose share could not be computed; forgotten: topics and
+    brokers that the name server did not know just then, whose queues are nobody's."""
+
+    queues: dict[Key, Queue]
+    unknown: frozenset[str]
+    forgotten: frozenset[tuple[str, str]]
+
+
+def away(why: WireprotoError) -> bool:
+    """Whether a broker was not there, and may be again."""
+    return isinstance(why, TransportError | NoMaster)
 
 
 class Member:
@@ -90,11 +111,11 @@ class Member:
 
     # liveness ----------------------------------------------------------------------------------------------------------------------
 
-    def join(self, deadline: float) -> None:
+    def joining(self, until: float) -> Steps[None]:
         """Be known to every broker of the topics; raises when none of them answers in time."""
         self.left = False
         self._polled = time.monotonic()
-        self._cluster.drive(self._cluster.retrying(lambda: self.beating(deadline), deadline), deadline)
+        yield from self._cluster.retrying(lambda: self.beating(until), until)
         self._cluster.loop.call_at(time.monotonic() + self._options.heartbeat_interval, self._beat_later)
         self._cluster.loop.call_at(self._polled + self._options.max_poll_interval, self._watch_owner)
 
@@ -116,16 +137,12 @@ class Member:
             raise problem
         return list(found)
 
-    def _until(self, topic: str, deadline: float) -> float:
+    def _until(self, topic: str, until: float) -> float:
         """Until when a topic may be looked up that nobody has asked for."""
-        return min(deadline, time.monotonic() + AGAIN) if topic in self._optional else deadline
+        return min(until, time.monotonic() + AGAIN) if topic in self._optional else until
 
-    def beat(self, deadline: float) -> None:
-        """`beating`, in the owner's thread."""
-        self._cluster.drive(self.beating(deadline), deadline)
-
-    def beating(self, until: float) -> Steps[None]:
-        """A heartbeat to each broker, beside each other; raises when all of them failed."""
+    def beating(self, until: float) -> Steps[bool]:
+        """A heartbeat to each broker, beside each other; whether all of them know us now. Raises when all of them failed."""
         cluster = self._cluster
         body = HeartbeatData(self.id, (), {self.group: self.subscriptions()}).encode()
         problem: WireprotoError | None = None
@@ -155,11 +172,12 @@ class Member:
                 self._hang_up()
         if problem is not None and not known:
             raise problem
+        return problem is None
 
-    def patience(self, address: str | None, deadline: float) -> float:
+    def patience(self, address: str | None, until: float) -> float:
         """Until when to wait for a broker, so that one which is silent does not take the time of all: less for one that was just now."""
         now = time.monotonic()
-        return min(deadline, now + (GLANCE if self.ails(address) else ASK))
+        return min(until, now + (GLANCE if self.ails(address) else ASK))
 
     def ail(self, address: str | None) -> None:
         """A broker did not answer."""
@@ -170,30 +188,58 @@ class Member:
         """Whether it was so a moment ago, or it has no address."""
         return address is None or time.monotonic() < self._ailing.get(address, 0.0)
 
+    def asking(self, asked: Mapping[Key, tuple[Queue, Steps[T]]], what: str) -> Steps[Asked[T]]:
+        """What these steps give, each of a queue's broker, and beside each other; and what went wrong with others."""
+        found: dict[Key, T] = {}
+        problems: dict[Key, WireprotoError] = {}
+
+        def ask(key: Key, queue: Queue, steps: Steps[T]) -> Steps[None]:
+            try:
+                found[key] = yield from steps
+            except WireprotoError as why:
+                problems[key] = why
+                if away(why):
+                    self.ail(queue.address)
+
+        yield from self._cluster.gathering({key: ask(key, *of) for key, of in asked.items()}, what)
+        return found, problems
+
     def _beat_later(self) -> None:
         if not self.closed and not self.left:
             self._cluster.tasks.shared(("beat", self.id), self._beat_quietly, f"heartbeats of group {self.group}")
             self._cluster.loop.call_at(time.monotonic() + self._options.heartbeat_interval, self._beat_later)
 
-    def _beat_quietly(self) -> Steps[None]:
-        if not self.closed and not self.left:
-            with contextlib.suppress(BrokerError, TransportError):  # the next one comes; a broker that stays away is out of the route soon
-                yield from self.beating(self._cluster.deadline(self._options.connect_timeout))
+    def _beat_quietly(self) -> Steps[bool]:
+        """Whether every broker knows us that is to."""
+        if self.closed or self.left:
+            return True
+        try:
+            return (yield from self.beating(self._cluster.deadline(self._options.connect_timeout)))
+        except (BrokerError, TransportError):  # the next one comes; a broker that stays away is out of the route soon
+            return False
+        except Closed:  # by the owner, meanwhile
+            return True
 
     def lost(self, conn: Connection) -> None:
         """In the keeper: a connection of the client was lost; if it was ours the broker has forgotten us."""
         if not self.closed and any(conn is mine for mine in list(self._connections.values())):
-            self._note()
             self._forgotten = True
-            after(self._cluster.tasks.shared(("back", self.id), self._coming_back, f"heartbeats of group {self.group}"), self._note)
+            self._cluster.tasks.shared(("back", self.id), self._coming_back, f"heartbeats of group {self.group}")
 
     def _coming_back(self) -> Steps[None]:
-        """Be known to the brokers again: at once, but each `AGAIN` seconds where connections are cut as they are made."""
+        """Be known to the brokers again: at once, but `AGAIN` seconds later where connections are cut as they are made, ever later where
+        none can be made, up to the heartbeats that come anyway."""
+        waits, wait = Waits(ABSENT), AGAIN
         while self._forgotten:
-            if time.monotonic() < self._back + AGAIN:
-                yield self._back + AGAIN
-            self._back, self._forgotten = time.monotonic(), False
-            yield from self._beat_quietly()
+            if time.monotonic() < self._back + wait:
+                yield self._back + wait
+            self._back, self._forgotten, wait = time.monotonic(), False, AGAIN
+            if (yield from self._beat_quietly()):
+                waits.over()
+            else:
+                wait = max(AGAIN, waits.next())
+                self._forgotten = wait < self._options.heartbeat_interval
+            self._note()
 
     def _watch_owner(self) -> None:
         """In the keeper: an owner that does not poll holds queues that others could read."""
@@ -216,21 +262,27 @@ class Member:
                 with contextlib.suppress(WireprotoError):
                     yield from self._cluster.invoking(address, message, until=until, purpose=self.id)
 
-    def close(self, deadline: float) -> None:
+    def closing(self, until: float) -> Steps[None]:
         """Leave, and close our connections."""
         self.closed = True
+        try:
+            if not self.left:
+                yield from self._unregistering(until)
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """Close our connections, without a word."""
+        self.closed = True
         self._cluster.unwatch(self)
-        if not self.left:
-            self._cluster.drive(self._unregistering(deadline), deadline)
         self._hang_up()
         self._box.close()
 
     def _hang_up(self) -> None:
         """Close our connections; brokers forget a member with its connection."""
-        for address, known in list(self._connections.items()):
-            for conn in (known, self._cluster.peek(address, self.id)):
-                if conn is not None:
-                    self._cluster.pool.drop(conn, "the consumer was closed")
+        for conn in list(self._connections.values()):
+            self._cluster.pool.drop(conn, "the consumer was closed")
+        self._cluster.pool.forget(self.id, "the consumer was closed")
 
     # pushes ------------------------------------------------------------------------------------------------------------------------
 
@@ -282,7 +334,12 @@ class Member:
     @property
     def due(self) -> bool:
         """Whether the share must be computed anew."""
-        return self._due or self.left or bool(self._resets) or time.monotonic() >= self._next_look
+        return self._due or self.left or time.monotonic() >= self._next_look
+
+    @property
+    def called(self) -> bool:
+        """Whether somebody has called since the share was begun to be computed."""
+        return self._due
 
     @property
     def next_look(self) -> float:
@@ -293,24 +350,29 @@ class Member:
         """Not all of the share could be taken: it is due again soon."""
         self._next_look = min(self._next_look, time.monotonic() + seconds)
 
-    def share(self, deadline: float) -> tuple[dict[Key, Queue], frozenset[str]]:
-        """The queues that are ours now, and the topics whose share could not be computed: there we go on as we were.
+    def sharing(self, until: float) -> Steps[Share]:
+        """What is ours now; where that could not be computed we go on as we were.
 
         Raises:
             TransportError, BrokerError: nothing could be had.
         """
         if self.left:
-            self.join(deadline)
+            yield from self.joining(until)
         self._due = False
         self._next_look = time.monotonic() + self._options.rebalance_interval
         found: dict[Key, Queue] = {}
         unknown: dict[str, WireprotoError] = {}
+        forgotten: set[tuple[str, str]] = set()
+        lists: Lists = {}
+        beaten = False
         for topic in self._topics:
             try:
-                route = self._cluster.route(topic, self._until(topic, deadline))
-                if not set(route.masters) <= self._connections.keys():
-                    self.beat(deadline)
-                members = self._members(route.masters, deadline)
+                route = yield from self._cluster.routing(topic, self._until(topic, until))
+                forgotten |= {(topic, queue.broker) for queue in route.queues if queue.address is None}
+                if not beaten and not set(route.masters) <= self._connections.keys():
+                    beaten = True  # a silent broker costs a round its patience once
+                    yield from self.beating(until)
+                members = yield from self._listed_once(route.masters, lists, until)
             except TopicNotExist:
                 if topic not in self._optional:
                     self.look_again()
@@ -326,28 +388,48 @@ class Member:
             self.look_again()
             if len(unknown) == len(self._topics):
                 raise next(iter(unknown.values()))
-        return found, frozenset(unknown)
+        return Share(found, frozenset(unknown), frozenset(forgotten))
 
-    def others(self, deadline: float) -> set[str]:
+    def others(self, until: float) -> Steps[set[str]]:
         """The group's other members, as the first broker that answers knows them."""
-        masters = self._cluster.drive(self._masters(deadline), deadline)
-        return {*self._members(masters, deadline)} - {self.id}
+        masters = yield from self._masters(until)
+        return {*(yield from self._members(masters, until))} - {self.id}
 
-    def _members(self, masters: Sequence[str], deadline: float) -> tuple[str, ...]:
-        """The group's members as the first broker that answers knows them; ourselves among them."""
-        problem: WireprotoError | None = None
-        for address in sorted(masters, key=self.ails):
+    def _listed_once(self, masters: tuple[str, ...], lists: Lists, until: float) -> Steps[tuple[str, ...]]:
+        """`_members`, asked for once in a round, or twice: the group is the same for all topics of the same brokers."""
+        for _ in range(0 if masters in lists else 2):
             try:
-                members = self.offsets.members(address, self.patience(address, deadline), self.id)
-                if self.id not in members:
-                    self.beat(deadline)
-                    members = self.offsets.members(address, self.patience(address, deadline), self.id)
-                if self.id in members:
-                    self.crowd = len(members)
-                    return members
+                lists[masters] = yield from self._members(masters, until)
+                break
             except TransportError as error:
-                problem = error
-                self.ail(address)
-        if problem is not None:
-            raise problem
-        return ()
+                lists[masters] = error
+        members = lists[masters]
+        if isinstance(members, TransportError):
+            raise members
+        return members
+
+    def _members(self, masters: Sequence[str], until: float) -> Steps[tuple[str, ...]]:
+        """The group's members, ourselves among them, as the first broker that answers knows them: beside one that does not, the next one
+        is asked."""
+        if not masters:
+            return ()
+        order = sorted(masters, key=self.ails)
+        entries = ((f"members of group {self.group} at {address}", self._listed(address, until)) for address in order)
+        members = yield from self._cluster.tasks.race(entries, until, GLANCE)
+        self.crowd = len(members)
+        return members
+
+    def _listed(self, address: str, until: float) -> Steps[tuple[str, ...]]:
+        """As one broker knows them; raises TransportError where it does not know us either."""
+        late = self.patience(address, until)
+        try:
+            members = yield from self.offsets.members(address, late, self.id)
+            if self.id not in members:
+                yield from self.beating(until)
+                members = yield from self.offsets.members(address, self.patience(address, until), self.id)
+        except TransportError:
+            self.ail(address)
+            raise
+        if self.id not in members:
+            raise Unanswered("the broker does not list us among the group's members", peer=address)
+        return members

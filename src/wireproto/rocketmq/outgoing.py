@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from wireproto._codec import OutBatch, Receipt, RecordBuilder, RocketBatchBuilder
+from wireproto.flow.parts import Parts, found
 
 if TYPE_CHECKING:
     from wireproto._net import Event
@@ -45,10 +46,10 @@ class RocketBatch(OutBatch):
     Attributes:
         born: its records' timestamp; stamped tells whether the caller gave it (else it is the first one's time of sending).
         lone: body and properties of a record that is alone. rows: the records of a batch; body: that batch, once it was to be sent.
-        sys_flag: of a compressed body. anywhere: any queue will do. warning: see `RocketReceipt`.
+        sys_flag: of a compressed body. anywhere: any queue will do. warning: see `RocketReceipt`. link: of its last sending.
     """
 
-    __slots__ = ("anywhere", "body", "born", "lone", "rows", "stamped", "sys_flag", "warning")
+    __slots__ = ("anywhere", "body", "born", "link", "lone", "rows", "stamped", "sys_flag", "warning")
 
     def __init__(self, queue: PartitionQueue, serial: int, created: float, outcome: Event, owner: BatchProducer) -> None:
         OutBatch.__init__(self, queue, serial, created, _NO_BUILDER, outcome, owner, None)
@@ -58,6 +59,7 @@ class RocketBatch(OutBatch):
         self.sys_flag = self.warning = self.born = 0
         self.stamped = False
         self.anywhere = True
+        self.link: Any = None
 
     @property
     def home(self) -> int:
@@ -115,8 +117,49 @@ class RocketBatch(OutBatch):
     def describe(self, index: int) -> str:
         """For a receipt's repr."""
         outcome: Any = self.outcome
+        if type(outcome.value) is Parts:
+            part, at = found(self, index)
+            return str(part.describe(at))
         state = "pending" if not outcome.done else repr(outcome.error) if outcome.error else str(outcome.value + index)
-        return f"{self.owner.topic}[{self.home}] {state}"
+        return f"{self.topic}[{self.home}] {state}"
+
+    @property
+    def topic(self) -> str:
+        """Its producer's."""
+        owner: Any = self.owner
+        while type(owner) is Parts:
+            owner = owner.whole.owner
+        topic: str = owner.topic
+        return topic
+
+
+def halves(batch: RocketBatch) -> Parts | None:
+    """What goes on in the place of a batch that its broker refused as one, so that a record which is refused keeps no other one back; None:
+    there is nothing to part."""
+    body = batch.body
+    if body is None or batch.count < 2:
+        return None
+    ends, at = [0], 0
+    while at < len(body):
+        at += int.from_bytes(body[at : at + 4])
+        ends.append(at)
+    parts, middle = Parts(batch), batch.count // 2
+    for first, last in ((0, middle), (middle, batch.count)):
+        half = RocketBatch(batch.queue, batch.serial, batch.created, parts.outcome(), parts)  # type: ignore[arg-type]
+        half.stamped, half.born, half.anywhere = batch.stamped, batch.born, batch.anywhere
+        half.body = body[ends[first] : ends[last]]
+        if last - first == 1:
+            half.lone, half.body = _alone(half.body), None
+        half.grow(last - first, 0)
+        half.seal()
+        parts.batches.append(half)
+    return parts
+
+
+def _alone(message: bytes) -> tuple[bytes, bytes]:
+    """Body and properties of a message as a batch has it: size, three numbers, body by its size (4 bytes), properties by theirs (2)."""
+    end = 20 + int.from_bytes(message[16:20])
+    return message[20:end], message[end + 2 :]
 
 
 class RocketReceipt(Receipt):
@@ -130,7 +173,8 @@ class RocketReceipt(Receipt):
 
     @property
     def warning(self) -> int:
-        warning: int = self.batch.warning
+        part, _ = found(self.batch, self.index)
+        warning: int = part.warning
         return warning
 
     @property

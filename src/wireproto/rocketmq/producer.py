@@ -15,21 +15,23 @@ May be shared by threads. Must not: know requests, brokers or connections.
 
 from __future__ import annotations
 
-import contextlib
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from wireproto._codec import Columns, check_rocket_columns, rocket_plain_properties, timestamp_ms
 from wireproto.compression import compress
-from wireproto.errors import OptionError, TimedOut, TransportError, ValueUnsupported, WireprotoError
+from wireproto.errors import OptionError, TimedOut, ValueUnsupported, WireprotoError
 from wireproto.flow.producer import BatchProducer
+from wireproto.flow.way_in import WayIn
+from wireproto.net.task import operation
 from wireproto.position import QueueOffset
 
 from ..due import due
 from . import codes, record
+from .intake import Intake
 from .keyed import needing_keys
 from .outgoing import OVERHEAD, RocketBatch, RocketReceipt
 from .sending import RocketSender
@@ -50,27 +52,35 @@ WANTS_KEYS = "the topic is compacted: its brokers keep the newest record of each
 class RocketProducer(BatchProducer):
     """Appends records to one topic. Made by `RocketClient.producer`."""
 
-    def __init__(self, cluster: RocketCluster, topic: str, options: RocketOptions, timeout: float | None = None) -> None:
-        """timeout: seconds to make it in; None: those of the options."""
-        record.check_topic(topic)
-        until = cluster.deadline(options.timeout if timeout is None else timeout)
-        self.options = options = replace(options, batch_size=min(options.batch_size, cluster.budget.limit - OVERHEAD))
+    def __init__(self, cluster: RocketCluster, topic: str, options: RocketOptions, route: Route) -> None:
+        limit = min(options.batch_size, options.max_message_size, cluster.budget.limit - OVERHEAD)
+        self.options = options = replace(options, batch_size=limit)
         self._cluster = cluster
         self._ids = record.ids_of_this_process()
-        route = cluster.route(topic, until)
-        if not route.queues:
-            raise codes.NoPermission("the topic has no queue", topic=topic)
+        self._needs_keys: bool | None = None
         self._sending = RocketSender(cluster, topic, options, route, weakref.ref(self), _calling(self))
         self._routing = self._sending.routing
         super().__init__(
             cluster, cluster.budget, topic, self._sending.core, linger=options.linger, delivery_timeout=options.delivery_timeout
         )
-        deadline = min(until, cluster.deadline(options.connect_timeout))
-        for address in route.masters:
-            with contextlib.suppress(TransportError):  # one that is down is left to the retries
-                cluster.connection(address, deadline)
-        self._needs_keys = cluster.drive(needing_keys(cluster, topic, route.masters, deadline), deadline)
-        self._routing.refresh_later()  # which may learn what is not known here
+        self._room: Callable[[int, float], None] = self._account.take
+        self._receipt: Callable[[RocketBatch, int], RocketReceipt] = RocketReceipt
+
+    @classmethod
+    def opening(cls, cluster: RocketCluster, topic: str, options: RocketOptions, timeout: float | None = None) -> Steps[Self]:
+        """Look the topic up, and make a producer whose masters are connected where they answer, in so many seconds; None: those of the
+        options."""
+        record.check_topic(topic)
+        until = cluster.deadline(options.timeout if timeout is None else timeout)
+        route = yield from cluster.routing(topic, until)
+        if not route.queues:
+            raise codes.NoPermission("the topic has no queue", topic=topic)
+        made = cls(cluster, topic, options, route)
+        until = min(until, cluster.deadline(options.connect_timeout))
+        yield from cluster.connecting_all(route.masters, until)  # one that is down is left to the retries
+        made._needs_keys = yield from needing_keys(cluster, topic, route.masters, until)
+        made._routing.refresh_later()  # which may learn what is not known here
+        return made
 
     # taking records --------------------------------------------------------------------------------------------------------------
 
@@ -109,7 +119,7 @@ class RocketProducer(BatchProducer):
                 body, sys_flag = packed, COMPRESSED[self.options.compression]
         size = len(body) + len(properties) + OVERHEAD
         if not self._account.try_take(size):
-            self._account.take(size, until)
+            self._room(size, until)
         try:
             with self._lock:
                 anywhere = False
@@ -129,7 +139,7 @@ class RocketProducer(BatchProducer):
             self._account.give(size)
             raise
         self._set_off(batch, index)
-        return RocketReceipt(batch, index)
+        return self._receipt(batch, index)
 
     def _batch(self, number: int, timestamp: int | None, now_ms: int, size: int, limit: int, alone: bool) -> RocketBatch:
         """The open batch of a queue that takes a record, a new one if need be. Under the lock."""
@@ -157,7 +167,8 @@ class RocketProducer(BatchProducer):
         if self._budget.waiting:
             sender.hurry_all()
 
-    def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> Sequence[RocketReceipt]:
+    @operation
+    def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> Steps[Sequence[RocketReceipt]]:
         """Take many records; see `wireproto.roles.Producer.send_batch`. Everything is checked before anything is taken."""
         deadline = due(timeout)
         table = columns if isinstance(columns, Columns) else Columns.from_arrow(columns)
@@ -166,30 +177,32 @@ class RocketProducer(BatchProducer):
             raise ValueUnsupported(WANTS_KEYS, topic=self.topic)
         by_key = partition is None and table.partitions() is None and "key" in table.columns
         route = self._routing.route
-        last: dict[int, RocketReceipt] = {}
+        last: dict[int, tuple[RocketBatch, int]] = {}
         for number, rows in route.shares(table, partition, len(self._routing.queues)):
             start = 0
             while start < len(rows):
                 share = self._charged(rows, start)
-                self._account.take(share, deadline)
+                yield from self._account.taking(share, deadline)
                 used = 0
                 try:
                     with self._lock:
-                        taken, used, receipt = self._take_rows(number, rows, start, share, route if by_key else None)
+                        taken, used, batch, index = self._take_rows(number, rows, start, share, route if by_key else None)
                 finally:
                     self._account.give(share - used)
                 start += taken
-                last[receipt.sequence] = receipt
-                self._set_off(receipt.batch, receipt.index + 1 - taken)
-        return list(last.values())
+                last[batch.serial] = batch, index
+                self._set_off(batch, index + 1 - taken)
+        return [self._receipt(batch, index) for batch, index in last.values()]
 
     def _charged(self, rows: Columns, start: int) -> int:
         """Bytes that the rows which fit one command may need of the send budget."""
         ahead = rows[start : start + self.options.batch_size // OVERHEAD + 1]
         return min(ahead.nbytes + OVERHEAD * len(ahead), max(self.options.batch_size, ahead[:1].nbytes)) + OVERHEAD
 
-    def _take_rows(self, number: int | None, rows: Columns, start: int, share: int, route: Route | None) -> tuple[int, int, RocketReceipt]:
-        """Put neighbours that fit one command in: how many, bytes held of their share, and the receipt of the last. Under the lock.
+    def _take_rows(
+        self, number: int | None, rows: Columns, start: int, share: int, route: Route | None
+    ) -> tuple[int, int, RocketBatch, int]:
+        """Put neighbours that fit one command in: how many, bytes held of their share, their batch, and the last one's index.
 
         Args:
             route: what `number` was found by, where it is for keys: one by one when that does not hold any more.
@@ -223,7 +236,7 @@ class RocketProducer(BatchProducer):
             index = batch.grown(used, anywhere)
         if alone or (start + taken < len(rows) and not moving) or batch.size >= self.options.batch_size:
             self._sender.seal(number)
-        return taken, used, RocketReceipt(batch, index)
+        return taken, used, batch, index
 
     def _checked(self, value: bytes | None) -> bytes:
         if value is None:
@@ -247,6 +260,13 @@ class RocketProducer(BatchProducer):
             self._needs_keys = yield from needing_keys(self._cluster, self.topic, self._routing.route.masters, until)
 
     # waiting ---------------------------------------------------------------------------------------------------------------------
+
+    def way_in(self) -> WayIn:
+        return WayIn(Intake(self, self._account), self._account, self._sender.hurry, self._known_place)
+
+    def give(self, receipt: Callable[[RocketBatch, int], Any], room: Callable[[int, float], None]) -> None:
+        """Hand out other receipts, and find room for records in another way than waiting for it."""
+        self._receipt, self._room = receipt, room
 
     def _late(self, batch: RocketBatch, why: WireprotoError) -> WireprotoError:
         return self._sending.late(batch) if isinstance(why, TimedOut) else why

@@ -16,19 +16,23 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Self
 
+from wireproto._net import Event
 from wireproto.errors import Revoked, UsageError
 from wireproto.flow.role import Role
+from wireproto.net.task import NEVER, operation
 from wireproto.position import EARLIEST, TopicPartition
 from wireproto.records import Delivery
 
 from ..due import due
-from .consumer import Sharing
 from .messages import ConsumerSendMsgBackRequest
+from .sharing import Sharing
 
 if TYPE_CHECKING:
-    from .cluster import RocketCluster
+    from wireproto.net.task import Steps
+
+    from .cluster import Reply, RocketCluster
     from .fetch import Fetched
     from .options import RocketOptions
     from .route import Queue
@@ -87,32 +91,58 @@ class RocketQueueConsumer(Role):
         super().__init__("queue consumer", cluster.loop)
         self.topic, self.group, self.options = topic, group, options
         self._cluster = cluster
+        self._tasks = cluster.tasks
         self._ready: deque[tuple[Delivery, Held]] = deque()
         self._prefixes: dict[TopicPartition, Prefix] = {}
         self._held: dict[int, tuple[Delivery, Held]] = {}
+        self._leaving = Event(cluster.loop)
         self._sharing = Sharing(cluster, (topic,), group, EARLIEST, options, facts=True)
+
+    @classmethod
+    def opening(cls, cluster: RocketCluster, topic: str, group: str, options: RocketOptions) -> Steps[Self]:
+        """Join, and make a worker that has its share."""
+        made = cls(cluster, topic, group, options)
+        yield from made._sharing.opening()
+        return made
 
     def receive(self, timeout: float = 1.0) -> Delivery | None:
         """The next message, or None when none came within `timeout`, or `max_unacked` are in hand."""
         with self._only:
             deadline = due(timeout)
-            self._sharing.try_settle(deadline)  # the brokers' turn; what is at hand needs none
-            self._forget()
-            while len(self._held) < self.options.max_unacked:
-                if self._ready:
-                    self._sharing.member.polled()
-                    delivery, held = self._ready.popleft()
-                    self._held[id(delivery)] = delivery, held
-                    return delivery
-                found = self._sharing.fetch(deadline)
+            delivery = self._at_hand()
+            return delivery if delivery is not None else self._sharing.fetcher.drive(self._receiving(deadline))
+
+    def receiving(self, timeout: float = 1.0) -> Steps[Delivery | None]:
+        """`receive`, as steps."""
+        with self._only:
+            return (yield from self._receiving(due(timeout)))
+
+    def _at_hand(self) -> Delivery | None:
+        """The next message, if it is there and may be handed out."""
+        self._sharing.look()
+        self._forget()
+        if not self._ready or len(self._held) >= self.options.max_unacked:
+            return None
+        self._sharing.member.polled()
+        delivery, held = self._ready.popleft()
+        self._held[id(delivery)] = delivery, held
+        return delivery
+
+    def _receiving(self, deadline: float) -> Steps[Delivery | None]:
+        while (delivery := self._at_hand()) is None:
+            if len(self._held) < self.options.max_unacked:
+                found = yield from self._sharing.fetching(deadline)
                 self._forget()
                 if found is None:
                     return None
                 self._unpack(found)
-            while (left := deadline - time.monotonic()) > 0.0:
-                self._sharing.member.polled()  # who has all that it may have is alive
-                self._cluster.pause(min(left, self.options.max_poll_interval / 2))
-            return None
+                continue
+            if time.monotonic() >= deadline:
+                return None
+            self._sharing.member.polled()  # who has all that it may have is alive
+            yield self._leaving, min(deadline, time.monotonic() + self.options.max_poll_interval / 2)
+            self._still_open()
+        return delivery
 
     def _unpack(self, found: Fetched) -> None:
         batch, facts = found.batch, found.columns.facts
@@ -143,12 +173,13 @@ class RocketQueueConsumer(Role):
             del self._prefixes[key]
             self._ready = deque(item for item in self._ready if item[1].key != key)
 
-    def _end(self, delivery: Delivery, acked: bool, timeout: float) -> None:
+    @operation
+    def _end(self, delivery: Delivery, acked: bool, timeout: float) -> Steps[None]:
         """Ack or release; `Delivery` calls it."""
         with self._only:
             deadline = due(timeout)
             self._sharing.member.polled()
-            self._sharing.settle(deadline)
+            yield from self._sharing.settling(deadline)
             self._forget()
             _, held = self._held.get(id(delivery), (None, None))
             if held is None:
@@ -157,15 +188,16 @@ class RocketQueueConsumer(Role):
                 del self._held[id(delivery)]
                 raise Revoked("another member owns this message's queue now", partitions=(held.key,))
             if not acked and not held.sent_back:
-                self._send_back(held, deadline)
+                yield from self._sending_back(held, deadline)
                 held.sent_back = True
             held.prefix.finish(held.offset)
             if held.prefix.done_to > held.prefix.saved:
-                self._sharing.member.offsets.commit(held.key[0], held.queue, held.prefix.done_to, deadline)
-                held.prefix.saved = held.prefix.done_to
+                done_to = held.prefix.done_to
+                yield from self._sharing.member.offsets.commit(held.key[0], held.queue, done_to, deadline)
+                held.prefix.saved = done_to
             del self._held[id(delivery)]
 
-    def _send_back(self, held: Held, deadline: float) -> None:
+    def _sending_back(self, held: Held, until: float) -> Steps[Reply]:
         message = ConsumerSendMsgBackRequest(
             offset=held.commit_log_offset,
             group=self.group,
@@ -176,14 +208,23 @@ class RocketQueueConsumer(Role):
             max_reconsume_times=self.options.max_attempts,
         )
 
-        def attempt() -> Any:
-            address = self._sharing.member.offsets.address(held.key[0], held.queue, deadline)
-            return self._cluster.invoke(address, message, deadline=deadline)
+        def attempt() -> Steps[Reply]:
+            address = yield from self._sharing.member.offsets.address(held.key[0], held.queue, until)
+            return (yield from self._cluster.invoking(address, message, until=until))
 
-        self._cluster.retry(attempt, deadline, refresh=lambda _: self._cluster.routes.stale(held.key[0]))
+        return self._cluster.retrying(attempt, until, lambda _: self._cluster.routes.stale(held.key[0]))
+
+    def _wake(self) -> None:
+        self._leaving.set()
 
     def _let_go(self, deadline: float) -> None:
+        self._tasks.drive(self._letting_go(deadline), NEVER)
+
+    def _letting_go(self, deadline: float) -> Steps[None]:
         """Leave the group. Messages in hand and not ended come again, to whoever reads their queues next."""
         self._ready.clear()
         self._held.clear()
-        self._sharing.close(deadline)
+        try:
+            yield from self._sharing.closing(deadline)
+        finally:
+            self._sharing.end()

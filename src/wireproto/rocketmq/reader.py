@@ -8,10 +8,11 @@ Belongs to one thread at a time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from wireproto.errors import OptionError
 from wireproto.flow.role import Role
+from wireproto.net.task import operation
 from wireproto.position import Earliest, Position, TopicPartition, Where
 
 from ..due import due
@@ -19,6 +20,7 @@ from .fetch import Fetcher
 from .times import Offsets
 
 if TYPE_CHECKING:
+    from wireproto.net.task import Steps
     from wireproto.records import Batch
 
     from .cluster import RocketCluster
@@ -31,20 +33,27 @@ READERS_GROUP = "TOOLS_CONSUMER"
 class RocketReader(Role):
     """Reads a topic's queues. Made by `RocketClient.reader`."""
 
-    def __init__(self, cluster: RocketCluster, topic: str, start: Where, stop: Where | None, options: RocketOptions) -> None:
+    def __init__(self, cluster: RocketCluster, topic: str, options: RocketOptions) -> None:
         super().__init__("reader", cluster.loop)
         self.topic = topic
         self.options = options
         self._cluster = cluster
+        self._tasks = cluster.tasks
         group = options.group or READERS_GROUP
         self._offsets = Offsets(cluster, topic, group)
         self._fetcher = Fetcher(cluster, options, group=group, purpose="pull")
-        deadline = cluster.deadline(options.timeout)
-        cluster.route(topic, deadline)
-        starts, stops = self._offsets.ranges(start, stop, deadline)
-        route = cluster.route(topic, deadline)
+
+    @classmethod
+    def opening(cls, cluster: RocketCluster, topic: str, start: Where, stop: Where | None, options: RocketOptions) -> Steps[Self]:
+        """Find out where to start and stop, and make the reader."""
+        until = cluster.deadline(options.timeout)
+        made = cls(cluster, topic, options)
+        yield from cluster.routing(topic, until)
+        starts, stops = yield from made._offsets.ranges(start, stop, until)
+        route = yield from cluster.routing(topic, until)
         for key, offset in starts.items():
-            self._fetcher.add(topic, route.queues[key[1]], offset, stops.get(key), earliest=isinstance(start, Earliest))
+            made._fetcher.add(topic, route.queues[key[1]], offset, stops.get(key), earliest=isinstance(start, Earliest))
+        return made
 
     def poll(self, timeout: float = 1.0) -> Batch | None:
         """The next batch, or None when none came within `timeout` or the stop is reached (see `done`).
@@ -58,18 +67,25 @@ class RocketReader(Role):
             found = self._fetcher.poll(due(timeout))
             return found.batch if found is not None else None
 
+    def polling(self, timeout: float = 1.0) -> Steps[Batch | None]:
+        """`poll`, as steps."""
+        with self._only:
+            found = yield from self._fetcher.polling(due(timeout))
+            return found.batch if found is not None else None
+
     def __iter__(self) -> Iterator[Batch]:
         while not self.done:
             batch = self.poll(60.0)
             if batch is not None and len(batch):
                 yield batch
 
-    def seek(self, where: Where) -> None:
+    @operation
+    def seek(self, where: Where, *, timeout: float = 30.0) -> Steps[None]:
         """Go on from there; drops what was fetched ahead. Queues that `where` does not name stay where they are."""
         with self._only:
-            deadline = self._cluster.deadline(self.options.timeout)
+            until = due(timeout)
             held = self._fetcher.plan.cursors
-            for key, offset in self._offsets.where(where, deadline, "seek").items():
+            for key, offset in (yield from self._offsets.where(where, until, "seek")).items():
                 if key in held:
                     self._fetcher.seek(key, offset, earliest=isinstance(where, Earliest))
                 elif isinstance(where, Mapping | Position):

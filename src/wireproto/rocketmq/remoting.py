@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from wireproto._codec import RemotingCommand
-from wireproto.errors import AuthError, BrokerError
+from wireproto.errors import BrokerError
 
 from . import codes
 from .acl import FIRST_5X
+from .errors import Denied, Shedding
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -45,25 +46,6 @@ def encode(code: int, opaque: int, ext: Mapping[str, str], body: Buffer = b"", *
 
 
 decode = RemotingCommand.decode
-
-
-class Denied(AuthError):
-    """The 4.9 line's refusal of an account: code 1, told by its remark."""
-
-    code, name = codes.ServerError.code, codes.ServerError.name
-    elsewhere = codes.ServerError.elsewhere
-
-
-class Shedding(codes.ServerError):
-    """A broker that sheds load: code 1, told by its remark."""
-
-    retriable = True
-
-
-class NoMaster(codes.BrokerNotExist):
-    """Told by no broker: the one that holds the queue has no master in the route."""
-
-    retriable = True
 
 
 def error_of(reply: RemotingCommand, **context: Any) -> BrokerError:

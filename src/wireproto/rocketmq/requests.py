@@ -7,7 +7,7 @@
     the group's broker the message has a group and the group its retry topic: the first master of that
     the first broker   everything else, in order of the brokers' names
 
-May assume: the client's routes. Must not: retry a command that may have been carried out.
+All that waits is steps. May assume: the client's routes. Must not: retry a command that may have been carried out.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from . import fastjson
 from .codes import TopicNotExist
 
 if TYPE_CHECKING:
+    from wireproto.net.task import Steps
     from wireproto.position import TopicPartition
 
     from .cluster import Reply, RocketCluster
@@ -58,45 +59,47 @@ class Router:
     def __init__(self, cluster: RocketCluster) -> None:
         self._cluster = cluster
 
-    def request(self, message: Any, body: bytes, to: str | TopicPartition | None, deadline: float, *, one_way: bool) -> Reply:
+    def requesting(self, message: Any, body: bytes, to: str | TopicPartition | None, until: float, *, one_way: bool) -> Steps[Reply]:
         """Send it, once; see `RocketClient.request`."""
         cluster = self._cluster
         accept = ANSWERS.get(message.CODE, frozenset())
         if to == "names" or (to is None and message.CODE in NAME_SERVER_CODES):
             if not one_way:
-                return cluster.ask_names(message, body, deadline=deadline, accept=accept)
+                return (yield from cluster.asking_names(message, body, until=until, accept=accept))
             target = cluster.names.order()[0]
         else:
-            target = self.target(message, to, deadline)
+            target = yield from self.target(message, to, until)
         if not one_way:
-            return cluster.invoke(target, message, body, deadline=deadline, accept=accept)
-        cluster.send_one_way(cluster.connection(target, deadline), message, body)
+            return (yield from cluster.invoking(target, message, body, until=until, accept=accept))
+        cluster.send_one_way((yield from cluster.connecting(target, until)), message, body)
         from .cluster import Reply
 
         return Reply(None, b"", 0, None, target)
 
-    def target(self, message: Any, to: str | TopicPartition | None, deadline: float) -> str:
+    def target(self, message: Any, to: str | TopicPartition | None, until: float) -> Steps[str]:
         """The address of the broker."""
         if isinstance(to, tuple):
-            return self._of_partition(*to, deadline)
+            return (yield from self._of_partition(*to, until))
         if to is not None and ":" in to:
             return to
         name = to or getattr(message, "bname", None)
-        if name is None and (address := self._of_topic(message, deadline) or self._of_group(message, deadline)):
-            return address
-        brokers = self._cluster.info(deadline).brokers
+        if name is None:
+            address = (yield from self._of_topic(message, until)) or (yield from self._of_group(message, until))
+            if address is not None:
+                return address
+        brokers = (yield from self._cluster.info(until)).brokers
         for known in [name] if name is not None else sorted(brokers):
             if known in brokers and (address := brokers[known].master):
                 return address
         raise OptionError(f"no broker {name!r} has a master; there are {', '.join(sorted(brokers)) or 'none'}")
 
-    def _route(self, topic: str, deadline: float) -> Route | None:
+    def _route(self, topic: str, until: float) -> Steps[Route | None]:
         with contextlib.suppress(TopicNotExist):
-            return self._cluster.route(topic, deadline)
+            return (yield from self._cluster.routing(topic, until))
         return None
 
-    def _of_partition(self, topic: str, partition: int, deadline: float) -> str:
-        queues = self._cluster.route(topic, deadline).queues
+    def _of_partition(self, topic: str, partition: int, until: float) -> Steps[str]:
+        queues = (yield from self._cluster.routing(topic, until)).queues
         if not 0 <= partition < len(queues):
             raise OptionError(f"{topic} has partitions 0 to {len(queues) - 1}, not {partition}")
         address = queues[partition].address
@@ -104,9 +107,9 @@ class Router:
             raise OptionError(f"broker {queues[partition].broker} of {topic}[{partition}] has no master now")
         return address
 
-    def _of_topic(self, message: Any, deadline: float) -> str | None:
+    def _of_topic(self, message: Any, until: float) -> Steps[str | None]:
         topic, queue_id = getattr(message, "topic", None), getattr(message, "queue_id", None)
-        route = self._route(topic, deadline) if isinstance(topic, str) and topic else None
+        route = (yield from self._route(topic, until)) if isinstance(topic, str) and topic else None
         if route is None:
             return None
         for queue in route.queues:
@@ -114,7 +117,7 @@ class Router:
                 return queue.address
         return route.masters[0] if route.masters else None
 
-    def _of_group(self, message: Any, deadline: float) -> str | None:
+    def _of_group(self, message: Any, until: float) -> Steps[str | None]:
         group = getattr(message, "consumer_group", None) or getattr(message, "group", None)
-        route = self._route(f"%RETRY%{group}", deadline) if isinstance(group, str) and group else None
+        route = (yield from self._route(f"%RETRY%{group}", until)) if isinstance(group, str) and group else None
         return route.masters[0] if route is not None and route.masters else None

@@ -31,15 +31,16 @@ from wireproto._net import Event, Mailbox, Section
 from wireproto.errors import Closed, TimedOut, TransportError, WireprotoError
 from wireproto.flow.alarm import Alarm
 from wireproto.flow.queue import FreeStamp, PartitionQueue
-from wireproto.flow.sender import Again, Pace, Refused, Sender, Stored, Verdict
+from wireproto.flow.sender import Again, Pace, Refused, Sender, Split, Stored, Verdict
 from wireproto.net import retry
 from wireproto.net.task import Steps
 from wireproto.url import parse_address
 
 from . import codes
+from .errors import NoMaster
 from .lanes import Routing
-from .outgoing import BATCH, RocketBatch
-from .remoting import SEND_WARNINGS, NoMaster
+from .outgoing import BATCH, RocketBatch, halves
+from .remoting import SEND_WARNINGS
 
 if TYPE_CHECKING:
     from wireproto._net import Call, Connection
@@ -171,6 +172,7 @@ class RocketSender:
         timeout_at = min(batch.created + options.delivery_timeout, time.monotonic() + options.request_timeout)
         queue_id = self.routing.queues[batch.key].queue_id
         code, properties, body = batch.content()
+        batch.link = link
         if self._header is not None and batch.born >= 0:
             token = link.next_token()
             head = self._header.encode(code, token, queue_id, batch.sys_flag, batch.born, properties)
@@ -234,7 +236,8 @@ class RocketSender:
             return
         batch: RocketBatch = call.context
         self._cluster.give_up(call.conn, call.error)
-        self.core.answered([(batch, self._verdict(batch, call))])
+        if batch.link is call.conn:  # else a signal broke into its sending, and it has gone out again
+            self.core.answered([(batch, self._verdict(batch, call))])
         if call.conn.closed:
             self.core.link_lost(call.conn)
 
@@ -266,6 +269,8 @@ class RocketSender:
         passing = (TimedOut, codes.ServerError) if again else (TimedOut,)
         if time.monotonic() >= batch.created + self._options.delivery_timeout:
             return Refused(why)
+        if _too_large(why) and (parts := halves(batch)) is not None:
+            return Split(why, parts)
         doubtful = isinstance(why, TransportError)
         may_leave = why.elsewhere or retry.verdict(why, brief=True, passing=passing) is not retry.Verdict.NEVER
         if may_leave and batch.anywhere and elsewhere is not None:
@@ -323,3 +328,8 @@ class RocketSender:
         if not (yield task, until):
             raise TimedOut(f"no connection to broker {broker} yet", topic=self._topic, peer=address)
         task.result()
+
+
+def _too_large(why: WireprotoError) -> bool:
+    """Whether a broker refused what it would perhaps take in parts: 4.9 says so by its code, 5.x by a text alone."""
+    return isinstance(why, codes.MessageIllegal) or (isinstance(why, codes.ServerError) and "size exceeded" in why.text)

@@ -14,7 +14,7 @@ import struct
 import time
 from collections.abc import Collection, Iterable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from wireproto.errors import AuthError, BrokerError, TimedOut, Truncated
 from wireproto.flow.resolve import Requests, Resolver, named
@@ -24,6 +24,7 @@ from wireproto.position import AtTime, Earliest, Latest, LogOffset, Position, To
 from . import homes
 from .bodies import runtime_info
 from .codes import RequestCodeNotSupported, TopicNotExist
+from .errors import NoMaster
 from .messages import (
     GetBrokerRuntimeInfoRequest,
     GetMaxOffsetRequest,
@@ -31,7 +32,7 @@ from .messages import (
     PullMessageRequest,
     SearchOffsetByTimestampRequest,
 )
-from .remoting import PULL_ANSWERS, NoMaster
+from .remoting import PULL_ANSWERS
 
 if TYPE_CHECKING:
     from wireproto.net.task import Steps
@@ -67,7 +68,7 @@ def offset_of(place: Position) -> int:
 
 
 class Offsets:
-    """Offsets of a topic's queues, asked of their brokers.
+    """Offsets of a topic's queues, asked of their brokers. What asks is steps.
 
     Trap: a broker acknowledges a record when it is in the commit log; the queue learns of it a little later, after a crash or under load
     seconds later. So the end of a queue is asked for only when the broker has caught up with what its log held at that time (28 tells).
@@ -76,28 +77,28 @@ class Offsets:
     def __init__(self, cluster: RocketCluster, topic: str, group: str) -> None:
         self._cluster, self._topic, self._group = cluster, topic, group
 
-    def _ask(self, queue: Queue, message: object, deadline: float) -> Reply:
-        def attempt() -> Reply:
+    def _ask(self, queue: Queue, message: Any, until: float) -> Steps[Reply]:
+        def attempt() -> Steps[Reply]:
             address = queue.address
             if address is None:
-                current = self._cluster.route(self._topic, deadline).find(*queue.home)
+                current = (yield from self._cluster.routing(self._topic, until)).find(*queue.home)
                 address = current.address if current is not None else None
             if address is None:
                 self._cluster.routes.stale(self._topic)
                 raise NoMaster(f"broker {queue.broker} has no master now", topic=self._topic)
-            return self._cluster.invoke(address, message, deadline=deadline, accept=PULL_ANSWERS, again=True)  # type: ignore[arg-type]
+            return (yield from self._cluster.invoking(address, message, until=until, accept=PULL_ANSWERS, again=True))
 
-        return self._cluster.retry(attempt, deadline)
+        return self._cluster.retrying(attempt, until)
 
-    def first(self, queue: Queue, deadline: float) -> int:
+    def first(self, queue: Queue, until: float) -> Steps[int]:
         """The first message that the queue still has."""
         message = GetMinOffsetRequest(topic=self._topic, queue_id=queue.queue_id)
-        return max(0, int(self._ask(queue, message, deadline).message.offset))
+        return max(0, int((yield from self._ask(queue, message, until)).message.offset))
 
-    def end(self, queue: Queue, deadline: float) -> int:
+    def end(self, queue: Queue, until: float) -> Steps[int]:
         """The place after the last message."""
         message = GetMaxOffsetRequest(topic=self._topic, queue_id=queue.queue_id)
-        return max(0, int(self._ask(queue, message, deadline).message.offset))
+        return max(0, int((yield from self._ask(queue, message, until)).message.offset))
 
     def catching_up(self, address: str, until: float) -> Steps[None]:
         """Wait until the queues of a broker hold everything that its log holds now. A broker that will not tell is taken as it is.
@@ -137,20 +138,21 @@ class Offsets:
     def _behind(self, address: str) -> TimedOut:
         return TimedOut("the broker has not caught up with its own log", peer=address, topic=self._topic)
 
-    def all_shown(self, queues: Iterable[Queue], deadline: float) -> None:
+    def all_shown(self, queues: Iterable[Queue], until: float) -> Steps[None]:
         """Wait until these queues hold everything that is acknowledged now."""
-        for address in {queue.address for queue in queues if queue.address}:
-            self._cluster.drive(self._cluster.retrying(partial(self.catching_up, address, deadline), deadline), deadline)
+        addresses = {queue.address for queue in queues if queue.address}
+        waits = {address: self._cluster.retrying(partial(self.catching_up, address, until), until) for address in addresses}
+        yield from self._cluster.gathering(waits, "the queues")
 
-    def at_time(self, queue: Queue, ms: int, deadline: float) -> int:
+    def at_time(self, queue: Queue, ms: int, until: float) -> Steps[int]:
         """The first message stored at or after a time; the end when there is none yet."""
-        low, high = self.first(queue, deadline), self.end(queue, deadline)
+        low, high = (yield from self.first(queue, until)), (yield from self.end(queue, until))
         message = SearchOffsetByTimestampRequest(topic=self._topic, queue_id=queue.queue_id, timestamp=max(0, ms), boundary_type="LOWER")
-        guess = min(max(int(self._ask(queue, message, deadline).message.offset), low), high)
+        guess = min(max(int((yield from self._ask(queue, message, until)).message.offset), low), high)
         step = 1
         while low < high:  # everything before low is too early, everything from high on late enough
             at = min(max(guess, low), high - 1)
-            if self._stored(queue, at, deadline) >= ms:
+            if (yield from self._stored(queue, at, until)) >= ms:
                 high, guess = at, at - step
             else:
                 low, guess = at + 1, at + step
@@ -159,7 +161,7 @@ class Offsets:
                 guess = (low + high) // 2
         return low
 
-    def _stored(self, queue: Queue, offset: int, deadline: float) -> int:
+    def _stored(self, queue: Queue, offset: int, until: float) -> Steps[int]:
         message = PullMessageRequest(
             consumer_group=self._group,
             topic=self._topic,
@@ -173,12 +175,12 @@ class Offsets:
             sub_version=0,
             expression_type="TAG",
         )
-        reply = self._ask(queue, message, deadline)
+        reply = yield from self._ask(queue, message, until)
         return store_time(reply.body) if reply.code == 0 else -1
 
     def where(
-        self, at: Where, deadline: float, what: str = "start", partitions: Collection[int] | None = None
-    ) -> dict[TopicPartition, int]:
+        self, at: Where, until: float, what: str = "start", partitions: Collection[int] | None = None
+    ) -> Steps[dict[TopicPartition, int]]:
         """The offset of each readable queue that `at` means; of a position or mapping, of the queues that it names (see `homes.ours`).
 
         Args:
@@ -187,82 +189,87 @@ class Offsets:
         Raises:
             OptionError: no place, a position of another topic, of a queue that is not there, or that does not say which it is of.
         """
-        self._look_again(deadline)
-        given, keys = self._ours(at, deadline)
+        yield from self._look_again(until)
+        given, keys = yield from self._ours(at, until)
         wanted = keys if partitions is None else [key for key in keys if key[1] in partitions]
-        return self.find(PLACES.requests(given, wanted, what), deadline)
+        return (yield from self.find(PLACES.requests(given, wanted, what), until))
 
-    def ranges(self, start: Where, stop: Where | None, deadline: float) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    def ranges(self, start: Where, stop: Where | None, until: float) -> Steps[tuple[dict[TopicPartition, int], dict[TopicPartition, int]]]:
         """Where a reader of these begins and ends (`flow.resolve`)."""
         away: list[TopicPartition] = []
         if stop is not None and named(start) is None and named(stop) is None:
-            away = self._away(deadline)
+            away = yield from self._away(until)
         else:
-            self._look_again(deadline)
-        first, keys = self._ours(start, deadline)
+            yield from self._look_again(until)
+        first, keys = yield from self._ours(start, until)
         if stop is None:
-            return self.find(PLACES.requests(first, keys), deadline), {}
-        last, more = self._ours(stop, deadline)
+            return (yield from self.find(PLACES.requests(first, keys), until)), {}
+        last, more = yield from self._ours(stop, until)
         more += away
         starts, stops = PLACES.ranges(first, last, dict.fromkeys((*keys, *more)))
-        return self.find(starts, deadline), self.find(stops, deadline)
+        return (yield from self.find(starts, until)), (yield from self.find(stops, until))
 
-    def _ours(self, at: Where, deadline: float) -> tuple[Where, list[TopicPartition]]:
+    def _ours(self, at: Where, until: float) -> Steps[tuple[Where, list[TopicPartition]]]:
         """What is asked for, by our own partitions, and the partitions that may be meant: those that can be read, and those named."""
-        ours = homes.ours(self._cluster, self._topic, at, deadline)
-        readable = [(self._topic, queue.partition) for queue in self._cluster.route(self._topic, deadline).readable()]
+        ours = yield from homes.ours(self._cluster, self._topic, at, until)
+        route = yield from self._cluster.routing(self._topic, until)
+        readable = [(self._topic, queue.partition) for queue in route.readable()]
         return ours, list(dict.fromkeys((*readable, *(named(ours) or ()))))
 
-    def _away(self, deadline: float) -> list[TopicPartition]:
+    def _away(self, until: float) -> Steps[list[TopicPartition]]:
         """Queues that this client knows and no route names, since no broker of that name is registered: without them a read that is to
         be whole would lack theirs in silence. Those of a broker that is there, and has the topic no more, are gone.
 
         A route that lacks any may be from before their broker came back, so it is learnt anew, after the brokers that are there.
         """
-        if not self._absent(deadline):
+        if not (yield from self._absent(until)):
             return []
-        there = self._cluster.info(deadline).brokers
+        there = (yield from self._cluster.info(until)).brokers
         try:
-            self._cluster.route(self._topic, deadline, fresh=True)
+            yield from self._cluster.routing(self._topic, until, fresh=True)
         except TopicNotExist:  # a name server that was started a moment ago: nobody who has the topic is there for it
             there = {}
-        return [(self._topic, queue.partition) for queue in self._absent(deadline) if queue.broker not in there]
+        return [(self._topic, queue.partition) for queue in (yield from self._absent(until)) if queue.broker not in there]
 
-    def _look_again(self, deadline: float) -> None:
+    def _look_again(self, until: float) -> Steps[None]:
         """The same for what need not be whole: learn the route anew where it lacks queues, if a name server answers."""
-        if self._absent(deadline):
+        if (yield from self._absent(until)):
             self._cluster.routes.stale(self._topic)
-            self._cluster.route(self._topic, deadline)
+            yield from self._cluster.routing(self._topic, until)
 
-    def _absent(self, deadline: float) -> list[Queue]:
-        queues = self._cluster.route(self._topic, deadline).queues
+    def _absent(self, until: float) -> Steps[list[Queue]]:
+        queues = (yield from self._cluster.routing(self._topic, until)).queues
         return [queue for queue in queues if queue.address is None and not queue.readable]
 
-    def find(self, requests: Requests, deadline: float) -> dict[TopicPartition, int]:
+    def find(self, requests: Requests, until: float) -> Steps[dict[TopicPartition, int]]:
         """The offsets that requests mean, by our own partitions. A broker that is away is waited for where it alone can tell."""
-        queues = self._cluster.route(self._topic, deadline).queues
-        asked = {key: self._back(queues[key[1]], deadline) for key, at in requests.items() if isinstance(at, Earliest | Latest | AtTime)}
-        self.all_shown([queue for key, queue in asked.items() if not isinstance(requests[key], Earliest)], deadline)
-        return {
-            key: self.of(asked[key], at, deadline) if isinstance(at, Earliest | Latest | AtTime) else offset_of(at)
-            for key, at in requests.items()
-        }
+        queues = (yield from self._cluster.routing(self._topic, until)).queues
+        found = {key: offset_of(at) for key, at in requests.items() if isinstance(at, Position)}
+        asked: dict[TopicPartition, Queue] = {}
+        for key in requests.keys() - found.keys():
+            asked[key] = yield from self._back(queues[key[1]], until)
+        yield from self.all_shown([queue for key, queue in asked.items() if not isinstance(requests[key], Earliest)], until)
+        looks = {key: self.of(queue, requests[key], until) for key, queue in asked.items()}
+        found |= yield from self._cluster.gathering(looks, "the place")
+        return {key: found[key] for key in requests}
 
-    def _back(self, queue: Queue, deadline: float) -> Queue:
+    def _back(self, queue: Queue, until: float) -> Steps[Queue]:
         """The queue when its broker is there; raises NoMaster, or what was met last, at the deadline."""
 
-        def look() -> Queue:
-            current = self._cluster.route(self._topic, deadline).find(*queue.home)
+        def look() -> Steps[Queue]:
+            current = (yield from self._cluster.routing(self._topic, until)).find(*queue.home)
             if current is None or current.address is None:
                 self._cluster.routes.stale(self._topic)
                 raise NoMaster(f"broker {queue.broker} has no master now", topic=self._topic)
             return current
 
-        return queue if queue.address is not None else self._cluster.retry(look, deadline)
+        return queue if queue.address is not None else (yield from self._cluster.retrying(look, until))
 
-    def of(self, queue: Queue, at: Earliest | Latest | AtTime, deadline: float) -> int:
+    def of(self, queue: Queue, at: Position | Earliest | Latest | AtTime, until: float) -> Steps[int]:
+        """The offset that one of EARLIEST, LATEST and AtTime means."""
+        assert not isinstance(at, Position)
         if isinstance(at, Earliest):
-            return self.first(queue, deadline)
+            return self.first(queue, until)
         if isinstance(at, Latest):
-            return self.end(queue, deadline)
-        return self.at_time(queue, at.ms, deadline)
+            return self.end(queue, until)
+        return self.at_time(queue, at.ms, until)

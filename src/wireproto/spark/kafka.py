@@ -1,7 +1,7 @@
 """The format ``kafka-wire``: columns, order, option names and offsets JSON of the JVM's Kafka connector.
 
-What it is: Kafka's `Log`, over ListOffsets and the fetcher of the readers, and its source. Options are in `kafka_options.py`, columns in
-`kafka_columns.py`, the writer in `kafka_sink.py`. A worker fetches every range over the one connection that it keeps to a leader.
+What it is: Kafka's `Log`, over the Admin and the Reader, and its source. Options are in `kafka_options.py`, columns in `kafka_columns.py`,
+the writer in `kafka_sink.py`. A worker's client keeps what it knows of a topic, and the connection of a range that was read, for the next.
 """
 
 from __future__ import annotations
@@ -11,17 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import DataLoss, OptionError
-from ..kafka import positions
 from ..kafka.codes import GroupIdNotFound, OffsetOutOfRange, UnknownTopicId, UnknownTopicOrPartition
-from ..kafka.fetcher import Fetcher
 from ..kafka.messages import DescribeLogDirsRequest, FetchRequest, ListOffsetsRequest
-from ..kafka.metadata import NO_ID
-from ..position import Earliest, Latest, LogOffset, Position, TopicPartition
+from ..position import EARLIEST, LATEST, AtTime, Earliest, Latest, Position, TopicPartition
 from .java_pattern import java_pattern
 from .kafka_columns import FORM
 from .kafka_options import READERS, read_options
-from .kafka_versions import Offered
-from .log import Log, Positions, Span, Tree, logger, named, number, numbers, places
+from .kafka_versions import need
+from .log import Log, Positions, Span, Tree, logger, named, numbers
 from .options import Options, ReadSettings
 from .source import LogSource
 
@@ -29,24 +26,12 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from ..kafka.client import KafkaClient
-    from ..kafka.cluster import KafkaCluster
-    from ..records import Batch
+    from ..kafka.reader import KafkaReader
+    from ..records import Batch, TopicInfo
     from ..roles import Client
     from .write import Sink
 
-_EARLIEST, _LATEST = -2, -1
 _SLICE = 5.0
-_PURPOSE = "spark"
-
-
-def cluster_of(client: Client) -> KafkaCluster:
-    return cast("KafkaClient", client).cluster
-
-
-def identity(cluster: KafkaCluster, topic: str) -> bytes:
-    """A topic's id as last told; NO_ID where brokers have none, or the topic is not known."""
-    entry = cluster.metadata.topics.get(topic)
-    return NO_ID if entry is None else entry.id
 
 
 class KafkaLog(Log):
@@ -60,7 +45,7 @@ class KafkaLog(Log):
 
     def __init__(self, settings: ReadSettings) -> None:
         super().__init__(settings)
-        self._ids: dict[str, bytes] = {}
+        self._ids: dict[str, str | None] = {}
         self._absent: list[TopicPartition] = []
 
     @property
@@ -69,90 +54,71 @@ class KafkaLog(Log):
 
     def check(self, client: Client) -> None:
         """Refuse a broker too old for what the options ask."""
-        offered, settings = Offered(client), self.settings
+        settings = self.settings
         timed = sorted({"startingTimestamp", "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp"} & settings.given)
         if timed:
-            offered.need(f"option {timed[0]}", "0.10.1", "give offsets", ListOffsetsRequest, 1)
+            need(client, f"option {timed[0]}", "0.10.1", "give offsets", ListOffsetsRequest, 1)
         if self.committed:
-            offered.need("kafka.isolation.level read_committed", "0.11", "leave it out", FetchRequest, 4)
+            need(client, "kafka.isolation.level read_committed", "0.11", "leave it out", FetchRequest, 4)
         if settings.max_bytes is not None:
-            offered.need("option maxBytesPerTrigger", "1.0", "use maxOffsetsPerTrigger", DescribeLogDirsRequest)
+            need(client, "option maxBytesPerTrigger", "1.0", "use maxOffsetsPerTrigger", DescribeLogDirsRequest)
 
     def partitions(self, client: Client) -> list[TopicPartition]:
-        found = cluster_of(client)
-        if self.settings.assigned:
-            known = {key for name in {name for name, _ in self.settings.assigned} for key in self._of(found, name)}
-            strange = sorted(set(self.settings.assigned) - known)
-            if len(strange) == len(self.settings.assigned):
-                raise OptionError(f"option assign names {named(strange)}, which the cluster does not have")
-            if strange and strange != self._absent:
-                logger.warning("kafka-wire: option assign names %s, which the cluster does not have: the others are read", named(strange))
-            self._absent = strange
-            self._made_again(found, {name for name, _ in known})
-            return sorted(set(self.settings.assigned) & known)
-        names: Iterable[str] = self.settings.topics
-        if self.settings.pattern is not None:
-            match = java_pattern(self.settings.pattern).search
-            names = [name for name in client.admin().list_topics() if match(name)]
+        settings = self.settings
+        if settings.pattern is not None:
+            match = java_pattern(settings.pattern).search
+            found = {name: info for name, info in self._described(client, None).items() if match(name)}
         else:
-            deadline = found.deadline()
-            found.drive(found.retrying(lambda: found.refreshing(names, deadline), deadline), deadline)
-        keys = sorted(key for name in names for key in self._of(found, name))
-        self._made_again(found, {name for name, _ in keys})
+            found = self._described(client, {name for name, _ in settings.assigned} or settings.topics)
+        keys = sorted((name, part.partition) for name, info in found.items() for part in info.partitions)
+        if settings.assigned:
+            keys = self._assigned(keys)
+        before, self._ids = self._ids, {name: info.details["topic_id"] for name, info in found.items()}
+        for name, now in self._ids.items():
+            if not same(before.get(name), now):  # offsets of a topic mean nothing in another one of its name
+                self.lost(f"the topic {name} was deleted and made again while the query ran")
         return keys
 
-    def _made_again(self, cluster: KafkaCluster, names: Iterable[str]) -> None:
-        """Offsets of a topic mean nothing in another one of its name: notice by the topic's id, where brokers have one (2.8)."""
-        before, self._ids = self._ids, {name: identity(cluster, name) for name in names}
-        for name, now in self._ids.items():
-            if before.get(name, now) != now and NO_ID not in (before[name], now):
-                self.lost(f"the topic {name} was deleted and made again while the query ran")
+    def _described(self, client: Client, names: Iterable[str] | None) -> dict[str, TopicInfo]:
+        kafka = cast("KafkaClient", client)
+        try:
+            return kafka.admin().describe_topics(names, timeout=kafka.timeout)
+        except UnknownTopicOrPartition as why:
+            why.text = f"there is no topic {why.topic!r}: create it, or correct the option {self.subject}"
+            raise
 
-    def _of(self, cluster: KafkaCluster, topic: str) -> list[TopicPartition]:
-        """A topic's partitions, from the metadata just asked for, or asked for with patience where it is not there."""
-        entry = cluster.metadata.topics.get(topic)
-        if entry is None or entry.error or not entry.partitions or self.settings.assigned:
-            try:
-                entry = cluster.topic_entry(topic, cluster.deadline())
-            except UnknownTopicOrPartition as why:
-                why.text = f"there is no topic {topic!r}: create it, or correct the option {self.subject}"
-                raise
-        return [(topic, partition) for partition in entry.partitions]
+    def _assigned(self, known: list[TopicPartition]) -> list[TopicPartition]:
+        """The partitions of the option assign that there are."""
+        strange = sorted(set(self.settings.assigned) - set(known))
+        if len(strange) == len(self.settings.assigned):
+            raise OptionError(f"option assign names {named(strange)}, which the cluster does not have")
+        if strange and strange != self._absent:
+            logger.warning("kafka-wire: option assign names %s, which the cluster does not have: the others are read", named(strange))
+        self._absent = strange
+        return sorted(set(self.settings.assigned) & set(known))
 
-    def _list(
-        self, client: Client, keys: Iterable[TopicPartition], moment: int, *, committed: bool | None = None
-    ) -> dict[TopicPartition, int]:
-        found = cluster_of(client)
-        wanted = sorted(set(keys))
-        level = self.committed if committed is None else committed
-        return positions.list_offsets(found, wanted, moment, found.deadline(), committed=level) if wanted else {}
+    def _positions(self, client: Client, places: Mapping[TopicPartition, Earliest | Latest | AtTime], committed: bool) -> Positions:
+        """What these mean now, of all topics together."""
+        kafka = cast("KafkaClient", client)
+        topics = {topic for topic, _ in places}
+        return kafka.admin().positions(topics, places, committed=committed, timeout=kafka.timeout)
 
     def ends(self, client: Client, keys: Iterable[TopicPartition], where: Earliest | Latest) -> Positions:
-        return places(self._list(client, keys, _EARLIEST if isinstance(where, Earliest) else _LATEST))
+        return self._positions(client, dict.fromkeys(keys, where), self.committed)
 
     def written(self, client: Client, keys: Iterable[TopicPartition]) -> Positions:
-        return places(self._list(client, keys, _LATEST, committed=False))
+        return self._positions(client, dict.fromkeys(keys, LATEST), committed=False)
 
     def at_times(self, client: Client, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, Position | None]:
-        found: dict[TopicPartition, Position | None] = {}
-        for moment in set(times.values()):
-            asked = [key for key, wanted in times.items() if wanted == moment]
-            for key, offset in self._list(client, asked, moment).items():
-                found[key] = LogOffset(*key, offset) if offset >= 0 else None
-        return found
+        latest = self.ends(client, times, LATEST)
+        found = self._positions(client, {key: AtTime(moment) for key, moment in times.items()}, self.committed)
+        return {key: place if place < latest[key] else None for key, place in found.items()}
 
     def row_bytes(self, client: Client, keys: list[TopicPartition]) -> dict[TopicPartition, float]:
         """Bytes on the leader's disk by offsets there."""
-        found = cluster_of(client)
-        first, last = numbers(self.ends(client, keys, Earliest())), numbers(self.ends(client, keys, Latest()))
-        sizes: dict[TopicPartition, int] = {}
-        for node in {entry.id for key in keys if (entry := found.metadata.leader(*key)) is not None}:
-            reply = found.ask(DescribeLogDirsRequest(topics=None), found.deadline(), found.to_node(node))
-            for folder in reply.results:
-                for topic in folder.topics:
-                    for part in topic.partitions:
-                        key = (topic.name, part.partition_index)
-                        sizes[key] = max(sizes.get(key, 0), part.partition_size)
+        kafka = cast("KafkaClient", client)
+        first, last = numbers(self.ends(client, keys, EARLIEST)), numbers(self.ends(client, keys, LATEST))
+        sizes = kafka.admin().sizes({topic for topic, _ in keys}, timeout=kafka.timeout)
         return {key: max(1.0, sizes.get(key, 0) / max(1, last[key] - first[key])) for key in keys}
 
     def check_group(self, client: Client) -> None:
@@ -176,7 +142,7 @@ class KafkaLog(Log):
 
     def known(self, client: Client, spans: list[Span]) -> list[Span]:
         for span in spans:
-            span.identity = identity(cluster_of(client), span.topic)
+            span.identity = self._ids.get(span.topic)
         return spans
 
     def pin(self, tree: dict[str, Any], keys: Iterable[TopicPartition]) -> dict[str, Any]:
@@ -193,63 +159,69 @@ class KafkaLog(Log):
         return super().place_from_json(topic, partition, int(value) if isinstance(value, float) and value.is_integer() else value)
 
     def read(self, client: Client, span: Span, columns: tuple[str, ...]) -> Iterator[Batch]:
-        found = cluster_of(client)
-        if span.topic not in found.metadata.topics or not self._same(found, span):
-            found.topic_entry(span.topic, found.deadline())
-        if self._same(found, span):
-            yield from self._fetched(client, span, columns)
-        if not self._same(found, span):
-            self.lost(f"{span.topic}-{span.partition} was to be read up to {span.stop}, and its topic was deleted and made again")
+        with self._reader(client, span, columns) as reader:
+            if not same(span.identity, reader.topic_id):  # what this client knows may be older than what the driver knew
+                client.admin().describe_topic(span.topic, timeout=client.timeout)
+            if same(span.identity, reader.topic_id):
+                yield from self._fetched(client, span, reader)
+            if not same(span.identity, reader.topic_id):
+                self.lost(f"{span.topic}-{span.partition} was to be read up to {span.stop}, and its topic was deleted and made again")
 
-    def _same(self, cluster: KafkaCluster, span: Span) -> bool:
-        """Whether the topic is the one that the driver saw, as far as this client knows."""
-        now = identity(cluster, span.topic)
-        return span.identity == now or NO_ID in (span.identity, now) or not span.identity
-
-    def _fetched(self, client: Client, span: Span, columns: tuple[str, ...]) -> Iterator[Batch]:
-        """Batches of the span from its leader."""
-        found = cluster_of(client)
-        options = found.options.for_role("reader", {"columns": self.form.core(columns)})
-        fetcher = Fetcher(found, options, _PURPOSE)
-        cursor = fetcher.asking.add(*span.key, number(span.start), number(span.stop))
-        patience = time.monotonic() + self.settings.poll_timeout
+    def _reader(self, client: Client, span: Span, columns: tuple[str, ...]) -> KafkaReader:
+        kafka = cast("KafkaClient", client)
         try:
-            while not cursor.done:
-                try:
-                    batch = fetcher.poll(min(patience, time.monotonic() + _SLICE))
-                except OffsetOutOfRange:
-                    fetcher.plan.seek(span.key, self._behind_the_gap(client, span, cursor.position))
-                    continue
-                except DataLoss as why:
-                    self.lost(f"{span.topic}-{span.partition} was to be read in [{cursor.position}, {span.stop}): {why.text}")
-                    fetcher.plan.seek(span.key, cursor.position)
-                    continue
-                if batch is not None:
-                    yield batch
-                    patience = time.monotonic() + self.settings.poll_timeout
-                elif not cursor.done:
-                    if self._cut_off(client, span, cursor.position):
-                        return
-                    if time.monotonic() >= patience:
-                        raise self.stalled(span)
-        finally:
-            fetcher.close()
+            return kafka.reader(span.topic, start=span.start, stop=span.stop, columns=self.form.core(columns))
+        except OptionError as why:
+            there = kafka.admin().describe_topic(span.topic, timeout=kafka.timeout)
+            if span.partition in {part.partition for part in there.partitions}:
+                raise
+            raise UnknownTopicOrPartition(topic=span.topic, partition=span.partition) from why
 
-    def _behind_the_gap(self, client: Client, span: Span, at: int) -> int:
-        """Where to go on when the log does not hold an offset any more."""
-        (first,) = self._list(client, [span.key], _EARLIEST).values()
-        (last,) = self._list(client, [span.key], _LATEST, committed=False).values()
-        what = f"{span.topic}-{span.partition} was to be read in [{at}, {span.stop}) and now holds [{first}, {last})"
-        self.lost(what)
-        return min(first, number(span.stop)) if first > at else number(span.stop)
+    def _fetched(self, client: Client, span: Span, reader: KafkaReader) -> Iterator[Batch]:
+        """Batches of the span from its leader."""
+        patience = time.monotonic() + self.settings.poll_timeout
+        while not reader.done:
+            try:
+                batch = reader.poll(max(0.0, min(patience - time.monotonic(), _SLICE)))
+            except OffsetOutOfRange:
+                reader.seek(self._behind_the_gap(client, span, reader.positions[span.key]))
+                continue
+            except DataLoss as why:
+                at = reader.positions[span.key]
+                self.lost(f"{span.topic}-{span.partition} was to be read in [{at}, {span.stop}): {why.text}")
+                reader.seek(at)
+                continue
+            if batch is not None:
+                yield batch
+                patience = time.monotonic() + self.settings.poll_timeout
+            elif not reader.done:
+                if self._cut_off(client, span, reader.positions[span.key]):
+                    return
+                if time.monotonic() >= patience:
+                    raise self.stalled(span)
 
-    def _cut_off(self, client: Client, span: Span, at: int) -> bool:
+    def _now(self, client: Client, span: Span, where: Earliest | Latest) -> Position:
+        """Where the span's partition begins or ends now, with what is not committed yet."""
+        return self._positions(client, {span.key: where}, committed=False)[span.key]
+
+    def _behind_the_gap(self, client: Client, span: Span, at: Position) -> Position:
+        """Where to go on when the log does not hold a position any more."""
+        first, last = self._now(client, span, EARLIEST), self._now(client, span, LATEST)
+        self.lost(f"{span.topic}-{span.partition} was to be read in [{at}, {span.stop}) and now holds [{first}, {last})")
+        return min(first, span.stop) if first > at else span.stop
+
+    def _cut_off(self, client: Client, span: Span, at: Position) -> bool:
         """No record came for a while: whether the log now ends before the span does."""
-        (last,) = self._list(client, [span.key], _LATEST, committed=False).values()
-        if last >= number(span.stop) or last > at:
+        last = self._now(client, span, LATEST)
+        if last >= span.stop or last > at:
             return False
         self.lost(f"{span.topic}-{span.partition} was to be read up to {span.stop} and now ends at {last}")
         return True
+
+
+def same(before: str | None, now: str | None) -> bool:
+    """Whether two ids of a topic may be of one; brokers before 2.8 have none."""
+    return before is None or now is None or before == now
 
 
 class KafkaWire(LogSource):

@@ -1,28 +1,29 @@
 """Kafka's sink: the columns of `sink.py`, an idempotent producer with acks=all unless kafka.* says otherwise.
 
-A worker keeps its producers for the tasks that follow, as the JVM connector does: metadata and producer id are asked for once, and
-the first batch of a task need not wait alone for an answer. A task ends with everything acknowledged, so nothing of it is left in a
+A worker keeps its producer for the tasks that follow, as the JVM connector does: metadata and producer id are asked for once, and
+the first batch of a task need not wait alone for an answer. A task ends with everything acknowledged, so nothing of it is left in the
 producer; one whose task failed is closed and not kept.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..kafka.codes import UnknownTopicOrPartition
 from ..kafka.messages import InitProducerIdRequest, ProduceRequest
 from . import worker
 from .kafka_options import OWN, bootstrap, client_config
-from .kafka_versions import Offered
+from .kafka_versions import need
 from .sink import TopicSession, TopicSink, WriteSettings
 from .write import Written
 
 if TYPE_CHECKING:
-    from ..roles import Client, Producer
+    from ..flow.topics import TopicsProducer
+    from ..roles import Client
     from .options import Options
     from .write import Session, Task
 
-_KEPT = 16  # producers of a client; a task that writes to more topics closes the others
+_KEPT = 16  # topics that a worker keeps ready
 
 
 def write_options(options: Options) -> WriteSettings:
@@ -40,13 +41,12 @@ class KafkaSink(TopicSink):
 
     def check(self, client: Client, *, stream: bool) -> None:
         """Whether brokers are new enough and the topic is there; topics of rows show in the tasks."""
-        offered = Offered(client)
         if "headers" in self.columns:
-            offered.need("the column headers", "0.11", "drop it", ProduceRequest, 3)
+            need(client, "the column headers", "0.11", "drop it", ProduceRequest, 3)
         if self.options.get("idempotence", True) not in (False, "false") and self.options.get("acks", "all") == "all":
-            offered.need("an idempotent producer", "0.11", "set kafka.enable.idempotence=false", InitProducerIdRequest)
+            need(client, "an idempotent producer", "0.11", "set kafka.enable.idempotence=false", InitProducerIdRequest)
         if self.options.get("compression") == "zstd":
-            offered.need("kafka.compression.type zstd", "2.1", "use lz4, snappy or gzip", ProduceRequest, 7)
+            need(client, "kafka.compression.type zstd", "2.1", "use lz4, snappy or gzip", ProduceRequest, 7)
         if self.settings.topic is not None and self.options.get("auto_create") not in (True, "true"):
             try:
                 client.admin().describe_topic(self.settings.topic)
@@ -60,24 +60,15 @@ class KafkaSink(TopicSink):
 
 
 class KafkaSession(TopicSession):
-    """One task, with the producers of the tasks before it."""
+    """One task, with the producer of the tasks before it."""
 
-    def __init__(self, sink: TopicSink, client: Client) -> None:
-        super().__init__(sink, client)
-        self.kept: dict[str, Producer] = worker.beside(client)
-
-    def producer(self, topic: str) -> Producer:
-        found = self.producers.get(topic)
-        if found is None:
-            found = self.producers[topic] = self.kept.pop(topic) if topic in self.kept else self.client.producer(topic)
-        return found
+    def opened(self) -> TopicsProducer[Any]:
+        kept: TopicsProducer[Any] | None = worker.beside(self.client).pop("producer", None)
+        return kept or super().opened()
 
     def finish(self) -> Written:
         timeout = self.sink.settings.timeout
-        for producer in self.producers.values():
-            producer.flush(timeout)
-        room = _KEPT - len(self.kept)
-        for producer in list(self.producers.values())[room:]:
-            producer.close(timeout)
-        self.kept.update(list(self.producers.items())[:room])
+        self.out.flush(timeout)
+        self.out.keep(_KEPT, timeout)
+        worker.beside(self.client)["producer"] = self.out
         return Written(self.rows)

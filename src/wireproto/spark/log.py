@@ -47,12 +47,12 @@ class Span(InputPartition):
     """One task: a partition from `start` up to, not including, `stop`.
 
     Attributes:
-        identity: tells its topic from another one of that name.
+        identity: tells its topic from another one of that name; None where nothing does.
         late_start, late_stop: a word or time to ask for again when the task runs; see `bounds.py`.
         first: nothing of its partition that is read lies before it.
     """
 
-    identity = b""
+    identity: str | None = None
     late_start: Place | None = None
     late_stop: Place | None = None
     first = False
@@ -106,7 +106,7 @@ class Log(ABC):
 
     def located(self, client: Client, topic: str, where: Earliest | Latest | AtTime, partitions: set[int]) -> Positions:
         """What a word or time means now in these partitions of a topic."""
-        return {key: place for key, place in client.admin().positions(topic, where).items() if key[1] in partitions}
+        return dict(client.admin().positions(topic, where, partitions=partitions, timeout=client.timeout))
 
     def written(self, client: Client, keys: Iterable[TopicPartition]) -> Positions:
         """Where the partitions end, with what is not committed yet: nothing before it is lost, it may only have to be waited for."""

@@ -1,7 +1,7 @@
 """The format ``pulsar-wire``: as the other logs, with ledger, entry and batch index in the place of an offset.
 
 What it is: Pulsar's `Log` and its source. Options are in `pulsar_options.py`, the writer in `pulsar_sink.py`; `pulsar_ids.py` orders ids,
-`pulsar_count.py` counts what ids cannot tell, `pulsar_hold.py` keeps a subscription where the query stands.
+`pulsar_count.py` counts what ids cannot tell. The option subscription has one held where the query stands (`PulsarHold`).
 
 In offsets JSON and checkpoints a position is its text, ``12:3:-1`` for the beginning of entry 3; "after entry 3" is written as the
 beginning of entry 4, so that positions have one order. A partition's number is -1 in a topic without partitions.
@@ -16,15 +16,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import OptionError
-from ..position import EARLIEST, AtTime, Earliest, Latest, MessageId, Position, TopicPartition
+from ..position import EARLIEST, Earliest, Latest, MessageId, Position, TopicPartition
 from ..pulsar.client import PulsarClient
 from ..pulsar.codes import TopicNotFound
-from ..pulsar.positions import find
 from . import pulsar_count
 from .columns import COMMON, NOTHING, LogFormat, plain
 from .log import Log, Positions, Span, parse_place
 from .options import Options, ReadSettings
-from .pulsar_hold import Hold
 from .pulsar_ids import normal
 from .pulsar_options import READERS, read_options
 from .source import LogSource
@@ -32,6 +30,7 @@ from .source import LogSource
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from ..pulsar.hold import PulsarHold
     from ..records import Batch
     from ..roles import Client
     from .write import Sink
@@ -62,7 +61,7 @@ class PulsarLog(Log):
     def __init__(self, settings: ReadSettings) -> None:
         super().__init__(settings)
         self._counter = pulsar_count.Counter()
-        self._hold: Hold | None = None
+        self._hold: PulsarHold | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """To workers go options alone."""
@@ -88,12 +87,6 @@ class PulsarLog(Log):
 
     def ends(self, client: Client, keys: Iterable[TopicPartition], where: Earliest | Latest) -> Positions:
         return {key: normal(place) for key, place in super().ends(client, keys, where).items()}
-
-    def located(self, client: Client, topic: str, where: Earliest | Latest | AtTime, partitions: set[int]) -> Positions:
-        cluster = cast(PulsarClient, client).cluster
-        deadline = cluster.deadline()
-        names = {number: name for number, name in cluster.names(topic, deadline, create=False) if number in partitions}
-        return dict(find(cluster, topic, names, {(topic, number): where for number in names}, deadline))
 
     def at_times(self, client: Client, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, Position | None]:
         return {key: None if place is None else normal(place) for key, place in super().at_times(client, times).items()}
@@ -141,8 +134,8 @@ class PulsarLog(Log):
         """Have the subscription keep what lies behind these positions."""
         if self.settings.group is not None:
             if self._hold is None:
-                self._hold = Hold(cast(PulsarClient, client).cluster, self.settings.group)
-            self._hold.move(ends)
+                self._hold = cast(PulsarClient, client).hold(self.settings.group, consumer_name="spark")
+            self._hold.move(ends, timeout=client.timeout)
 
     def commit(self, client: Client, ends: Positions) -> None:
         self.hold(client, ends)

@@ -113,7 +113,7 @@ class Counter:
 
 def split(log: Log, client: PulsarClient, spans: list[Span], least: int) -> list[Span]:
     """The spans in about `least` pieces."""
-    if client.cluster.options.admin is not None:
+    if client.admin().url is not None:
         return by_ledgers(client, spans, least)
     return [piece for span in spans for piece in by_time(log, client, span, -(-least // len(spans)))]
 
@@ -132,9 +132,7 @@ def by_ledgers(client: PulsarClient, spans: list[Span], least: int) -> list[Span
 
 def ledgers(client: PulsarClient, span: Span) -> list[Ledger]:
     """(id, entries) of a partition's ledgers, in order."""
-    deadline = client.deadline()
-    full = dict(client.cluster.names(span.topic, deadline, create=False))[span.partition]
-    return client.admin().ledgers(full)
+    return client.admin().ledgers(span.topic, span.partition)
 
 
 def within(found: list[Ledger], span: Span) -> list[tuple[int, int, int]]:

@@ -22,13 +22,16 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from .._codec import Columns
 from ..errors import OptionError, ValueUnsupported, WireprotoError
+from ..flow.topics import TopicsProducer
 from ..net import retry
 from ..net.retry import Policy, Verdict
 from ..pulsar.client import PulsarClient
 from ..pulsar.codes import ProducerBusy, TopicNotFound
-from ..pulsar.topics import parse_topic
 from . import worker
 from .log import logger
 from .options import Options
@@ -37,11 +40,10 @@ from .sink import TopicSession, TopicSink, WriteSettings, by_partition
 from .write import Session, Task, Written
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.types import StructType
 
     from ..pulsar.producer import PulsarProducer
-    from ..roles import Client, Producer
+    from ..roles import Client
 
 ROWS = 1000
 LARGEST = 4 << 20  # bytes of a stored batch; brokers take 5 MB by default
@@ -111,6 +113,7 @@ class PulsarSession(TopicSession):
     """One task: rows gather by partition until there are as many as a stored batch has."""
 
     sink: PulsarSink
+    out: TopicsProducer[PulsarProducer]
 
     def __init__(self, sink: PulsarSink, client: Client, task: Task) -> None:
         super().__init__(sink, client)
@@ -120,19 +123,20 @@ class PulsarSession(TopicSession):
         self.exact = task.query is not None and not sink.settings.at_least_once
         self.held: dict[tuple[str, int], list[Columns]] = {}
 
-    def producer(self, topic: str) -> Producer:
-        if topic not in self.producers:
-            must_exist(self.client, topic)
-            if self.exact:
-                must_deduplicate(cast(PulsarClient, self.client), topic)
-            rows = self.sink.settings.rows
-            options: dict[str, Any] = {"batch_records": rows, "batch_size": LARGEST, "linger": 3600.0}
-            if not self.sink.settings.at_least_once:
-                options |= {"producer_name": self.name, "first_sequence": self.first}
-            self.producers[topic] = self._opened(topic, options)
-        return self.producers[topic]
+    def opened(self) -> TopicsProducer[PulsarProducer]:
+        return TopicsProducer(self._made)
 
-    def _opened(self, topic: str, options: dict[str, Any]) -> Producer:
+    def _made(self, topic: str, timeout: float) -> PulsarProducer:
+        must_exist(self.client, topic)
+        if self.exact:
+            must_deduplicate(cast(PulsarClient, self.client), topic)
+        rows = self.sink.settings.rows
+        options: dict[str, Any] = {"batch_records": rows, "batch_size": LARGEST, "linger": 3600.0}
+        if not self.sink.settings.at_least_once:
+            options |= {"producer_name": self.name, "first_sequence": self.first}
+        return self._alone(topic, options)
+
+    def _alone(self, topic: str, options: dict[str, Any]) -> PulsarProducer:
         """The producer of this task, once its predecessor of that name is gone: of a worker that is lost or frozen the broker knows only
         when it has heard nothing for a minute, while Spark runs the task again at once."""
 
@@ -143,12 +147,12 @@ class PulsarSession(TopicSession):
             return Verdict.LATER
 
         deadline = time.monotonic() + self.sink.settings.timeout
-        return retry.run(lambda: self.client.producer(topic, **options), deadline, BUSY, judge=judge)
+        return cast("PulsarProducer", retry.run(lambda: self.client.producer(topic, **options), deadline, BUSY, judge=judge))
 
     def send(self, batch: pa.RecordBatch) -> None:
-        for topic, rows in self.by_topic(batch):
-            producer = cast("PulsarProducer", self.producer(topic))
-            parts = by_partition(self.columns(rows))
+        for topic, rows in by_topic(self.columns(batch), self.sink.settings.topic):
+            producer = self.out.to(topic)
+            parts = by_partition(rows)
             if self.exact and len(parts) > 1 and any(partition is None for partition, _ in parts):
                 raise ValueUnsupported("the column partition is null in some rows: give it to all or to none, or set atLeastOnce=true")
             for partition, part in parts:
@@ -173,8 +177,17 @@ class PulsarSession(TopicSession):
         for (topic, number), held in self.held.items():
             if held:
                 table = held[0] if len(held) == 1 else Columns.concat(held)
-                self.producers[topic].send_batch(table, partition=number, timeout=self.sink.settings.timeout)
+                self.out.to(topic).send_batch(table, partition=number, timeout=self.sink.settings.timeout)
         return super().finish()
+
+
+def by_topic(batch: pa.RecordBatch, topic: str | None) -> list[tuple[str, pa.RecordBatch]]:
+    """The rows of each topic that their column names, in their order; of this one, where it is given."""
+    if topic is not None:
+        return [(topic, batch)]
+    column, rest = batch.column("topic"), batch.drop_columns(["topic"])
+    names = pc.unique(column).to_pylist()
+    return [(name, rest if len(names) == 1 else rest.filter(pc.equal(column, name))) for name in names]
 
 
 def must_exist(client: Client, topic: str) -> None:
@@ -188,20 +201,19 @@ def must_exist(client: Client, topic: str) -> None:
 
 def must_deduplicate(client: PulsarClient, topic: str) -> None:
     """Raise OptionError where a partition's broker would store a repeated micro-batch again; asked once a worker and topic."""
-    if worker.known(("deduplicates", client.cluster.options.admin, topic)):
+    admin = client.admin()
+    if worker.known(("deduplicates", admin.url, topic)):
         return
-    if client.cluster.options.admin is None:
+    if admin.url is None:
         raise OptionError(
             f"whether {topic!r} is de-duplicated is told by the admin interface alone: give its URL as option admin.url "
             "(http://host:8080), or accept repeated records with atLeastOnce=true"
         )
-    deadline = client.deadline()
-    for _, full in client.cluster.names(topic, deadline, create=False):
-        client.cluster.retry(lambda full=full: client.cluster.lookup.broker(full, deadline), deadline)  # type: ignore[misc]  # loads the topic
-        status = client.admin().deduplication(full)
+    for part in admin.describe_topic(topic, timeout=client.timeout).partitions:  # which loads it
+        name, status = part.details["name"], admin.deduplication(part.details["name"])
         if status != ENABLED:
             raise OptionError(
-                f"{parse_topic(full)} is not de-duplicated (its status is {status}), so a micro-batch that Spark runs again would be "
+                f"{name} is not de-duplicated (its status is {status}), so a micro-batch that Spark runs again would be "
                 f"stored twice: {REMEDY}"
             )
-    worker.learn(("deduplicates", client.cluster.options.admin, topic))
+    worker.learn(("deduplicates", admin.url, topic))

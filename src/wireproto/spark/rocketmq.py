@@ -18,15 +18,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import OptionError
-from ..position import EARLIEST, LATEST, AtTime, Earliest, Latest, Position, QueueOffset, TopicPartition, parse_queue, queue_name
+from ..position import EARLIEST, LATEST, Position, QueueOffset, TopicPartition, queue_name
 from ..rocketmq.client import RocketClient
 from ..rocketmq.codes import PullOffsetMoved, TopicNotExist
-from ..rocketmq.homes import check_bare, known
-from ..rocketmq.reader import READERS_GROUP
-from ..rocketmq.remoting import NoMaster
-from ..rocketmq.times import Offsets
+from ..rocketmq.errors import NoMaster
 from .columns import COMMON, NOTHING, LogFormat, plain
-from .log import Log, Positions, Span, Tree, number
+from .log import Log, Positions, Span, Tree, moved, number
 from .options import Options, ReadSettings, address, part, read_settings
 from .source import LogSource, client_options
 
@@ -34,7 +31,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from ..records import Batch
-    from ..rocketmq.route import Queue
     from ..roles import Client
     from .options import Named, Place
     from .write import Sink
@@ -95,24 +91,20 @@ class RocketMQLog(Log):
         with self.told():
             queues = self.queues(client, given, "the checkpoint")
         for key, queue in queues.items():
-            found[key[0], queue.partition] = queue.at(key[0], number(given[key]))
+            found[key[0], queue.partition] = moved(queue, number(given[key]))
         return found
 
     def example(self) -> str:
         return '{"topic": {"broker-a/0": 23}}'
 
-    def queues(self, client: Client, names: Iterable[Name], what: str) -> dict[Name, Queue]:
-        """The queue of each name or number; raises OptionError for numbers that may mean several."""
-        cluster, wanted = cast(RocketClient, client).cluster, list(names)
-        found: dict[Name, Queue] = {}
+    def queues(self, client: Client, names: Iterable[Name], what: str) -> dict[Name, QueueOffset]:
+        """The beginning of each queue by its name or number; raises OptionError for numbers that may mean several."""
+        admin, wanted = cast(RocketClient, client).admin(), list(names)
+        found: dict[Name, QueueOffset] = {}
         for topic in dict.fromkeys(topic for topic, _ in wanted):
             ours = [name for of, name in wanted if of == topic]
-            route = known(cluster, topic, [parse_queue(name) for name in ours if isinstance(name, str)], cluster.deadline())
-            if numbers := [name for name in ours if isinstance(name, int)]:
-                check_bare(route, topic, numbers, what)
-            for name in ours:
-                at = route.homes[parse_queue(name)] if isinstance(name, str) else name
-                found[topic, name] = route.queues[at]
+            for name, queue in admin.queues(topic, ours, what=what, timeout=client.timeout).items():
+                found[topic, name] = queue
         return found
 
     def numbered(self, client: Client, bound: Named, option: str) -> dict[TopicPartition, Place]:
@@ -120,30 +112,22 @@ class RocketMQLog(Log):
         named = {(topic, name_of(place) if isinstance(place, QueueOffset) else name): place for (topic, name), place in bound.items()}
         for key, queue in self.queues(client, named, f"option {option}").items():
             place = named[key]
-            found[key[0], queue.partition] = queue.at(key[0], number(place)) if isinstance(place, Position) else place
+            found[key[0], queue.partition] = moved(queue, number(place)) if isinstance(place, Position) else place
         return found
 
     def away(self, client: Client, missing: Positions) -> Positions:
         """A broker that was stopped is in no route; one that is there, and has the queue no more, has lost it."""
-        cluster = cast(RocketClient, client).cluster
-        there = cluster.info(cluster.deadline()).brokers
+        there = cast(RocketClient, client).admin().brokers(timeout=client.timeout)
         return {key: place for key, place in missing.items() if isinstance(place, QueueOffset) and place.broker not in there}
 
     def here(self, client: Client, span: Span) -> Span:
         start, stop = span.start, span.stop
         (queue,) = self.queues(client, [(span.topic, name_of(start))], "a task").values()
-        found = Span(span.topic, queue.partition, queue.at(span.topic, number(start)), queue.at(span.topic, number(stop)))
+        found = Span(span.topic, queue.partition, moved(queue, number(start)), moved(queue, number(stop)))
         found.late_start, found.late_stop, found.first = span.late_start, span.late_stop, span.first
         return found
 
     # --- ranges ---
-
-    def located(self, client: Client, topic: str, where: Earliest | Latest | AtTime, partitions: set[int]) -> Positions:
-        cluster = cast(RocketClient, client).cluster
-        deadline = cluster.deadline()
-        found = Offsets(cluster, topic, READERS_GROUP).where(where, deadline, partitions=partitions)
-        route = cluster.route(topic, deadline)
-        return {key: route.queues[key[1]].at(topic, offset) for key, offset in found.items()}
 
     def cut(self, client: Client, spans: list[Span]) -> list[Span]:
         return super().cut(client, self.still_there(client, spans))

@@ -1,4 +1,4 @@
-"""Writing to a log with topics: a table's columns as Kafka's JVM connector has them, rows to producers, one for each topic of a task.
+"""Writing to a log with topics: a table's columns as Kafka's JVM connector has them, rows to a producer of many topics.
 
     column      type                                     without it
     value       binary or string                         refused
@@ -15,13 +15,15 @@ Must not: make a record a Python object.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import OptionError, ValueUnsupported, WireprotoError
+from ..url import parse
 from .write import Session, Sink, Task, Written, wanted
 
 if TYPE_CHECKING:
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from ..roles import Client, Producer
+    from ..flow.topics import TopicsProducer
+    from ..roles import Client
 
 KINDS = {
     "value": ("string", "binary"),
@@ -65,10 +68,14 @@ class TopicSink(Sink):
     def __init__(self, settings: WriteSettings, schema: StructType) -> None:
         super().__init__(settings.url, settings.client, schema)
         self.settings = settings
+        if parse(settings.url).path:
+            raise OptionError(f"{settings.url} names a topic: name it by the option topic")
         self.columns = [name for name in KINDS if wanted(schema, name, KINDS) is not None]
         if "value" not in self.columns:
             raise OptionError("Required attribute 'value' not found: name the column with the records' bytes value")
-        if settings.topic is None and "topic" not in self.columns:
+        if settings.topic is not None:
+            self.columns = [name for name in self.columns if name != "topic"]
+        elif "topic" not in self.columns:
             raise OptionError("topic option required when no 'topic' attribute is present. Use the topic option for setting a topic.")
         if not settings.timestamps and "timestamp" in self.columns:
             self.columns.remove("timestamp")
@@ -78,61 +85,38 @@ class TopicSink(Sink):
 
 
 class TopicSession(Session):
-    """One task: a producer for each topic that its rows name."""
+    """One task."""
 
     def __init__(self, sink: TopicSink, client: Client) -> None:
         self.sink = sink
         self.client = client
-        self.producers: dict[str, Producer] = {}
+        self.out = self.opened()
+
+    def opened(self) -> TopicsProducer[Any]:
+        """Where the rows go."""
+        return cast("TopicsProducer[Any]", self.client.producer())
 
     def send(self, batch: pa.RecordBatch) -> None:
-        for topic, rows in self.by_topic(batch):
-            producer = self.producer(topic)
-            for partition, part in by_partition(self.columns(rows)):
-                producer.send_batch(part, partition=partition, timeout=self.sink.settings.timeout)
-
-    def by_topic(self, batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
-        """The rows of each topic, in their order."""
-        if self.sink.settings.topic is not None:
-            return [(self.sink.settings.topic, batch)]
-        column = batch.column(batch.schema.get_field_index("topic"))
-        if column.null_count:
-            raise ValueUnsupported("null topic present in the data. Use the topic option for setting a default topic.")
-        names = pc.unique(column).to_pylist()
-        return [(name, batch if len(names) == 1 else batch.filter(pc.equal(column, name))) for name in names]
-
-    def producer(self, topic: str) -> Producer:
-        found = self.producers.get(topic)
-        if found is None:
-            found = self.producers[topic] = self.client.producer(topic)
-        return found
+        settings = self.sink.settings
+        for partition, rows in by_partition(self.columns(batch)):
+            self.out.send_batch(rows, topic=settings.topic, partition=partition, timeout=settings.timeout)
 
     def columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """What a producer takes, under its names."""
-        names, arrays = [], []
-        for name in self.sink.columns:
-            if name == "topic":
-                continue
-            array = batch.column(batch.schema.get_field_index(name))
-            if name == "headers":
-                array = pairs(array)
-            names.append(name)
-            arrays.append(array)
-        return pa.RecordBatch.from_arrays(arrays, names=names)
+        arrays = {name: batch.column(batch.schema.get_field_index(name)) for name in self.sink.columns}
+        if "topic" in arrays and arrays["topic"].null_count:
+            raise ValueUnsupported("null topic present in the data. Use the topic option for setting a default topic.")
+        if "headers" in arrays:
+            arrays["headers"] = pairs(arrays["headers"])
+        return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
 
     def finish(self) -> Written:
-        for producer in self.producers.values():
-            producer.flush(self.sink.settings.timeout)
-        for producer in self.producers.values():
-            producer.close(self.sink.settings.timeout)
+        self.out.close(self.sink.settings.timeout)
         return Written(self.rows)
 
     def abort(self) -> None:
-        for producer in self.producers.values():
-            try:
-                producer.close(0.0)
-            except WireprotoError:
-                continue  # the task fails with its own error
+        with suppress(WireprotoError):  # the task fails with its own error
+            self.out.close(0.0)
 
 
 def pairs(array: pa.Array) -> pa.Array:

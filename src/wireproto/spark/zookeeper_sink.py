@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from ..errors import BrokerError, OptionError, TimedOut, ValueUnsupported
 from ..zookeeper.codes import NodeExists, NoNode
-from ..zookeeper.link import ConnectionLoss
+from ..zookeeper.errors import ConnectionLoss
 from ..zookeeper.multi import Create, Set
 from .options import Options, address
 from .source import client_options

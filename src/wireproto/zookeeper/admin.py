@@ -7,7 +7,7 @@ do not exist here: asking for them raises RoleUnsupported.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from ..due import due
@@ -17,8 +17,8 @@ from ..net.task import Steps, operation, steps
 from ..position import LATEST, AtTime, Position, TopicPartition, Where
 from ..records import GroupInfo, PartitionInfo, TopicInfo
 from .codes import NodeExists
+from .errors import ConnectionLoss
 from .layout import ENTRIES, TAKEN, by_sequence, next_sequence, position, queue_path, resolve
-from .link import ConnectionLoss
 from .multi import Create
 from .paths import join, parents
 from .reader import first_since
@@ -114,8 +114,10 @@ class QueueAdmin(Closing):
         yield from steps(self._tree.delete)(queue_path(topic), recursive=True, timeout=timeout)
 
     @operation
-    def positions(self, topic: str, at: Where = LATEST, *, timeout: float = 30.0) -> Steps[dict[TopicPartition, Position]]:
-        """Where EARLIEST (the first message that is there), LATEST (the next counter) or AtTime lies."""
+    def positions(
+        self, topic: str, at: Where = LATEST, *, partitions: Collection[int] | None = None, timeout: float = 30.0
+    ) -> Steps[dict[TopicPartition, Position]]:
+        """Where EARLIEST (the first message that is there), LATEST (the next counter) or AtTime lies. There is one partition, 0."""
         deadline = due(timeout)
         entries = join(queue_path(topic), ENTRIES)
         yield from steps(self._tree.catch_up)(entries, timeout=timeout)
@@ -126,7 +128,7 @@ class QueueAdmin(Closing):
             where = yield from first_since(self._tree, entries, found, where, end, deadline)
         elif where == 0:
             where = found[0].sequence if found else end
-        return {(topic, 0): position(topic, where)}
+        return {(topic, 0): position(topic, where)} if partitions is None or 0 in partitions else {}
 
     @operation
     def list_groups(self, *, timeout: float = 30.0) -> Steps[list[str]]:
@@ -138,6 +140,10 @@ class QueueAdmin(Closing):
 
     @operation
     def group_positions(self, group: str, topic: str, *, timeout: float = 30.0) -> Steps[dict[TopicPartition, Position]]:
+        self._no_groups()
+
+    @operation
+    def commit(self, group: str, places: Mapping[TopicPartition, Position], *, timeout: float = 30.0) -> Steps[frozenset[TopicPartition]]:
         self._no_groups()
 
     def _no_groups(self) -> NoReturn:

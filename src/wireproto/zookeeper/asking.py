@@ -16,6 +16,7 @@ from ..errors import BrokerError, BufferFull, Disconnected, ProtocolError, Timed
 from ..net import retry
 from ..net.task import Steps
 from .codes import NoNode, SessionClosedRequireSaslAuth, SessionExpired
+from .errors import ConnectionLoss
 from .operations import Request, failure
 
 if TYPE_CHECKING:
@@ -31,13 +32,6 @@ ROOM = 0.01
 """Seconds between looks whether a connection that had no room for more bytes has some again."""
 SETTLE = 5.0
 """Seconds beyond its own time after which an operation is ended from outside."""
-
-
-class ConnectionLoss(Disconnected):
-    """The connection was lost with a write in flight: it may or may not have taken effect, so it was not repeated."""
-
-    retriable = False
-    doubtful = True
 
 
 class Asking:
@@ -82,12 +76,15 @@ class Asking:
             if not request.repeats:  # the short way: as `calling` does it first
                 self.writes += 1
                 self._vitals.look()
+            asked = time.monotonic() if request.leads else 0.0
             try:
                 frame = conn.ask(request.code, request.body, deadline)
                 if frame is not None:
                     if not self.events.mailbox.idle:
                         self.events.before(deadline)
                     if reply_error(frame) == 0:
+                        if request.leads:
+                            self._vitals.led(conn, asked)
                         return request.read(frame)
                     return self.read(request, frame, conn)
             except (ProtocolError, TimedOut, Disconnected, BrokerError) as why:
@@ -106,6 +103,7 @@ class Asking:
         if within == NOW:
             within = self.era
         while True:
+            asked = time.monotonic()
             call = yield from self.submitting(request, deadline, watching, within)
             try:
                 if not (yield call, deadline):  # one with a watch is not given up: it may yet be set
@@ -113,7 +111,10 @@ class Asking:
                 frame = call.result(0.0)
                 if not self.events.mailbox.idle:
                     yield from self.events.seen(deadline)
-                return self.read(request, frame, call.conn)
+                value = self.read(request, frame, call.conn)
+                if request.leads:
+                    self._vitals.led(call.conn, asked)
+                return value
             except (ProtocolError, TimedOut, Disconnected, BrokerError) as why:
                 self._judge(request, call.conn, why, deadline, failures)
             finally:
@@ -181,16 +182,6 @@ class Asking:
                 if time.monotonic() >= deadline:
                     raise TimedOut("the request is not sent in time", peer=conn.peer) from None
                 yield min(time.monotonic() + ROOM, deadline)
-
-    def submit_on(self, conn: Connection, request: Request[Any]) -> Call:
-        """Send one request on this connection or not at all (Disconnected): for senders that keep an order over a reconnect."""
-        self._fits(request)
-        self.writes += 1
-        try:
-            return conn.post(request.code, request.body)
-        except Disconnected as why:
-            self.lost(conn, why)
-            raise
 
     def read(self, request: Request[T], frame: bytes, conn: Connection) -> T:
         """A reply's value, or its typed error. Bytes that are no reply cost the connection."""

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from ..due import due
 from ..errors import Disconnected, TimedOut, WireprotoError
 from ..net.task import Steps
-from .asking import SETTLE, ConnectionLoss
+from .asking import SETTLE
+from .errors import ConnectionLoss
 
 if TYPE_CHECKING:
     from .._net import Call as Sent

@@ -41,6 +41,7 @@ class ZooKeeperCluster(Runtime[ZooKeeperOptions]):
     def __init__(self, options: ZooKeeperOptions, servers: Sequence[Address], root: Chroot) -> None:
         super().__init__(options)
         self.budget = Budget(self.loop, options.buffer_memory)
+        self._served: set[str] = set()  # peers that have answered a handshake
         session_id, password = options.session or (0, bytes(16))
         self._session = Session(options.session_timeout, read_only=options.read_only, session_id=session_id, password=password)
         order = list(servers)
@@ -70,6 +71,15 @@ class ZooKeeperCluster(Runtime[ZooKeeperOptions]):
         sent = time.monotonic()
         asked = self._session.connect_request(read_only=not self.link.seeking)
         conn.context = (yield from reply(conn.submit(0, asked, timeout_at=until, secret=True), until)), sent
+        self._served.add(conn.peer)
+
+    def dropped(self, conn: Connection) -> str:
+        """A server that does not serve hangs up without a word; one whose data was lost or set back does so for ever."""
+        seen = self._session.zxid
+        if not seen and conn.peer not in self._served:
+            return super().dropped(conn)
+        behind = f", or its data is older than what this client has seen (zxid 0x{seen:x})" if seen else ""
+        return f"the server hung up at the handshake, it does not serve: it starts, or has no quorum{behind}"
 
     def _places(self, address: Address, deadline: float) -> Steps[list[SocketAddress]]:
         """Where a server may be found, best first."""

@@ -43,12 +43,17 @@ _ALL = (DATA, EXIST, CHILD, PERSISTENT, RECURSIVE)
 
 
 class Listening:
-    """One listener, from `Events.listen` until it is called."""
+    """One listener, from `Events.listen` until it is called.
 
-    __slots__ = ("_listener", "active")
+    Args:
+        note: takes it in, and again when it is over.
+    """
 
-    def __init__(self, listener: Callable[[SessionEvent], Any]) -> None:
+    __slots__ = ("_listener", "_note", "active")
+
+    def __init__(self, listener: Callable[[SessionEvent], Any], note: Callable[[Listening], object]) -> None:
         self._listener = listener
+        self._note = note
         self.active = True
 
     def __repr__(self) -> str:
@@ -62,6 +67,7 @@ class Listening:
     def __call__(self) -> None:
         """Have the listener called no more."""
         self.active = False
+        self._note(self)
 
 
 class Events:
@@ -84,7 +90,7 @@ class Events:
         self._answered = answered
         self._setting: dict[str, dict[int, Watching]] = {}
         self._removing: dict[str, Event] = {}
-        self._listeners: list[Listening] = []
+        self._listeners: dict[Listening, None] = {}
         self._now = SessionEvent(State.NEW, 0, 0)
         self._joining: Connection | None = None
         self._early: list[tuple[list[Callback], WatchedEvent]] = []
@@ -130,6 +136,11 @@ class Events:
                     self._removing[path] = Event(self._loop)
                     return known, True
             yield from _over(going, deadline)
+
+    def forget(self, path: str, callback: Callback) -> None:
+        """Nobody waits for this one any more; the servers' watch stays, and calls whoever else is there."""
+        with self._lock:
+            self.table.remove(path, callback, _ALL)
 
     def taken_back(self, path: str) -> None:
         """The servers were asked to remove their watch of this path."""
@@ -185,7 +196,7 @@ class Events:
         """Have a listener told the state of now, and every change of it."""
         self._loop.check()
         self.dispatcher.prepare()
-        listening = Listening(listener)
+        listening = Listening(listener, self.mailbox.put)
         self.mailbox.put(listening)
         return listening
 
@@ -209,13 +220,14 @@ class Events:
             item.set()
         elif isinstance(item, SessionEvent):
             self._now = item
-            self._listeners = [listening for listening in self._listeners if listening.active]
             self.dispatcher.call([listening.tell for listening in self._listeners], item)
             if item.state in (State.CONNECTED, State.CONNECTED_READ_ONLY):
                 self._tell_early()
         elif isinstance(item, Listening):
-            self._listeners.append(item)
-            self.dispatcher.call([item.tell], self._now)
+            self._listeners.pop(item, None)
+            if item.active:
+                self._listeners[item] = None
+                self.dispatcher.call([item.tell], self._now)
         elif hasattr(item, "frame"):
             self._pushed(item)
         elif item is self._joining:

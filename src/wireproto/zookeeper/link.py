@@ -51,7 +51,7 @@ from ..errors import (
 from ..net import retry
 from ..net.task import Steps, Tasks, reply
 from .acl import OPEN
-from .asking import ANY, NOW, SETTLE, Asking, ConnectionLoss
+from .asking import ANY, NOW, SETTLE, Asking
 from .codes import KeeperState, SessionClosedRequireSaslAuth, SessionExpired, error
 from .events import IF_EXISTS, Events, Listening, Watching
 from .greeting import Greeting
@@ -142,6 +142,7 @@ class Link(Asking):
         self._last_error: WireprotoError | None = None
         self._closing = Event(loop)
         self._hooks: list[Callable[[], Callable[[], Any] | None]] = []
+        self._many_hooks = 16  # so many are looked through for dead ones
 
     # -- the connection of now --------------------------------------------------------------------------------------------
 
@@ -228,13 +229,16 @@ class Link(Asking):
         return self.session.state
 
     def safe_for(self) -> float:
-        """Seconds for which no server can have ended the session; 0.0 when one may have."""
+        """Seconds for which no leader can have ended the session; 0.0 when one may have. See `Vitals`."""
         return self._vitals.safe_for()
 
     def on_ready(self, hook: Callable[[], Any]) -> None:
         """Have `hook()` called after each reconnect, and when nothing will come any more (`failure`), in the keeper; it must not
         block. Held weakly when it is a method."""
         with self._lock:
+            if len(self._hooks) >= self._many_hooks:
+                self._hooks = [reference for reference in self._hooks if reference() is not None]
+                self._many_hooks = 16 + 2 * len(self._hooks)
             self._hooks.append(weakref.WeakMethod(hook) if hasattr(hook, "__self__") else lambda: hook)
 
     def _run_hooks(self) -> None:
@@ -499,4 +503,4 @@ def _telling(why: WireprotoError) -> int:
     return int(not why.lasting or why.__cause__ is not None)
 
 
-__all__ = ["ANY", "CHILD", "DATA", "IF_EXISTS", "NOW", "ConnectionLoss", "Link", "Watching"]
+__all__ = ["ANY", "CHILD", "DATA", "IF_EXISTS", "NOW", "Link", "Watching"]

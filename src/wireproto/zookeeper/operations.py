@@ -50,7 +50,14 @@ HEADER = 16
 """Bytes of a ReplyHeader."""
 CREATE, DELETE, EXISTS, GET, SET, GET_ACL, SET_ACL, CHILDREN, SYNC, CHILDREN2, CHECK, MULTI = 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 14
 CREATE2, CONTAINER, TTL, MULTI_READ = 15, 19, 21, 22
+LED = frozenset({CREATE, DELETE, SET, SET_ACL, SYNC, MULTI, CREATE2, 16, CONTAINER, TTL})
+"""What takes the leader, wherever it is asked; 16 is reconfig."""
 MAX_TTL = (1 << 40) - 1
+
+
+def takes_leader(operation: int) -> bool:
+    """Whether the answer to such a request takes the leader."""
+    return operation in LED
 
 
 class Request(Generic[T]):
@@ -63,9 +70,12 @@ class Request(Generic[T]):
         path: the node as the caller named it, for errors.
         repeats: sending it twice does no harm, so a lost connection is no error.
         absent: error -101 is the value None.
+
+    Attributes:
+        leads: whether its answer takes the leader: a write's, or a `sync`'s.
     """
 
-    __slots__ = ("absent", "body", "code", "path", "read", "repeats")
+    __slots__ = ("absent", "body", "code", "leads", "path", "read", "repeats")
 
     def __init__(
         self, code: int, body: bytes, read: Callable[[bytes], T], path: str = "", repeats: bool = True, absent: bool = False
@@ -76,6 +86,7 @@ class Request(Generic[T]):
         self.path = path
         self.repeats = repeats
         self.absent = absent
+        self.leads = takes_leader(code)
 
 
 def failure(code: int, request: Request[Any], peer: str | None = None) -> BrokerError:

@@ -7,6 +7,9 @@ kept apart.
 Delivery: a message whose connection was lost before its answer came is sent again, in order, when the session has a connection again: no
 acknowledged message is lost; one that was in flight at that moment may be in the queue twice. ``repeat=False`` reports
 `ConnectionLoss` instead.
+
+A signal handler may raise between any two bytecodes of `send` or `flush`. So what is done for a message can be done again without harm, and
+the deque of what is unanswered alone tells what there is: a receipt joins it first, and leaves it when all else is done.
 """
 
 from __future__ import annotations
@@ -27,8 +30,9 @@ from ..net.task import NEVER, Steps, operation, steps
 from ..position import LogOffset
 from ..records import Headers
 from . import operations as op
+from .errors import ConnectionLoss
 from .layout import ENTRIES, TAKEN, entry_prefix, parse, position, queue_path
-from .link import ConnectionLoss, Link
+from .link import Link
 from .paths import join
 
 if TYPE_CHECKING:
@@ -49,13 +53,17 @@ _serials = itertools.count()
 
 
 class QueueReceipt:
-    """A message on its way; `position` waits for the servers' answer."""
+    """A message on its way; `position` waits for the servers' answer.
 
-    __slots__ = ("_producer", "_request", "_sent", "error", "serial", "size", "where")
+    `_on` is the connection that it was put on, or was about to be; `_sent` is the call that came of it.
+    """
+
+    __slots__ = ("_on", "_producer", "_request", "_sent", "error", "serial", "size", "where")
 
     def __init__(self, producer: QueueProducer, request: op.Request[str]) -> None:
         self._producer = producer
         self._request = request
+        self._on: Connection | None = None
         self._sent: Sent | None = None
         self.size = len(request.body)
         self.serial = next(_serials)
@@ -67,6 +75,11 @@ class QueueReceipt:
         """Whether the outcome is known."""
         return self.where is not None or self.error is not None
 
+    @property
+    def _doubtful(self) -> bool:
+        """Whether a signal handler raised in the very middle of its sending: inside the engine, where OpenSSL runs handlers."""
+        return self._on is not None and (self._sent is None or self._sent.conn is not self._on)
+
     def position(self, timeout: float | None = None) -> LogOffset:
         """Wait until the message is in the queue; its counter there."""
         deadline = due(self._producer.delivery_timeout if timeout is None else timeout)
@@ -77,6 +90,10 @@ class QueueReceipt:
             raise copy(self.error)
         assert self.where is not None
         return self.where
+
+
+_note_sent = QueueReceipt.__dict__["_sent"].__set__
+"""Sets a receipt's `_sent` from C."""
 
 
 class QueueProducer(Sends):
@@ -119,7 +136,8 @@ class QueueProducer(Sends):
         self._acl = link.acl if acl is None else acl
         self._lock = Section()
         self._unanswered: deque[QueueReceipt] = deque()
-        self._unsent: deque[QueueReceipt] = deque()  # the last of them, which `_conn` had no room for yet
+        self._unsent: deque[QueueReceipt] = deque()  # the last of them, which `_conn` had no room for yet; some may be sent all the same
+        self._queued = -1  # serial of the last one that was put there
         self._again = False  # a timer will look for room, and for answers
         self._loop = tree.loop
         self._conn: Connection | None = None
@@ -259,7 +277,6 @@ class QueueProducer(Sends):
 
     def _take(self, receipt: QueueReceipt) -> None:
         self._unanswered.append(receipt)
-        self._unsent.append(receipt)
         self._submit()
         if self._budget.waiting:
             self._look_later()
@@ -281,10 +298,10 @@ class QueueProducer(Sends):
         """What is not answered will not be. Under the lock."""
         self._unsent.clear()
         while self._unanswered:
-            receipt = self._unanswered.popleft()
-            receipt.error = copy(why)
-            self._untold.note(receipt.serial, receipt.error)
-            self._account.give(receipt.size)
+            receipt = self._unanswered[0]
+            if not receipt.done:
+                self._failed(receipt, copy(why))
+            self._let_go(receipt)
 
     def _pump(self) -> None:
         """Send what can be sent; also called after a reconnect."""
@@ -300,39 +317,76 @@ class QueueProducer(Sends):
                 self._give_up(self._link.failure)
             return
         if conn is not self._conn:
+            self._unsent.clear()
+            self._queued = -1
             self._conn = conn
-            self._unsent = deque(receipt for receipt in self._unanswered if self._to_send(receipt))
+        self._line_up()
         try:
             while self._unsent:
-                receipt = self._unsent[0]
-                receipt._sent = self._link.submit_on(conn, receipt._request)
+                if self._to_send(self._unsent[0], conn):
+                    self._post(self._unsent[0], conn)
                 self._unsent.popleft()
-        except Disconnected:
-            return
+        except Disconnected as why:
+            self._link.lost(conn, why)
         except BufferFull:  # the engine holds enough for this connection: the rest follows as it is sent
             self._look_later()
 
-    def _to_send(self, receipt: QueueReceipt) -> bool:
+    def _line_up(self) -> None:
+        """What was taken since the last time is to be sent, too."""
+        new: list[QueueReceipt] = []
+        for receipt in reversed(self._unanswered):
+            if receipt.serial == self._queued:
+                break
+            new.append(receipt)
+        if new:
+            self._unsent.extend(reversed(new))
+            self._queued = new[0].serial
+
+    def _to_send(self, receipt: QueueReceipt, conn: Connection) -> bool:
+        if receipt.done:
+            return False
+        if receipt._doubtful:
+            return self._repeat
         sent = receipt._sent
-        return sent is None or (self._repeat and sent.done and sent.frame is None)
+        return sent is None or (self._repeat and sent.conn is not conn and sent.done and sent.frame is None)
+
+    def _post(self, receipt: QueueReceipt, conn: Connection) -> None:
+        """Send it, and note its call: both in C, where no signal handler comes between. Raises Disconnected, BufferFull."""
+        self._link.writes += 1
+        sending = map(_note_sent, (receipt,), map(conn.post, (receipt._request.code,), (receipt._request.body,)))
+        receipt._on = conn
+        try:
+            any(sending)
+        except WireprotoError:  # nothing was sent
+            receipt._on = None
+            raise
 
     def _look_later(self) -> None:
+        """Under the lock."""
         if not self._again:
-            self._again = True
             self._loop.call_at(time.monotonic() + (HURRIED if self._budget.waiting else ROOM), self._look)
+            self._again = True
 
     def _look(self) -> None:
         """The keeper's timer."""
-        self._again = False
+        with self._lock:
+            self._again = False
         self._pump()
         self.relieve()
 
     def _collect(self) -> None:
         """Take the answers that are there already; without `repeat` a lost connection is one."""
-        while self._unanswered and (sent := self._unanswered[0]._sent) is not None:
-            if sent.frame is None and (self._repeat or not sent.done):
-                return
-            self._finish(self._unanswered[0])
+        while self._unanswered and self._decided(self._unanswered[0]):
+            receipt = self._unanswered[0]
+            if not receipt.done:
+                self._read(receipt)
+            self._let_go(receipt)
+
+    def _decided(self, receipt: QueueReceipt) -> bool:
+        sent = receipt._sent
+        if receipt.done or (sent is not None and sent.frame is not None):
+            return True
+        return not self._repeat and (receipt._doubtful or (sent is not None and sent.done))
 
     def settling(self, deadline: float, until: QueueReceipt) -> Steps[None]:
         """Wait for answers, oldest first, up to and with this one. The lock is free meanwhile. Steps."""
@@ -351,17 +405,17 @@ class QueueProducer(Sends):
                 self._link.lost(sent.conn, sent.error)  # perhaps nobody has told it yet
             yield from self._link.connecting(deadline)
             self._pump()
-            if head._sent is None:  # others fill the connection
+            if head._sent is sent:  # others fill the connection
                 if time.monotonic() >= deadline:
                     raise TimedOut("the message is not sent yet", topic=self.topic)
                 yield min(time.monotonic() + ROOM, deadline)
 
-    def _finish(self, receipt: QueueReceipt) -> None:
-        self._unanswered.popleft()
-        self._account.give(receipt.size)
+    def _read(self, receipt: QueueReceipt) -> None:
+        """Its outcome."""
         sent = receipt._sent
-        assert sent is not None
         try:
+            if sent is None:
+                raise ConnectionLoss(f"{self._prefix}: a signal handler raised while it was sent")
             if sent.frame is None:
                 raise ConnectionLoss(f"{self._prefix}: {sent.error}", peer=sent.conn.peer)
             made = self._link.read(receipt._request, sent.frame, sent.conn)
@@ -369,5 +423,14 @@ class QueueProducer(Sends):
             assert entry is not None
             receipt.where = position(self.topic, entry.sequence)
         except WireprotoError as why:
-            receipt.error = why.with_context(topic=self.topic)
-            self._untold.note(receipt.serial, receipt.error)
+            self._failed(receipt, why.with_context(topic=self.topic))
+
+    def _failed(self, receipt: QueueReceipt, why: WireprotoError) -> None:
+        if receipt.serial not in self._untold:
+            self._untold.note(receipt.serial, why)
+        receipt.error = why
+
+    def _let_go(self, receipt: QueueReceipt) -> None:
+        """Done with the oldest one. Bytes that are given back twice, since a handler raised, are right again when nothing is held."""
+        self._account.give(receipt.size)
+        self._unanswered.popleft()

@@ -6,6 +6,9 @@ session is lost the servers delete the claims, and others take the messages: at 
 
 `attempt` is the data version of the message's node: a release writes the node, so it counts releases; a worker that died does not count.
 All workers of a queue share it; `group` is only a name that the claim carries.
+
+A signal handler may raise between any two bytecodes of `receive`, which has claimed a message by then, perhaps: a claim is noted before it
+is sent, and a delivery until it is handed out. The next `receive` goes on with either, `close` gives it back.
 """
 
 from __future__ import annotations
@@ -25,8 +28,8 @@ from ..flow.role import Role
 from ..net.task import NEVER, Steps, operation, steps
 from ..records import Delivery
 from .codes import BadVersion, NodeExists, NoNode, SessionExpired
+from .errors import ConnectionLoss
 from .layout import ENTRIES, TAKEN, Entry, by_priority, queue_path
-from .link import ConnectionLoss
 from .multi import Delete, Operation, Set
 from .paths import join
 
@@ -48,6 +51,15 @@ class Claim:
     name: str
     scope: Tree
     version: int
+
+
+@dataclass(slots=True)
+class Claiming:
+    """A claim under way. call: None where nobody knows whether it was sent, since a signal handler raised."""
+
+    entry: Entry
+    scope: Tree
+    call: Call[str] | None = None
 
 
 class QueueWorker(Role):
@@ -73,15 +85,23 @@ class QueueWorker(Role):
         self._watch: Watch | None = None
         self._looked = 0.0
         self._claims: dict[str, Claim] = {}
-        self._claiming: tuple[Entry, Call[str], Tree] | None = None
+        self._claiming: Claiming | None = None
+        self._made_out: tuple[Claim, Delivery] | None = None  # what a `receive` that was interrupted has not handed out
         self._made: set[str] = set()
 
     def receive(self, timeout: float = 1.0) -> Delivery | None:
         """Claim the next message, or None when none came within `timeout`."""
-        return self._tasks.drive(self.receiving(timeout), NEVER)
+        delivery = self._tasks.drive(self._receiving(timeout), NEVER)
+        self._made_out = None  # no signal handler runs from here to the caller
+        return delivery
 
     def receiving(self, timeout: float = 1.0) -> Steps[Delivery | None]:
         """`receive`, as steps."""
+        delivery = yield from self._receiving(timeout)
+        self._made_out = None
+        return delivery
+
+    def _receiving(self, timeout: float) -> Steps[Delivery | None]:
         deadline = due(timeout)
         with self._only:
             try:
@@ -90,7 +110,10 @@ class QueueWorker(Role):
                 return None  # nobody could be asked in time; the session goes on in the background
 
     def _receive(self, deadline: float) -> Steps[Delivery | None]:
+        if self._made_out is not None and (delivery := (yield from self._still_ours(*self._made_out, deadline))) is not None:
+            return delivery
         while True:
+            self._still_open()
             if self._watch is not None and self._watch.fired and time.monotonic() - self._looked > STALE:
                 self._candidates.clear()
             while self._candidates or self._claiming is not None:
@@ -103,8 +126,22 @@ class QueueWorker(Role):
                 if time.monotonic() >= deadline:
                     return None
                 continue
+            self._still_open()
             if not (yield from self._watch.waiting(deadline)):
                 return None
+
+    def _wake(self) -> None:
+        watch = self._watch
+        if watch is not None:
+            watch.wake()
+
+    def _still_ours(self, held: Claim, delivery: Delivery, deadline: float) -> Steps[Delivery | None]:
+        """What an interrupted `receive` would have handed out, unless the claim went since, with its session."""
+        if (yield from self._ours(join(self._taken, held.name), held.scope, deadline)):
+            return delivery
+        self._claims.pop(held.name, None)
+        self._made_out = None
+        return None
 
     def _let_go(self, deadline: float) -> None:
         self._tasks.drive(self._letting_go(deadline), NEVER)
@@ -115,7 +152,13 @@ class QueueWorker(Role):
             yield from self._drop(claim.name, claim.scope, deadline)
         self._claims.clear()
         if self._claiming is not None:
-            yield from self._drop(self._claiming[0].name, self._claiming[2], deadline, only_ours=True)
+            yield from self._drop(self._claiming.entry.name, self._claiming.scope, deadline, only_ours=True)
+        self._forget_watch()
+
+    def _forget_watch(self) -> None:
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            self._tree.forget(watch, self._entries, self._taken)
 
     # -- inside -----------------------------------------------------------------------------------------------------------
 
@@ -125,6 +168,7 @@ class QueueWorker(Role):
             if path not in self._made:
                 yield from steps(self._tree.ensure)(path, acl=self._acl, timeout=deadline - time.monotonic())
                 self._made.add(path)
+        self._forget_watch()  # of the list that has not changed
         watch = self._tree.watch()
         list_ = steps(self._tree.children_async)
         entries = yield from list_(self._entries, watch=watch, timeout=deadline - time.monotonic())
@@ -135,9 +179,10 @@ class QueueWorker(Role):
         except NoNode:
             self._look_anew()
             return False
-        self._watch, self._looked = watch, time.monotonic()
         held = set(claimed)
-        self._candidates.extend(entry for entry in by_priority(names) if entry.name not in held)
+        self._candidates = deque(entry for entry in by_priority(names) if entry.name not in held)
+        self._looked = time.monotonic()
+        self._watch = watch  # behind what was found: who is interrupted before it looks again
         return bool(self._candidates)
 
     def _claim(self, deadline: float) -> Steps[Delivery | None]:
@@ -146,32 +191,10 @@ class QueueWorker(Role):
         When time runs out (TimedOut) the claim stays under way and the next call goes on with it: nobody may forget that it is ours.
         """
         if self._claiming is None:
-            claim, scope = join(self._taken, self._candidates[0].name), self._tree.session_scope()
-            try:
-                begin, left = steps(scope.create_async), max(deadline - time.monotonic(), 0.0)
-                call = yield from begin(claim, self._id, ephemeral=True, acl=self._acl, timeout=left)
-            except SessionExpired:
-                self._look_anew()
-                return None
-            self._claiming = self._candidates.popleft(), call, scope
-        entry, call, scope = self._claiming
-        if not (yield from call.waiting(deadline)):
-            raise TimedOut("the claim is not answered yet", topic=self.topic)
-        try:
-            yield from call.getting(max(deadline, time.monotonic() + 1.0))
-        except NodeExists:
-            self._claiming = None
+            yield from self._begin(self._candidates[0], deadline)
+        if self._claiming is None or not (yield from self._claimed(self._claiming, deadline)):
             return None
-        except ConnectionLoss:
-            if not (yield from self._ours(join(self._taken, entry.name), scope, deadline)):
-                self._look_anew()
-                return None
-        except NoNode:
-            self._look_anew()
-            return None
-        except WireprotoError:
-            self._look_anew()
-            raise
+        entry, scope = self._claiming.entry, self._claiming.scope
         try:
             data, stat = yield from steps(scope.get)(join(self._entries, entry.name), timeout=deadline - time.monotonic())
         except NoNode:  # finished by its worker between our look and our claim
@@ -181,17 +204,57 @@ class QueueWorker(Role):
         except SessionExpired:
             self._look_anew()
             return None
-        self._claiming = None
-        made = self._claims[entry.name] = Claim(entry.name, scope, stat.version)
+        made = Claim(entry.name, scope, stat.version)
         builder = ColumnsBuilder("sequence")
         builder.append(data, timestamp=stat.ctime, position=entry.sequence)
-        record = builder.finish().record(0, self.topic, 0)
-        return Delivery(record, stat.version, partial(self._end, made))
+        delivery = Delivery(builder.finish().record(0, self.topic, 0), stat.version, partial(self._end, made))
+        self._claims[entry.name] = made
+        self._made_out, self._claiming = (made, delivery), None  # at once: it is under way, or to be handed out
+        return delivery
+
+    def _begin(self, entry: Entry, deadline: float) -> Steps[None]:
+        """Send a claim; none is under way afterwards when the session has ended."""
+        claiming = self._claiming = Claiming(entry, self._tree.session_scope())
+        begin, path = steps(claiming.scope.create_async), join(self._taken, entry.name)
+        try:
+            claiming.call = yield from begin(path, self._id, ephemeral=True, acl=self._acl, timeout=max(deadline - time.monotonic(), 0.0))
+        except SessionExpired:
+            self._look_anew()
+        except WireprotoError:  # nothing was sent
+            self._claiming = None
+            raise
+        else:
+            self._candidates.popleft()
+
+    def _claimed(self, claiming: Claiming, deadline: float) -> Steps[bool]:
+        """Whether the claim under way came to be; where it did not, none is under way afterwards."""
+        try:
+            if claiming.call is None:
+                raise ConnectionLoss("a signal handler raised while the claim was sent", topic=self.topic)
+            if not (yield from claiming.call.waiting(deadline)):
+                raise TimedOut("the claim is not answered yet", topic=self.topic)
+            yield from claiming.call.getting(max(deadline, time.monotonic() + 1.0))
+        except NodeExists:
+            self._claiming = None
+            return False
+        except ConnectionLoss:
+            if not (yield from self._ours(join(self._taken, claiming.entry.name), claiming.scope, deadline)):
+                self._look_anew()
+                return False
+        except NoNode:
+            self._look_anew()
+            return False
+        except TimedOut:
+            raise
+        except WireprotoError:
+            self._look_anew()
+            raise
+        return True
 
     def _look_anew(self) -> None:
         """The claim under way has come to nothing, and no event may tell of it: list the queue again, which may have been made anew."""
         self._claiming = None
-        self._watch = None
+        self._forget_watch()
         self._candidates.clear()
         self._made.clear()
 

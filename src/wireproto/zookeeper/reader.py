@@ -3,6 +3,9 @@
 What it is: the Reader role over the queue's layout. Messages are read in runs of pipelined gets; those that a worker finished meanwhile are
 passed over. What a run's answers bring in time is handed out; the rest of them is listened for by the next `poll`. A stop at LATEST is
 the ensemble's counter when the reader opens: every message acknowledged by then lies before it. Belongs to one thread at a time.
+
+A queue that is deleted and made again counts from 0 again. The reader knows its queue by the transaction that made it, and a message that
+it has found by one that is older than the list; anything else is DataLoss, at each `poll` until a `seek`.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 
 from .._codec import ColumnsBuilder
 from ..due import due
-from ..errors import TimedOut, WireprotoError
+from ..errors import DataLoss, TimedOut, WireprotoError
 from ..flow.role import Role
 from ..net.task import NEVER, Steps, operation, steps
 from ..position import EARLIEST, AtTime, Position, TopicPartition, Where
@@ -59,6 +62,8 @@ class QueueReader(Role):
         self._watch: Watch | None = None
         self._size = AHEAD_BYTES // 16
         self._next = 0
+        self._made = 0  # the transaction that made this queue
+        self._listed = 0  # one that is younger than all that was found
         self._stop: int | None = None
 
     @classmethod
@@ -78,7 +83,11 @@ class QueueReader(Role):
                 yield batch
 
     def poll(self, timeout: float = 1.0) -> Batch | None:
-        """The next messages, or None when none came within `timeout` or the stop is reached."""
+        """The next messages, or None when none came within `timeout` or the stop is reached.
+
+        Raises:
+            DataLoss: the queue was deleted, or made again, or ends before the position; seek to go on.
+        """
         return self._tasks.drive(self.polling(timeout), NEVER)
 
     def polling(self, timeout: float = 1.0) -> Steps[Batch | None]:
@@ -96,6 +105,7 @@ class QueueReader(Role):
             if not self._found and not self._asked:
                 yield from self._list(until)
             if not self._found and not self._asked:
+                self._still_open()
                 if self._watch is None or not (yield from self._watch.waiting(deadline)):
                     return None  # there is no watch where there is a stop: it is reached then
                 continue
@@ -111,7 +121,7 @@ class QueueReader(Role):
             self._next = yield from self._resolve(where, due(timeout), "seek")
             self._found.clear()
             self._asked.clear()
-            self._watch = None
+            self._forget_watch()
 
     @property
     def positions(self) -> Mapping[TopicPartition, Position]:
@@ -123,8 +133,19 @@ class QueueReader(Role):
         """Whether the stop is reached."""
         return self._only.closed or (self._stop is not None and self._next >= self._stop)
 
+    def _wake(self) -> None:
+        watch = self._watch
+        if watch is not None:
+            watch.wake()
+
     def _let_go(self, deadline: float) -> None:
         """Nothing is held at the servers but a watch."""
+        self._forget_watch()
+
+    def _forget_watch(self) -> None:
+        watch, self._watch = self._watch, None
+        if watch is not None and (self._only.closed or not watch.fired):
+            self._tree.forget(watch, self._entries)
 
     # -- inside -----------------------------------------------------------------------------------------------------------
 
@@ -132,6 +153,8 @@ class QueueReader(Role):
         yield from steps(self._tree.catch_up)(self._entries, timeout=deadline - time.monotonic())
         names, stat = yield from steps(self._tree.children)(self._entries, timeout=deadline - time.monotonic())
         end = next_sequence(stat)
+        if what != "stop":
+            self._made = stat.czxid
         at = resolve(where, self.topic, end, what)
         if isinstance(at, AtTime):
             return (yield from first_since(self._tree, self._entries, by_sequence(names), at, end, deadline))
@@ -142,13 +165,38 @@ class QueueReader(Role):
         if self._watch is not None and not self._watch.fired:
             return
         watch = None if self._stop is not None else self._tree.watch()
-        names, _ = yield from steps(self._tree.children)(self._entries, watch=watch, timeout=max(deadline - time.monotonic(), 0.0))
+        names, stat = yield from steps(self._tree.children)(self._entries, watch=watch, timeout=max(deadline - time.monotonic(), 0.0))
+        self._listed = self._tree.zxid
+        if (why := self._lost(stat)) is not None:
+            if watch is not None:
+                self._tree.forget(watch, self._entries)
+            raise why
         self._watch = watch
         self._found.extend(
             entry for entry in by_sequence(names) if entry.sequence >= self._next and (self._stop is None or entry.sequence < self._stop)
         )
         if not self._found and self._stop is not None:
             self._next = self._stop  # counters below the stop were given out before it was set: nothing more can come
+
+    def _lost(self, stat: Stat | None) -> DataLoss | None:
+        """What is wrong with the queue as it is now."""
+        end = 0 if stat is None else next_sequence(stat)
+        if stat is None:
+            text = f"the queue was deleted, and was read up to {self._next}"
+        elif stat.czxid != self._made:
+            text = f"the queue was deleted and made again, and was read up to {self._next}"
+        elif end < self._next:
+            text = f"the queue ends at {end}, and was to be read from {self._next}: it was made again since, perhaps"
+        else:
+            return None
+        at = end if stat is not None and stat.czxid == self._made else 0
+        return DataLoss(f"{text}; seek to go on", topic=self.topic, partition=0, position=self._next, diverges_at=at)
+
+    def _still_there(self, deadline: float) -> Steps[None]:
+        """Raise DataLoss where the queue went, and not a message of it alone."""
+        stat = yield from steps(self._tree.exists)(self._entries, timeout=max(deadline - time.monotonic(), 0.0))
+        if (why := self._lost(stat)) is not None:
+            raise why
 
     def _read(self, until: float) -> Steps[Batch | None]:
         """What a run of gets brings until then; None when its messages are all gone. Raises TimedOut when nothing came in time."""
@@ -157,6 +205,7 @@ class QueueReader(Role):
         builder = ColumnsBuilder("sequence")
         read: list[Entry] = []
         size = 0
+        sure = self._stop is None  # without a stop the next list tells
         try:
             while self._asked:
                 entry, call = self._asked[0]
@@ -164,9 +213,13 @@ class QueueReader(Role):
                     break
                 try:
                     data, stat = yield from call.getting(until)
-                except NoNode:
-                    pass  # a worker has finished it
+                except NoNode:  # a worker has finished it
+                    if not sure:
+                        yield from self._still_there(until)
+                        sure = True
                 else:
+                    if stat.czxid > self._listed:  # another one of that name
+                        yield from self._still_there(until)
                     builder.append(data, timestamp=stat.ctime, position=entry.sequence)
                     size += stat.data_length
                 read.append(entry)

@@ -9,7 +9,7 @@ last. It knows no socket, thread or randomness; times are handed in (`time.monot
                            └── close ──▶ CLOSED           └──▶ EXPIRED ──(a new session)──▶ CONNECTED
 
 CONNECTED is CONNECTED_READ_ONLY on a server without quorum. CONNECTED and SUSPENDED become LOST by this machine's clock: a server may
-have ended the session by now, and nobody was told (`safe_until`); a server that says it has not makes it CONNECTED again. A session that
+have ended the session by now, and nobody was told (`lost_at`); a server that says it has not makes it CONNECTED again. A session that
 was only ever served without quorum is not known to the others: they are asked for a new one, and nothing is lost by that.
 
 What a server's answer can be:
@@ -78,7 +78,9 @@ class Session:
         read_only: whether the server of now has no quorum.
         zxid: the last transaction that replies of connections that are gone told of.
         writable: whether a server with a quorum has taken the session up.
-        answered: when the last request that was answered left; the session was alive at the servers then, or later.
+        answered: when the last ping that was answered left, or the handshake: a server was there then, or later. Perhaps it alone: one
+            that is cut off from its leader goes on answering for a while (``syncLimit`` ticks).
+        known: when a sign of this client left that the leader has got for certain: the session has its whole time-out from then on.
     """
 
     def __init__(self, timeout: float, *, read_only: bool = False, session_id: int = 0, password: bytes = NO_PASSWORD) -> None:
@@ -92,6 +94,7 @@ class Session:
         self.zxid = 0
         self.writable = session_id != 0
         self.answered = 0.0
+        self.known = 0.0
 
     def connect_request(self, *, read_only: bool = True) -> bytes:
         """The first frame of a connection; read_only=False: to a server with a quorum, whatever else would do."""
@@ -135,6 +138,8 @@ class Session:
         self.read_only = answer.read_only
         self.writable = self.writable or not answer.read_only
         self.answered = sent
+        if not answer.read_only:
+            self.known = sent  # sessions are opened and gone on with by the leader
         self.state = State.CONNECTED_READ_ONLY if answer.read_only else State.CONNECTED
         return resumed
 
@@ -143,7 +148,7 @@ class Session:
         self.session_id = 0
         self.password = NO_PASSWORD
         self.timeout = self.wanted
-        self.answered = 0.0
+        self.answered = self.known = 0.0
         self.writable = False
         if self.state is State.EXPIRED:
             self.state = State.NEW
@@ -153,10 +158,19 @@ class Session:
         self.zxid = max(self.zxid, zxid)
 
     @property
+    def lost_at(self) -> float:
+        """When it is LOST. A server that fails may have kept the last sign of us to itself for half a tick (`delay`)."""
+        return self.answered + self.timeout - self.delay if self.answered else 0.0
+
+    @property
     def safe_until(self) -> float:
-        """Until when no server can have ended the session. A server that fails may have kept the last sign of us to itself for half a tick,
-        and the least time-out is two ticks: a quarter is left to that."""
-        return self.answered + self.timeout * 3 / 4 if self.answered else 0.0
+        """Until when no leader can have ended the session."""
+        return min(self.known + self.timeout, self.lost_at) if self.known else 0.0
+
+    @property
+    def delay(self) -> float:
+        """How long servers may keep a sign of us to themselves. Half a tick, and the least time-out is two ticks."""
+        return self.timeout / 4
 
     @property
     def dead_after(self) -> float:

@@ -23,7 +23,8 @@ from . import multi as multi_module
 from . import operations as op
 from .call import Call
 from .codes import AddWatchMode, NoAuth, NodeExists, NoNode, NotEmpty, NoWatcher, WatcherType
-from .link import ANY, CHILD, DATA, IF_EXISTS, ConnectionLoss, Link, Watching
+from .errors import ConnectionLoss
+from .link import ANY, CHILD, DATA, IF_EXISTS, Link, Watching
 from .messages import ACL, AddWatchRequest, CheckWatchesRequest, ClientInfo, ReconfigRequest, RemoveWatchesRequest, Stat, WhoAmIResponse
 from .paths import CONFIG, Chroot, join
 from .paths import parents as parents_of
@@ -281,6 +282,11 @@ class Tree(Closing):
         """A `Watch` to pass as ``watch=`` and wait for."""
         return Watch(self._loop)
 
+    def forget(self, watch: Watch, *paths: str) -> None:
+        """Nobody waits for it any more, on these paths. The servers keep theirs until it fires."""
+        for path in paths:
+            self._link.events.forget(self._root.out(path), watch)
+
     @stepwise
     def add_watch(self, path: str, callback: Callback, *, recursive: bool = False, timeout: float = 30.0) -> Any:
         """Call `callback` at every event of a node, or of the whole tree below it, until `remove_watch` (servers from 3.6).
@@ -333,10 +339,12 @@ class Tree(Closing):
         return self._link.listen(listener)
 
     def safe_for(self) -> float:
-        """Seconds for which no server can have ended this session, by this machine's clock: so long an ephemeral node is there for sure.
+        """Seconds for which no leader can have ended this session, by this machine's clock: so long an ephemeral node is there for sure.
 
-        A quarter of the session's time-out is left out for what servers do not tell each other in time. Unless time goes on differently
-        there, or this machine's clock stands still while it sleeps.
+        It counts from what the leader has got of this client: the handshake, and what a write, `sync` or `catch_up` shows. Whoever asks
+        has it kept up: a `sync` goes out beside each ping for a session's time-out; the first answer behind a long silence may be 0.0.
+        It leaves out what servers do not tell each other in time. Unless time goes on differently there, or this machine's clock stands
+        still while it sleeps. `state` promises less: it becomes LOST when the server of now is silent, which may be cut off itself.
         """
         return self._link.safe_for()
 

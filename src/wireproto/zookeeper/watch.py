@@ -110,6 +110,10 @@ class Watch:
         """Whether the event comes by then. Steps."""
         return (yield self._event, until)
 
+    def wake(self) -> None:
+        """End a wait, though nothing has come; the watch is of no use any more."""
+        self._event.set()
+
 
 @dataclass(slots=True)
 class WatchTable:

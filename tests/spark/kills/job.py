@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import warnings
+from typing import Any
 
 from .records import TRANSFORM
 
@@ -28,7 +29,7 @@ CONF = {
 }
 
 
-def main(task: dict[str, object]) -> int:
+def main(task: dict[str, Any]) -> int:
     """Run the query to its end."""
     warnings.simplefilter("ignore")  # PySpark's own imports warn on new library versions
     from pyspark.errors import StreamingQueryException

@@ -13,24 +13,26 @@ if TYPE_CHECKING:
 
 SYSTEM_ERROR, TOPIC_NOT_EXIST, QUERY_NOT_FOUND, SUBSCRIPTION_GROUP_NOT_EXIST, CONSUMER_NOT_ONLINE = 1, 17, 22, 26, 206
 LOCK_SECONDS = 60.0
+NOT_FROM_SLAVE = "Can't modify topic or subscription group from slave broker, please execute it from master broker."
+"""What 4.9 slaves say; those of 5.5.0 do it, until their master's settings come over it."""
 
 
 async def heart_beat(request: Request) -> Reply:
     """Code 34."""
-    request.side.groups.beat(request.connection, fastjson.loads(request.body))
+    request.broker.groups.beat(request.connection, fastjson.loads(request.body))
     return Reply()
 
 
 async def unregister(request: Request) -> Reply:
     """Code 35."""
     if request.header.consumer_group:
-        request.side.groups.leave(request.header.consumer_group, request.header.client_id)
+        request.broker.groups.leave(request.header.consumer_group, request.header.client_id)
     return Reply()
 
 
 async def members(request: Request) -> Reply:
     """Code 38."""
-    found = request.side.groups.members.get(request.header.consumer_group)
+    found = request.broker.groups.members.get(request.header.consumer_group)
     if not found:
         return refuse(SYSTEM_ERROR, f"no consumer for this group, {request.header.consumer_group}")
     return Reply(body=fastjson.dumps({"consumerIdList": list(found)}))
@@ -39,10 +41,10 @@ async def members(request: Request) -> Reply:
 async def connections(request: Request) -> Reply:
     """Code 203."""
     group = request.header.consumer_group
-    found = request.side.groups.members.get(group)
+    found = request.broker.groups.members.get(group)
     if not found:
         return refuse(CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
-    data = request.side.groups.consumers.get(group, {})
+    data = request.broker.groups.consumers.get(group, {})
     body = {
         "connectionSet": [{"clientId": name, "clientAddr": where.peer, "language": "OTHER", "version": 0} for name, where in found.items()],
         "consumeFromWhere": data.get("consumeFromWhere", "CONSUME_FROM_FIRST_OFFSET"),
@@ -55,24 +57,26 @@ async def connections(request: Request) -> Reply:
 
 async def all_groups(request: Request) -> Reply:
     """Code 201: every group that a consumer named or that has offsets."""
-    names = {*request.side.groups.known, *(key.partition("@")[2] for key in request.side.groups.offsets)}
+    names = {*request.broker.groups.known, *(key.partition("@")[2] for key in request.broker.groups.offsets)}
     table = {name: {"groupName": name, "consumeEnable": True, "retryQueueNums": 1, "retryMaxTimes": 16} for name in sorted(names)}
     return Reply(body=fastjson.dumps({"subscriptionGroupTable": table}))
 
 
 async def create_group(request: Request) -> Reply:
     """Code 200: a group by name, which commits may be made for from now on; none of its settings is followed."""
-    request.side.groups.known.add(str(fastjson.loads(request.body)["groupName"]))
+    if request.broker.slave and request.broker.old:
+        return refuse(SYSTEM_ERROR, NOT_FROM_SLAVE)
+    request.broker.groups.known.add(str(fastjson.loads(request.body)["groupName"]))
     return Reply()
 
 
 async def query_offset(request: Request) -> Reply:
     """Code 14."""
-    header, groups = request.header, request.side.groups
+    header, groups = request.header, request.broker.groups
     kept = groups.offsets.get(f"{header.topic}@{header.consumer_group}", {}).get(str(header.queue_id), -1)
     if kept < 0 and header.set_zero_if_not_found is not False:  # a queue whose first message is still in memory: from there on
-        log = request.side.queues.log(header.topic, header.queue_id)
-        young = log is None or log.start == 0
+        log = request.broker.queues.log(header.topic, header.queue_id)
+        young = log is None or (log.start == 0 and not (groups.old and request.broker.far and log.end))
         kept = 0 if young and (groups.old or (log is not None and log.end)) else -1
     if kept < 0:
         return refuse(QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
@@ -81,54 +85,72 @@ async def query_offset(request: Request) -> Reply:
 
 async def all_offsets(request: Request) -> Reply:
     """Code 43."""
-    table = {key: {int(queue): offset for queue, offset in kept.items()} for key, kept in request.side.groups.offsets.items()}
+    table = {key: {int(queue): offset for queue, offset in kept.items()} for key, kept in request.broker.groups.offsets.items()}
     return Reply(body=fastjson.dumps({"offsetTable": table}))
 
 
 async def update_offset(request: Request) -> Reply:
-    """Code 15."""
-    header, groups = request.header, request.side.groups
+    """Code 15. A slave takes it, too, until its master's come over it."""
+    header, groups = request.header, request.broker.groups
     if not groups.old and header.consumer_group not in groups.known:
         return refuse(SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.consumer_group} not exist!")
-    if not groups.old and header.topic not in request.side.queues.topics:
+    if not groups.old and header.topic not in request.broker.queues.topics:
         return refuse(TOPIC_NOT_EXIST, f"Topic {header.topic} not exist!")
-    if (f"{header.topic}@{header.consumer_group}", header.queue_id) in request.side.groups.resets:
+    if (f"{header.topic}@{header.consumer_group}", header.queue_id) in request.broker.groups.resets:
         return Reply(remark="Offset has been previously reset")
-    request.side.groups.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+    request.broker.groups.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
     return Reply()
 
 
 async def reset_offset(request: Request) -> Reply:
     """Code 222: one queue to an offset, or all of a topic's to a time (-1: to their ends)."""
-    header, side = request.header, request.side
-    settings = side.queues.topics.get(header.topic)
+    header, broker = request.header, request.broker
+    if broker.old:
+        return _reset_by_members(request)
+    if broker.slave:
+        return refuse(SYSTEM_ERROR, "Can not reset offset in slave broker")
+    settings = broker.queues.topics.get(header.topic)
     if settings is None:
         return refuse(SYSTEM_ERROR, f"topic {header.topic} not exist")
     one = header.queue_id is not None and header.queue_id >= 0 and header.offset is not None
     for queue in [header.queue_id] if one else range(settings["queues"]):
-        log = side.queues.log(header.topic, queue)
+        log = broker.queues.log(header.topic, queue)
         if log is None:
             return refuse(SYSTEM_ERROR, f"no queue {queue}")
         offset = header.offset if one else log.end
         if not one and header.timestamp >= 0:
             entry = log.at_time(header.timestamp, appended=True)
             offset = log.end if entry is None else entry.base
-        side.groups.reset(header.group, header.topic, queue, offset)
+        broker.groups.reset(header.group, header.topic, queue, offset)
     return Reply(body=fastjson.dumps({"offsetTable": {}}))
+
+
+def _reset_by_members(request: Request) -> Reply:
+    """4.9 has the group's members reset themselves, which ours does not call; what it refuses before is refused."""
+    header, broker = request.header, request.broker
+    settings = broker.queues.topics.get(header.topic)
+    if settings is None:
+        return refuse(SYSTEM_ERROR, f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}")
+    kept = broker.groups.offsets.get(f"{header.topic}@{header.group}", {})
+    if any(kept.get(str(queue), -1) == -1 for queue in range(settings["queues"])):
+        return refuse(SYSTEM_ERROR, f"THe consumer group <{header.group}> not exist")
+    if not broker.groups.members.get(header.group):
+        return refuse(CONSUMER_NOT_ONLINE, f"Consumer not online, so can not reset offset, Group: {header.group} Topic: {header.topic}")
+    return refuse(SYSTEM_ERROR, "the dev broker does not call members of a group back")
 
 
 async def lock_queues(request: Request) -> Reply:
     """Code 41."""
     data = fastjson.loads(request.body)
     group, client = data["consumerGroup"], data["clientId"]
-    return Reply(body=fastjson.dumps({"lockOKMQSet": [q for q in data.get("mqSet", []) if request.side.groups.lock(group, client, q)]}))
+    return Reply(body=fastjson.dumps({"lockOKMQSet": [q for q in data.get("mqSet", []) if request.broker.groups.lock(group, client, q)]}))
 
 
 async def unlock_queues(request: Request) -> Reply:
     """Code 42."""
     data = fastjson.loads(request.body)
     for queue in data.get("mqSet", []):
-        request.side.groups.unlock(data["consumerGroup"], data["clientId"], queue)
+        request.broker.groups.unlock(data["consumerGroup"], data["clientId"], queue)
     return Reply()
 
 

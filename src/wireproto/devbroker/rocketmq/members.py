@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ...rocketmq import messages as m
 
 if TYPE_CHECKING:
+    from ..log import Store
     from ..server import Connection
-    from ..side import Side
     from .topics import Queues
 
 LOCK_SECONDS = 60.0
@@ -19,12 +19,12 @@ LOCK_SECONDS = 60.0
 class Groups:
     """Who is in which group; a member is gone when its connection is."""
 
-    def __init__(self, side: Side, queues: Queues, push: Callable[[Connection, Any], None]) -> None:
+    def __init__(self, store: Store, queues: Queues, push: Callable[[Connection, Any], None]) -> None:
         self._queues = queues
         self._push = push
         self.members: dict[str, dict[str, Connection]] = {}
         self.consumers: dict[str, dict[str, Any]] = {}  # group: its consumer data of the last heartbeat
-        self.offsets: dict[str, dict[str, int]] = side.store.facts.setdefault("offsets", {})  # topic@group: queue: offset
+        self.offsets: dict[str, dict[str, int]] = store.facts.setdefault("offsets", {})  # topic@group: queue: offset
         self.known: set[str] = {key.partition("@")[2] for key in self.offsets}  # groups that made themselves: by a heartbeat or a pull
         self.locks: dict[tuple[str, str, int], tuple[str, float]] = {}
         self.resets: dict[tuple[str, int], int] = {}  # by topic@group and queue: told with the next pull's answer

@@ -1,66 +1,97 @@
-"""The name server's part: routes, clusters, lists of topics."""
+"""The name servers' part: routes, clusters, lists of topics."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...rocketmq import fastjson
+from .node import BROKER, CLUSTER
 from .queues import TEMPLATE
 from .reply import Reply, refuse
 
 if TYPE_CHECKING:
-    from .reply import Request
-    from .state import RocketMQState
+    from .node import Node
+    from .registry import NameServer
 
 TOPIC_NOT_EXIST, QUERY_NOT_FOUND = 17, 22
-CLUSTER, BROKER = "DevCluster", "dev"
 
 
-async def route(request: Request) -> Reply:
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One command to a name server.
+
+    Attributes:
+        server: whose answer it is.
+        master: the broker of this process.
+        others: addresses of further brokers, by name: every topic lies on each.
+        header: the typed command.
+    """
+
+    server: NameServer
+    master: Node
+    others: dict[str, str]
+    header: Any
+
+    def brokers(self) -> dict[str, dict[str, Any]]:
+        """All that are known, by name, as JSON has them."""
+        places = {name: dict(members) for name, members in self.server.brokers.items()}
+        places |= {name: {0: address} for name, address in self.others.items()}
+        more = {} if self.server.old else {"enableActingMaster": False}
+        return {
+            name: {"brokerAddrs": dict(sorted(members.items())), "brokerName": name, "cluster": CLUSTER, **more}
+            for name, members in places.items()
+        }
+
+
+async def route(asked: Asked) -> Reply:
     """Code 105; the template topic has a route as long as topics make themselves."""
-    topic, side = request.header.topic, request.side
-    settings = side.queues.topics.get(topic)
-    if settings is None and topic == TEMPLATE and side.auto_create:
-        settings = {"queues": side.default_queues, "perm": 7}
-    if settings is None:
+    topic, known = asked.header.topic, asked.brokers()
+    queues = dict(asked.server.topics.get(topic, {}))
+    if topic == TEMPLATE and asked.master.auto_create and BROKER in known:
+        queues = {BROKER: {"queues": asked.master.default_queues, "perm": 7}}
+    if not queues or not any(known[name]["brokerAddrs"] for name in queues):
         return refuse(TOPIC_NOT_EXIST, f"No topic route info in name server for the topic: {topic}")
-    known = brokers(side)
-    queues = {
-        "perm": settings["perm"],
-        "readQueueNums": settings["queues"],
-        "topicSysFlag": 0,
-        "writeQueueNums": settings["queues"],
-    }
+    queues |= {name: queues[BROKER] for name in asked.others if BROKER in queues}
     tree = {
-        "brokerDatas": list(known.values()),
+        "brokerDatas": [known[name] | {"brokerAddrs": {str(n): at for n, at in known[name]["brokerAddrs"].items()}} for name in queues],
         "filterServerTable": {},
-        "queueDatas": [{"brokerName": name, **queues} for name in known],
+        "queueDatas": [
+            {
+                "brokerName": name,
+                "perm": settings["perm"],
+                "readQueueNums": settings["queues"],
+                "topicSysFlag": 0,
+                "writeQueueNums": settings["queues"],
+            }
+            for name, settings in queues.items()
+        ],
     }
     return Reply(body=fastjson.dumps(tree))
 
 
-def brokers(side: RocketMQState) -> dict[str, dict[str, Any]]:
-    """This broker and those that were registered, by name: every topic lies on each."""
-    places = {BROKER: side.address("broker"), **side.others}
-    return {name: {"brokerAddrs": {"0": address}, "brokerName": name, "cluster": CLUSTER} for name, address in places.items()}
-
-
-async def cluster(request: Request) -> Reply:
+async def cluster(asked: Asked) -> Reply:
     """Code 106."""
-    known = brokers(request.side)
-    return Reply(body=fastjson.dumps({"brokerAddrTable": known, "clusterAddrTable": {CLUSTER: list(known)}}))
+    known = asked.brokers()
+    return Reply(body=fastjson.dumps({"brokerAddrTable": known, "clusterAddrTable": {CLUSTER: list(known)} if known else {}}))
 
 
-async def topics(request: Request) -> Reply:
+async def topics(asked: Asked) -> Reply:
     """Codes 206 and 224."""
-    return Reply(body=fastjson.dumps({"topicList": list(request.side.queues.topics)}))
+    return Reply(body=fastjson.dumps({"topicList": list(asked.server.topics)}))
 
 
-async def no_topics(request: Request) -> Reply:
-    """Codes 304 and 305: there are no system topics."""
+async def no_topics(asked: Asked) -> Reply:
+    """Code 304: there are no system topics."""
     return Reply(body=fastjson.dumps({"topicList": []}))
 
 
-async def get_kv(request: Request) -> Reply:
+async def delete_topic(asked: Asked) -> Reply:
+    """Code 216: its brokers still have it."""
+    asked.server.topics.pop(asked.header.topic, None)
+    return Reply()
+
+
+async def get_kv(asked: Asked) -> Reply:
     """Code 101: nothing is configured."""
-    return refuse(QUERY_NOT_FOUND, f"No config item, Namespace: {request.header.namespace} Key: {request.header.key}")
+    return refuse(QUERY_NOT_FOUND, f"No config item, Namespace: {asked.header.namespace} Key: {asked.header.key}")

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...rocketmq import fastjson
 from ...rocketmq import messages as m
 from ..log import PartitionLog, wait_for_append
-from . import special, stored
+from . import replica, special, stored
+from .groups import NOT_FROM_SLAVE
 from .reply import Reply, refuse
 
 if TYPE_CHECKING:
+    from .node import Node
     from .reply import Request
-    from .state import RocketMQState
 
 MESSAGE_ILLEGAL, NO_PERMISSION, TOPIC_NOT_EXIST, PULL_NOT_FOUND, PULL_RETRY, PULL_OFFSET_MOVED = 13, 16, 17, 19, 20, 21
 SYSTEM_ERROR, NOT_SUPPORTED, INVALID_PARAMETER = 1, 3, 29
 READ, WRITE = 4, 2
+SERVICE_NOT_AVAILABLE, SUBSCRIPTION_NOT_EXIST = 14, 24
+NO_SERVICE = "the broker's disk is full, messages are put to the slave, message store has been shut down, etc."
+SLAVE_LOOKS = 5.0
+"""Seconds after which 4.9's slaves look again at pulls that they hold: nothing tells them of messages that came."""
 TEMPLATE = "TBW102"  # the topic whose route a producer asks for before it makes a new topic by sending to it
 MAX_BODY = 4 << 20
-MAX_PULL, MAX_PULL_BYTES = 32, 256 << 10
+NEAR, FAR = (32, 256 << 10), (8, 64 << 10)
+"""Messages and bytes that a pull is answered with at most: from memory, and from the disk."""
 
 
 def named(topic: str) -> bool:
@@ -29,28 +37,30 @@ def named(topic: str) -> bool:
     return 0 < len(topic) <= 127 and all(c.isascii() and (c.isalnum() or c in "%|_-") for c in topic)
 
 
-def invalid(side: RocketMQState, remark: str) -> Reply:
+def invalid(broker: Node, remark: str) -> Reply:
     """A parameter that cannot be: the 4.9 line has no code of its own for that."""
-    return refuse(SYSTEM_ERROR if side.groups.old else INVALID_PARAMETER, remark)
+    return refuse(SYSTEM_ERROR if broker.old else INVALID_PARAMETER, remark)
 
 
 async def send(request: Request) -> Reply:
     """Codes 10, 310 and 320: one message, or a batch to one queue."""
-    header, side = request.header, request.side
-    queues = side.queues
+    header, broker = request.header, request.broker
+    queues = broker.queues
     topic = header.topic
     if not named(topic):
-        return invalid(side, f"the topic name [{topic}] is illegal")
+        return invalid(broker, f"the topic name [{topic}] is illegal")
     if topic not in queues.topics:
-        if not side.auto_create:
+        if not broker.auto_create or broker.slave:
             return refuse(TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
         queues.create(topic, max(min(header.default_topic_queue_nums, 16), 1))
     settings = queues.topics[topic]
     if header.queue_id >= settings["queues"]:
-        return invalid(side, f"request queueId[{header.queue_id}] is illegal, {topic} has {settings['queues']}")
+        return invalid(broker, f"request queueId[{header.queue_id}] is illegal, {topic} has {settings['queues']}")
+    if broker.slave:
+        return refuse(SERVICE_NOT_AVAILABLE, f"service not available now. It may be caused by one of the following reasons: {NO_SERVICE}")
     if len(request.body) > MAX_BODY:
         return refuse(MESSAGE_ILLEGAL, f"a body of {len(request.body)} bytes is above {MAX_BODY}")
-    queue = header.queue_id if header.queue_id >= 0 else side.pick(settings["queues"])
+    queue = header.queue_id if header.queue_id >= 0 else broker.pick(settings["queues"])
     host, _, port = request.connection.peer.rpartition(":")
     common = {
         "topic": topic,
@@ -78,66 +88,88 @@ async def send(request: Request) -> Reply:
         if special.delay(properties):
             return special.append_later(request, queue, messages[0], properties)
     places = [queues.append(queue, message) for message in messages]
-    ids = ",".join(stored.offset_id(side.broker_host, place) for _, place in places)
-    unique = stored.read_properties(messages[0].properties).get("UNIQ_KEY")
-    return Reply(ext=m.SendMessageResponse(msg_id=ids, queue_id=queue, queue_offset=places[0][0], transaction_id=unique).to_ext())
+    ids = ",".join(stored.offset_id(broker.broker_host, place) for _, place in places)
+    first = stored.read_properties(messages[0].properties)
+    code = await replica.stored_at(broker, waits=first.get("WAIT") != "false")
+    ext = m.SendMessageResponse(msg_id=ids, queue_id=queue, queue_offset=places[0][0], transaction_id=first.get("UNIQ_KEY"))
+    return Reply(code, ext=ext.to_ext())
 
 
 async def pull(request: Request) -> Reply:
     """Code 11: messages from an offset on; held open while there are none and the client allows it."""
-    header, side = request.header, request.side
-    log = side.queues.log(header.topic, header.queue_id)
-    side.groups.known.add(header.consumer_group)
-    if header.topic not in side.queues.topics:
+    header, broker = request.header, request.broker
+    log = broker.queues.log(header.topic, header.queue_id)
+    broker.groups.known.add(header.consumer_group)
+    if header.topic not in broker.queues.topics:
         return refuse(TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!")
-    if not side.queues.topics[header.topic]["perm"] & READ:
+    if not broker.queues.topics[header.topic]["perm"] & READ:
         return refuse(NO_PERMISSION, f"the topic[{header.topic}] pulling message is forbidden")
-    if log is None or header.queue_id >= side.queues.topics[header.topic]["queues"]:
-        return invalid(side, f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}]")
+    if log is None or header.queue_id >= broker.queues.topics[header.topic]["queues"]:
+        return invalid(broker, f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}]")
     told = (header.subscription, header.expression_type) if header.sys_flag & 4 else None
-    expression, kind = told or side.groups.subscription(header.consumer_group, header.topic)
+    if told is None and not broker.groups.members.get(header.consumer_group):
+        return refuse(SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
+    expression, kind = told or broker.groups.subscription(header.consumer_group, header.topic)
+    if told is None and expression is None:
+        return refuse(SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")
     if special.wants_sql(kind):
         return refuse(1, special.NO_SQL)
-    if header.sys_flag & 1:
-        side.groups.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
-    offset, end = header.queue_offset, partial(side.queues.end, header.topic, header.queue_id, log)
+    if header.sys_flag & 1 and not (broker.slave and broker.old):
+        broker.groups.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+    broker.pulled = True
+    offset, end = header.queue_offset, partial(broker.queues.end, header.topic, header.queue_id, log)
     if log.start <= offset == end() and header.sys_flag & 2:
-        limit = min(header.suspend_timeout_millis, 60_000) / 1000
-        await wait_for_append([log], lambda: end() > offset, limit)
-    code, after, bodies = 0, offset, list[bytes]()
-    moved = side.groups.take_reset(header.consumer_group, header.topic, header.queue_id)
+        await _hold(broker, log, lambda: end() > offset, min(header.suspend_timeout_millis, 60_000) / 1000)
+    moved = broker.groups.take_reset(header.consumer_group, header.topic, header.queue_id)
     if moved is not None:
-        ext = m.PullMessageResponse(suggest_which_broker_id=0, next_begin_offset=moved, min_offset=log.start, max_offset=end()).to_ext()
-        return Reply(PULL_OFFSET_MOVED, "OFFSET_RESET", ext)
-    if offset < (until := side.queues.removed.get((header.topic, header.queue_id), offset)):
-        ext = m.PullMessageResponse(suggest_which_broker_id=0, next_begin_offset=until, min_offset=log.start, max_offset=end()).to_ext()
-        return Reply(PULL_RETRY, "MESSAGE_WAS_REMOVING", ext)
+        return _pulled(broker, log, end(), PULL_OFFSET_MOVED, moved, "OFFSET_RESET")
+    if offset < (until := broker.queues.removed.get((header.topic, header.queue_id), offset)):
+        return _pulled(broker, log, end(), PULL_RETRY, until, "MESSAGE_WAS_REMOVING")
     if not log.start <= offset <= end():
-        code, after = PULL_OFFSET_MOVED, log.start if offset < log.start else end()
-    else:
-        wanted, most = special.tags(expression), max(min(header.max_msg_nums, MAX_PULL), 1)
-        entries = [entry for entry in log.read(offset, MAX_PULL_BYTES) if entry.end <= end()]
-        for entry in entries:  # on to the next queue offset that was not looked at: those with other tags count as read
-            if len(bodies) == most:
-                break
-            if wanted is None or special.tag_of(entry.data) in wanted:
-                bodies.append(entry.data)
-            after = entry.end
-        if not bodies:
-            code = PULL_RETRY if entries else PULL_NOT_FOUND
-    ext = m.PullMessageResponse(suggest_which_broker_id=0, next_begin_offset=after, min_offset=log.start, max_offset=end()).to_ext()
-    return Reply(code, {0: "FOUND", PULL_NOT_FOUND: "no message"}.get(code, "moved"), ext, b"".join(bodies))
+        if broker.slave:  # it corrects nobody: it may be behind
+            return _pulled(broker, log, end(), PULL_RETRY, offset, "moved")
+        return _pulled(broker, log, end(), PULL_OFFSET_MOVED, log.start if offset < log.start else end(), "moved")
+    count, size = FAR if broker.far else NEAR
+    wanted, most = special.tags(expression), max(min(header.max_msg_nums, count), 1)
+    entries = [entry for entry in log.read(offset, size) if entry.end <= end()]
+    bodies, after = list[bytes](), offset
+    for entry in entries:  # on to the next queue offset that was not looked at: those with other tags count as read
+        if len(bodies) == most:
+            break
+        if wanted is None or special.tag_of(entry.data) in wanted:
+            bodies.append(entry.data)
+        after = entry.end
+    if not entries:
+        return _pulled(broker, log, end(), PULL_NOT_FOUND, after, "no message")
+    found = (0, "FOUND") if bodies else (PULL_RETRY, "NO_MATCHED_MESSAGE")
+    return _pulled(broker, log, end(), found[0], after, found[1], b"".join(bodies), suggested=broker.suggested())
+
+
+def _pulled(
+    broker: Node, log: PartitionLog, end: int, code: int, after: int, remark: str, body: bytes = b"", *, suggested: int = 0
+) -> Reply:
+    ext = m.PullMessageResponse(suggest_which_broker_id=suggested, next_begin_offset=after, min_offset=log.start, max_offset=end)
+    return Reply(code, remark, ext.to_ext(), body)
+
+
+async def _hold(broker: Node, log: PartitionLog, enough: Callable[[], bool], seconds: float) -> None:
+    if not (broker.slave and broker.old):
+        await wait_for_append([log], enough, seconds)
+        return
+    until = time.monotonic() + seconds
+    while not enough() and (left := until - time.monotonic()) > 0:
+        await asyncio.sleep(min(left, SLAVE_LOOKS))
 
 
 async def max_offset(request: Request) -> Reply:
     """Code 30."""
     header = request.header
-    return _offset(request, m.GetMaxOffsetResponse, lambda log: request.side.queues.end(header.topic, header.queue_id, log))
+    return _offset(request, m.GetMaxOffsetResponse, lambda log: request.broker.queues.end(header.topic, header.queue_id, log))
 
 
 async def runtime_info(request: Request) -> Reply:
     """Code 28: how far the log and the queues are."""
-    end, behind = request.side.queues.progress()
+    end, behind = request.broker.queues.progress()
     return Reply(body=fastjson.dumps({"table": {"commitLogMaxOffset": str(end), "dispatchBehindBytes": str(behind)}}))
 
 
@@ -151,31 +183,33 @@ async def search_offset(request: Request) -> Reply:
 
     def find(log: PartitionLog) -> int:
         entry = log.at_time(request.header.timestamp, appended=True)
-        return entry.base if entry is not None else max(log.end - request.side.groups.old, log.start)
+        return entry.base if entry is not None else max(log.end - request.broker.old, log.start)
 
     return _offset(request, m.SearchOffsetByTimestampResponse, find)
 
 
 def _offset(request: Request, response: Any, find: Any) -> Reply:
-    log = request.side.queues.log(request.header.topic, request.header.queue_id)
+    log = request.broker.queues.log(request.header.topic, request.header.queue_id)
     return Reply(ext=response(offset=find(log) if log is not None else 0).to_ext())
 
 
 async def create_topic(request: Request) -> Reply:
     """Code 17."""
     header = request.header
+    if request.broker.slave and request.broker.old:
+        return refuse(SYSTEM_ERROR, NOT_FROM_SLAVE)
     if not named(header.topic):
-        return invalid(request.side, f"the topic name [{header.topic}] is illegal")
-    request.side.queues.create(header.topic, max(header.write_queue_nums, header.read_queue_nums), header.perm, header.attributes)
+        return invalid(request.broker, f"the topic name [{header.topic}] is illegal")
+    request.broker.queues.create(header.topic, max(header.write_queue_nums, header.read_queue_nums), header.perm, header.attributes)
     return Reply()
 
 
 async def topic_config(request: Request) -> Reply:
     """Code 351."""
     topic = request.header.topic
-    if request.side.groups.old:
+    if request.broker.old:
         return refuse(NOT_SUPPORTED, "request type 351 not supported")
-    settings = request.side.queues.topics.get(topic)
+    settings = request.broker.queues.topics.get(topic)
     if settings is None:
         return refuse(TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
     counts = {"readQueueNums": settings["queues"], "writeQueueNums": settings["queues"]}
@@ -184,35 +218,44 @@ async def topic_config(request: Request) -> Reply:
 
 
 async def delete_topic(request: Request) -> Reply:
-    """Codes 215 and 216."""
-    request.side.queues.delete(request.header.topic)
-    request.side.groups.forget(request.header.topic)
+    """Code 215: name servers still have it."""
+    if request.broker.slave and request.broker.old:
+        return refuse(SYSTEM_ERROR, NOT_FROM_SLAVE)
+    request.broker.queues.delete(request.header.topic)
+    request.broker.groups.forget(request.header.topic)
     return Reply()
 
 
 async def send_back(request: Request) -> Reply:
     """Code 36: a copy goes to the group's retry topic at once, to its dead letters after too many attempts."""
-    header, side = request.header, request.side
-    data = side.queues.at(header.offset)
+    header, broker = request.header, request.broker
+    data = broker.queues.at(header.offset)
     if data is None:
         return refuse(1, f"look message by offset failed, {header.offset}")
+    if broker.slave:
+        return refuse(SYSTEM_ERROR, "SERVICE_NOT_AVAILABLE")
     message = stored.decode(data)
     most = header.max_reconsume_times if header.max_reconsume_times is not None and header.max_reconsume_times >= 0 else 16
     dead = message.reconsume_times >= most or header.delay_level < 0
     topic = f"{'%DLQ%' if dead else '%RETRY%'}{header.group}"
-    if topic not in side.queues.topics:
-        side.queues.create(topic, 1)
+    if topic not in broker.queues.topics:
+        broker.queues.create(topic, 1)
     properties = stored.read_properties(message.properties)
     properties.setdefault("RETRY_TOPIC", message.topic)
-    properties.setdefault("ORIGIN_MESSAGE_ID", header.origin_msg_id or stored.offset_id(side.broker_host, header.offset))
+    properties.setdefault("ORIGIN_MESSAGE_ID", header.origin_msg_id or stored.offset_id(broker.broker_host, header.offset))
     message.topic, message.properties = topic, stored.write_properties(properties)
     message.reconsume_times += 1
-    side.queues.append(0, message)
+    broker.queues.append(0, message)
     await asyncio.sleep(0)
     return Reply()
 
 
 async def view_message(request: Request) -> Reply:
     """Code 33."""
-    data = request.side.queues.at(request.header.offset)
+    data = request.broker.queues.at(request.header.offset)
     return Reply(body=data) if data is not None else refuse(1, "can not find message by the offset")
+
+
+async def no_topics(_request: Request) -> Reply:
+    """Code 305: there are no system topics."""
+    return Reply(body=fastjson.dumps({"topicList": []}))

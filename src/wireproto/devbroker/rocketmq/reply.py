@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..server import Connection
-    from .state import RocketMQState
+    from .node import Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,13 +16,13 @@ class Request:
     """One command in hand.
 
     Attributes:
-        side: the broker.
+        broker: whose answer it is.
         connection: where it came from.
         header: the typed command.
         body: what followed the header.
     """
 
-    side: RocketMQState
+    broker: Node
     connection: Connection
     header: Any
     body: bytes

@@ -51,7 +51,7 @@ def delay(properties: dict[str, str]) -> float:
 
 def append_later(request: Request, queue: int, message: stored.Message, properties: dict[str, str]) -> Reply:
     """Store it when its time has come."""
-    queues, seconds = request.side.queues, delay(properties)
+    queues, seconds = request.broker.queues, delay(properties)
     message.properties = stored.write_properties({name: value for name, value in properties.items() if name != "DELAY"})
 
     def show() -> None:
@@ -90,10 +90,10 @@ def tag_of(data: bytes) -> int | None:
 
 async def query_message(request: Request) -> Reply:
     """Code 12."""
-    header, side = request.header, request.side
+    header, broker = request.header, request.broker
     unique = header.unique_key_query == "true"
     found: list[tuple[int, bytes]] = []
-    for log in side.store.partitions(header.topic).values() if header.topic in side.queues.topics else ():
+    for log in broker.queues.logs(header.topic).values():
         for entry in log:
             properties = stored.read_properties(stored.decode(entry.data).properties)
             keys = [properties.get("UNIQ_KEY")] if unique else properties.get("KEYS", "").split()
@@ -102,5 +102,5 @@ async def query_message(request: Request) -> Reply:
     if not found:
         return refuse(QUERY_NOT_FOUND, "can not find message, maybe time range not correct")
     found.sort(key=lambda item: item[0], reverse=True)
-    ext = m.QueryMessageResponse(index_last_update_timestamp=found[0][0], index_last_update_phyoffset=side.queues.progress()[0])
+    ext = m.QueryMessageResponse(index_last_update_timestamp=found[0][0], index_last_update_phyoffset=broker.queues.progress()[0])
     return Reply(ext=ext.to_ext(), body=b"".join(data for _, data in found[: min(header.max_num, 32)]))

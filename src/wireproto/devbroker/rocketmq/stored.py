@@ -85,6 +85,11 @@ def decode(data: bytes) -> Message:
     )
 
 
+def place(data: bytes) -> int:
+    """Where a stored message lies in the commit log."""
+    return int(_HEAD.unpack_from(data)[6])
+
+
 def batch(body: bytes) -> Iterator[tuple[int, bytes, bytes]]:
     """The messages of a batch body: flag, body, properties. Raises Malformed."""
     at = 0

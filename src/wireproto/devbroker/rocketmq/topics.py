@@ -1,24 +1,31 @@
-"""Topics, their queues, and the messages in them."""
+"""Topics, their queues, and the messages in them; a slave's are copies of its master's."""
 
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
-from typing import TYPE_CHECKING, Any
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Protocol
 
 from . import stored
 
 if TYPE_CHECKING:
-    from ..log import PartitionLog
-    from ..side import Side
+    from ..log import Entry, PartitionLog, Store
 
 READ, WRITE = 4, 2
 
 
-def broker_host(side: Side) -> tuple[str, int]:
-    """Where the broker listens; part of message ids."""
-    host, _, port = side.address("broker").rpartition(":")
-    return host, int(port)
+class Home(Protocol):
+    """The broker that has them: `node.Node`."""
+
+    store: Store
+    replicas: list[Any]
+
+    @property
+    def slave(self) -> bool: ...
+    @property
+    def broker_host(self) -> tuple[str, int]: ...
+    def touch(self, topic: str | None) -> None: ...
 
 
 class Queues:
@@ -30,23 +37,27 @@ class Queues:
         held: where each queue seems to end while `hold` is in force: real brokers acknowledge before their queues show a message.
     """
 
-    def __init__(self, side: Side) -> None:
-        self._side = side
-        self.topics: dict[str, dict[str, Any]] = side.store.facts.setdefault("topics", {})
+    def __init__(self, node: Home) -> None:
+        self._node = node
+        self.topics: dict[str, dict[str, Any]] = node.store.facts.setdefault("topics", {})
         self._commit = self._shown = 0
         self.held: dict[tuple[str, int], int] | None = None
         self.removed: dict[tuple[str, int], int] = {}
         self._places: list[tuple[int, str, int, int]] = []  # commit-log offset, topic, queue, queue offset
-        for topic in side.store.topics:
-            for queue, log in side.store.partitions(topic).items():
-                for entry in log:
-                    self._place(topic, queue, entry.base, len(entry.data))
+        self._load()
 
-    def _place(self, topic: str, queue: int, offset: int, size: int) -> int:
-        at = self._commit
-        self._places.append((at, topic, queue, offset))
-        self._commit += size
-        return at
+    def _load(self) -> None:
+        """What was stored before is where it was in the commit log."""
+        found: list[tuple[tuple[int, str, int, int], int]] = []
+        for topic in self._node.store.topics:
+            for queue, log in self._node.store.partitions(topic).items():
+                found += [((stored.place(entry.data), topic, queue, entry.base), len(entry.data)) for entry in log]
+        for place, size in sorted(found):
+            self._keep(place, size)
+
+    def _keep(self, place: tuple[int, str, int, int], size: int) -> None:
+        self._places.append(place)
+        self._commit = place[0] + size
 
     def create(self, topic: str, queues: int, perm: int = READ | WRITE, attributes: str | None = None) -> None:
         """Make a topic or change it; queues are only ever added to the store.
@@ -57,31 +68,60 @@ class Queues:
         pairs = [item.removeprefix("+").partition("=") for item in (attributes or "").split(",") if item]
         kept = {name: value for name, _, value in pairs} or self.topics.get(topic, {}).get("attributes", {})
         self.topics[topic] = {"queues": queues, "perm": perm, "attributes": kept}
-        self._side.store.create(topic, queues)
+        self._node.store.create(topic, queues)
+        self._node.touch(topic)
 
     def delete(self, topic: str) -> None:
         """Forget a topic and its messages."""
-        self.topics.pop(topic, None)
-        self._side.store.delete(topic)
+        if self.topics.pop(topic, None) is not None:
+            self._node.touch(None)
+        self._node.store.delete(topic)
 
     def log(self, topic: str, queue: int) -> PartitionLog | None:
-        """A queue's log, or None."""
-        return self._side.store.log(topic, queue) if topic in self.topics else None
+        """A queue's log, or None. A slave shows what it has, before and after it knows the topic."""
+        return self._node.store.log(topic, queue) if topic in self.topics or self._node.slave else None
+
+    def logs(self, topic: str) -> dict[int, PartitionLog]:
+        """All logs of a topic, by queue."""
+        return self._node.store.partitions(topic) if topic in self.topics or self._node.slave else {}
 
     def append(self, queue: int, message: stored.Message) -> tuple[int, int]:
         """Store one message; returns its queue offset and its place in the commit log."""
-        log = self._side.store.log(message.topic, queue)
+        log = self._node.store.log(message.topic, queue)
         assert log is not None, "checked by the caller"
         now = int(time.time() * 1000)
-        size = len(message.body) + len(message.properties) + len(message.topic) + 96
-        offset, place = log.end, self._place(message.topic, queue, log.end, size)
-        log.append(stored.encode(message, queue, offset, place, now, broker_host(self._side)), timestamp=now)
+        offset, place = log.end, self._commit
+        data = stored.encode(message, queue, offset, place, now, self._node.broker_host)
+        self._keep((place, message.topic, queue, offset), len(data))
+        log.append(data, timestamp=now)
+        for replica in self._node.replicas:
+            replica.wake()
         return offset, place
+
+    @property
+    def written(self) -> int:
+        """Where the commit log ends."""
+        return self._commit
+
+    def since(self, commit_offset: int) -> Iterator[tuple[int, str, int, int, Entry]]:
+        """What is stored from a place in the commit log on, and still there: place, topic, queue, offset, entry."""
+        for place, topic, queue, offset in self._places[bisect_left(self._places, (commit_offset, "", 0, 0)) :]:
+            log = self._node.store.log(topic, queue)
+            entry = log.entry(offset) if log is not None else None
+            if entry is not None and stored.place(entry.data) == place:
+                yield place, topic, queue, offset, entry
+
+    def copy(self, place: int, topic: str, queue: int, offset: int, entry: Entry) -> None:
+        """Keep a message that the master stored. One that its queue here has passed is not shown: the topic was made anew there."""
+        log = self._node.store.create(topic, 1, first=queue)[queue]
+        self._keep((place, topic, queue, offset), len(entry.data))
+        if offset >= log.end:
+            log.append(entry.data, timestamp=entry.timestamp, base=offset)
 
     def hold(self) -> None:
         """From now on queues do not show what is stored, though it is acknowledged, until `show`."""
         self._shown = self._commit
-        self.held = {(topic, queue): log.end for topic in self.topics for queue, log in self._side.store.partitions(topic).items()}
+        self.held = {(topic, queue): log.end for topic in self.topics for queue, log in self._node.store.partitions(topic).items()}
 
     def show(self) -> None:
         """Show everything."""

@@ -1,0 +1,133 @@
+"""A signal handler that raises in a poll or receive: whatever it breaks into, nothing is lost, nothing comes twice, and permits go on."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Callable
+from types import FrameType, ModuleType
+from typing import Any
+
+import pytest
+
+import wireproto
+from patience import until
+from pulsar_server import Link, PulsarServer, acknowledged, stored, subscribed
+from wireproto.pulsar import PulsarApi_pb2 as api
+from wireproto.pulsar import consumer, queue, reader
+
+ROLES: dict[str, ModuleType] = {"reader": reader, "consumer": consumer, "queue": queue}
+ENTRIES = [[b"0", b"1", b"2"], [b"3"], [b"4", b"5"]]
+VALUES = [value for entry in ENTRIES for value in entry]
+
+
+class Granting(PulsarServer):
+    """Sends the entries when a consumer grants for the first time. `granted`: messages, by consumer."""
+
+    def __init__(self) -> None:
+        self.granted: dict[int, int] = {}
+        super().__init__(connect=self._connect, subscribe=subscribed, flow=self._flow, getLastMessageId=self._last, ack=acknowledged)
+
+    def _connect(self, link: Link, ask: Any) -> Any:
+        link.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # many roles are opened one after the other
+        return self._connected(link, ask)
+
+    def _flow(self, link: Link, ask: Any) -> None:
+        first = ask.consumer_id not in self.granted
+        self.granted[ask.consumer_id] = self.granted.get(ask.consumer_id, 0) + ask.messagePermits
+        for number, entry in enumerate(ENTRIES if first else ()):
+            link.message(ask.consumer_id, number, stored(entry, number))
+
+    def _last(self, link: Link, ask: Any) -> Any:
+        return api.CommandGetLastMessageIdResponse(
+            request_id=ask.request_id,
+            last_message_id=api.MessageIdData(ledgerId=7, entryId=len(ENTRIES) - 1),
+            consumer_mark_delete_position=api.MessageIdData(ledgerId=7, entryId=2**64 - 1),
+        )
+
+
+def opened(client: Any, role: str) -> Any:
+    return client.reader("t") if role == "reader" else getattr(client, role)("t", "group")
+
+
+def one_more(made: Any, role: str) -> list[Any]:
+    if role == "queue":
+        delivery = made.receive(5.0)
+        return [] if delivery is None else [delivery.value]
+    batch = made.poll(5.0)
+    return [] if batch is None else batch.values()
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_what_a_signal_breaks_into_while_it_is_decoded_comes_with_the_next_call(role: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, signals = ROLES[role].decode_pulsar, [KeyboardInterrupt]  # type: ignore[attr-defined]
+
+    def broken_off(*args: Any, **kwargs: Any) -> Any:
+        found = real(*args, **kwargs)
+        if signals:
+            raise signals.pop()
+        return found
+
+    monkeypatch.setattr(ROLES[role], "decode_pulsar", broken_off)
+    with Granting() as server, wireproto.connect(server.url) as client:
+        made = opened(client, role)
+        with pytest.raises(KeyboardInterrupt):
+            one_more(made, role)
+        got: list[Any] = []
+        while len(got) < len(VALUES):
+            got += one_more(made, role)
+        assert got == VALUES
+
+
+class Signal:
+    """Raises at the n-th place of a call where the interpreter looks for signals: behind a call of C, and where Python code begins.
+
+    Attributes:
+        came: whether there were so many.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.left, self.came = number, False
+
+    def __call__(self, frame: FrameType, event: str, arg: Any) -> None:
+        code = frame.f_code
+        if event not in ("call", "c_return") or code.co_name == "<genexpr>" or "/wireproto/pulsar/" not in code.co_filename:
+            return
+        self.left -= 1
+        if not self.left:
+            self.came = True
+            sys.setprofile(None)
+            raise KeyboardInterrupt(f"in {frame.f_code.co_name}, line {frame.f_lineno}")
+
+    def within(self, call: Callable[[], list[Any]]) -> list[Any]:
+        sys.setprofile(self)
+        try:
+            return call()
+        except KeyboardInterrupt:
+            return []
+        finally:
+            sys.setprofile(None)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_signal_anywhere_in_a_call_loses_and_repeats_nothing(role: str) -> None:
+    number, going = 0, True
+    with Granting() as server, wireproto.connect(server.url) as client:
+        while going:
+            number += 1
+            signal = Signal(number)
+            with opened(client, role) as made:
+                got = signal.within(lambda made=made: one_more(made, role))
+                while len(got) < len(VALUES):
+                    more = one_more(made, role)
+                    assert more, f"it stands still after signal {number}"
+                    got += more
+                assert got == VALUES, f"after signal {number}"
+                [part] = made._feed.parts
+                if part.open:  # else the reader's partition was read to its end
+                    expected = part.permits._granted + len(VALUES)
+                    until(
+                        lambda part=part, least=expected: server.granted[part.id] >= least, "permits are granted that the broker heard of"
+                    )
+            going = signal.came
+    assert number > 30

@@ -1,0 +1,99 @@
+"""A member's share of the queues that changes between its calls: what its commits tell, and what it keeps."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import Any
+
+import pytest
+
+from patience import until
+from wireproto.errors import Revoked
+from wireproto.position import LogOffset
+from wireproto.rocketmq.client import RocketClient
+from wireproto.rocketmq.member import Share
+
+PROTOCOL, BROKER = "rocketmq", {"auto_create": False}
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def topic(client: RocketClient) -> str:
+    name = f"shares-{next(_numbers)}"
+    client.admin().create_topic(name)
+    return name
+
+
+def put(client: RocketClient, topic: str, count: int) -> None:
+    with client.producer(topic) as out:
+        for number in range(count):
+            out.send(b"%d" % number)
+
+
+def drained(consumer: Any, count: int) -> list[bytes]:
+    found: list[bytes] = []
+
+    def more() -> bool:
+        batch = consumer.poll(0.3)
+        found.extend(batch.values() if batch is not None else [])
+        return len(found) >= count
+
+    until(more)
+    return found
+
+
+def shared_out(client: RocketClient, topic: str, held: int) -> tuple[Any, str]:
+    """A member that has handed out a record of each of two queues; its group."""
+    group = f"g-{topic}"
+    client.admin().create_topic(f"{topic}-two", partitions=2)
+    with client.producer(f"{topic}-two") as out:
+        for partition in range(2):
+            out.send(b"%d" % partition, partition=partition)
+    one = client.consumer(f"{topic}-two", group)
+    assert sorted(drained(one, held)) == [b"0", b"1"]
+    return one, group
+
+
+def test_a_commit_of_all_tells_which_queues_fell_to_another_member_since(client: RocketClient, dial: Any, topic: str) -> None:
+    one, group = shared_out(client, topic, 2)
+    with one, dial().consumer(f"{topic}-two", group) as two:
+        until(lambda: (two.poll(0.1), two.assignment)[1])
+        with pytest.raises(Revoked) as caught:
+            one.commit()
+        assert {*caught.value.partitions} == {*two.assignment}
+        one.commit()
+        assert client.admin().group_positions(group, f"{topic}-two").keys() == {*one.assignment}
+
+
+def test_a_queue_that_was_another_member_s_for_a_while_is_known_for_lost(client: RocketClient, dial: Any, topic: str) -> None:
+    """Though its owner did not look meanwhile: what it hands out and commits is what the group has not done."""
+    one, group = shared_out(client, topic, 2)
+    with one:
+        with dial().consumer(f"{topic}-two", group) as two:
+            until(lambda: (two.poll(0.1), two.assignment)[1])
+            [theirs] = two.assignment
+            two.commit({theirs: LogOffset(*theirs, 1)})
+            until(lambda: one._sharing._round is not None and one._sharing._round.done)
+        until(lambda: len(one._sharing._older) > 0)
+        assert len(one.assignment) == 2, "as it saw last"
+        with pytest.raises(Revoked) as caught:
+            one.commit()
+        assert caught.value.partitions == (theirs,)
+        until(lambda: (one.poll(0.1), len(one.assignment) == 2)[1])
+        assert {place.offset for place in client.admin().group_positions(group, f"{topic}-two").values()} == {1}
+        assert not one._sharing._older
+
+
+def test_a_share_from_a_moment_without_its_broker_takes_no_queue_away(client: RocketClient, topic: str) -> None:
+    """The name server knows it again when the owner looks: nobody else can have been given its queues."""
+    put(client, topic, 3)
+    with client.consumer(topic, f"g-{topic}") as consumer:
+        drained(consumer, 3)
+        sharing, ours = consumer._sharing, consumer.assignment
+        sharing._shared(Share({}, frozenset(), frozenset({(topic, "dev"), (sharing.retry_topic, "dev")})))
+        assert consumer.assignment == ours
+        assert sharing.member.next_look <= time.monotonic() + 1.0
+        consumer.commit()
+        sharing._shared(Share({}, frozenset(), frozenset()))
+        assert not consumer.assignment
