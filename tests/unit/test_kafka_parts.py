@@ -431,6 +431,40 @@ def test_an_end_without_records_is_reached_when_the_leaders_own_disk_has_none() 
         assert (chunk.records, chunk.next, cursor.ahead) == (None, 9, 9)
 
 
+def test_offsets_that_are_stepped_over_are_told_with_their_range(caplog: pytest.LogCaptureFixture) -> None:
+    """A cleaner may have emptied them, or a disk that was lost: the answers do not tell which."""
+    asking = fetches()
+    cursor = asking.add("t", 0, 5, 9)
+    empties(asking, 0.0, 1.0, 2.0)
+    asking.settle(cursor, cursor.generation, local=6, epoch=7)
+    assert not caplog.records, "nothing is stepped over yet"
+    empties(asking, 3.0, 4.0, 5.0)
+    asking.settle(cursor, cursor.generation, local=5, epoch=7)
+    (line,) = caplog.records
+    assert line.levelname == "WARNING"
+    assert line.getMessage().startswith("t[0]: offsets 5 to 8 hold no record")
+
+
+@pytest.mark.parametrize("stop", [9, None])
+def test_a_leader_that_has_nothing_for_long_is_told_and_ever_more_rarely(stop: int | None, caplog: pytest.LogCaptureFixture) -> None:
+    """Though its log goes on: remote storage that never answers, say. Whoever waits for that is to know why."""
+    asking = fetches()
+    cursor = asking.add("t", 0, 5, stop)
+    told: list[float] = []
+    for now in range(100):
+        empties(asking, float(now))
+        if stop is not None and asking.doubted(float(now)) is not None:
+            asking.settle(cursor, cursor.generation, local=6, epoch=7)
+        told += [float(now)] * len(caplog.records)
+        if caplog.records:
+            assert caplog.records[0].getMessage().startswith(f"t[0] has not been read for {now:.1f} s: ")
+        caplog.clear()
+    assert told == [10.0, 20.0, 40.0, 80.0]
+    asking.plan.seek(("t", 0), 4)
+    empties(asking, 200.0, 205.0)
+    assert not caplog.records, "of another place it is not known yet"
+
+
 def test_a_reader_of_committed_records_never_passes_an_open_transaction() -> None:
     """Its stop may lie behind: what is between is not there for it yet, whatever the high watermark says and however often it asks."""
     asking = fetches()

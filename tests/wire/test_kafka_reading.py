@@ -112,7 +112,9 @@ def test_records_that_are_slow_to_come_are_waited_for(client: Any, broker: DevBr
         assert count(reader)[0] == 300 * len(partitions)
 
 
-def test_a_log_that_ends_in_offsets_without_records_ends_a_read(client: Any, broker: DevBroker, topic: str) -> None:
+def test_a_log_that_ends_in_offsets_without_records_ends_a_read_and_the_log_says_so(
+    client: Any, broker: DevBroker, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
     for partition in range(6):
         broker.call("kafka", "leave_out", topic, partition, 10)
     began = time.monotonic()
@@ -120,6 +122,9 @@ def test_a_log_that_ends_in_offsets_without_records_ends_a_read(client: Any, bro
         assert count(reader)[0] == 1800
         assert {place.offset for place in reader.positions.values()} == {310}
     assert time.monotonic() - began < 10.0 + LATE
+    for partition in range(6):
+        told = f"{topic}[{partition}]: offsets 300 to 309 hold no record"
+        assert [record.levelname for record in caplog.records if record.getMessage().startswith(told)] == ["WARNING"]
 
 
 def test_partitions_of_one_leader_are_served_alike(broker: DevBroker) -> None:

@@ -7,7 +7,7 @@ since the last one is named (`sessions`).
 
 An answer without records proves nothing of the log: the leader may read from remote storage, which takes longer than it waits, or keeps
 to a quota. A cursor with a stop that gets such answers again and again is *doubted*: whoever drives the plan finds out where the leader's
-own disk begins, and tells (`settle`); only then are offsets that hold no record any more stepped over.
+own disk begins, and tells (`settle`); only then are offsets that hold no record any more stepped over, and the log is told which.
 
     due() ──► request() ──► (the leader) ──► answer() ──► plan.take() ──► plan.moved()
 
@@ -41,7 +41,8 @@ _TOLD_FROM = 4
 _DOUBT_TIMES = 3
 _DOUBT_TIME = 2.0
 """So many answers without records, over so many seconds, before offsets are taken for empty."""
-
+_HUNGRY = 10.0
+"""Seconds of answers without records after which the log tells of them; then each time that they are twice as many."""
 
 _MISSING = (UnknownTopicOrPartition, UnknownTopicId)  # nodes learn of a new topic one after the other
 _PASSING = (UnknownServerError, TransportError)  # what a remote storage has trouble with comes as the former
@@ -59,6 +60,7 @@ class Cursor(ahead.Cursor):
         max_bytes: how much to ask for; doubled when one batch does not fit.
         end: high watermark, or last stable offset for a reader of committed records, as of the last answer; -1: none yet.
         empties: answers without records in a row, though its end is further on; the first came at `empty_since` under `empty_epoch`.
+        hungry_at: the offset that answers without records were about, since `hungry_since`; the log is told of them at `tell_at`.
         last_time: milliseconds of the last record handed out since a seek, where somebody wants to know; -1: not known.
         missing_since: when its topic was first not known, 0.0 while it is.
         topic_id: of the topic that was read so far; empty: not known.
@@ -70,6 +72,8 @@ class Cursor(ahead.Cursor):
         "empties",
         "empty_epoch",
         "empty_since",
+        "hungry_at",
+        "hungry_since",
         "last_time",
         "max_bytes",
         "missing_since",
@@ -77,6 +81,7 @@ class Cursor(ahead.Cursor):
         "position_epoch",
         "replica",
         "replica_until",
+        "tell_at",
         "topic",
         "topic_id",
     )
@@ -92,15 +97,15 @@ class Cursor(ahead.Cursor):
         self.replica_until = 0.0
         self.empties = 0
         self.empty_since = 0.0
-        self.empty_epoch = self.last_time = -1
-        self.missing_since = 0.0
+        self.empty_epoch = self.last_time = self.hungry_at = -1
+        self.missing_since = self.hungry_since = self.tell_at = 0.0
 
     def restart(self, offset: int) -> None:
         super().restart(offset)
         self.position_epoch = self.ahead_epoch = -1
         self.topic_id = b""
         self.empties = 0
-        self.last_time = -1
+        self.last_time = self.hungry_at = -1
         self.missing_since = 0.0
 
     def fetched(self, chunk: Chunk) -> None:
@@ -369,7 +374,9 @@ class Fetches:
             return
         if not nothing:
             self.plan.passed_over(ticket)
-        elif cursor.stop is not None:
+            return
+        self._hungry(cursor, now)
+        if cursor.stop is not None:
             self._empty(cursor, epoch, now)
 
     def _moved(self, cursor: Cursor, part: FetchPartitionData, nodes: list[Node]) -> bool:
@@ -406,6 +413,16 @@ class Fetches:
         cursor.empties += 1
         cursor.replica = -1
 
+    def _hungry(self, cursor: Cursor, now: float) -> None:
+        """Whoever waits for records that the leader does not find is told why nothing comes: there is no error that could be."""
+        if cursor.hungry_at != cursor.ahead:
+            cursor.hungry_at, cursor.hungry_since, cursor.tell_at = cursor.ahead, now, now + _HUNGRY
+        elif now >= cursor.tell_at:
+            waited = now - cursor.hungry_since
+            cursor.tell_at = now + waited
+            text = "%s[%d] has not been read for %.1f s: the answers have no records from offset %d on, though the log ends at %d"
+            log.warning(text, *cursor.key, waited, cursor.ahead, cursor.end)
+
     def doubted(self, now: float) -> Cursor | None:
         """A partition that had nothing for a while, though its end is further on: `settle` it."""
         found = (c for c in self.plan.cursors.values() if c.empties >= _DOUBT_TIMES and now - c.empty_since >= _DOUBT_TIME and not c.paused)
@@ -419,7 +436,10 @@ class Fetches:
         gone = local <= cursor.ahead and epoch == cursor.empty_epoch
         cursor.empties = 0
         if gone:
-            self.plan.push(Chunk(cursor, cursor.generation, cursor.ahead, min(cursor.end, cursor.stop)))
+            end = min(cursor.end, cursor.stop)
+            text = "%s[%d]: offsets %d to %d hold no record, compacted away or lost with the leader's disk: they are stepped over"
+            log.warning(text, *cursor.key, cursor.ahead, end - 1)
+            self.plan.push(Chunk(cursor, cursor.generation, cursor.ahead, end))
 
     def _too_large(self, cursor: Cursor) -> None:
         """One batch does not fit into what was asked for (Fetch before v3)."""
