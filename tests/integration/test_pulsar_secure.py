@@ -108,7 +108,7 @@ def test_a_token_that_is_not_renewed_ends_the_producer_with_the_reason(broker: P
                 stored.append(producer.send(b"x").position(25))
                 time.sleep(0.1)
 
-    with pytest.raises(TimedOut, match=r"met last: AuthenticationError"):  # it might be renewed until the record's time is over
+    with pytest.raises(TimedOut, match=r"last trouble: AuthenticationError"):  # it might be renewed until the record's time is over
         send_on()
     assert stored
 

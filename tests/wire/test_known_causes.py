@@ -5,6 +5,7 @@ Each client has minutes for what it is asked, and is to say within seconds why i
 
 from __future__ import annotations
 
+import re
 import ssl
 import threading
 import time
@@ -108,6 +109,22 @@ def test_who_was_connected_goes_on_trying(protocol: str) -> None:
             client.admin().list_topics(timeout=LONG)
         finally:
             again.join()
+
+
+def test_each_call_whose_time_runs_out_says_what_was_met(protocol: str) -> None:
+    """A record that cannot leave: the flush, the receipt and the close tell why, and a question of the administrator's, too."""
+    topic = "/causes" if protocol == "zookeeper" else "causes"
+    with DevBroker([protocol]) as broker, wireproto.connect(broker.url(protocol), timeout=LONG) as client:
+        client.admin().create_topic(topic)
+        out = client.producer(topic, delivery_timeout=LONG)
+        out.send(b"stored").position(timeout=LONG)
+        broker.pause(protocol)
+        receipt = out.send(b"not stored")
+        for call in (out.flush, receipt.position, client.admin().list_topics, out.close):
+            with pytest.raises((TimedOut, TransportError)) as caught:
+                call(timeout=0.8)
+            assert re.search(r"refused|closed", str(caught.value)), (call, caught.value)
+        broker.resume(protocol)
 
 
 def test_a_kafka_node_that_wants_credentials(broker: DevBroker) -> None:

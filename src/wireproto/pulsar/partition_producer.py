@@ -79,7 +79,6 @@ class PartitionProducer:
         number: of the partition; -1: a topic without partitions. id: to brokers, on any connection.
         link: the connection on which it is open now. epoch: how often it was opened. sequence: the next record's id.
         max_size: bytes that the broker takes as one entry.
-        trouble: what was met last on the way to an acknowledgement.
     """
 
     def __init__(
@@ -93,7 +92,6 @@ class PartitionProducer:
         self.link: Connection | None = None
         self.sequence = 0
         self.max_size = 0
-        self.trouble: Exception | None = None
         self._cluster = cluster
         self._options = options
         self._sender = sender
@@ -254,12 +252,17 @@ class PartitionProducer:
                 if isinstance(why, WireprotoError) and verdict(why, passing=(WireprotoError,), final=FINAL) is Verdict.NEVER:
                     self._core.fail([self], why)
                     return
-                self.trouble = why
+                self._meets(why)
                 if isinstance(why, ProducerBlockedQuotaExceededException):
                     self._core.abandon(lambda batch: batch.key is self, why)
                 pause = self._waits.next()
             else:
                 return
+
+    def _meets(self, trouble: Exception) -> None:
+        """It keeps what waits here from being sent."""
+        with self._lock:
+            self._queue.meets(trouble, time.monotonic())
 
     # -- what the broker says: see PulsarSender -----------------------------------------------------------------
 
@@ -280,7 +283,7 @@ class PartitionProducer:
                         conn.close(f"receipt for sequence id {sequence} while {head.sequence} is the oldest on its way")
                     return
             self._settling = head
-            self._fruitful, self.trouble = True, None
+            self._fruitful = True
             self._waits.over()
         self._core.stored(head, place)
         self._settling = None
@@ -316,7 +319,7 @@ class PartitionProducer:
             if self.link is not conn or self._queue.error is not None:
                 return
             self.link = None
-            self.trouble = why
+            self._queue.meets(why, time.monotonic())
             pause = self._waits.next()
         self._close_at_broker(conn)
         self._land(why)
@@ -334,7 +337,7 @@ class PartitionProducer:
         try:
             self._cluster.lookup.migrated(self.name, told, conn.peer)
         except WireprotoError as why:
-            self.trouble = why
+            self._meets(why)
         self.closed_by_broker(conn)
 
     # -- ends ---------------------------------------------------------------------------------------------------

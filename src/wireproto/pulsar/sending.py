@@ -126,9 +126,7 @@ class PulsarSender:
         text = f"not acknowledged within {self._options.delivery_timeout:g} s"
         if batch.attempts:
             text += "; it may be stored"
-        if partition.trouble is not None:
-            text += f"; met last: {partition.trouble}"
-        return TimedOut(text, topic=partition.topic, partition=partition.number)
+        return TimedOut(text + trouble, topic=partition.topic, partition=partition.number)
 
     # -- what brokers push --------------------------------------------------------------------------------------
 

@@ -212,7 +212,8 @@ class RocketSender:
 
     def late(self, batch: RocketBatch) -> TimedOut:
         """It was not acknowledged in some time."""
-        return TimedOut("no acknowledgement in time; the record may still arrive", topic=self._topic, partition=batch.home)
+        text = f"no acknowledgement in time; the record may still arrive{batch.queue.last_trouble(batch)}"
+        return TimedOut(text, topic=self._topic, partition=batch.home)
 
     # --- answers: in the keeper, or at once in a waiting thread when all is well ---
 
