@@ -68,6 +68,24 @@ def test_what_is_lost_is_told_where_it_does_not_fail_the_query(broker: DevBroker
     assert line.endswith("partitions told-gone-0 have been deleted")
 
 
+def test_a_gap_that_a_task_meets_is_told_where_it_does_not_fail_the_query(broker: DevBroker, caplog: pytest.LogCaptureFixture) -> None:
+    """Offsets are given: an end that is a word is asked for again, and shows no gap."""
+    topic = filled(broker, "told-gap", 5, 5)
+    ends = {"startingOffsets": f'{{"{topic}": {{"0": 0, "1": 0}}}}', "endingOffsets": f'{{"{topic}": {{"0": 5, "1": 5}}}}'}
+    strict = planned(source(broker, subscribe=topic, **ends))
+    lenient = planned(source(broker, subscribe=topic, **ends, failOnDataLoss="false"))
+    broker.call("kafka", "trim", topic, 0, 3)  # the beginning is gone from the one
+    broker.call("kafka", "elect", topic, 1, 0)  # and all of the other
+    with pytest.raises(DataLoss, match=rf"{topic}-0 was to be read in \[0, 5\) and now holds \[3, 5\)"):
+        strict()
+    assert lines(caplog) == []  # an error is enough
+    assert lenient() == [3, 4]
+    begin, end = lines(caplog)
+    assert begin.startswith("kafka-wire: some data may have been lost")
+    assert begin.endswith(f"{topic}-0 was to be read in [0, 5) and now holds [3, 5)")
+    assert end.endswith(f"{topic}-1 was to be read up to 5 and now ends at 0")
+
+
 def test_a_commit_that_is_refused_is_told_and_the_query_goes_on(broker: DevBroker, caplog: pytest.LogCaptureFixture) -> None:
     topic = filled(broker, "told-commit", 3)
     with Driven(source(broker, subscribe=topic, commitOffsetsToGroup="lag")) as query, wireproto.connect(broker.url("kafka")) as client:
