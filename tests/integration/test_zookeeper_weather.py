@@ -83,7 +83,7 @@ HOLDER = """
     while True:
         woke = time.monotonic() - last > 1.5
         last = time.monotonic()
-        state, safe = tree.state, tree.safe_for()
+        state, safe = scope.state, scope.safe_for()
         try:
             scope.set(sys.argv[2], b"holder")
         except Exception as why:
@@ -99,7 +99,7 @@ HOLDER = """
     try:
         scope.set(sys.argv[2], b"holder")
     except Exception as why:
-        print(type(why).__name__, flush=True)
+        print(type(why).__name__, scope.state.value, scope.safe_for(), flush=True)
 """
 
 
@@ -123,7 +123,7 @@ def test_a_process_that_was_stopped_knows_that_its_session_may_be_gone_before_it
             told = holder.stdout.readline().split()
             assert told[0] == "connected"
             assert told.index("lost") < told.index("expired")
-            assert holder.stdout.readline() == "SessionExpired\n"
+            assert holder.stdout.readline() == "SessionExpired expired 0.0\n"
             assert tree.get(node)[0] == b"the next holder"
         finally:
             holder.kill()

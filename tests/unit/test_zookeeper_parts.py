@@ -155,7 +155,8 @@ def test_time_out_0_is_an_expired_session() -> None:
     with pytest.raises(SessionExpired):
         session.connected(bytes.fromhex("00000000 00000000 0000000000000000 00000010") + bytes(17))
     assert session.state is State.EXPIRED
-    session.forget()
+    ended, session = session, session.next()
+    assert (ended.state, ended.session_id) == (State.EXPIRED, 0x0100000000000001)
     assert ConnectRequest.decode(session.connect_request()).session_id == 0
     assert not session.connected(FRESH[:-1] + b"\1")
     assert session.state is State.CONNECTED_READ_ONLY

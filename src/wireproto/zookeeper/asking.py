@@ -210,5 +210,10 @@ class Asking:
                 f"{request.path}: a request of {len(request.body) + 8} bytes; servers take at most {self._max_body + 8} (jute.maxbuffer)"
             )
 
+    def still(self, within: int = ANY) -> None:
+        """Raise SessionExpired when the session of this number has ended."""
+        if within not in (self.era, ANY):
+            raise self._over()
+
     def _over(self, path: str = "") -> BrokerError:
         return SessionExpired(f"{path}: the session ended before this was done" if path else "the session has ended")

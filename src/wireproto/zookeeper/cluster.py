@@ -43,7 +43,7 @@ class ZooKeeperCluster(Runtime[ZooKeeperOptions]):
         self.budget = Budget(self.loop, options.buffer_memory)
         self._served: set[str] = set()  # peers that have answered a handshake
         session_id, password = options.session or (0, bytes(16))
-        self._session = Session(options.session_timeout, read_only=options.read_only, session_id=session_id, password=password)
+        session = Session(options.session_timeout, read_only=options.read_only, session_id=session_id, password=password)
         order = list(servers)
         if options.shuffle:
             random.shuffle(order)
@@ -53,7 +53,7 @@ class ZooKeeperCluster(Runtime[ZooKeeperOptions]):
         self.link = Link(
             self.tasks,
             self.loop,
-            self._session,
+            session,
             order,
             lambda address, deadline, places: self.opening(address, Progress(), deadline, places),
             root,
@@ -69,13 +69,13 @@ class ZooKeeperCluster(Runtime[ZooKeeperOptions]):
     def handshake(self, conn: Connection, until: float) -> Steps[None]:
         """The session's two frames; the answer is read by the link."""
         sent = time.monotonic()
-        asked = self._session.connect_request(read_only=not self.link.seeking)
+        asked = self.link.session.connect_request(read_only=not self.link.seeking)
         conn.context = (yield from reply(conn.submit(0, asked, timeout_at=until, secret=True), until)), sent
         self._served.add(conn.peer)
 
     def dropped(self, conn: Connection) -> str:
         """A server that does not serve hangs up without a word; one whose data was lost or set back does so for ever."""
-        seen = self._session.zxid
+        seen = self.link.session.zxid
         if not seen and conn.peer not in self._served:
             return super().dropped(conn)
         behind = f", or its data is older than what this client has seen (zxid 0x{seen:x})" if seen else ""

@@ -24,7 +24,7 @@ from ..net.task import Steps
 from .codes import EventType, KeeperState, NoNode
 from .messages import ReplyHeader, WatcherEvent
 from .operations import HEADER
-from .session import SessionEvent, State
+from .session import Session, SessionEvent, State
 from .watch import CHILD, DATA, EXIST, PERSISTENT, RECURSIVE, Callback, Dispatcher, WatchedEvent, WatchTable
 
 if TYPE_CHECKING:
@@ -47,13 +47,18 @@ class Listening:
 
     Args:
         note: takes it in, and again when it is over.
+        era, session: the one that it is about; None: whichever there is.
     """
 
-    __slots__ = ("_listener", "_note", "active")
+    __slots__ = ("_listener", "_note", "active", "era", "session")
 
-    def __init__(self, listener: Callable[[SessionEvent], Any], note: Callable[[Listening], object]) -> None:
+    def __init__(
+        self, listener: Callable[[SessionEvent], Any], note: Callable[[Listening], object], era: int, session: Session | None
+    ) -> None:
         self._listener = listener
         self._note = note
+        self.era = era
+        self.session = session
         self.active = True
 
     def __repr__(self) -> str:
@@ -92,6 +97,7 @@ class Events:
         self._removing: dict[str, Event] = {}
         self._listeners: dict[Listening, None] = {}
         self._now = SessionEvent(State.NEW, 0, 0)
+        self._ended = 0  # sessions, as far as it is told
         self._joining: Connection | None = None
         self._early: list[tuple[list[Callback], WatchedEvent]] = []
 
@@ -192,11 +198,11 @@ class Events:
 
     # -- the session's state ----------------------------------------------------------------------------------------------
 
-    def listen(self, listener: Callable[[SessionEvent], Any]) -> Listening:
-        """Have a listener told the state of now, and every change of it."""
+    def listen(self, listener: Callable[[SessionEvent], Any], era: int, session: Session | None) -> Listening:
+        """Have a listener told the state of now, and every change of it; one that is about a session until that has ended."""
         self._loop.check()
         self.dispatcher.prepare()
-        listening = Listening(listener, self.mailbox.put)
+        listening = Listening(listener, self.mailbox.put, era, session)
         self.mailbox.put(listening)
         return listening
 
@@ -221,17 +227,29 @@ class Events:
         elif isinstance(item, SessionEvent):
             self._now = item
             self.dispatcher.call([listening.tell for listening in self._listeners], item)
+            if item.state is State.EXPIRED:
+                self._ended += 1
+                self._listeners = {listening: None for listening in self._listeners if listening.session is None}
             if item.state in (State.CONNECTED, State.CONNECTED_READ_ONLY):
                 self._tell_early()
         elif isinstance(item, Listening):
             self._listeners.pop(item, None)
             if item.active:
-                self._listeners[item] = None
-                self.dispatcher.call([item.tell], self._now)
+                self._join(item)
         elif hasattr(item, "frame"):
             self._pushed(item)
         elif item is self._joining:
             self._tell_early()
+
+    def _join(self, listening: Listening) -> None:
+        session, now = listening.session, self._now
+        if session is not None and listening.era < self._ended:
+            self.dispatcher.call([listening.tell], SessionEvent(State.EXPIRED, session.session_id, session.zxid))
+            return
+        if session is not None and now.state is State.EXPIRED:  # that was the one before
+            now = SessionEvent(State.NEW, 0, now.zxid)
+        self._listeners[listening] = None
+        self.dispatcher.call([listening.tell], now)
 
     def _pushed(self, item: Push) -> None:
         try:

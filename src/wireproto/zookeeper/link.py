@@ -163,8 +163,7 @@ class Link(Asking):
             with self._lock:
                 if self._failure is not None:
                     raise self._failure
-                if within not in (self.era, ANY):
-                    raise self._over()
+                self.still(within)
                 if self._conn is not None:
                     return self._conn
                 ready, last = self._ready, self._last_error
@@ -218,15 +217,28 @@ class Link(Asking):
         """Why there will be no connection any more."""
         return self._failure
 
-    def listen(self, listener: Callable[[SessionEvent], Any]) -> Listening:
-        """Have `listener(event)` called in the dispatcher's thread with the state of now and at each change, until the result is called."""
-        return self.events.listen(listener)
+    def own(self) -> tuple[int, Session]:
+        """The session of now, and its number."""
+        with self._lock:
+            return self.era, self.session
+
+    def listen(self, listener: Callable[[SessionEvent], Any], era: int = ANY, session: Session | None = None) -> Listening:
+        """Have `listener(event)` called in the dispatcher's thread with the state of now and at each change, until the result is called.
+
+        Args:
+            era, session: the one that it is about; of others it is not told.
+        """
+        return self.events.listen(listener, era, session)
 
     @property
     def state(self) -> State:
         """Where the session stands now, by the clock, too."""
-        self._vitals.look()
+        self.look()
         return self.session.state
+
+    def look(self) -> None:
+        """Hold the session's state against the clock."""
+        self._vitals.look()
 
     def safe_for(self) -> float:
         """Seconds for which no leader can have ended the session; 0.0 when one may have. See `Vitals`."""
@@ -249,24 +261,32 @@ class Link(Asking):
             if (hook := reference()) is not None:
                 hook()
 
-    def identifying(self, scheme: str, credential: bytes, deadline: float) -> Steps[None]:
-        """Give an identity now and on every later connection, also when nobody answered in time. Raises AuthFailed when it is refused."""
+    def identifying(self, scheme: str, credential: bytes, deadline: float, within: int = ANY) -> Steps[None]:
+        """Give an identity now and on every later connection, also when nobody answered in time.
+
+        Raises AuthFailed when it is refused, SessionExpired when that session has ended: then it is kept no more.
+        """
         self._loop.check()
+        self.still(within)
         given = scheme, credential
         with self._lock:
             new = given not in self._identities
             if new:
                 self._identities.append(given)
+        try:
+            yield from self._giving(scheme, credential, deadline, within)
+        except BrokerError:
+            if new:
+                self.forget_identity(scheme, credential)
+            raise
+
+    def _giving(self, scheme: str, credential: bytes, deadline: float, within: int) -> Steps[None]:
         while True:
-            conn = yield from self.connecting(deadline)
+            conn = yield from self.connecting(deadline, within)
             try:
                 yield from self._greeting.authenticate(conn, scheme, credential, deadline)
             except Disconnected as why:
                 self.lost(conn, why)
-            except BrokerError:
-                if new:
-                    self.forget_identity(scheme, credential)
-                raise
             else:
                 return
 
@@ -454,7 +474,7 @@ class Link(Asking):
         with self._lock:
             self.era += 1
             self._set_state(State.EXPIRED)
-            self.session.forget()
+            self.session = self._vitals.session = self.session.next()
             ready, self._ready = self._ready, Event(self._loop)
         ready.set()  # who waits for a connection of the session that has ended is told now
         yield from self.events.ending(KeeperState.EXPIRED, deadline)

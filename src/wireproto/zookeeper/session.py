@@ -114,7 +114,7 @@ class Session:
             sent: when the first frame was.
 
         Raises:
-            SessionExpired: ours is gone; `forget` makes the next handshake ask for a new one.
+            SessionExpired: ours is gone; `next` is to be asked for.
             NotReadOnly: this server cannot take us.
             Malformed: this is no ZooKeeper server.
         """
@@ -143,15 +143,12 @@ class Session:
         self.state = State.CONNECTED_READ_ONLY if answer.read_only else State.CONNECTED
         return resumed
 
-    def forget(self) -> None:
-        """Ask for a new session at the next handshake. What was seen stays seen: an older server is still refused."""
-        self.session_id = 0
-        self.password = NO_PASSWORD
-        self.timeout = self.wanted
-        self.answered = self.known = 0.0
-        self.writable = False
-        if self.state is State.EXPIRED:
-            self.state = State.NEW
+    def next(self) -> Session:
+        """The one to ask for when this one has ended, which stays as it is: scopes have it. What was seen stays seen: an older server is
+        still refused."""
+        after = Session(self.wanted, read_only=self.accepts_read_only)
+        after.zxid = self.zxid
+        return after
 
     def saw(self, zxid: int) -> None:
         """A reply told of this transaction, be it looked at or not. Not for events: see `Events._pushed`."""

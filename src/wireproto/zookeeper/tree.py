@@ -30,7 +30,7 @@ from .paths import CONFIG, Chroot, join
 from .paths import parents as parents_of
 from .session import SessionEvent, State
 from .watch import PERSISTENT, RECURSIVE, Callback, Watch
-from .within import Stepwise, Within
+from .within import Scope, Stepwise, Within
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -305,6 +305,7 @@ class Tree(Closing):
         deadline = due(timeout)
         server_path = self._root.out(path)
         events = self._link.events
+        self._link.still()
         known, ask = yield from events.take_back(server_path, callback, deadline)
         if ask:
             body = RemoveWatchesRequest(path=server_path, type=int(WatcherType.ANY)).encode()
@@ -354,13 +355,14 @@ class Tree(Closing):
         """This tree for the session of now: once that has ended, every call raises SessionExpired, whenever it is made.
 
         For what only holds as long as an ephemeral node does: a call made in between, after a `ConnectionLoss` say, cannot be the first
-        one of the next session.
+        one of the next session. What it says is that session's, too, also when it has ended: `safe_for` is 0.0 then, `state` EXPIRED,
+        `session` and `session_timeout` as they were, and EXPIRED is the last that its listeners are told.
         """
-        return Tree(Within(self._bare, self._link.era if self._link.era != ANY else self._bare.era), self._loop)
+        return Tree(Scope(self._bare, *self._link.own()), self._loop)
 
     def any_session(self) -> Tree:
         """This tree for whichever session there is: a call that waits for a connection goes into the next session when this one ends."""
-        return Tree(Within(self._bare, ANY), self._loop)
+        return Tree(Within(self._bare), self._loop)
 
     @property
     def loop(self) -> Any:

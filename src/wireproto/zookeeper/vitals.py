@@ -43,9 +43,10 @@ SIGNS = 64
 
 
 class Vitals:
-    """The pings and the clock of one session.
+    """The pings and the clock of the session of now.
 
     Args:
+        session: the first; the link puts the next one in its place.
         lock: the link's, which guards the session.
         current: the connection of now, or None.
         become: sets the session's state and tells it; called with the lock held.
@@ -60,7 +61,7 @@ class Vitals:
         become: Callable[[State], object],
     ) -> None:
         self._loop = loop
-        self._session = session
+        self.session = session
         self._lock = lock
         self._current = current
         self._become = become
@@ -72,12 +73,12 @@ class Vitals:
         """A connection has taken the session up. Its `context` is when its unanswered pings were sent, from now on."""
         conn.context = deque()
         self._signs = conn, ()
-        self._loop.call_at(time.monotonic() + self._session.ping_every, self._tick, conn)
+        self._loop.call_at(time.monotonic() + self.session.ping_every, self._tick, conn)
         self._wind()
 
     def safe_for(self) -> float:
         """Seconds for which no leader can have ended the session; 0.0 when one may have."""
-        session, now = self._session, time.monotonic()
+        session, now = self.session, time.monotonic()
         if session.state not in _ALIVE or self._loop.forked:
             return 0.0
         first, self._asked = now - self._asked > session.timeout, now
@@ -91,7 +92,7 @@ class Vitals:
         of, signs = self._signs
         if of is not conn:
             return
-        session = self._session
+        session = self.session
         reported = asked - session.delay
         for answered, sent in reversed(signs):
             if answered <= reported:
@@ -100,7 +101,7 @@ class Vitals:
 
     def look(self) -> None:
         """See whether a server may have ended the session: then it is LOST, from now on."""
-        session = self._session
+        session = self.session
         if session.state not in _ALIVE or time.monotonic() < session.lost_at or self._loop.forked:
             return
         with self._lock:
@@ -110,7 +111,7 @@ class Vitals:
     def answered(self, conn: Connection) -> None:
         """A ping was."""
         with self._lock:
-            session = self._session
+            session = self.session
             if conn is not self._current() or not conn.context:
                 return
             session.answered = conn.context.popleft()
@@ -127,7 +128,7 @@ class Vitals:
             return
         now = time.monotonic()
         silent = now - conn.last_read
-        if silent > self._session.dead_after:
+        if silent > self.session.dead_after:
             conn.close(f"no byte from the server for {silent:.1f} s")
             return
         try:
@@ -135,13 +136,13 @@ class Vitals:
             conn.send(RequestHeader(xid=_PING, type=11).encode())
         except WireprotoError as why:
             log.debug("%s: no ping: %s", conn.peer, why)
-        if now - self._asked <= self._session.timeout:
+        if now - self._asked <= self.session.timeout:
             self._lead(conn)
-        self._loop.call_at(now + self._session.ping_every, self._tick, conn)
+        self._loop.call_at(now + self.session.ping_every, self._tick, conn)
 
     def _lead(self, conn: Connection | None) -> None:
         """Ask for what takes the leader."""
-        if conn is None or self._session.read_only:
+        if conn is None or self.session.read_only:
             return
         try:
             now, call = time.monotonic(), conn.post(_SYNC.code, _SYNC.body)
@@ -157,10 +158,10 @@ class Vitals:
     def _wind(self) -> None:
         if not self._runs:
             self._runs = True
-            self._loop.call_at(self._session.lost_at, self._clock)
+            self._loop.call_at(self.session.lost_at, self._clock)
 
     def _clock(self) -> None:
         self._runs = False
         self.look()
-        if self._session.state in _ALIVE:
+        if self.session.state in _ALIVE:
             self._wind()
