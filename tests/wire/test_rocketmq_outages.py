@@ -19,7 +19,7 @@ from wireproto.devbroker import DevBroker
 from wireproto.errors import TimedOut, TransportError, WireprotoError
 from wireproto.position import LATEST
 from wireproto.rocketmq.client import RocketClient
-from wireproto.rocketmq.codes import TopicNotExist
+from wireproto.rocketmq.codes import ServerError, ServiceNotAvailable, SystemBusy, TopicNotExist
 from wireproto.rocketmq.messages import UpdateAndCreateTopicRequest
 
 _numbers = itertools.count()
@@ -55,6 +55,7 @@ def cluster(running: Cluster) -> Iterator[Cluster]:
     running.names.heal()
     running.second.heal()
     running.first.faults("rocketmq").clear()
+    running.other.faults("rocketmq").clear()
 
 
 @pytest.fixture
@@ -212,6 +213,139 @@ def test_a_survivor_takes_what_it_can_and_a_new_member_opens(
             both[1].until(theirs + late)
             fresh.until(late)
             assert {*fresh.found} <= {*more, *late}, "what was written before it began is not its, also where the broker was away then"
+
+
+BUSY = pytest.mark.parametrize("code", [SystemBusy.code, ServiceNotAvailable.code, ServerError.code])
+
+
+def shared(client: RocketClient, topic: str, **options: Any) -> tuple[Any, Any]:
+    """Two members that have a broker's queues each: who is to leave, with those of "calm", and who stays."""
+    both = member(client, topic, "consumer", **options), member(client, topic, "consumer", **options)
+    until(lambda: [one.poll(0.05) for one in both] and all(len(one.assignment) == 2 for one in both))
+    return both if (topic, 0) in both[0].assignment else both[::-1]
+
+
+@BUSY
+@pytest.mark.parametrize("asked", ["QueryConsumerOffset", "HeartBeat"])
+def test_a_broker_that_refuses_for_a_while_holds_up_its_own_queues_alone(
+    cluster: Cluster, dial: Callable[..., RocketClient], topic: str, asked: str, code: int
+) -> None:
+    """Where queues begin, and whom it lists, when another member has left."""
+    leaving, staying = shared(dial(request_timeout=1.0), topic)
+    with direct(cluster) as writer, staying:
+        refused = cluster.other.faults("rocketmq")
+        refused.error(asked, code, times=-1)
+        cluster.other.kick("rocketmq")
+        leaving.close()
+        polled = Polled(staying)
+        polled.until(put(writer, topic, range(10), (2, 3)), 10.0)
+        theirs = put(writer, topic, range(100, 110), (0, 1))
+        seen = refused.seen(asked)
+        while refused.seen(asked) < seen + 2:
+            polled.step()
+        refused.clear()
+        polled.until(theirs)
+        assert len(staying.assignment) == 4
+
+
+@BUSY
+def test_an_automatic_commit_that_is_refused_for_a_while_is_made_up_for(
+    cluster: Cluster, dial: Callable[..., RocketClient], topic: str, code: int
+) -> None:
+    refused = cluster.other.faults("rocketmq")
+    with (
+        direct(cluster) as writer,
+        member(dial(request_timeout=1.0), topic, "consumer", auto_commit=True, auto_commit_interval=0.05) as consumer,
+    ):
+        polled = Polled(consumer, 0.05)
+        refused.error("UpdateConsumerOffset", code, times=-1)
+        polled.until(put(writer, topic, range(20), (0, 1, 2, 3)))
+        seen = refused.seen("UpdateConsumerOffset")
+        while refused.seen("UpdateConsumerOffset") < seen + 3:
+            polled.step()
+        refused.clear()
+
+        def committed() -> bool:
+            polled.step()
+            places = writer.admin().group_positions(f"g-{topic}", topic)
+            return [places[topic, partition].offset for partition in range(4) if (topic, partition) in places] == [5, 5, 5, 5]
+
+        until(committed)
+
+
+@BUSY
+def test_a_place_whose_commit_is_refused_for_a_while_is_gone_to_in_the_end(
+    cluster: Cluster, dial: Callable[..., RocketClient], topic: str, code: int
+) -> None:
+    """Where an administrator has set the group: nothing is handed out before the place is committed."""
+    refused = cluster.other.faults("rocketmq")
+    with direct(cluster) as writer, member(dial(request_timeout=1.0), topic, "consumer") as consumer:
+        polled = Polled(consumer, 0.05)
+        polled.until(put(writer, topic, range(20), (0, 1, 2, 3)))
+        consumer.commit()
+        polled.found.clear()
+        refused.error("UpdateConsumerOffset", code, times=-1)
+        consumer._sharing.member.reset({(topic, "calm", 0): 2, (topic, "dev", 0): 3})
+        polled.until([b"14", b"18"])
+        seen = refused.seen("UpdateConsumerOffset")
+        while refused.seen("UpdateConsumerOffset") < seen + 2:
+            polled.step()
+        assert sorted(polled.found) == [b"14", b"18"], "the other broker's queue has gone on, this one's stands"
+        refused.clear()
+        polled.until([b"8", b"12", b"16"])
+
+
+def test_a_refusal_that_lasts_is_told(cluster: Cluster, dial: Callable[..., RocketClient], topic: str) -> None:
+    """Once in `recovery_timeout`; other queues are read on behind it."""
+    leaving, staying = shared(dial(request_timeout=1.0), topic, recovery_timeout=1.0)
+    with direct(cluster) as writer, staying:
+        cluster.other.faults("rocketmq").error("QueryConsumerOffset", SystemBusy.code, times=-1)
+        leaving.close()
+        polled = Polled(staying)
+        with pytest.raises(SystemBusy):
+            polled.until([b"never"])
+        polled.until(put(writer, topic, range(10), (2, 3)))
+
+
+def test_a_refusal_that_hardly_passes_is_told_soon(cluster: Cluster, dial: Callable[..., RocketClient], topic: str) -> None:
+    """SYSTEM_ERROR may be anything: a few tries, though `recovery_timeout` is long."""
+    leaving, staying = shared(dial(request_timeout=1.0), topic, recovery_timeout=600.0)
+    refused = cluster.other.faults("rocketmq")
+    with staying:
+        refused.error("QueryConsumerOffset", ServerError.code, times=-1)
+        before = refused.seen("QueryConsumerOffset")
+        leaving.close()
+        with pytest.raises(ServerError):
+            Polled(staying).until([b"never"])
+        assert refused.seen("QueryConsumerOffset") - before == 15, "two queues and the retry topic's, five times"
+
+
+@BUSY
+def test_a_member_opens_where_a_broker_refuses_for_a_while(
+    cluster: Cluster, dial: Callable[..., RocketClient], topic: str, code: int
+) -> None:
+    refused = cluster.other.faults("rocketmq")
+    with direct(cluster) as writer:
+        put(writer, topic, range(4), (0, 1, 2, 3))
+        for name in ("QueryConsumerOffset", "HeartBeat", "GetConsumerListByGroup"):
+            refused.error(name, code, times=-1)
+        with dial(request_timeout=1.0).consumer(topic, f"g-{topic}", start=LATEST, **BRISK) as consumer:
+            polled = Polled(consumer)
+            polled.until(put(writer, topic, range(10, 20), (2, 3)), 20.0)
+            refused.clear()
+            polled.until(put(writer, topic, range(20, 30), (0, 1)))
+            assert {*polled.found} == {b"%d" % n for n in range(10, 30)}
+
+
+def test_name_servers_that_are_busy_are_outlived(cluster: Cluster, dial: Callable[..., RocketClient], topic: str) -> None:
+    with member(dial(), topic, "consumer") as consumer, direct(cluster) as writer:
+        polled = Polled(consumer)
+        refused = cluster.first.faults("rocketmq")
+        refused.error(NAMES, SystemBusy.code, times=-1)
+        while refused.seen(NAMES) < 8:
+            polled.step()
+        refused.clear()
+        polled.until(put(writer, topic, range(10), (0, 1)))
 
 
 def test_a_name_server_that_does_not_know_a_topic_says_nothing_of_the_others(cluster: Cluster, topic: str) -> None:

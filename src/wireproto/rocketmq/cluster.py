@@ -33,6 +33,7 @@ from .bodies import ClusterInfo, HeartbeatData, TopicRouteData
 from .codes import RequestCodeNotSupported, TopicNotExist
 from .messages import GetBrokerClusterInfoRequest, GetRouteInfoByTopicRequest, HeartBeatRequest
 from .options import RocketOptions
+from .passing import passes
 from .remoting import Command
 from .route import NameServers, Route, RouteCache
 
@@ -303,10 +304,12 @@ class RocketCluster(Runtime[RocketOptions]):
                 share = (min(until - now, SECOND_OPINION) if unknown else until - now) / left
                 try:
                     found = yield from self.invoking(address, message, body, until=now + share, accept=accept)
-                except TransportError as error:
-                    problem = error if problem is None or problem.lasting else problem
                 except TopicNotExist as error:
                     unknown = error
+                except WireprotoError as error:
+                    if not passes(error):
+                        raise
+                    problem = error if problem is None or problem.lasting else problem
                 else:
                     self.names.worked(address)
                     return found
@@ -343,7 +346,9 @@ class RocketCluster(Runtime[RocketOptions]):
                 return (yield from self._looking_up(topic, min(until, now + GLANCE), ONCE))
             except TopicNotExist:
                 self.routes.missed(topic, now, now + SOON)
-            except TransportError:
+            except WireprotoError as why:
+                if not passes(why):
+                    raise
                 self.routes.put_off(topic, time.monotonic() + LATER)
         return known
 

@@ -18,7 +18,6 @@ from wireproto.net.task import NEVER, operation
 from wireproto.position import LATEST, Earliest, LogOffset, Position, TopicPartition, Where, places
 
 from ..due import due
-from .member import away
 from .sharing import Sharing
 from .times import PLACES
 
@@ -157,10 +156,13 @@ class RocketConsumer(Role):
             self._saved(*saving.result())
 
     def _saved(self, done: Mapping[TopicPartition, int], problem: WireprotoError | None) -> None:
-        """Take in an automatic commit. A broker that was not there is asked again by the next one."""
+        """Take in an automatic commit. A broker that was not there, or refused for a while, is asked again by the next one."""
         for key, offset in done.items():
             self._done(key, offset)
-        if problem is not None and not away(problem):
+        refusals = self._sharing.refusals
+        if problem is None:
+            refusals.over("commit")
+        elif not refusals.pass_over("commit", problem, time.monotonic()):
             raise problem
 
     def _committing(self, wanted: Mapping[TopicPartition, int], until: float) -> Steps[None]:

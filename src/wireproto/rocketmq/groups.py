@@ -13,7 +13,7 @@ from wireproto.errors import TimedOut, Unanswered, WireprotoError
 from . import fastjson
 from .acl import FIRST_5X
 from .bodies import ConsumerIds
-from .codes import QueryNotFound, ServerError, SystemBusy
+from .codes import QueryNotFound, ServerError, ServiceNotAvailable, SystemBusy
 from .errors import NoMaster
 from .messages import (
     GetAllConsumerOffsetRequest,
@@ -100,5 +100,5 @@ class GroupOffsets:
             return ConsumerIds.decode((yield from self._cluster.invoking(address, message, until=until, purpose=purpose)).body).members
         except ServerError:
             return ()
-        except SystemBusy as busy:  # as if it were silent: who shares queues asks the next one, or later
-            raise Unanswered("the broker sheds load", peer=address) from busy
+        except (SystemBusy, ServiceNotAvailable) as why:  # as if it were silent: who shares queues asks the next one, or later
+            raise Unanswered("the broker does not serve us just now", peer=address) from why

@@ -28,9 +28,9 @@ from . import asked, remoting
 from .allocate import average, java_order
 from .bodies import HeartbeatData, SubscriptionData
 from .codes import TopicNotExist
-from .errors import NoMaster
 from .groups import GroupOffsets
 from .messages import HeartBeatRequest, UnregisterClientRequest
+from .passing import away, passes
 
 if TYPE_CHECKING:
     from wireproto._net import Connection
@@ -63,11 +63,6 @@ class Share(NamedTuple):
     queues: dict[Key, Queue]
     unknown: frozenset[str]
     forgotten: frozenset[tuple[str, str]]
-
-
-def away(why: WireprotoError) -> bool:
-    """Whether a broker was not there, and may be again."""
-    return isinstance(why, TransportError | NoMaster)
 
 
 class Member:
@@ -158,9 +153,12 @@ class Member:
                 call = cluster.submit(conn, HeartBeatRequest(), body, timeout_at=late)
                 cluster.read(conn, (yield from reply(call, late)), message=HeartBeatRequest.NAME)
                 known = True
-            except TransportError as error:
+            except WireprotoError as error:
+                if not passes(error):
+                    raise
                 problem = error
-                self.ail(address)
+                if away(error):
+                    self.ail(address)
                 if address in self._connections:
                     cluster.give_up(self._connections[address], error)
 

@@ -20,7 +20,7 @@ What takes time is tasks of the client, so that queues are read meanwhile and no
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,8 @@ from wireproto.position import AtTime, Earliest, Latest, Position, TopicPartitio
 from .codes import TopicNotExist
 from .fetch import Fetched, Fetcher
 from .homes import own
-from .member import AGAIN, Asked, Member, Share, away
+from .member import AGAIN, Asked, Member, Share
+from .passing import Refusals, passes
 from .times import PLACES, Offsets
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ class Sharing:
         self._placing: Task[Committed] | None = None
         self._place_at = 0.0
         self._open = False
+        self.refusals = Refusals(options.recovery_timeout)
         self.member = Member(cluster, options, group, self.topics, self._called, self._standing, optional)
         self.fetcher = Fetcher(cluster, options, group=group, purpose=self.member.id, facts=facts, on_reset=self._reset)
 
@@ -151,7 +153,7 @@ class Sharing:
         """Take in what tasks have come to, and begin what is due; waits for nothing.
 
         Raises:
-            BrokerError: what a broker refused for good. TopicNotExist: no name server knows it any more.
+            BrokerError: what a broker refused for good, or for `recovery_timeout`. TopicNotExist: no name server knows it any more.
         """
         member = self.member
         if member.left and self.queues:  # others may have read on
@@ -213,8 +215,9 @@ class Sharing:
             share = task.result()
         except WireprotoError as why:
             self._taken_in(task)
-            self._failed(why)
+            self._failed("share", why)
         else:
+            self.refusals.over("share")
             self._shared(share)
             self._taken_in(task)
 
@@ -222,12 +225,13 @@ class Sharing:
         if self._round is task:  # else the keeper has begun another one, for a broker has called since
             self._round = None
 
-    def _failed(self, why: WireprotoError) -> None:
+    def _failed(self, what: Hashable, why: WireprotoError) -> None:
         """What could not be asked is asked again soon, and what is ours read on meanwhile."""
         self.member.look_again()
+        now = time.monotonic()
         if isinstance(why, TopicNotExist):
-            self._missed(time.monotonic())
-        elif not away(why):
+            self._missed(now)
+        elif not self.refusals.pass_over(what, why, now):
             raise why
 
     def _missed(self, now: float) -> None:
@@ -313,7 +317,7 @@ class Sharing:
 
     def _take_begun(self) -> None:
         """Read the queues that were found out about."""
-        problems: list[WireprotoError] = []
+        problems: dict[str, WireprotoError] = {}
         taken: list[TopicPartition] = []
         for broker, taking in [*self._takings.items()]:
             if not taking.done:
@@ -324,14 +328,17 @@ class Sharing:
                     self.fetcher.add(key[0], self.ours[key], offset, earliest=earliest)
                     self.queues[key] = self.ours[key]
                     taken.append(key)
-            problems += why.values()
+            for problem in why.values():
+                problems.setdefault(broker, problem)
+            if not why:
+                self.refusals.over(("beginning", broker))
             del self._takings[broker]
         if taken:
             self.cluster.told.rebalanced(self.group, taken, ())
         if not problems:
             self._take()
-        for problem in problems:
-            self._failed(problem)
+        for broker, problem in problems.items():
+            self._failed(("beginning", broker), problem)
 
     def _begin(self, key: TopicPartition, queue: Queue, until: float) -> Steps[tuple[int, bool]]:
         topic, offsets = key[0], self.member.offsets
@@ -400,7 +407,7 @@ class Sharing:
         steps = [(queue, self.member.offsets.committed(topic, queue, until)) for queue, until in zip(heads, late, strict=True)]
         found, problems = yield from self.member.asking({(topic, of[0].partition): of for of in steps}, "the beginning")
         for why in problems.values():
-            if not away(why) or not found:
+            if not passes(why) or not found:
                 raise why
         names = {(topic, queue.partition): queue.broker for queue in heads}
         return {names[key] for key, offset in found.items() if offset is not None}, {names[key] for key in problems}
@@ -427,6 +434,8 @@ class Sharing:
                     self.pause(key, self.held.pop(key, False))
             self._placing = None
             self._place_at = time.monotonic() + AGAIN if problem is not None else 0.0
+            if problem is None:
+                self.refusals.over("placing")
         for key in self.uncommitted.keys() - self.queues.keys() - self.ours.keys():
             del self.uncommitted[key]
         wanted = {key: offset for key, offset in self.uncommitted.items() if key in self.queues}
@@ -434,7 +443,7 @@ class Sharing:
             self._placing = task = self.cluster.tasks.spawn(self.committing(wanted), f"setting group {self.group}")
             after(task, self.fetcher.wake)
         if problem is not None:
-            self._failed(problem)
+            self._failed("placing", problem)
 
     def pause(self, key: TopicPartition, paused: bool) -> None:
         """Hand out nothing of a queue of ours, or go on with it."""
