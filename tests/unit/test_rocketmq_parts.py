@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import json
 
 import pytest
@@ -258,4 +259,17 @@ class TestRecord:
         ids = record.unique_ids(bytes([127, 0, 0, 1]), 0x1234, 0xCAFEBABE, 1_000)
         assert ids.next(1_005) == "7F0000011234CAFEBABE000000050001"
         assert len({ids.next(1_005) for _ in range(1000)}) == 1000
-        assert len(record.ids_of_this_process().next(2**42)) == 32
+
+    @pytest.mark.parametrize(
+        ("now", "begin", "end"),
+        [
+            ((2026, 11, 24, 13, 0, 0), (2026, 11, 1, 0, 0, 0), (2026, 12, 1, 0, 0, 0)),
+            ((2026, 12, 31, 23, 59, 59), (2026, 12, 1, 0, 0, 0), (2027, 1, 1, 0, 0, 0)),
+            ((2028, 2, 1, 0, 0, 0), (2028, 2, 1, 0, 0, 0), (2028, 3, 1, 0, 0, 0)),
+        ],
+    )
+    def test_unique_ids_count_from_the_start_of_their_month(self, now: tuple[int, ...], begin: tuple[int, ...], end: tuple[int, ...]) -> None:
+        now_ms = calendar.timegm(now) * 1000 + 7
+        ids, over = record.ids_of_month(now_ms)
+        assert int(ids.next(now_ms)[20:28], 16) == now_ms - calendar.timegm(begin) * 1000
+        assert over == calendar.timegm(end) * 1000

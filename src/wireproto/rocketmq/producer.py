@@ -37,6 +37,7 @@ from .outgoing import OVERHEAD, RocketBatch, RocketReceipt
 from .sending import RocketSender
 
 if TYPE_CHECKING:
+    from wireproto._codec import RocketIds
     from wireproto.net.task import Steps
     from wireproto.records import Headers
 
@@ -56,7 +57,7 @@ class RocketProducer(BatchProducer):
         limit = min(options.batch_size, options.max_message_size, cluster.budget.limit - OVERHEAD)
         self.options = options = replace(options, batch_size=limit)
         self._cluster = cluster
-        self._ids = record.ids_of_this_process()
+        self._ids, self._ids_end = record.ids_of_month(int(time.time() * 1000))
         self._needs_keys: bool | None = None
         self._sending = RocketSender(cluster, topic, options, route, weakref.ref(self), _calling(self))
         self._routing = self._sending.routing
@@ -107,9 +108,10 @@ class RocketProducer(BatchProducer):
         if key is None and self._needs_keys:
             raise ValueUnsupported(WANTS_KEYS, topic=self.topic)
         body = value if type(value) is bytes and len(value) <= self.options.max_message_size else self._checked(value)
-        properties = None if headers else rocket_plain_properties(key, self._ids, now_ms)
+        ids = self._ids if now_ms < self._ids_end else self._ids_anew(now_ms)
+        properties = None if headers else rocket_plain_properties(key, ids, now_ms)
         if properties is None:
-            properties = record.properties(key, headers, self._ids.next(now_ms)).encode()
+            properties = record.properties(key, headers, ids.next(now_ms)).encode()
         if timestamp is not None:
             timestamp = timestamp_ms(timestamp)
         sys_flag = 0
@@ -140,6 +142,11 @@ class RocketProducer(BatchProducer):
             raise
         self._set_off(batch, index)
         return self._receipt(batch, index)
+
+    def _ids_anew(self, now_ms: int) -> RocketIds:
+        """Another month has begun."""
+        self._ids, self._ids_end = record.ids_of_month(now_ms)
+        return self._ids
 
     def _batch(self, number: int, timestamp: int | None, now_ms: int, size: int, limit: int, alone: bool) -> RocketBatch:
         """The open batch of a queue that takes a record, a new one if need be. Under the lock."""
@@ -208,6 +215,7 @@ class RocketProducer(BatchProducer):
             route: what `number` was found by, where it is for keys: one by one when that does not hold any more.
         """
         now_ms = int(time.time() * 1000)
+        ids = self._ids if now_ms < self._ids_end else self._ids_anew(now_ms)
         anywhere = number is None
         moving = route is not None and not anywhere and self._routing.moving(route)
         if moving:
@@ -225,13 +233,13 @@ class RocketProducer(BatchProducer):
             assert value is not None
             key = first.keys()[0] if "key" in first.columns else None
             headers = first.headers()[0] if "headers" in first.columns else None
-            properties = record.properties(key, headers, self._ids.next(now_ms)).encode()
+            properties = record.properties(key, headers, ids.next(now_ms)).encode()
             taken, used = 1, min(len(value) + len(properties) + OVERHEAD, share)
             index = batch.join(value, properties, used, anywhere)
         else:
             builder = batch.batch()
             before = builder.size
-            taken = builder.append_columns(rows, start, len(rows), self._ids, now_ms, limit)
+            taken = builder.append_columns(rows, start, len(rows), ids, now_ms, limit)
             used = min(builder.size - before + OVERHEAD, share)
             index = batch.grown(used, anywhere)
         if alone or (start + taken < len(rows) and not moving) or batch.size >= self.options.batch_size:

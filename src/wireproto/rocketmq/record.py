@@ -13,6 +13,7 @@ Sans-IO. Must not: know a queue or a connection.
 
 from __future__ import annotations
 
+import calendar
 import os
 import struct
 import time
@@ -120,11 +121,13 @@ def _utf8(text: str) -> bool:
     return True
 
 
-def ids_of_this_process() -> RocketIds:
-    """Unique ids with four random bytes as the address: behind NAT and in containers addresses are not unique."""
-    now = time.gmtime()
-    month = int(time.mktime((now.tm_year, now.tm_mon, 1, 0, 0, 0, 0, 0, 0)) - time.timezone) * 1000
-    return unique_ids(os.urandom(4), os.getpid(), int.from_bytes(os.urandom(4), "big"), month)
+def ids_of_month(now_ms: int) -> tuple[RocketIds, int]:
+    """Unique ids of this process, and when they are over: tools read an id's time from the start of its month, so that the next month has its
+    own, of another instance. Four random bytes are the address: behind NAT and in containers addresses are not unique."""
+    now = time.gmtime(now_ms // 1000)
+    begin = calendar.timegm((now.tm_year, now.tm_mon, 1, 0, 0, 0)) * 1000
+    end = begin + calendar.monthrange(now.tm_year, now.tm_mon)[1] * 86_400_000
+    return unique_ids(os.urandom(4), os.getpid(), int.from_bytes(os.urandom(4), "big"), begin), end
 
 
 def unique_ids(address: bytes, process: int, instance: int, epoch_ms: int) -> RocketIds:
