@@ -268,7 +268,9 @@ class TestRecord:
             ((2028, 2, 1, 0, 0, 0), (2028, 2, 1, 0, 0, 0), (2028, 3, 1, 0, 0, 0)),
         ],
     )
-    def test_unique_ids_count_from_the_start_of_their_month(self, now: tuple[int, ...], begin: tuple[int, ...], end: tuple[int, ...]) -> None:
+    def test_unique_ids_count_from_the_start_of_their_month(
+        self, now: tuple[int, ...], begin: tuple[int, ...], end: tuple[int, ...]
+    ) -> None:
         now_ms = calendar.timegm(now) * 1000 + 7
         ids, over = record.ids_of_month(now_ms)
         assert int(ids.next(now_ms)[20:28], 16) == now_ms - calendar.timegm(begin) * 1000

@@ -65,14 +65,13 @@ def test_a_producer_of_many_months_makes_ids_that_tell_their_time(
     client: RocketClient, topic: str, seen: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tools look for a message around the time that its id tells, from the start of a month on; 50 days do not fit in."""
-    days = 0
-    clock = SimpleNamespace(time=lambda: calendar.timegm((2026, 1, 20, 0, 0, 0)) + 86_400 * days)
+    clock = SimpleNamespace(time=lambda: calendar.timegm((2026, 1, 20, 0, 0, 0)) + 86_400 * clock.days, days=0)
     monkeypatch.setattr("wireproto.rocketmq.producer.time", clock)
     with client.producer(topic) as producer:
-        for days in (0, 1, 12, 40, 100):
+        for clock.days in (0, 1, 12, 40, 100):
             producer.send(b"v").position(30.0)
             producer.send_batch(Columns.from_rows([b"w"], [b"k"]))[0].position(30.0)
-    ids = [re.findall(rb"UNIQ_KEY.*?([0-9A-F]{32})", request.frame)[-1] for request in sends(seen)]
+    ids = [re.findall(rb"UNIQ_KEY.*?([0-9A-F]{32})(?![0-9A-F])", request.frame)[-1] for request in sends(seen)]
     assert [int(made[20:28], 16) / 86_400_000 for made in ids] == [day for day in (19, 20, 0, 0, 29) for _ in range(2)]
     assert [ids[n][:20] == ids[n + 1][:20] for n in range(9)] == [True, True, True, False, True, False, True, False, True]
 

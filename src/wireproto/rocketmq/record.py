@@ -122,8 +122,8 @@ def _utf8(text: str) -> bool:
 
 
 def ids_of_month(now_ms: int) -> tuple[RocketIds, int]:
-    """Unique ids of this process, and when they are over: tools read an id's time from the start of its month, so that the next month has its
-    own, of another instance. Four random bytes are the address: behind NAT and in containers addresses are not unique."""
+    """Unique ids of this process, and when they are over: tools read an id's time from the start of its month, so that the next month has
+    its own, of another instance. Four random bytes are the address: behind NAT and in containers addresses are not unique."""
     now = time.gmtime(now_ms // 1000)
     begin = calendar.timegm((now.tm_year, now.tm_mon, 1, 0, 0, 0)) * 1000
     end = begin + calendar.monthrange(now.tm_year, now.tm_mon)[1] * 86_400_000
