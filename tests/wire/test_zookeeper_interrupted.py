@@ -119,7 +119,7 @@ def test_a_wait_that_is_interrupted_anywhere_leaves_each_receipt_its_outcome(dia
 @pytest.mark.parametrize("repeat", [True, False])
 def test_a_wait_that_is_interrupted_over_a_lost_connection_gets_on(dial: Any, faults: Any, repeat: bool) -> None:
     hits = 0
-    for number, (code, line) in enumerate(lines((Producer.settling, Producer._collect, Producer._submit))):
+    for number, (code, line) in enumerate(lines((Producer.settling, Producer._settling, Producer._collect, Producer._submit))):
         client = dial(repeat=repeat, session_timeout=3.0)  # back soon: who loses many connections in a row takes his time
         out = client.producer(f"losses-{repeat}-{number}")
         faults.lose_reply("create")

@@ -17,7 +17,7 @@ from ..net.task import Steps, operation, steps
 from ..position import LATEST, AtTime, Position, TopicPartition, Where
 from ..records import GroupInfo, PartitionInfo, TopicInfo
 from .codes import NodeExists
-from .errors import ConnectionLoss
+from .errors import ConnectionLoss, Doubt
 from .layout import ENTRIES, TAKEN, by_sequence, next_sequence, position, queue_path, resolve
 from .multi import Create
 from .paths import join, parents
@@ -83,10 +83,13 @@ class QueueAdmin(Closing):
             raise UsageError(f"a ZooKeeper queue has one partition, not {partitions}")
         if config:
             raise UsageError(f"a ZooKeeper queue has no configuration: {', '.join(sorted(config))}")
-        deadline = due(timeout)
-        path = queue_path(topic)
+        with Doubt() as doubt:
+            yield from self._creating(queue_path(topic), acl, due(timeout), doubt)
+
+    def _creating(self, path: str, acl: Sequence[ACL] | None, deadline: float, doubt: Doubt) -> Steps[None]:
         for above in parents(path):
-            yield from steps(self._tree.ensure)(above, acl=acl, timeout=deadline - time.monotonic())
+            made = yield from steps(self._tree.ensure)(above, acl=acl, timeout=deadline - time.monotonic())
+            doubt.there = doubt.there or made
         exists = steps(self._tree.exists)
         bare = (yield from exists(path, timeout=deadline - time.monotonic())) is not None
         if bare and (yield from exists(join(path, ENTRIES), timeout=deadline - time.monotonic())) is not None:
@@ -97,7 +100,7 @@ class QueueAdmin(Closing):
             try:
                 yield from steps(self._tree.multi)(nodes if bare else [Create(path, acl=acl), *nodes], timeout=deadline - time.monotonic())
             except ConnectionLoss:  # whether it was made before the connection was lost, asking again tells
-                uncertain = True
+                uncertain = doubt.there = True
                 continue
             except NodeExists:
                 if not uncertain:

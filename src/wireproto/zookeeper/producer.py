@@ -76,6 +76,11 @@ class QueueReceipt:
         return self.where is not None or self.error is not None
 
     @property
+    def begun(self) -> bool:
+        """Whether it was sent, or may have been."""
+        return self._on is not None or self._sent is not None
+
+    @property
     def _doubtful(self) -> bool:
         """Whether a signal handler raised in the very middle of its sending: inside the engine, where OpenSSL runs handlers."""
         return self._on is not None and (self._sent is None or self._sent.conn is not self._on)
@@ -213,8 +218,10 @@ class QueueProducer(Sends):
         if last is not None:
             try:
                 yield from self.settling(deadline, last)
-            except WireprotoError:
+            except WireprotoError as why:
                 if self._link.failure is None:
+                    if isinstance(why, TimedOut):
+                        why.doubtful = self._begun()  # of all that were to be flushed
                     raise
                 with self._lock:
                     self._give_up(self._link.failure)  # which is told below, once, behind a failure that came before it
@@ -293,6 +300,11 @@ class QueueProducer(Sends):
         with self._lock:
             self._collect()
             return len(self._unanswered)
+
+    def _begun(self) -> bool:
+        """Whether one that is not answered was sent; they are sent in order."""
+        with self._lock:
+            return bool(self._unanswered) and self._unanswered[0].begun
 
     def _give_up(self, why: WireprotoError) -> None:
         """What is not answered will not be. Under the lock."""
@@ -389,7 +401,17 @@ class QueueProducer(Sends):
         return not self._repeat and (receipt._doubtful or (sent is not None and sent.done))
 
     def settling(self, deadline: float, until: QueueReceipt) -> Steps[None]:
-        """Wait for answers, oldest first, up to and with this one. The lock is free meanwhile. Steps."""
+        """Wait for answers, oldest first, up to and with this one. The lock is free meanwhile. Steps.
+
+        Raises TimedOut, doubtful when this one was sent.
+        """
+        try:
+            yield from self._settling(deadline, until)
+        except TimedOut as why:
+            why.doubtful = until.begun
+            raise
+
+    def _settling(self, deadline: float, until: QueueReceipt) -> Steps[None]:
         while True:
             with self._lock:
                 self._collect()

@@ -28,7 +28,7 @@ from ..flow.role import Role
 from ..net.task import NEVER, Steps, operation, steps
 from ..records import Delivery
 from .codes import BadVersion, NodeExists, NoNode, SessionExpired
-from .errors import ConnectionLoss
+from .errors import ConnectionLoss, Doubt
 from .layout import ENTRIES, TAKEN, Entry, by_priority, queue_path
 from .multi import Delete, Operation, Set
 from .paths import join
@@ -266,23 +266,23 @@ class QueueWorker(Role):
             raise self._revoked(delivery, name)
         entry, claim = join(self._entries, name), join(self._taken, name)
         work: list[Operation] = [Delete(entry), Delete(claim)] if ack else [Delete(claim), Set(entry, delivery.value, version)]
-        uncertain = False
-        while True:
-            try:
-                yield from steps(scope.multi)(work, timeout=deadline - time.monotonic())
-            except ConnectionLoss:
-                uncertain = True
-                continue
-            except SessionExpired:  # the claim went with it, and another worker may have the message
+        with Doubt() as doubt:
+            while True:
+                try:
+                    yield from steps(scope.multi)(work, timeout=deadline - time.monotonic())
+                except ConnectionLoss:
+                    doubt.there = True
+                    continue
+                except SessionExpired:  # the claim went with it, and another worker may have the message
+                    self._claims.pop(name, None)
+                    raise self._revoked(delivery, name) from None
+                except (NoNode, BadVersion):
+                    self._claims.pop(name, None)
+                    if doubt.there:
+                        return  # the first attempt, whose answer was lost, did it: the claim was ours until then
+                    raise self._revoked(delivery, name) from None
                 self._claims.pop(name, None)
-                raise self._revoked(delivery, name) from None
-            except (NoNode, BadVersion):
-                self._claims.pop(name, None)
-                if uncertain:
-                    return  # the first attempt, whose answer was lost, did it: the claim was ours until then
-                raise self._revoked(delivery, name) from None
-            self._claims.pop(name, None)
-            return
+                return
 
     def _revoked(self, delivery: Delivery, name: str) -> Revoked:
         return Revoked(

@@ -23,7 +23,7 @@ from . import multi as multi_module
 from . import operations as op
 from .call import Call
 from .codes import AddWatchMode, NoAuth, NodeExists, NoNode, NotEmpty, NoWatcher, WatcherType
-from .errors import ConnectionLoss
+from .errors import ConnectionLoss, Doubt
 from .link import ANY, CHILD, DATA, IF_EXISTS, Link, Watching
 from .messages import ACL, AddWatchRequest, CheckWatchesRequest, ClientInfo, ReconfigRequest, RemoveWatchesRequest, Stat, WhoAmIResponse
 from .paths import CONFIG, Chroot, join
@@ -191,13 +191,14 @@ class Tree(Closing):
         scope = self.session_scope() if parents and self._link.era != ANY else self  # one session for all of it
         kind: dict[str, Any] = {"ephemeral": ephemeral, "sequence": sequence, "container": container, "ttl": ttl, "acl": self._access(acl)}
         request = op.create(self._root.out(path, sequence=sequence), path, data, **kind)
-        while True:
-            try:
-                return self._root.back((yield from scope._link.calling(request, deadline)))
-            except NoNode:
-                if not parents:
-                    raise
-            yield from scope._ensure((parents_of(self._root.out(path, sequence=sequence)) or ["/"])[-1], acl, deadline)
+        with Doubt() as doubt:
+            while True:
+                try:
+                    return self._root.back((yield from scope._link.calling(request, deadline)))
+                except NoNode:
+                    if not parents:
+                        raise
+                yield from scope._ensure((parents_of(self._root.out(path, sequence=sequence)) or ["/"])[-1], acl, deadline, doubt)
 
     @stepwise
     def create_async(self, path: str, data: bytes | None = b"", *, timeout: float = 30.0, **kind: Any) -> Call[str]:
@@ -217,7 +218,8 @@ class Tree(Closing):
     @operation
     def ensure(self, path: str, *, acl: Sequence[ACL] | None = None, timeout: float = 30.0) -> Steps[bool]:
         """See that a node and those above it exist; whether it had to be created."""
-        return (yield from self._ensure(self._root.out(path), acl, due(timeout)))
+        with Doubt() as doubt:
+            return (yield from self._ensure(self._root.out(path), acl, due(timeout), doubt))
 
     @stepwise
     def set(self, path: str, data: bytes | None, *, version: int = -1, timeout: float = 30.0) -> Stat:
@@ -237,19 +239,20 @@ class Tree(Closing):
             yield from self._link.calling(request, deadline)
             return
         uncertain = False
-        while True:
-            try:
-                yield from self._link.calling(request, deadline)
-            except NotEmpty:
-                yield from self._delete_below(path, deadline)
-            except ConnectionLoss:
-                uncertain = True  # asking again tells
-            except NoNode:
-                if not uncertain:
-                    raise
-                return
-            else:
-                return
+        with Doubt() as doubt:
+            while True:
+                try:
+                    yield from self._link.calling(request, deadline)
+                except NotEmpty:
+                    yield from self._delete_below(path, deadline, doubt)
+                except ConnectionLoss:
+                    uncertain = doubt.there = True  # asking again tells
+                except NoNode:
+                    if not uncertain:
+                        raise
+                    return
+                else:
+                    return
 
     @stepwise
     def delete_async(self, path: str, *, version: int = -1, timeout: float = 30.0) -> Call[None]:
@@ -481,7 +484,7 @@ class Tree(Closing):
             self._link.events.dispatcher.prepare()
         return kind, self._root.out(path) if server_path is None else server_path, callback
 
-    def _ensure(self, server_path: str, acl: Sequence[ACL] | None, deadline: float) -> Steps[bool]:
+    def _ensure(self, server_path: str, acl: Sequence[ACL] | None, deadline: float, doubt: Doubt) -> Steps[bool]:
         """Look upwards for what is there, then create downwards: nobody needs the right to create where nothing is missing. Again, while
         somebody deletes what was there."""
         while True:
@@ -493,12 +496,12 @@ class Tree(Closing):
             try:
                 made = []
                 for node in reversed(missing):
-                    made += [(yield from self._ensure_one(node, acl, deadline))]
+                    made += [(yield from self._ensure_one(node, acl, deadline, doubt))]
             except NoNode:
                 continue
             return bool(made) and made[-1]
 
-    def _ensure_one(self, server_path: str, acl: Sequence[ACL] | None, deadline: float) -> Steps[bool]:
+    def _ensure_one(self, server_path: str, acl: Sequence[ACL] | None, deadline: float, doubt: Doubt) -> Steps[bool]:
         while True:
             try:
                 request = op.create(server_path, self._root.back(server_path), b"", acl=self._access(acl))
@@ -506,12 +509,13 @@ class Tree(Closing):
             except NodeExists:
                 return False
             except ConnectionLoss:
-                continue  # asking again tells whether it was created
+                doubt.there = True  # asking again tells whether it was created
             except NoAuth:
                 if (yield from self._there(server_path, deadline)):  # somebody else was first
                     return False
                 raise
             else:
+                doubt.there = True
                 return True
 
     def _there(self, server_path: str, deadline: float) -> Steps[bool]:
@@ -520,7 +524,7 @@ class Tree(Closing):
         except NoAuth:
             return True  # servers say so of nodes that are there and may not be read, and of no others
 
-    def _delete_below(self, path: str, deadline: float) -> Steps[None]:
+    def _delete_below(self, path: str, deadline: float, doubt: Doubt) -> Steps[None]:
         """Deepest first; what others delete or add meanwhile is left to the next round."""
         below = [path]
         closed: dict[str, NoAuth] = {}
@@ -536,6 +540,7 @@ class Tree(Closing):
         calls: list[Call[None]] = []
         for node in reversed(below[1:]):
             calls += [(yield from self.sending(op.delete(self._root.out(node), node), deadline))]
+            doubt.there = True
         for node, call in zip(reversed(below[1:]), calls, strict=True):
             try:
                 yield from call.getting(deadline)
