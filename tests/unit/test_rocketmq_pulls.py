@@ -10,6 +10,7 @@ import pytest
 from wireproto._codec import KafkaRoom, Slice
 from wireproto.errors import Disconnected
 from wireproto.flow.ahead import Ticket
+from wireproto.net.told import Told
 from wireproto.rocketmq.codes import TopicNotExist
 from wireproto.rocketmq.options import RocketOptions
 from wireproto.rocketmq.pulls import LARGEST, Cursor, Pulls
@@ -26,8 +27,7 @@ def queue(number: int = 0, address: str | None = "h:1") -> Queue:
 def made(limit: int = 64 << 20, **options: Any) -> Pulls:
     room = KafkaRoom()
     room.bound(limit)
-    told: Any = None
-    return Pulls(RocketOptions(**options), room, told)
+    return Pulls(RocketOptions(**options), room, Told("rocketmq", lambda when, call: None))
 
 
 def one(start: int = 0, *, end: int = -1, stop: int | None = None, limit: int = 64 << 20, **options: Any) -> tuple[Pulls, Cursor]:

@@ -159,11 +159,10 @@ class RocketConsumer(Role):
         """Take in an automatic commit. A broker that was not there, or refused for a while, is asked again by the next one."""
         for key, offset in done.items():
             self._done(key, offset)
-        refusals = self._sharing.refusals
         if problem is None:
-            refusals.over("commit")
-        elif not refusals.pass_over("commit", problem, time.monotonic()):
-            raise problem
+            self._sharing.refusals.over("commit")
+        else:
+            self._sharing.pass_over("commit", problem)
 
     def _committing(self, wanted: Mapping[TopicPartition, int], until: float) -> Steps[None]:
         done, problem = yield from self._sharing.committing(wanted, until)

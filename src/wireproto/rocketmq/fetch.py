@@ -110,6 +110,10 @@ class Fetcher:
         self.plan.cursors[key].lenient = earliest
         self.plan.seek(key, offset)
 
+    def set_to(self, key: TopicPartition, offset: int) -> None:
+        """Go on where an administrator has set the group."""
+        self.pulls.set_to(self.plan.cursors[key], offset)
+
     def follow(self, key: TopicPartition, queue: Queue) -> None:
         """Another server may be the master of its broker now."""
         self.pulls.follow(self.plan.cursors[key], queue)

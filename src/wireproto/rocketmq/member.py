@@ -157,6 +157,7 @@ class Member:
                 if not passes(error):
                     raise
                 problem = error
+                cluster.told.info(("beat", self.group, address), "group %s: no heartbeat to %s: %s", self.group, address, error)
                 if away(error):
                     self.ail(address)
                 if address in self._connections:

@@ -44,6 +44,8 @@ NOWHERE = 1 << 63
 AGAIN = Policy(first=0.05, factor=2.0, ceiling=1.0, jitter=0.2)
 RESET, REMOVING = "OFFSET_RESET", "MESSAGE_WAS_REMOVING"
 """Remarks: an administrator has set the group back or forth (told to one pull, whichever comes next); records were just deleted."""
+TOLD_FROM = 4
+"""Refusals in a row after which the log tells of them; then each time that they are twice as many."""
 FOUND, RETRY, MOVED = 0, PullRetryImmediately.code, PullOffsetMoved.code
 
 Found: TypeAlias = "tuple[int, int, int, int, Slice]"
@@ -294,9 +296,16 @@ class Pulls:
             if counts:
                 cursor.again()
         elif self.plan.cursors.get(cursor.key) is cursor:
-            cursor.lenient = False
-            self.plan.seek(cursor.key, following)
+            self.set_to(cursor, following)
             self._on_reset(cursor.key, following)
+
+    def set_to(self, cursor: Cursor, offset: int) -> None:
+        """Go on where an administrator has set the group."""
+        cursor.lenient = False
+        before = cursor.position
+        tell = self._told.warning if offset > before else self._told.info  # what lies between is not read
+        tell(("set", cursor.key), "%s[%d]: the group was set from %d to %d", *cursor.key, before, offset)
+        self.plan.seek(cursor.key, offset)
 
     def _moved(self, cursor: Cursor, offset: int, following: int, low: int, high: int) -> None:
         """No such offset. At the very end (5.x says it there too) that is no news; else records are gone, or the group was reset.
@@ -357,7 +366,7 @@ class Pulls:
         for cursor in waiting[:1]:
             self.refused(cursor, why, now)
         for cursor in waiting[1:]:
-            self._later(cursor, now)
+            self._later(cursor, why, now)
 
     def refused(self, cursor: Cursor, why: WireprotoError, now: float) -> None:
         """It cannot be read now: again a little later, or raise what will not pass, or what has lasted too long."""
@@ -368,12 +377,16 @@ class Pulls:
             self._failing_since = 0.0
             self._fail(cursor, copy(why))
         else:
-            self._later(cursor, now)
+            self._later(cursor, why, now)
 
-    def _later(self, cursor: Cursor, now: float) -> None:
+    def _later(self, cursor: Cursor, why: WireprotoError, now: float) -> None:
         cursor.look = True
-        if now >= cursor.retry_at:  # several pulls of it may fail for one reason
-            self.plan.refused(cursor, now)
+        if now < cursor.retry_at:
+            return  # several pulls of it may fail for one reason
+        self.plan.refused(cursor, now)
+        if cursor.failures >= TOLD_FROM and not cursor.failures & (cursor.failures - 1):
+            text = "%s[%d] has not been read for %.1f s: %s"
+            self._told.warning(("unread", cursor.key), text, *cursor.key, now - cursor.troubled_since, why)
 
     def _fail(self, cursor: Cursor, why: WireprotoError) -> None:
         """Have it raised behind what was fetched before, once."""
@@ -388,6 +401,9 @@ class Pulls:
         before, cursor.queue = cursor.queue.address, queue
         cursor.look = False
         if queue.address is not None and queue.address != before:
+            if before is not None:
+                text = "broker %s: its master is %s now, not %s"
+                self._told.info(("master", queue.broker), text, queue.broker, queue.address, before)
             self.plan.seek(cursor.key, cursor.position)
 
     def looked(self, topic: str, route: Route | WireprotoError, now: float) -> None:

@@ -170,7 +170,7 @@ class Sharing:
             for key, queue in self.queues.items():
                 if (key[0], queue.broker, queue.queue_id) == (topic, broker, queue_id):
                     self._reset(key, offset)
-                    self.fetcher.seek(key, offset)
+                    self.fetcher.set_to(key, offset)
         if self.uncommitted or self._placing is not None:
             self._place()
         self._begin_round()
@@ -228,11 +228,16 @@ class Sharing:
     def _failed(self, what: Hashable, why: WireprotoError) -> None:
         """What could not be asked is asked again soon, and what is ours read on meanwhile."""
         self.member.look_again()
-        now = time.monotonic()
         if isinstance(why, TopicNotExist):
-            self._missed(now)
-        elif not self.refusals.pass_over(what, why, now):
+            self._missed(time.monotonic())
+        else:
+            self.pass_over(what, why)
+
+    def pass_over(self, what: Hashable, why: WireprotoError) -> None:
+        """Leave it at a word to the log, where what failed is made up for by and by; raises what does not pass, or has lasted."""
+        if not self.refusals.pass_over(what, why, time.monotonic()):
             raise why
+        self.cluster.told.info(("group", self.group, what, type(why)), "group %s: tried again: %s", self.group, why)
 
     def _missed(self, now: float) -> None:
         """No name server knows a topic: a broker that is away takes its topics along, so it may come again."""
