@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import logging
 import threading
 import time
 import weakref
@@ -18,10 +19,13 @@ import patience
 import wireproto
 from wireproto import LATEST
 from wireproto.devbroker import DevBroker
+from wireproto.devbroker.faults import Faults
 from wireproto.errors import BrokerError, ConnectError, DataLoss, Revoked, TimedOut
-from wireproto.kafka.codes import FencedInstanceId, RebalanceInProgress, UnknownMemberId
+from wireproto.kafka import coordinator
+from wireproto.kafka.codes import FencedInstanceId, MemberIdRequired, RebalanceInProgress, UnknownMemberId
 from wireproto.kafka.messages import CreatePartitionsRequest, CreatePartitionsTopic
 from wireproto.kafka.metadata import Metadata
+from wireproto.net.retry import Policy
 from wireproto.net.task import Steps
 from wireproto.position import LogOffset
 
@@ -32,6 +36,12 @@ _numbers = itertools.count()
 def broker() -> Iterator[DevBroker]:
     with DevBroker(["kafka"]) as made:
         yield made
+
+
+@pytest.fixture
+def faults(broker: DevBroker) -> Iterator[Faults]:
+    yield broker.faults("kafka")
+    broker.faults("kafka").clear()
 
 
 @pytest.fixture
@@ -301,6 +311,35 @@ def test_a_heartbeat_refused_for_the_moment_costs_no_membership(broker: DevBroke
         assert member.consumer.poll(0.1) is None
         assert seen.requests("JoinGroup") == joins
         assert member.told == ["+2"]
+
+
+@pytest.mark.parametrize(("name", "code"), [("JoinGroup", 22), ("JoinGroup", 25), ("JoinGroup", 27), ("JoinGroup", 79), ("SyncGroup", 27)])
+def test_a_member_that_is_told_to_join_again_and_again_does_so_at_a_pace(
+    broker: DevBroker, client: Any, topic: str, faults: Faults, name: str, code: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As fast as answers come it is some thousands a second, and the coordinator has no time for whom it waits for."""
+    seen = broker.record("kafka")
+    faults.error(name, code, -1)
+    with caplog.at_level(logging.INFO, "wireproto.kafka"), Member(client, topic).consumer as consumer:
+        assert consumer.poll(2.0) is None
+        assert 2 < len(seen.requests("JoinGroup")) < 15
+        assert "tried again, while there is time" in caplog.text
+        faults.clear()
+        found: list[bytes] = []
+        until(lambda: len(found) == 20, consumer, found)
+
+
+def test_a_member_that_is_forgotten_joins_again_at_once(
+    broker: DevBroker, client: Any, topic: str, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told so, then to come with the id that it is given: nothing is wrong with either."""
+    monkeypatch.setattr(coordinator, "_LOST", Policy(first=patience.LONG, ceiling=patience.LONG))
+    seen = broker.record("kafka")
+    with Member(client, topic).consumer as consumer:
+        faults.error("JoinGroup", UnknownMemberId.code)
+        found: list[bytes] = []
+        until(lambda: len(found) == 20, consumer, found)
+    assert [reply.message.error_code for reply in seen.replies("JoinGroup")] == [UnknownMemberId.code, MemberIdRequired.code, 0]
 
 
 def test_a_join_that_nobody_answers_is_made_again_on_another_connection(broker: DevBroker, topic: str) -> None:

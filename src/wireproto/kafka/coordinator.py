@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from .options import KafkaOptions
 
 _LOST = Policy(first=0.1, factor=2.0, ceiling=1.0, jitter=0.2)
+_AT_ONCE = 2
+"""Times that a member joins again without a wait: it was forgotten, then is told its id."""
 _NEVER = float("inf")
 
 
@@ -60,6 +62,7 @@ class Coordinator:
         self._wanted: Event | None = None  # a poll asks for a settled membership, and waits for this
         self._beat_at = _NEVER
         self._waits = Waits(_LOST)
+        self._refusals = Waits(_LOST)  # told to join again, in a row
         self.polled_at = time.monotonic()
         self.problem: Exception | None = None
         self.counts: dict[str, int] = {}
@@ -154,12 +157,23 @@ class Coordinator:
                 yield now + self._waits.next()
             else:
                 failing_since = 0.0
+                if reply.error_code:
+                    yield from self._sent_back(reply.error_code)
         else:
             self._waits.over()
+            self._refusals.over()
             self._beat_at = time.monotonic() + self._options.heartbeat_interval
         wanted, self._wanted = self._wanted, None
         if wanted is not None:
             wanted.set()
+
+    def _sent_back(self, code: int) -> Steps[None]:
+        """Told to join again: at once where that is how it goes, then not as fast as answers come, or it keeps its coordinator busy."""
+        wait = self._refusals.next()
+        if self._refusals.failures > _AT_ONCE:
+            again = error(code, f"group {self.group!r}")
+            self._cluster.told.info(("again", self.group), "tried again, while there is time: %s", again)
+            yield time.monotonic() + wait
 
     def _ends(self, why: WireprotoError) -> bool:
         """Whether a membership cannot go on after that."""
