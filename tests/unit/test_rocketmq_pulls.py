@@ -111,6 +111,34 @@ def test_every_offset_once_and_in_order(limit: int, ahead: int, least: int, seed
     assert pulls.plan.room.held == 0
 
 
+@pytest.mark.parametrize("ahead", [1, 2, 8])
+@pytest.mark.parametrize("most", [3, 7, 32])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_queue_with_holes_is_read_once_and_in_order(seed: int, most: int, ahead: int) -> None:
+    """A compacted topic's: a pull of so many messages brings as many of those that are left, and goes on behind them."""
+    chance = random.Random(seed)
+    end, start = 400, chance.randrange(50)
+    kept = sorted(chance.sample(range(end), chance.randrange(1, 120)))
+    stop = chance.choice([end, chance.randrange(start, end + 1)])
+    pulls, cursor = one(start, stop=stop, pull_ahead=ahead, min_bytes=chance.choice([1, 50]))
+    under_way: list[Ticket[Any]] = []
+    seen: list[int] = []
+    for turn in range(10_000):
+        under_way += asked(pulls, NOW + 10.0 * turn)
+        if cursor.done:
+            break
+        if under_way:
+            ticket = under_way.pop(chance.randrange(len(under_way)))
+            left = [offset for offset in kept if offset >= ticket.offset][: min(ticket.count, most)]
+            if left:
+                found(pulls, cursor, ticket.offset, left[-1] + 1, end, len(left))
+            else:
+                empty(pulls, cursor, ticket.offset, end, end)
+        for first, following in taken(pulls, chance.choice([0, 30, 1000]), late=True):
+            seen += [offset for offset in kept if first <= offset < min(following, stop)]
+    assert seen == [offset for offset in kept if start <= offset < stop]
+
+
 def test_at_the_end_one_pull_waits_at_the_broker() -> None:
     pulls, cursor = one(10)
     assert wanted(pulls) == [(10, 32, False)], "where the end is is not known"

@@ -21,6 +21,7 @@ from wireproto.position import LATEST
 from wireproto.rocketmq.client import RocketClient
 from wireproto.rocketmq.codes import ServerError, ServiceNotAvailable, SystemBusy, TopicNotExist
 from wireproto.rocketmq.messages import UpdateAndCreateTopicRequest
+from wireproto.rocketmq.route import Queue
 
 _numbers = itertools.count()
 BRISK = {"rebalance_interval": 0.3, "heartbeat_interval": 0.3}
@@ -213,6 +214,38 @@ def test_a_survivor_takes_what_it_can_and_a_new_member_opens(
             both[1].until(theirs + late)
             fresh.until(late)
             assert {*fresh.found} <= {*more, *late}, "what was written before it began is not its, also where the broker was away then"
+
+
+@pytest.mark.parametrize("role", ["consumer", "queue"])
+def test_a_broker_that_is_known_by_its_slave_alone_holds_up_its_own_queues_alone(role: str) -> None:
+    """Its route tells that it is there, and no master that could be asked; a member leaves, and another one opens meanwhile."""
+    options = {"auto_create": False}
+    with (
+        DevBroker(["rocketmq"], nodes={"rocketmq.slaves": 1}, **options) as first,
+        DevBroker(["rocketmq"], **options) as calm,
+        wireproto.connect(first.url("rocketmq"), route_age=0.3, request_timeout=2.0, connect_timeout=2.0) as client,
+    ):
+        first.call("rocketmq", "register", "calm", calm.address("rocketmq", "broker"))
+        client.admin().create_topic("t", partitions=4)
+        with member(client, "t", role) as staying:
+            with member(client, "t", "consumer") as leaving:
+                before = Polled(staying, 0.05)
+                until(lambda: (leaving.poll(0.05), before.step(), leaving.assignment)[2])
+                first.pause("rocketmq", "broker")
+                until(lambda: {queue.broker: queue.address for queue in routed(client, "t")}["dev"] is None)
+            polled = Polled(staying)
+            polled.until(put(client, "t", range(8), (0, 1)))
+            with client.consumer("t", "another", start=LATEST, **BRISK) as another:
+                more = put(client, "t", range(20, 28), (0, 1))
+                Polled(another).until(more)
+                polled.until(more)
+            first.resume("rocketmq", "broker")
+            polled.until(put(client, "t", range(100, 108), (2, 3)))
+
+
+def routed(client: RocketClient, topic: str) -> tuple[Queue, ...]:
+    """As the name server tells now."""
+    return client.cluster.route(topic, client.deadline(10.0), fresh=True).queues
 
 
 BUSY = pytest.mark.parametrize("code", [SystemBusy.code, ServiceNotAvailable.code, ServerError.code])
