@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,6 +111,31 @@ def test_assigned_partitions_that_are_not_there_are_told_and_the_others_read(bro
     assert line == f"kafka-wire: option assign names {topic}-7, which the cluster does not have: the others are read"
     with pytest.raises(OptionError, match=f"assign names {topic}-7, {topic}-8, which the cluster does not have"):
         planned(source(broker, assign=f'{{"{topic}": [7, 8]}}'))
+
+
+@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp"])
+@pytest.mark.parametrize("nothing", ["{{}}", '{{"{topic}": {{}}}}'])
+def test_offsets_that_name_no_partition_are_refused(broker: DevBroker, fresh: Callable[[str], str], option: str, nothing: str) -> None:
+    """They were read as if nothing was given: a batch had all of the topic, and a stream began at its end."""
+    topic = filled(broker, fresh("told-none"), 3)
+    given = {option: nothing.format(topic=topic)}
+    with pytest.raises(OptionError, match=rf"{option[:8]}\w+ must name every partition that is read.*there are {topic}-0"):
+        planned(KafkaWire({"kafka.bootstrap.servers": broker.address("kafka"), "subscribe": topic, **given}))
+    if option.startswith("starting"):
+        with pytest.raises(OptionError, match="startingOffsets must name every partition"):
+            Driven(KafkaWire({"kafka.bootstrap.servers": broker.address("kafka"), "subscribe": topic, **given}))
+
+
+@pytest.mark.parametrize("moment", ["-1", "-2", "-3", "9223372036854775808"])
+def test_times_that_no_record_has_are_refused(broker: DevBroker, fresh: Callable[[str], str], moment: str) -> None:
+    """A broker takes -1 for the end of the log, and -2 for its beginning."""
+    topic = filled(broker, fresh("told-time"), 3)
+    for option in ("startingTimestamp", "endingTimestamp"):
+        with pytest.raises(OptionError, match=f"option {option} is '{moment}'; it takes one number of milliseconds since 1970"):
+            planned(source(broker, subscribe=topic, **{option: moment}))
+    for option in ("startingOffsetsByTimestamp", "endingOffsetsByTimestamp"):
+        with pytest.raises(OptionError, match=f"option {option} is .*; it takes JSON like"):
+            planned(source(broker, subscribe=topic, **{option: f'{{"{topic}": {{"0": {moment}}}}}'}))
 
 
 @pytest.mark.parametrize("listener", ["PLAINTEXT", "SASL_SSL", "INTERNAL-1"])

@@ -58,8 +58,8 @@ class LogReader(DataSourceReader):
         log, settings = self.log, self.log.settings
         with log.open() as client:
             log.check(client)
-            starts = wanted(log, client, settings.start or EARLIEST, "startingOffsets")
-            stops = wanted(log, client, settings.stop or LATEST, "endingOffsets")
+            starts = wanted(log, client, EARLIEST if settings.start is None else settings.start, "startingOffsets")
+            stops = wanted(log, client, LATEST if settings.stop is None else settings.stop, "endingOffsets")
             start = located(log, client, starts, "startingOffsets", starting=True)
             stop = located(log, client, stops, "endingOffsets", starting=False)
             stop = self.reachable(client, start, stop)

@@ -54,6 +54,7 @@ SHARED = (
     "pushDownPredicate",
     "extraColumns",
 )
+_LARGEST = (1 << 63) - 1
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -211,9 +212,9 @@ def bound(options: Options, side: str, topics: tuple[str, ...]) -> Bound | None:
     offsets = options.text(f"{side}Offsets")
     if moment is not None:
         try:
-            return AtTime(int(moment))
+            return AtTime(milliseconds(moment))
         except ValueError:
-            raise OptionError(f"option {side}Timestamp is {moment!r}; it takes one number of milliseconds") from None
+            raise OptionError(f"option {side}Timestamp is {moment!r}; it takes one number of milliseconds since 1970") from None
     if times is not None:
         return {key: AtTime(value) for key, value in timestamps(times, f"{side}OffsetsByTimestamp").items()}
     return None if offsets is None else parse_bound(offsets, f"{side}Offsets", topics)
@@ -255,10 +256,20 @@ def part(text: str) -> int | str:
     return queue_name(*parse_queue(text)) if "/" in text else int(text)
 
 
+def milliseconds(text: Any) -> int:
+    """A time since 1970; raises ValueError. Brokers take negative ones for words: the end of the log is -1."""
+    found = int(text)
+    if not 0 <= found <= _LARGEST:
+        raise ValueError("no time of a record")
+    return found
+
+
 def timestamps(text: str, option: str) -> dict[tuple[str, int | str], int]:
     """Read ``{"topic": {"0": 1700000000000}}``."""
     try:
-        return {(topic, part(number)): int(moment) for topic, inner in json.loads(text).items() for number, moment in inner.items()}
+        return {
+            (topic, part(number)): milliseconds(moment) for topic, inner in json.loads(text).items() for number, moment in inner.items()
+        }
     except (ValueError, AttributeError, TypeError) as why:
         example = '{"topicA": {"0": 123456789, "1": 123456789}}'
         raise OptionError(f"option {option} is {text!r}; it takes JSON like {example}, milliseconds for each partition") from why

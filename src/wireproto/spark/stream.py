@@ -85,7 +85,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where a new query begins."""
-        start = self.log.settings.start or LATEST
+        start = LATEST if self.log.settings.start is None else self.log.settings.start
         client = self.client()
         found: Positions = retried(self.log, lambda: resolve(self.log, client, start, "startingOffsets", starting=True))
         each = self.log.numbered(client, start, "startingOffsets") if isinstance(start, dict) else dict.fromkeys(found, start)
