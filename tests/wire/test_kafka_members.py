@@ -360,6 +360,17 @@ def test_a_join_that_nobody_answers_is_made_again_on_another_connection(broker: 
     assert joins[0].connection != joins[1].connection
 
 
+@pytest.mark.parametrize("name", ["FindCoordinator", "Metadata", "SyncGroup"])
+def test_a_step_of_joining_that_is_not_answered_is_tried_again(broker: DevBroker, topic: str, faults: Faults, name: str) -> None:
+    """Once, by the only node there is. A share has as long as any request: only a join waits for others."""
+    with wireproto.connect(broker.url("kafka"), timeout=10.0, request_timeout=1.0) as client:
+        member = Member(client, topic)
+        lost = faults.drop(name)
+        with member.consumer:
+            assert len(member.take(20)) == 20
+        assert not lost.times
+
+
 @pytest.mark.parametrize("raises", ["a failure of its own", "the commit's Revoked"])
 def test_a_callback_that_raises_leaves_no_partition_of_another_member_behind(
     client: Any, broker: DevBroker, topic: str, raises: str

@@ -176,10 +176,10 @@ class Coordinator:
             yield time.monotonic() + wait
 
     def _ends(self, why: WireprotoError) -> bool:
-        """Whether a membership cannot go on after that."""
+        """Whether a membership cannot go on after that. What was not answered had a time of its own: it may be answered the next time."""
         if why.fenced:
             self._fenced(why)
-        return verdict(why) is Verdict.NEVER
+        return verdict(why, passing=(TimedOut,)) is Verdict.NEVER
 
     def _asked(self) -> Steps[Any]:
         """The reply to a join or a sync. A coordinator that has let their time pass is one that is gone, though its connection stands."""
@@ -191,7 +191,9 @@ class Coordinator:
             self.counts = self._cluster.metadata.counts(topics)
         conn = yield from self.route(soon)
         request = member.sync_request(self.counts) if member.state == SYNCING else member.join_request()
-        until = time.monotonic() + options.max_poll_interval + options.request_timeout
+        until = time.monotonic() + options.request_timeout
+        if member.state != SYNCING:  # a join waits for the other members' next polls, a share for the leader alone
+            until += options.max_poll_interval
         try:
             return (yield from wire.asking(conn, request, until, meanwhile=self._cluster.watching(self.group)))
         except Closed:
