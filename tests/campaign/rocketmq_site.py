@@ -232,5 +232,5 @@ def _member(name: str, group: str, topic: str, *, comes: bool = False) -> tuple[
 def _worker(name: str, *, comes: bool = False) -> tuple[Role, dict[str, Any]]:
     """Acked messages behind an open one may come again."""
     role = Role(name, "worker", JOBS, group="workers", steady=not comes, exact=False)
-    options = {"rebalance_interval": 3.0}
+    options = {"rebalance_interval": 3.0, "retry_level": 1}
     return role, {"name": name, "kind": "worker", "topic": JOBS, "group": "workers", "options": options, "comes_and_goes": comes}

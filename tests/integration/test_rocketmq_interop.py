@@ -203,7 +203,7 @@ def test_released_messages_come_back_and_end_as_dead_letters(broker: RocketMQ, t
             for number in range(8):
                 producer.send(b"%d" % number, key=b"k%d" % number, headers={"h": b"v"})
         attempts: dict[bytes, list[int]] = {}
-        with client.queue(topic, group, max_attempts=2) as queue:
+        with client.queue(topic, group, max_attempts=2, retry_level=1) as queue:
             deadline = time.monotonic() + 90
             while sum(map(len, attempts.values())) < 8 + 1 + 2:
                 assert time.monotonic() < deadline, attempts

@@ -299,14 +299,21 @@ def test_only_the_columns_asked_for_are_decoded(client: RocketClient, topic: str
 # work -----------------------------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_given_back_bears_the_options(client: RocketClient, topic: str, seen: Recording) -> None:
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [({}, (0, 16)), ({"retry_level": 4, "max_attempts": 7}, (4, 7))],
+    ids=["as Java's consumer: later with each attempt", "as told"],
+)
+def test_what_is_given_back_bears_the_options(
+    client: RocketClient, topic: str, seen: Recording, options: dict[str, Any], told: tuple[int, int]
+) -> None:
     put(client, topic, 1)
-    with client.queue(topic, f"g-{topic}", retry_level=4, max_attempts=7) as worker:
+    with client.queue(topic, f"g-{topic}", **options) as worker:
         delivery = worker.receive(30.0)
         assert delivery is not None
         delivery.release()
     (back,) = seen.requests("ConsumerSendMsgBack")
-    assert (back.message.delay_level, back.message.max_reconsume_times) == (4, 7)
+    assert (back.message.delay_level, back.message.max_reconsume_times) == told
 
 
 @pytest.mark.parametrize("most", [1, 2])

@@ -58,7 +58,8 @@ class RocketOptions(CommonOptions):
         heartbeat_interval: seconds; brokers forget a member after 120.
         max_poll_interval: seconds without `poll` or `receive` after which a member leaves its group.
 
-        retry_level: delay level with which a released message comes back (1: 1 s, 2: 5 s, 3: 10 s …; 0: 3 + number of attempts).
+        retry_level: delay level with which a released message comes back. 0: the broker's choice, 3 + number of attempts (10 s, 30 s, 1 min
+            … 2 h, by its default table), as Java's consumer asks; 1: 1 s, 2: 5 s …; -1: it goes to the dead letters at once.
         max_attempts: attempts after which a released message goes to the group's dead letters.
         max_unacked: messages in hand and not ended, above which `receive` waits.
     """
@@ -107,7 +108,7 @@ class RocketOptions(CommonOptions):
     heartbeat_interval: float = 30.0
     max_poll_interval: float = 300.0
 
-    retry_level: int = 1
+    retry_level: int = 0
     max_attempts: int = 16
     max_unacked: int = 1000
 
