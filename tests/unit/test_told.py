@@ -66,6 +66,18 @@ def test_the_last_of_two_lines_is_told_when_it_is_quiet_again(clock: Clock, capl
     assert caplog.messages == ["lost", "there again"]
 
 
+def test_a_line_that_comes_before_a_timer_that_is_late_is_not_told_beside_what_it_tells(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = Told("kafka", clock.arm, clock)
+    with caplog.at_level(logging.INFO, "wireproto.kafka"):
+        for when in (0.0, 0.5, 1.001):
+            clock.now = when
+            told.info("again", "tried again: %s", when)
+        clock.go(1.002)
+    assert caplog.messages == ["tried again: 0.0", "tried again: 1.001 (and 1 more like it)"]
+
+
 def test_a_closed_client_keeps_what_it_held_back_to_itself(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     def closed(when: float, call: Callable[[], None]) -> None:
         raise Closed("the client was closed")

@@ -100,7 +100,7 @@ class Told:
                     self._causes = {each: known for each, known in self._causes.items() if known.count or now - known.when < QUIET}
                 cause = self._causes[key] = _Cause()
             wait = cause.when + QUIET - now
-            if wait > 0:
+            if wait > 0 or cause.count:  # its timer may be late
                 cause.count += 1
                 cause.line = level, text, args
                 if cause.count > 1:

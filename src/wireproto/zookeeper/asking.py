@@ -22,6 +22,7 @@ from .operations import Request, failure
 if TYPE_CHECKING:
     from .._net import Call, Connection, Loop
     from ..net.task import Tasks
+    from ..net.told import Told
     from .events import Events, Watching
     from .vitals import Vitals
 
@@ -34,12 +35,18 @@ SETTLE = 5.0
 """Seconds beyond its own time after which an operation is ended from outside."""
 
 
+def passing(why: WireprotoError) -> bool:
+    """Whether it says "not now": nothing was done, and the same may be done later."""
+    return isinstance(why, BrokerError) and retry.verdict(why) is not retry.Verdict.NEVER
+
+
 class Asking:
     """Sends requests over one session.
 
     Attributes:
         era: how many sessions have ended.
         writes: how many requests were sent that must not be repeated; two threads' may count as one.
+        told: the client's log.
     """
 
     era: int
@@ -49,6 +56,7 @@ class Asking:
     _loop: Loop
     _max_body: int
     tasks: Tasks
+    told: Told
     _vitals: Vitals
 
     @abstractmethod
@@ -136,8 +144,20 @@ class Asking:
             self.lost(conn, why)
             if not request.repeats:
                 raise ConnectionLoss(f"{request.path}: {why.text}", peer=conn.peer) from why
-        elif retry.verdict(why) is retry.Verdict.NEVER or time.monotonic() + retry.DEFAULT.delay(failures + 1) >= deadline:
-            raise why  # a server that says "throttled" or "session moved" has done nothing
+            self.again(why)
+        elif not self.passes(why, deadline, failures):
+            raise why
+
+    def passes(self, why: WireprotoError, deadline: float, failures: int = 0) -> bool:
+        """Whether there is time to ask again: a server that says "throttled" or "session moved" has done nothing."""
+        if not passing(why) or time.monotonic() + retry.DEFAULT.delay(failures + 1) >= deadline:
+            return False
+        self.again(why)
+        return True
+
+    def again(self, why: WireprotoError) -> None:
+        """Tell that what failed so is asked again."""
+        self.told.info(("again", type(why)), "tried again, while there is time: %s", why)
 
     def submit(self, request: Request[Any], deadline: float, watching: Watching | None = None, within: int = NOW) -> Call:
         """Send one request without waiting for the reply; waits for a connection until `deadline` where there is none."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+from .._codec import reply_error
 from ..due import due
-from ..errors import Disconnected, TimedOut, WireprotoError
+from ..errors import BrokerError, Disconnected, ProtocolError, TimedOut, WireprotoError
+from ..net import retry
 from ..net.task import Steps
-from .asking import SETTLE
+from .asking import SETTLE, passing
+from .codes import error
 from .errors import ConnectionLoss
 
 if TYPE_CHECKING:
@@ -24,8 +29,10 @@ T = TypeVar("T")
 class Call(Generic[T]):
     """An answer on its way.
 
-    A read whose connection was lost is sent again by `result`, within its session, unless a write of this client was sent behind it: the
-    read might see that write, so it raises ConnectionLoss, as a write does. An outcome stays as it is; a call that timed out goes on.
+    A read whose connection was lost, or that is answered with "not now" (throttled, session moved), is sent again by `wait` and `result`,
+    within its session, unless a write of this client was sent behind it: the read might see that write, so it raises ConnectionLoss, or
+    what the server said. A write is never sent again: what was sent behind it may be done. An outcome stays as it is; a call that timed
+    out goes on.
     """
 
     __slots__ = ("_era", "_error", "_finish", "_link", "_request", "_sent", "_settled", "_value", "_watching", "_writes")
@@ -52,16 +59,27 @@ class Call(Generic[T]):
     @property
     def done(self) -> bool:
         """Whether `result` will not wait."""
-        return self._settled or (self._sent.done and (self._sent.frame is not None or not self._repeats()))
+        return self._settled or (self._sent.done and not (self._repeats() and _in_vain(self._sent.frame)))
 
     def wait(self, timeout: float = 30.0) -> bool:
-        """Wait without taking the answer; whether it is there."""
+        """Wait without taking the answer; whether it is there, so that `result` will not wait."""
         deadline = due(timeout)
-        return self._settled or self._sent.wait(deadline)
+        if not self._settled and not self._sent.wait(deadline):
+            return False
+        return self.done or self._link.tasks.drive(self.waiting(deadline), deadline + SETTLE)
 
     def waiting(self, until: float) -> Steps[bool]:
         """`wait`, as steps."""
-        return self._settled or self._sent.done or (yield self._sent, until)
+        if not (self._settled or self._sent.done or (yield self._sent, until)):
+            return False
+        if not self.done:
+            try:
+                yield from self.getting(until)
+            except TimedOut:
+                return False
+            except WireprotoError:
+                pass  # which is the outcome
+        return True
 
     def result(self, timeout: float = 30.0) -> T:
         """Wait for the answer; returns what the waiting form of the call does, or raises what it raises. TimedOut is no outcome: the
@@ -73,6 +91,8 @@ class Call(Generic[T]):
             try:
                 self._value = self._answer()
             except WireprotoError as why:
+                if passing(why) and self._repeats():
+                    return self._link.tasks.drive(self.getting(deadline), deadline + SETTLE)
                 self._error = why
             self._settled = True
         if self._error is not None:
@@ -97,21 +117,40 @@ class Call(Generic[T]):
         return self._request.repeats and self._writes in (None, self._link.writes)
 
     def _outcome(self, deadline: float) -> Steps[Any]:
-        sent, events = self._sent, self._link.events
-        if not sent.done and not (yield sent, deadline):
-            raise TimedOut("no reply in time", peer=sent.conn.peer, doubtful=not self._request.repeats)
-        if not events.mailbox.idle:
-            yield from events.seen(deadline)
-        try:
-            return self._answer()
-        except Disconnected as why:
+        failures = 0
+        while True:
+            sent, events = self._sent, self._link.events
+            if not sent.done and not (yield sent, deadline):
+                raise TimedOut("no reply in time", peer=sent.conn.peer, doubtful=not self._request.repeats)
+            if not events.mailbox.idle:
+                yield from events.seen(deadline)
+            try:
+                return self._answer()
+            except (Disconnected, BrokerError) as why:
+                self._judge(why, deadline, failures)
+            failures += 1
+            if failures > 1:
+                yield min(time.monotonic() + retry.DEFAULT.delay(failures), deadline)
+            self._sent = yield from self._link.submitting(self._request, deadline, self._watching, self._era)
+
+    def _judge(self, why: WireprotoError, deadline: float, failures: int) -> None:
+        """What becomes of a call that was answered so, or not at all: raises, or it is to be sent again."""
+        if isinstance(why, Disconnected):
             if not self._repeats():
                 behind = ", and a write behind it may have taken effect" if self._request.repeats else ""
-                raise ConnectionLoss(f"{self._request.path}: {why.text}{behind}", peer=sent.conn.peer) from why
-            self._link.lost(sent.conn, why)
-            value = yield from self._link.calling(self._request, deadline, self._watching, self._era)
-            return value if self._finish is None else self._finish(value)
+                raise ConnectionLoss(f"{self._request.path}: {why.text}{behind}", peer=self._sent.conn.peer) from why
+            self._link.lost(self._sent.conn, why)
+            self._link.again(why)
+        elif not self._repeats() or not self._link.passes(why, deadline, failures):
+            raise why
 
     def _answer(self) -> Any:
         value = self._link.read(self._request, self._sent.result(0.0), self._sent.conn)
         return value if self._finish is None else self._finish(value)
+
+
+def _in_vain(frame: bytes | None) -> bool:
+    """Whether a reply is none, or says "not now"."""
+    with suppress(ProtocolError):  # bytes that are no reply, which `result` tells
+        return frame is None or ((code := reply_error(frame)) != 0 and passing(error(code)))
+    return False

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import threading
 
     from .._net import Connection, Loop, Push
+    from ..net.told import Told
     from .paths import Chroot
 
 Watching = tuple[str, str, Callback]
@@ -83,11 +84,12 @@ class Events:
         root: the chroot.
         lock: the link's; it guards the table of watches too.
         answered: called in the keeper for the answer to a ping: connection, error code.
+        told: the client's log.
     """
 
-    def __init__(self, loop: Loop, root: Chroot, lock: threading.Lock, answered: Callable[[Connection, int], object]) -> None:
+    def __init__(self, loop: Loop, root: Chroot, lock: threading.Lock, answered: Callable[[Connection, int], object], told: Told) -> None:
         self.table = WatchTable()
-        self.dispatcher = Dispatcher(loop.name or "zookeeper")
+        self.dispatcher = Dispatcher(loop.name or "zookeeper", told)
         self.mailbox = Mailbox(loop, handler=self._deliver, prompt=self._promptly)
         self._loop = loop
         self._root = root

@@ -10,8 +10,9 @@ sees of a lost connection:
     | a read, in flight       | is sent again on the next connection, within its timeout; where a write was sent behind it:        |
     |                         | ConnectionLoss, for it might see that write (`tree.Call`)                                          |
     | a write, in flight      | ConnectionLoss: it may have taken effect (the official client reports the same); nothing is repeated |
-    | any, answered with      | (throttled, session moved) is sent again after a pause, within its timeout                         |
-    | "not now"               |                                                                                                    |
+    | any, answered with      | (throttled, session moved) is sent again after a pause, within its timeout, where somebody waits   |
+    | "not now"               | for it: nothing was done. Of asynchronous calls a read is, as above; a write is not, nor a         |
+    |                         | producer's message: what was sent behind it may be done, so they raise                             |
     | any, and the session    | a write in flight: ConnectionLoss; all else: SessionExpired, be it waiting or about to be repeated.  |
     |   expired meanwhile     |   Then a new session is opened, ephemeral nodes and watches of the old one are gone                  |
 
@@ -117,7 +118,7 @@ class Link(Asking):
         self.writes = 0  # how many requests were sent that must not be repeated; two threads' may count as one
         self.tasks = tasks
         self._loop = loop
-        self._told = told
+        self.told = told
         self._servers = list(servers)
         self._next_server = 0
         self._dial = dial
@@ -128,7 +129,7 @@ class Link(Asking):
         self._packet = min(PACKET, max_frame // 2)
         self._rounds = rounds
         self._lock = threading.Lock()
-        self.events = Events(loop, root, self._lock, self._answered)
+        self.events = Events(loop, root, self._lock, self._answered, told)
         self._vitals = Vitals(loop, session, self._lock, lambda: self._conn, self._set_state)
         self._greeting = Greeting()
         self._turns = Turns(tasks, "keeping the session")
@@ -318,7 +319,7 @@ class Link(Asking):
                 until = min(deadline, now + min(self.session.dead_after, self._server_timeout))
                 yield from reply(conn.submit(xid, RequestHeader(xid=xid, type=-11).encode(), timeout_at=until), until)
             except WireprotoError as why:
-                self._told.info("end", "the session is not ended at the server: %s", why)
+                self.told.info("end", "the session is not ended at the server: %s", why)
             conn.close("closed by the client")
         yield from self.events.ending(KeeperState.CLOSED, deadline)
         self.events.dispatcher.stop()
@@ -454,7 +455,7 @@ class Link(Asking):
             except (AuthError, Closed):
                 return
             except WireprotoError as why:
-                self._told.warning("round", "no server takes the session, tried again: %s", why)
+                self.told.warning("round", "no server takes the session, tried again: %s", why)
             except Exception:
                 log.exception("reconnecting failed")
             else:
@@ -500,7 +501,7 @@ class Link(Asking):
 
     def _set_state(self, state: State) -> None:
         self.session.state = state
-        self._told.info(("state", state), "session 0x%x: %s", self.session.session_id, state.name)
+        self.told.info(("state", state), "session 0x%x: %s", self.session.session_id, state.name)
         self.events.changed(SessionEvent(state, self.session.session_id, self.zxid))
 
     # -- keeper -----------------------------------------------------------------------------------------------------------

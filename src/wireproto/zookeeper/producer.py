@@ -6,7 +6,8 @@ kept apart.
 
 Delivery: a message whose connection was lost before its answer came is sent again, in order, when the session has a connection again: no
 acknowledged message is lost; one that was in flight at that moment may be in the queue twice. ``repeat=False`` reports
-`ConnectionLoss` instead.
+`ConnectionLoss` instead. A server that says "not now" (throttled, session moved) has done nothing with a message, which fails so: sent
+again it would come behind those that were sent after it.
 
 A signal handler may raise between any two bytecodes of `send` or `flush`. So what is done for a message can be done again without harm, and
 the deque of what is unanswered alone tells what there is: a receipt joins it first, and leaves it when all else is done.
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from .._net import Section
 from ..due import due
-from ..errors import BufferFull, Closed, Disconnected, TimedOut, ValueUnsupported, WireprotoError
+from ..errors import BrokerError, BufferFull, Closed, Disconnected, TimedOut, ValueUnsupported, WireprotoError
 from ..flow.unflushed import Sends
 from ..flow.untold import Untold
 from ..net.task import NEVER, Steps, operation, steps
@@ -333,15 +334,23 @@ class QueueProducer(Sends):
             self._queued = -1
             self._conn = conn
         self._line_up()
+        again: list[Sent] = []
         try:
             while self._unsent:
-                if self._to_send(self._unsent[0], conn):
-                    self._post(self._unsent[0], conn)
+                receipt = self._unsent[0]
+                if self._to_send(receipt, conn):
+                    before = receipt._sent
+                    self._post(receipt, conn)
+                    if before is not None:
+                        again.append(before)
                 self._unsent.popleft()
         except Disconnected as why:
             self._link.lost(conn, why)
         except BufferFull:  # the engine holds enough for this connection: the rest follows as it is sent
             self._look_later()
+        if again:
+            told = "%s: %d records are sent again: %s"
+            self._link.told.info(("sent again", self.topic), told, self.topic, len(again), again[0].error)
 
     def _line_up(self) -> None:
         """What was taken since the last time is to be sent, too."""
@@ -444,6 +453,9 @@ class QueueProducer(Sends):
             entry = parse(made.rpartition("/")[2])
             assert entry is not None
             receipt.where = position(self.topic, entry.sequence)
+        except BrokerError as why:
+            self._failed(receipt, why.with_context(topic=self.topic))
+            self._link.told.warning(("not stored", self.topic, type(why)), "%d records were not stored: %s", 1, why)
         except WireprotoError as why:
             self._failed(receipt, why.with_context(topic=self.topic))
 

@@ -25,8 +25,10 @@ from .._codec import ColumnsBuilder
 from ..due import due
 from ..errors import Revoked, TimedOut, WireprotoError
 from ..flow.role import Role
+from ..net.retry import Waits
 from ..net.task import NEVER, Steps, operation, steps
 from ..records import Delivery
+from .asking import passing
 from .codes import BadVersion, NodeExists, NoNode, SessionExpired
 from .errors import ConnectionLoss, Doubt
 from .layout import ENTRIES, TAKEN, Entry, by_priority, queue_path
@@ -88,6 +90,7 @@ class QueueWorker(Role):
         self._claiming: Claiming | None = None
         self._made_out: tuple[Claim, Delivery] | None = None  # what a `receive` that was interrupted has not handed out
         self._made: set[str] = set()
+        self._waits = Waits()  # behind claims that were answered with "not now"
 
     def receive(self, timeout: float = 1.0) -> Delivery | None:
         """Claim the next message, or None when none came within `timeout`."""
@@ -106,8 +109,10 @@ class QueueWorker(Role):
         with self._only:
             try:
                 return (yield from self._receive(deadline))
-            except TimedOut:
-                return None  # nobody could be asked in time; the session goes on in the background
+            except WireprotoError as why:
+                if isinstance(why, TimedOut) or passing(why):
+                    return None  # nobody could be asked in time, or a server said "not now" until then; the session goes on
+                raise
 
     def _receive(self, deadline: float) -> Steps[Delivery | None]:
         if self._made_out is not None and (delivery := (yield from self._still_ours(*self._made_out, deadline))) is not None:
@@ -246,9 +251,13 @@ class QueueWorker(Role):
             return False
         except TimedOut:
             raise
-        except WireprotoError:
+        except WireprotoError as why:
             self._look_anew()
-            raise
+            if not self._tree.link.passes(why, deadline, self._waits.failures):
+                raise
+            yield time.monotonic() + self._waits.next()
+            return False
+        self._waits.over()
         return True
 
     def _look_anew(self) -> None:

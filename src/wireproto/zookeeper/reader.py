@@ -22,6 +22,7 @@ from ..flow.role import Role
 from ..net.task import NEVER, Steps, operation, steps
 from ..position import EARLIEST, AtTime, Position, TopicPartition, Where
 from ..records import Batch
+from .asking import passing
 from .codes import NoNode
 from .layout import ENTRIES, Entry, by_sequence, next_sequence, position, queue_path, resolve
 from .paths import join
@@ -97,8 +98,10 @@ class QueueReader(Role):
         with self._only:
             try:
                 return (yield from self._poll(deadline, until))
-            except TimedOut:
-                return None  # no server answered in time; the session goes on in the background
+            except WireprotoError as why:
+                if isinstance(why, TimedOut) or passing(why):
+                    return None  # no server answered in time, or one said "not now" until then; the session goes on in the background
+                raise
 
     def _poll(self, deadline: float, until: float) -> Steps[Batch | None]:
         while not self.done:

@@ -373,6 +373,11 @@ class Tree(Closing):
         return self._loop
 
     @property
+    def link(self) -> Link | Within:
+        """The session, for roles that ask again by themselves."""
+        return self._link
+
+    @property
     def stepping(self) -> Tree:
         """This tree, whose calls give their steps."""
         if self._steps is None:

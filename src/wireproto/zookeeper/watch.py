@@ -19,9 +19,9 @@ Must not: run a user's callback in the engine's threads.
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -33,8 +33,7 @@ from .messages import SetWatches, SetWatches2
 if TYPE_CHECKING:
     from .._net import Loop
     from ..net.task import Steps
-
-log = logging.getLogger("wireproto.zookeeper")
+    from ..net.told import Told
 
 PACKET = 128 << 10
 """Bytes of paths in one SetWatches: servers cap a frame at 1 MiB, the official client stays at 128 KiB."""
@@ -211,13 +210,18 @@ def _self_and_above(path: str) -> Iterator[str]:
 class Dispatcher:
     """Runs users' callbacks, one after the other, in a thread that starts with the first of them.
 
+    Args:
+        name: of the client, for the thread's.
+        told: the client's log.
+
     Attributes:
         call_soon: what calls them instead, where an event loop drives the client.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, told: Told) -> None:
         self.call_soon: Callable[..., object] | None = None
         self._name = name
+        self._told = told
         self._queue: queue.SimpleQueue[tuple[Callable[[Any], Any], Any] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -249,5 +253,6 @@ class Dispatcher:
             callback, event = item
             try:
                 callback(event)
-            except BaseException:  # also SystemExit and the like: the other callbacks are somebody else's
-                log.exception("the callback %r failed at %r", callback, event)
+            except BaseException as why:  # also SystemExit and the like: the other callbacks are somebody else's
+                trace = "".join(traceback.format_exception(why))
+                self._told.warning(("callback", id(callback)), "the callback %r failed at %r: %s", callback, event, trace)
