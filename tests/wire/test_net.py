@@ -12,7 +12,7 @@ from contextlib import closing
 
 import pytest
 
-from patience import LATE, soon
+from patience import LATE, soon, until
 from wireproto import _net
 from wireproto._net import Connection, Event, Loop, Mailbox
 from wireproto.errors import AuthError, Closed, ConnectError, Disconnected, TimedOut
@@ -183,6 +183,21 @@ def test_a_connection_that_is_lost_at_once_is_given_out_as_it_is(loop: Loop, por
     opener = Opener(loop, port, handshake)
     assert Pool(Tasks(loop), opener).get(("a", 1), "main", soon(2.0)).closed
     assert len(opener.dialled) == 1
+
+
+def test_a_connection_that_is_made_while_its_purpose_is_forgotten_is_closed(loop: Loop, port: int) -> None:
+    """The dialling is through its last wait by then, so that no cancellation reaches it."""
+
+    def handshake(conn: Connection, deadline: float) -> Steps[None]:
+        yield from asking(conn, b"e")
+        pool.forget("bulk 1", "the role was closed")
+
+    pool = Pool(Tasks(loop), Opener(loop, port, handshake))
+    main = pool.get(("a", 1), "bulk 2", soon())  # forgets the other one's
+    pool.dial(("a", 1), "bulk 1").ready_by(soon())
+    until(lambda: loop.connections == [main], "a connection of a purpose that is forgotten stays", 5.0)
+    assert pool.peek(("a", 1), "bulk 1") is None
+    assert not main.closed
 
 
 def test_threads_share_one_dialling(loop: Loop, port: int) -> None:

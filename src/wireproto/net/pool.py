@@ -19,7 +19,7 @@ from wireproto.url import Address
 
 from .dial import Progress, peer_name
 from .retry import Policy
-from .task import Steps, Task, Tasks, fresh
+from .task import Steps, Task, Tasks, after, fresh
 
 Key = tuple[Address, str]
 
@@ -107,7 +107,11 @@ class Pool:
     def forget(self, purpose: str, reason: str) -> None:
         """Close every connection for a purpose that nobody has any more, those that are being dialled, too."""
         mine = lambda key: isinstance(key, tuple) and key[:2] == ("dial", id(self)) and key[-1] == purpose  # noqa: E731
-        self._tasks.cancel(mine, Closed(reason))
+        for dialling in self._tasks.cancel(mine, Closed(reason)):
+            after(dialling, self._close, purpose, reason)  # one that waits for nothing any more makes its connection all the same
+        self._close(purpose, reason)
+
+    def _close(self, purpose: str, reason: str) -> None:
         for key in [key for key in list(self._open) if key[1] == purpose]:
             conn = self._open.pop(key, None)
             if conn is not None:

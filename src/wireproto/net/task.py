@@ -330,11 +330,12 @@ class Tasks:
                     raise
         return task
 
-    def cancel(self, which: Callable[[Hashable], bool], why: WireprotoError) -> None:
-        """Throw this into the shared tasks with such a key, where they wait."""
-        for key, task in list(self._shared.items()):
-            if which(key):
-                task.cancel(why)
+    def cancel(self, which: Callable[[Hashable], bool], why: WireprotoError) -> list[Task[Any]]:
+        """Throw this into the shared tasks with such a key, where they wait; which those are."""
+        cancelled = [task for key, task in list(self._shared.items()) if which(key)]
+        for task in cancelled:
+            task.cancel(why)
+        return cancelled
 
     def race(self, entries: Iterable[tuple[str, Steps[T]]], until: float, stagger: float) -> Steps[T]:
         """What the first of several tasks to succeed returns. Steps.
