@@ -14,9 +14,9 @@ from wireproto.kafka import messages as m
 from wireproto.kafka.fetch import Fetches, FetchSettings
 from wireproto.kafka.group import LEFT, STABLE, GroupSettings, Membership
 from wireproto.kafka.metadata import NO_ID, Metadata
-from wireproto.kafka.offsets import committing, fetch_cap, fetch_request
+from wireproto.kafka.offsets import committing, fetch_request, fetching
 from wireproto.kafka.options import KafkaOptions
-from wireproto.net.retry import Policy
+from wireproto.net.retry import Policy, Verdict, verdict
 
 ID = b"i" * 16
 WHERE = {
@@ -57,27 +57,78 @@ def test_an_answer_about_some_topics_keeps_the_others() -> None:
 
 @pytest.mark.parametrize("version", range(m.OffsetFetchRequest.MIN_VERSION, m.OffsetFetchRequest.MAX_VERSION + 1))
 def test_committed_offsets_are_asked_for_in_each_versions_form(version: int) -> None:
-    known = Metadata()
-    known.apply(described("t"))
-    cluster: Any = SimpleNamespace(metadata=known)
-    asked = fetch_request(cluster, "g", [("t", 1), ("t", 0)], version)
+    asked = fetch_request("g", [("t", 1), ("t", 0)], {"t": ID}, version)
     again = m.OffsetFetchRequest.decode(asked.encode(version), version)
     assert again.require_stable == (version >= 7)
     entry = again.groups[0] if version >= 8 else again
     assert entry.group_id == "g"
     [topic] = entry.topics
     assert tuple(topic.partition_indexes) == (0, 1)
-    assert (topic.topic_id == b"t" * 16) if version >= 10 else (topic.name == "t")
+    assert (topic.topic_id == ID) if version >= 10 else (topic.name == "t")
     assert not (again.groups and version < 8)
 
 
+class Asked:
+    """A cluster that is asked for the offsets of a group; what it is asked by."""
+
+    def __init__(self, *topics: str) -> None:
+        self.metadata = Metadata()
+        self.metadata.apply(described(*topics))
+        self.how: dict[str, Any] = {}
+
+    def asking(self, make: Any, *args: Any, **how: Any) -> Any:
+        self.how = {"make": make, **how}
+        return (yield)
+
+    def lost_coordinator(self, group: str) -> None:
+        pass
+
+    def watching(self, group: str) -> None:
+        pass
+
+
+def by_id(*topics: tuple[bytes, int, int]) -> m.OffsetFetchResponse:
+    """An answer of v10: (id, partition, offset)."""
+    found = tuple(
+        m.OffsetFetchResponseTopics(
+            topic_id=known, partitions=(m.OffsetFetchResponsePartitions(partition_index=number, committed_offset=offset),)
+        )
+        for known, number, offset in topics
+    )
+    return m.OffsetFetchResponse(groups=(m.OffsetFetchResponseGroup(group_id="g", topics=found),))
+
+
 def test_a_topic_without_an_id_is_asked_for_by_name() -> None:
-    known = Metadata()
-    known.apply(described("t"))
-    cluster: Any = SimpleNamespace(metadata=known)
-    assert fetch_cap(cluster, [("t", 0)]) is None
-    assert fetch_cap(cluster, [("t", 0), ("strange", 0)]) == 9
-    assert fetch_cap(cluster, None) is None
+    cluster: Any = Asked("t")
+    steps = fetching(cluster, "g", [("t", 0), ("strange", 0)], 1.0, to=cluster.asking)
+    next(steps)
+    assert cluster.how["cap"]() == 9
+    cluster.metadata.apply(described("strange"))
+    assert cluster.how["cap"]() is None
+
+
+def test_offsets_by_id_are_those_of_the_topics_that_were_asked_for() -> None:
+    """Somebody's look at all topics may have dropped one from the metadata meanwhile; its partition would begin at `start`."""
+    cluster: Any = Asked("t", "u")
+    steps = fetching(cluster, "g", [("t", 0), ("u", 0)], 1.0, to=cluster.asking)
+    next(steps)
+    cluster.how["cap"]()
+    cluster.metadata.apply(described("u"), all_topics=True)
+    answer = by_id((b"t" * 16, 0, 7), (b"u" * 16, 0, -1))
+    assert cluster.how["check"](answer) is None
+    with pytest.raises(StopIteration) as ended:
+        steps.send(answer)
+    assert ended.value.value == {("t", 0): 7}
+
+
+@pytest.mark.parametrize("answer", [by_id((b"t" * 16, 0, 7)), by_id((b"t" * 16, 0, 7), (b"?" * 16, 0, 3))])
+def test_a_partition_that_an_answer_leaves_out_is_not_one_without_a_commit(answer: m.OffsetFetchResponse) -> None:
+    cluster: Any = Asked("t", "u")
+    next(fetching(cluster, "g", [("t", 0), ("u", 0)], 1.0, to=cluster.asking))
+    cluster.how["cap"]()
+    told = cluster.how["check"](answer)
+    assert (told.topic, told.partition) == ("u", 0)
+    assert verdict(told) is not Verdict.NEVER
 
 
 def test_a_version_number_alone_is_cut_off_behind_it() -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import BrokerError, WireprotoError
 from ..position import TopicPartition
-from .codes import error
+from .codes import UnknownTopicOrPartition, error
 from .messages import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -129,69 +129,76 @@ def commit(cluster: KafkaCluster, group: str, offsets: Mapping[TopicPartition, i
     return cluster.drive(committing(cluster, group, offsets, deadline, **how), deadline)
 
 
-def fetch_request(
-    cluster: KafkaCluster, group: str, keys: Iterable[TopicPartition] | None, version: int, stable: bool = True
-) -> OffsetFetchRequest:
-    """The question for one group; `keys` None asks for every topic (v2 on)."""
-    topics = None if keys is None else _grouped(keys)
-    stable = stable and version >= 7
+def fetch_request(group: str, keys: Iterable[TopicPartition], ids: Mapping[str, bytes], version: int) -> OffsetFetchRequest:
+    """The question for one group; offsets that a transaction may still take back are waited for where that can be said (v7 on)."""
+    topics, stable = _grouped(keys), version >= 7
     if version < _FETCH_GROUPS:
-        named = None if topics is None else tuple(OffsetFetchRequestTopic(name=n, partition_indexes=tuple(p)) for n, p in topics.items())
+        named = tuple(OffsetFetchRequestTopic(name=name, partition_indexes=tuple(numbers)) for name, numbers in topics.items())
         return OffsetFetchRequest(group_id=group, topics=named, require_stable=stable)
-    ids = _ids(cluster, topics or ())
-    several = (
-        None
-        if topics is None
-        else tuple(OffsetFetchRequestTopics(name=n, topic_id=ids[n], partition_indexes=tuple(p)) for n, p in topics.items())
+    several = tuple(
+        OffsetFetchRequestTopics(name=name, topic_id=ids[name], partition_indexes=tuple(numbers)) for name, numbers in topics.items()
     )
     return OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=group, topics=several),), require_stable=stable)
 
 
-def fetch_cap(cluster: KafkaCluster, keys: Iterable[TopicPartition] | None) -> int | None:
-    """The newest version of OffsetFetch that can name these topics."""
-    if keys is None:
-        return None
-    return None if all(found != NO_ID for found in _ids(cluster, {topic for topic, _ in keys}).values()) else _FETCH_BY_ID - 1
-
-
 def read_offsets(
-    cluster: KafkaCluster, group: str, reply: OffsetFetchResponse, epochs: dict[TopicPartition, int] | None = None
+    group: str,
+    reply: OffsetFetchResponse,
+    keys: Iterable[TopicPartition],
+    ids: Mapping[str, bytes],
+    epochs: dict[TopicPartition, int] | None = None,
 ) -> tuple[dict[TopicPartition, int], BrokerError | None]:
-    """Offsets in an answer (partitions without one are left out), and its first error; `epochs` takes what is known of theirs."""
+    """Offsets in an answer (partitions without one are left out), and its first error; `epochs` takes what is known of theirs.
+
+    Args:
+        keys: what was asked for: one that is not answered is no partition without a commit, or it would begin elsewhere.
+        ids: of the topics as they were asked for: metadata may know others by now.
+    """
     found: dict[TopicPartition, int] = {}
     entry: Any = reply.groups[0] if reply.groups else reply
     problem = error(entry.error_code, f"offsets of group {group!r}") if entry.error_code else None
+    names, unanswered = {known: name for name, known in ids.items()}, set(keys)
     for topic in entry.topics:
-        name = getattr(topic, "name", "") or cluster.metadata.name(getattr(topic, "topic_id", NO_ID)) or ""
+        name = getattr(topic, "name", "") or names.get(getattr(topic, "topic_id", NO_ID), "")
         for part in topic.partitions:
+            unanswered.discard((name, part.partition_index))
             if part.error_code:
                 problem = problem or error(part.error_code, f"offsets of group {group!r}", topic=name, partition=part.partition_index)
             elif part.committed_offset >= 0:
                 found[name, part.partition_index] = part.committed_offset
                 if epochs is not None and part.committed_leader_epoch >= 0:
                     epochs[name, part.partition_index] = part.committed_leader_epoch
+    if unanswered and problem is None:
+        name, number = min(unanswered)
+        problem = UnknownTopicOrPartition(f"offsets of group {group!r}: the answer leaves it out", topic=name, partition=number)
     return found, problem
 
 
 def fetching(
     cluster: KafkaCluster,
     group: str,
-    keys: Iterable[TopicPartition] | None,
+    keys: Iterable[TopicPartition],
     until: float,
     *,
     to: Route,
     epochs: dict[TopicPartition, int] | None = None,
 ) -> Steps[dict[TopicPartition, int]]:
     """Committed offsets of a group; partitions without one are left out. `epochs` takes the leader epochs committed with them."""
-    wanted = None if keys is None else tuple(keys)
+    wanted = tuple(keys)
+    ids: dict[str, bytes] = {}  # of each attempt, as in `committing`
+
+    def cap() -> int | None:
+        ids.update(_ids(cluster, {topic for topic, _ in wanted}))
+        return None if all(found != NO_ID for found in ids.values()) else _FETCH_BY_ID - 1
+
     reply = yield from cluster.asking(
-        lambda version: fetch_request(cluster, group, wanted, version),
+        lambda version: fetch_request(group, wanted, ids, version),
         until,
         to,
         kind=OffsetFetchRequest,
-        check=lambda answer: read_offsets(cluster, group, answer)[1],
+        check=lambda answer: read_offsets(group, answer, wanted, ids)[1],
         refresh=lambda why: cluster.lost_coordinator(group),
-        cap=lambda: fetch_cap(cluster, wanted),
+        cap=cap,
         meanwhile=cluster.watching(group),
     )
-    return read_offsets(cluster, group, reply, epochs)[0]
+    return read_offsets(group, reply, wanted, ids, epochs)[0]
