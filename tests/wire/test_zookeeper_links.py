@@ -174,6 +174,17 @@ def test_a_server_that_hangs_up_after_the_handshake_is_not_stormed(monkeypatch: 
         assert met[7] - met[0] > 0.7 * (0.05 + 0.1 + 0.2 + 0.4 + 0.8 + 1.0), "each pause is longer than the one before"
 
 
+def test_two_clients_of_one_session_that_take_it_from_each_other_do_not_storm(
+    seen: Any, dial: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server cuts the connection that had the session: without pauses, some 200 connections a second."""
+    monkeypatch.setattr("wireproto.zookeeper.link.random.random", lambda: 0.0)
+    tree = dial().tree()
+    dial(session=tree.session)
+    met = [request.at for request in seen.wait("createSession", 14, timeout=60.0)]
+    assert met[13] - met[1] > 0.7 * (0.05 + 0.1 + 0.2 + 0.4), "each pause of a client is longer than the one before"
+
+
 @pytest.mark.parametrize(("chance", "least"), [(0.99, 0.45), (0.0, 0.0)])
 def test_clients_that_lose_a_server_together_spread(
     broker: DevBroker, dial: Any, monkeypatch: pytest.MonkeyPatch, chance: float, least: float
