@@ -8,18 +8,17 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import wireproto
+from kafka_nodes import SecondNode
 from patience import LATE, soon, until
 from wireproto import EARLIEST, LATEST, AtTime, LogOffset
 from wireproto.devbroker import DevBroker
 from wireproto.errors import ConnectError, WireprotoError
 from wireproto.kafka.codes import CorruptMessage, KafkaStorageError, UnknownServerError, UnknownTopicOrPartition
-from wireproto.kafka.metadata import Metadata, Node
 
 ROOM, PART = 200_000, 50_000
 _numbers = itertools.count()
@@ -164,29 +163,11 @@ def test_a_paused_partition_lets_the_others_wait_for_news(broker: DevBroker) -> 
 
 
 @pytest.fixture
-def second_node(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Makes a node 2 at an address lead a partition; the client's look-ups leave that so."""
-
-    apply = Metadata.apply
-
-    def lead(metadata: Metadata, topic: str, partition: int, host: str, port: int) -> None:
-        def elected(known: Metadata) -> None:
-            entry = known.topics[topic]
-            leaders = {**entry.partitions, partition: replace(entry.partitions[partition], node=2)}
-            known.nodes = {**known.nodes, 2: Node(2, host, port)}
-            known.topics = {**known.topics, topic: replace(entry, partitions=leaders)}
-
-        def and_elect(self: Metadata, reply: Any, **more: Any) -> None:
-            apply(self, reply, **more)
-            elected(self)
-
-        monkeypatch.setattr(Metadata, "apply", and_elect)
-        elected(metadata)
-
-    return lead
+def second_node(monkeypatch: pytest.MonkeyPatch) -> SecondNode:
+    return SecondNode(monkeypatch)
 
 
-def test_a_node_that_cannot_be_reached_holds_up_no_other(broker: DevBroker, topic: str, second_node: Any) -> None:
+def test_a_node_that_cannot_be_reached_holds_up_no_other(broker: DevBroker, topic: str, second_node: SecondNode) -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as silent,
         wireproto.connect(broker.url("kafka"), partition_bytes=20_000, max_wait=0.05) as client,
@@ -202,7 +183,7 @@ def test_a_node_that_cannot_be_reached_holds_up_no_other(broker: DevBroker, topi
         assert not reader.done
 
 
-def test_a_leader_that_refuses_is_looked_up_and_told_when_no_other_comes(broker: DevBroker, topic: str, second_node: Any) -> None:
+def test_a_leader_that_refuses_is_looked_up_and_told_when_no_other_comes(broker: DevBroker, topic: str, second_node: SecondNode) -> None:
     """The other nodes answer, and go on naming it."""
     with socket.create_server(("127.0.0.1", 0)) as gone:
         nowhere = gone.getsockname()
@@ -217,7 +198,7 @@ def test_a_leader_that_refuses_is_looked_up_and_told_when_no_other_comes(broker:
         assert seen.requests("Metadata")
 
 
-def test_a_leader_that_falls_silent_is_left_for_the_next_one(broker: DevBroker, topic: str, second_node: Any) -> None:
+def test_a_leader_that_falls_silent_is_left_for_the_next_one(broker: DevBroker, topic: str, second_node: SecondNode) -> None:
     """Long before it has to answer; what it may still say is dropped."""
     port = int(broker.url("kafka").rpartition(":")[2])
     with wireproto.connect(broker.url("kafka"), max_wait=0.05) as client, client.reader(topic, stop=LATEST, partitions=[3]) as reader:

@@ -28,7 +28,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from wireproto._codec import Outlet, SenderCore
 from wireproto._net import Section
@@ -43,6 +43,8 @@ from .staying import Staying
 from .verdicts import Again, Elsewhere, Refused, Split, StartOver, Stored, Verdict, Wire
 
 __all__ = ["Again", "Pace", "Refused", "Sender", "Split", "StartOver", "Stored", "Verdict", "Wire"]
+K = TypeVar("K", bound=Hashable)
+
 FOREVER = float("inf")
 BACKOFF = retry.Policy(first=0.1, ceiling=1.0)
 CROWDED_PAUSE = 0.005
@@ -228,6 +230,11 @@ class Sender(SenderCore):
     def unsettled(self, mine: Callable[[Any], bool]) -> list[Any]:
         """The batches that have no outcome yet, oldest first. Without the lock: a producer that is collected asks from wherever it was."""
         return [batch for batch in list(self._alive) if mine(batch)]
+
+    def flying(self, keys: Iterable[K]) -> set[K]:
+        """Those of these keys that wait for an answer."""
+        with self._lock:
+            return {key for key in keys if key in self._queues and self._queues[key].in_flight}
 
     def abandon(self, mine: Callable[[Any], bool], why: WireprotoError) -> None:
         """All batches for which `mine` holds fail. What is in flight may be stored all the same, and its queue goes on after its answer."""

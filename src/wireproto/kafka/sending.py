@@ -39,6 +39,7 @@ from .identity import NOBODY, Identity, ProducerState
 from .messages import InitProducerIdRequest, InitProducerIdResponse, ProduceRequest, ProduceResponse
 from .metadata import NO_ID, Node
 from .outgoing import Key
+from .owing import LOOK_EVERY, Owing
 from .prepared import FIRST as PREPARED_FROM
 from .prepared import Prepared
 
@@ -140,6 +141,8 @@ class KafkaSender:
         self._looked_at = time.monotonic()
         self._producers: weakref.WeakValueDictionary[str, BatchProducer] = weakref.WeakValueDictionary()
         self._prepared: dict[Key, Prepared] = {}
+        self._owing = Owing()
+        self._watching = False
         self._make_builder = outgoing.builder_factory(options)
         self._box = Mailbox(cluster.loop, self._replied, prompt=self._replied_well)
         self._state = state
@@ -194,8 +197,12 @@ class KafkaSender:
             sent = wire.Sent(ProduceResponse, prepared.version, (batches, prepared.names, prepared, (batches[0].attempts,)))
             timeout_at = now + self._options.request_timeout + 1.0
             link.submit(token, prepared.request(token, outgoing.sealed(batches[0])), self._box, timeout_at, sent)
+            self._owing.sent(link, batches[0].key)
         else:
             self._transmit(link, batches, now)
+        if not self._watching and self._acks:
+            self._watching = True
+            self._soon(self._watch, pause=LOOK_EVERY)
         if now - self._looked_at > self._options.metadata_max_age:
             self._looked_at = now
             self._refresh(self._producers.keys())
@@ -231,6 +238,8 @@ class KafkaSender:
             timeout_at = now + self._options.request_timeout + 1.0
             matter = batches, names, None, [batch.attempts for batch in batches]
             wire.submit(link, request, mailbox=self._box, timeout_at=timeout_at, version=version, matter=matter)
+            for batch in batches:
+                self._owing.sent(link, batch.key)
         else:
             agreed: wire.Agreed = link.context
             link.send(wire.frame(request, version, link.next_token(), agreed.client_id))
@@ -324,6 +333,28 @@ class KafkaSender:
         if answer.record_errors:
             problem.text += "".join(f"; record {bad.batch_index}: {bad.batch_index_error_message}" for bad in answer.record_errors)
         return Refused(problem)
+
+    # --- who keeps silent: in the keeper ---
+
+    def _watch(self) -> None:
+        """Once a second while an answer is owed: of what a silent leader was sent, another node may be the leader by now. Then the
+        connection is closed before anything goes there, as if it had been lost: what it holds is in doubt, and goes out again in order."""
+        self._watching = False  # first: who sends meanwhile sees to the next look, or is seen here
+        owing = self._owing.look(time.monotonic())
+        for link, keys in self._owing.silent.items():
+            flying: set[Key] = self.core.flying(keys)
+            moved = next((key for key in flying if self._led_elsewhere(key, link)), None)
+            if moved is not None:
+                link.close(f"it keeps silent, and another node leads {moved[0]}[{moved[1]}]")
+            else:
+                self._look(topic for topic, _ in flying)
+        if owing and not self._watching:
+            self._watching = True
+            self._soon(self._watch, pause=LOOK_EVERY)
+
+    def _led_elsewhere(self, key: Key, link: Connection) -> bool:
+        node = self._metadata.leader(*key)
+        return node is not None and self._links.get(node.id) is not link
 
     # --- leaders, connections and identities: tasks look for them, and the keeper alone keeps what follows ---
 
