@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import calendar
 import json
+from dataclasses import replace
 
 import pytest
 
-from wireproto.errors import Malformed, OptionError, ValueUnsupported
+from wireproto.errors import Malformed, OptionError, UsageError, ValueUnsupported
 from wireproto.rocketmq import acl, bodies, record
 from wireproto.rocketmq.allocate import average
 from wireproto.rocketmq.bodies import BrokerData, ClusterInfo, HeartbeatData, SubscriptionData, TopicList, TopicRouteData, java_hash
@@ -91,6 +92,34 @@ class TestRoute:
         assert route.masters == ("a:1", "b:1")
         assert route.find("b", 1) is route.queues[2]
         assert route.find("b", 2) is None
+
+    def test_an_order_topic_s_keys_go_by_its_list_whoever_is_there(self) -> None:
+        """As Java's: of these brokers, in this order, and of so many queues each."""
+        data = replace(route_data(("a", 2, 2, 6), ("c", 4, 4, 6)), order=(("c", 2), ("b", 1), ("a", 1)))
+        route = Route.build("t", data)
+        assert [route.queues[number].home for number in route.keyed] == [("c", 0), ("c", 1), ("b", 0), ("a", 0)]
+        assert route.queues[route.homes["b", 0]].address is None, "it is waited for, as a broker that is down"
+        back = Route.build("t", replace(route_data(("a", 2, 2, 6), ("b", 1, 1, 6), ("c", 4, 4, 6)), order=data.order), route)
+        assert back.keyed == route.keyed
+
+    @pytest.mark.parametrize(
+        ("text", "order"),
+        [("a:4;b:2", (("a", 4), ("b", 2))), ("a:4;", (("a", 4),)), ("", ()), (None, ()), ("a", ()), ("a:x", ()), ("a:4;b:-1", ())],
+    )
+    def test_the_list_of_an_order_topic_is_read(self, text: str | None, order: tuple[object, ...]) -> None:
+        """One that does not read is none: Java's producers fail then."""
+        assert TopicRouteData.decode(json.dumps({"orderTopicConf": text}).encode()).order == order
+
+    @pytest.mark.parametrize("mapping", [None, {}, {"a": {"topic": "t", "totalQueues": 8}}])
+    def test_a_static_topic_is_refused(self, mapping: object) -> None:
+        """Its queues have numbers and offsets of their own, which brokers turn into those of their stores."""
+        queues = [{"brokerName": "a", "readQueueNums": 8, "writeQueueNums": 8, "perm": 6}]
+        data = TopicRouteData.decode(json.dumps({"queueDatas": queues, "topicQueueMappingByBroker": mapping}).encode())
+        if mapping:
+            with pytest.raises(UsageError, match="t is a static topic"):
+                Route.build("t", data)
+        else:
+            assert len(Route.build("t", data).queues) == 8
 
     def test_permissions_and_unequal_numbers_of_queues(self) -> None:
         route = Route.build("t", route_data(("a", 1, 3, 6), ("b", 2, 2, 4), ("c", 2, 2, 2)))

@@ -117,10 +117,17 @@ class BrokerData:
 
 @dataclass(frozen=True, slots=True)
 class TopicRouteData:
-    """Where a topic lives (reply of code 105)."""
+    """Where a topic lives (reply of code 105).
+
+    Attributes:
+        order: of an order topic, brokers and how many of their queues keys are spread over, whoever is there.
+        static: it has queues over its brokers' (5.x), with numbers and offsets of their own.
+    """
 
     queue_datas: tuple[QueueData, ...]
     broker_datas: tuple[BrokerData, ...]
+    order: tuple[tuple[str, int], ...] = ()
+    static: bool = False
 
     @classmethod
     def decode(cls, body: bytes) -> TopicRouteData:
@@ -130,7 +137,20 @@ class TopicRouteData:
         return cls(
             queue_datas=tuple(QueueData.of(item, f"queueDatas[{at}]") for at, item in enumerate(queues)),
             broker_datas=tuple(BrokerData.of(item, f"brokerDatas[{at}]") for at, item in enumerate(brokers)),
+            order=_order(_want(tree.get("orderTopicConf"), str, "orderTopicConf", "")),
+            static=bool(tree.get("topicQueueMappingByBroker")),
         )
+
+
+def _order(text: str) -> tuple[tuple[str, int], ...]:
+    """``broker:queues;…``. An operator has written it: one that does not read is none, for it is no reason not to read the topic."""
+    found: list[tuple[str, int]] = []
+    for part in filter(None, text.split(";")):
+        broker, _, count = part.rpartition(":")
+        if not broker or not count.isascii() or not count.isdigit() or int(count) > 1 << 20:
+            return ()
+        found.append((broker, int(count)))
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)

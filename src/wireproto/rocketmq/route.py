@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from wireproto._codec import java_hash, java_hashes, split_columns
-from wireproto.errors import OptionError
+from wireproto.errors import OptionError, UsageError
 from wireproto.position import QueueOffset
 
 from .allocate import java_order
@@ -64,7 +64,7 @@ class Route:
         queues: index = partition.
         runs: runs of queues in order of numbering: broker's name, first queue id, number (kept for later merges).
         masters: addresses of all masters of the topic.
-        keyed: partitions that keys are spread over, in Java's order of their queues.
+        keyed: partitions that keys are spread over, in Java's order of their queues, or that of an order topic's list.
         homes: partition by broker and queue id.
     """
 
@@ -77,7 +77,13 @@ class Route:
 
     @classmethod
     def build(cls, topic: str, data: TopicRouteData, before: Route | None = None) -> Route:
-        """A route from a name server's answer, numbered as `before` where that knows the queue."""
+        """A route from a name server's answer, numbered as `before` where that knows the queue.
+
+        Raises:
+            UsageError: a static topic; its offsets would be others than those of its brokers' queues.
+        """
+        if data.static:
+            raise UsageError(f"{topic} is a static topic (queues mapped over brokers, 5.x), which is not spoken here", topic=topic)
         masters = {broker.broker_name: broker.master for broker in data.broker_datas}
         held = {queue.broker_name: queue for queue in data.queue_datas}
         runs = list(before.runs) if before else []
@@ -106,7 +112,14 @@ class Route:
         addresses = tuple(dict.fromkeys(address for name in names if (address := masters.get(name))))
         in_order = sorted(queues, key=lambda queue: (java_order(queue.broker), queue.queue_id))
         keyed = tuple(queue.partition for queue in in_order if queue.writable) or tuple(queue.partition for queue in in_order)
-        return cls(topic, tuple(queues), tuple(runs), addresses, keyed, {queue.home: queue.partition for queue in queues})
+        made = cls(topic, tuple(queues), tuple(runs), addresses, keyed, {queue.home: queue.partition for queue in queues})
+        return made._ordered(data.order) if data.order else made
+
+    def _ordered(self, order: Sequence[tuple[str, int]]) -> Route:
+        """Keys spread over the queues of this list, as Java's producers do with an order topic: also where a broker is away."""
+        homes = [(broker, queue_id) for broker, count in order for queue_id in range(count)]
+        route = self.numbering(homes)
+        return replace(route, keyed=tuple(route.homes[home] for home in homes) or self.keyed)
 
     def numbering(self, homes: Iterable[tuple[str, int]]) -> Route:
         """The same with numbers for queues that it does not name: their broker is away."""
