@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from patience import until
+from patience import LATE, until
 from wireproto.errors import Closed, TimedOut
 from wireproto.zookeeper import messages as m
 from wireproto.zookeeper.acl import OPEN
@@ -131,6 +132,27 @@ def test_a_read_before_a_queues_message_is_not_repeated_behind_it(dial: Any, fau
     with pytest.raises(ConnectionLoss, match="a write behind it may have taken effect"):
         before.result(SECONDS)
     receipt.position(SECONDS)
+
+
+@pytest.mark.parametrize("message", ["getChildren2", "create", "getData"])
+def test_a_worker_that_finds_nothing_where_something_is_listed_does_not_storm(dial: Any, seen: Any, faults: Any, message: str) -> None:
+    """Somebody makes the queue and deletes it all the time, or finishes each message first: it is looked for again, and not at once."""
+    topic = f"vain-{message}"
+    with dial().producer(topic) as out, dial().queue(topic, "g") as queue:
+        out.send(b"job").position()
+        faults.error(message, -101, times=-1)
+        assert queue.receive(1.5) is None
+        assert 3 <= len(seen.requests(message)) < 40
+        faults.clear()
+        delivery = queue.receive(SECONDS)
+        assert delivery is not None
+        delivery.ack(SECONDS)
+        begin = time.monotonic()
+        for _ in range(3):
+            out.send(b"job").position()
+            faults.error(message, -101)
+            queue.receive(SECONDS).ack()
+        assert time.monotonic() - begin < LATE, "once in a while is nothing to wait for"
 
 
 def test_a_call_that_was_given_up_is_not_kept(dial: Any, faults: Any, node: str) -> None:

@@ -90,7 +90,8 @@ class QueueWorker(Role):
         self._claiming: Claiming | None = None
         self._made_out: tuple[Claim, Delivery] | None = None  # what a `receive` that was interrupted has not handed out
         self._made: set[str] = set()
-        self._waits = Waits()  # behind claims that were answered with "not now"
+        self._vain = False  # whether something that was listed came to nothing since
+        self._waits = Waits()
 
     def receive(self, timeout: float = 1.0) -> Delivery | None:
         """Claim the next message, or None when none came within `timeout`."""
@@ -125,15 +126,26 @@ class QueueWorker(Role):
                 delivery = yield from self._claim(deadline)
                 if delivery is not None:
                     return delivery
-            if (self._watch is None or self._watch.fired) and (yield from self._look(max(deadline, time.monotonic() + 0.1))):
-                continue
+            if self._watch is None or self._watch.fired:
+                yield from self._pausing(deadline)
+                if (yield from self._look(max(deadline, time.monotonic() + 0.1))):
+                    continue
             if self._watch is None:  # the queue was deleted meanwhile
                 if time.monotonic() >= deadline:
                     return None
                 continue
             self._still_open()
+            self._waits.over()
             if not (yield from self._watch.waiting(deadline)):
                 return None
+
+    def _pausing(self, deadline: float) -> Steps[None]:
+        """Before the queue is listed again, where what was listed came to nothing several times in a row."""
+        if self._vain:
+            self._vain = False
+            pause = self._waits.next()
+            if self._waits.failures > 1:
+                yield min(time.monotonic() + pause, deadline)
 
     def _wake(self) -> None:
         watch = self._watch
@@ -205,6 +217,7 @@ class QueueWorker(Role):
         except NoNode:  # finished by its worker between our look and our claim
             yield from self._drop(entry.name, scope, deadline)
             self._claiming = None
+            self._vain = True
             return None
         except SessionExpired:
             self._look_anew()
@@ -214,6 +227,8 @@ class QueueWorker(Role):
         builder.append(data, timestamp=stat.ctime, position=entry.sequence)
         delivery = Delivery(builder.finish().record(0, self.topic, 0), stat.version, partial(self._end, made))
         self._claims[entry.name] = made
+        self._vain = False
+        self._waits.over()
         self._made_out, self._claiming = (made, delivery), None  # at once: it is under way, or to be handed out
         return delivery
 
@@ -255,14 +270,13 @@ class QueueWorker(Role):
             self._look_anew()
             if not self._tree.link.passes(why, deadline, self._waits.failures):
                 raise
-            yield time.monotonic() + self._waits.next()
             return False
-        self._waits.over()
         return True
 
     def _look_anew(self) -> None:
         """The claim under way has come to nothing, and no event may tell of it: list the queue again, which may have been made anew."""
         self._claiming = None
+        self._vain = True
         self._forget_watch()
         self._candidates.clear()
         self._made.clear()
