@@ -1,15 +1,23 @@
-"""The dev broker's Kafka side against clients that we did not write: confluent-kafka and kafka-python, unchanged."""
+"""The dev broker's Kafka side against clients that we did not write, unchanged: confluent-kafka, kafka-python, aiokafka; and in each of the
+versions that it offers."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaConsumer
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+import wireproto
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from wireproto._codec import KafkaBatchBuilder
 from wireproto.devbroker import DevBroker
+from wireproto.devbroker.kafka.side import OFFERED
+from wireproto.kafka import messages as m
 
 SECONDS = 20.0
 
@@ -123,3 +131,96 @@ def test_confluent_is_told_at_once_what_there_is_not(servers: str) -> None:
     with pytest.raises(KafkaException) as caught:
         admin.create_topics([NewTopic("bogus", 1, 1, config={"bogus.config": "3"})])["bogus"].result(SECONDS)
     assert caught.value.args[0].code() == KafkaError.INVALID_CONFIG
+
+
+@pytest.mark.parametrize("group", ["aio", None], ids=["by group", "by assign"])
+def test_aiokafka_reads(servers: str, group: str | None) -> None:
+    topic = f"aio-{group}"
+    create(servers, topic, 2)
+    producer = Producer({"bootstrap.servers": servers})
+    sent = [(number % 2, b"%d" % number) for number in range(10)]
+    for partition, value in sent:
+        producer.produce(topic, value, partition=partition)
+    assert producer.flush(SECONDS) == 0
+
+    async def read() -> list[tuple[int, bytes]]:
+        consumer = AIOKafkaConsumer(bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest")
+        if group is None:
+            consumer.assign([TopicPartition(topic, number) for number in range(2)])
+        else:
+            consumer.subscribe([topic])
+        async with consumer:
+            found = [await asyncio.wait_for(consumer.getone(), SECONDS) for _ in sent]
+        return [(record.partition, record.value) for record in found]
+
+    assert sorted(asyncio.run(read())) == sorted(sent)
+
+
+def test_confluent_is_told_that_there_are_no_groups_of_kip_848(servers: str) -> None:
+    """librdkafka looks for a coordinator that offers them for ever, else, and says nothing."""
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "new", "group.protocol": "consumer"})
+    try:
+        consumer.subscribe(["any"])
+        told = consumer.poll(SECONDS)
+        assert told is not None
+        assert told.error().code() == KafkaError._FATAL
+        assert "version not supported" in told.error().str()
+    finally:
+        consumer.close()
+
+
+def test_each_version_of_each_request_that_is_offered_is_answered(servers: str) -> None:
+    """A field that a version lacks ends the connection: nobody could ask in that version at all."""
+    with wireproto.connect(f"kafka://{servers}") as client:
+        client.admin().create_topic("swept", partitions=1)
+        ask: Any = client.request
+        for name, low, high, _ in OFFERED.values():
+            for version in range(low, high + 1):
+                reply = ask(asked(name, version), version=version, any=None)
+                assert 3 not in codes_in(reply), (name, version, "it knows the topic")
+
+
+def codes_in(reply: Any) -> set[int]:
+    """Of the first topic's partitions."""
+    topics = [*getattr(reply, "topics", ()), *getattr(reply, "responses", ())][:1]
+    parts = [part for topic in topics for name in ("partitions", "partition_responses") for part in getattr(topic, name, ())]
+    return {getattr(part, "error_code", 0) for part in parts}
+
+
+def asked(name: str, version: int) -> Any:
+    """A question of this name, about the topic "swept" where it is about a topic."""
+    known = {"key": "swept"} if (name, version < 4) == ("FindCoordinator", True) else ABOUT.get(name, {})
+    return getattr(m, f"{name}Request")(**known)
+
+
+def of_a_record() -> bytes:
+    builder = KafkaBatchBuilder()
+    builder.append(b"x", None, (), 1)
+    return bytes(builder.finish())
+
+
+def about(part: Any, kind: Any, name: str = "name", inner: str = "partitions") -> tuple[Any, ...]:
+    """The first partition of the topic, as a request names it."""
+    return (kind(**{name: "swept", inner: (part,)}),)
+
+
+ABOUT: dict[str, dict[str, Any]] = {
+    "Produce": {
+        "acks": -1,
+        "timeout_ms": 1000,
+        "topic_data": about(m.PartitionProduceData(index=0, records=of_a_record()), m.TopicProduceData, inner="partition_data"),
+    },
+    "Fetch": {
+        "max_wait_ms": 1,
+        "max_bytes": 1 << 20,
+        "topics": about(m.FetchPartition(partition=0, partition_max_bytes=1 << 20, current_leader_epoch=-1), m.FetchTopic, name="topic"),
+    },
+    "ListOffsets": {"topics": about(m.ListOffsetsPartition(partition_index=0, timestamp=-1), m.ListOffsetsTopic)},
+    "Metadata": {"topics": (m.MetadataRequestTopic(name="swept"),)},
+    "OffsetCommit": {
+        "group_id": "swept",
+        "topics": about(m.OffsetCommitRequestPartition(partition_index=0, committed_metadata=""), m.OffsetCommitRequestTopic),
+    },
+    "OffsetFetch": {"group_id": "swept", "topics": about(0, m.OffsetFetchRequestTopic, inner="partition_indexes")},
+    "FindCoordinator": {"coordinator_keys": ("swept",)},
+}

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 INCONSISTENT_PROTOCOL, MEMBER_ID_REQUIRED = 23, 79
 INVALID_GROUP, UNSTABLE_OFFSET_COMMIT = 24, 88
+UNSUPPORTED_VERSION = 35
 
 
 def group_of(side: KafkaState, name: str) -> Group:
@@ -36,6 +37,15 @@ async def find_coordinator(context: Context) -> Any:
         )
         return m.FindCoordinatorResponse(coordinators=keys)
     return m.FindCoordinatorResponse(node_id=NODE, host=host, port=int(port), error_code=context.error)
+
+
+async def refuse_consumer_groups(context: Context) -> Any:
+    """Groups of KIP-848 are not offered. Who asks is told so for good, as by a broker that has them switched off: librdkafka looks for a
+    coordinator that knows the request for ever, else, and says nothing."""
+    return m.ConsumerGroupHeartbeatResponse(
+        error_code=context.error or UNSUPPORTED_VERSION,
+        error_message="the embedded broker has classic groups only (group.protocol=classic)",
+    )
 
 
 async def join(context: Context) -> Any:

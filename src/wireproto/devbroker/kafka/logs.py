@@ -135,7 +135,7 @@ async def list_offsets(context: Context) -> Any:
                     error_code=error,
                     timestamp=timestamp,
                     offset=offset,
-                    leader_epoch=-1 if log is None else epochs.current(log),
+                    leader_epoch=-1 if log is None or context.version < 4 else epochs.current(log),
                 )
             )
         topics.append(m.ListOffsetsTopicResponse(name=topic.name, partitions=tuple(results)))

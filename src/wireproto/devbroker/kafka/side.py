@@ -51,6 +51,7 @@ OFFERED: dict[int, tuple[str, int, int, Handler]] = {
     36: ("SaslAuthenticate", 0, 2, sasl.authenticate),
     37: ("CreatePartitions", 0, 3, topics.create_partitions),
     60: ("DescribeCluster", 0, 1, topics.describe_cluster),
+    68: ("ConsumerGroupHeartbeat", 0, 1, groups.refuse_consumer_groups),
 }
 
 
