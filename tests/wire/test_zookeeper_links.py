@@ -13,7 +13,7 @@ import pytest
 
 import wireproto
 from brokers.proxy import FaultProxy
-from patience import LATE
+from patience import LATE, until
 from wireproto.devbroker import DevBroker, Faults
 from wireproto.errors import AuthError, ConnectError, TimedOut
 from wireproto.zookeeper.errors import ConnectionLoss
@@ -172,6 +172,33 @@ def test_a_server_that_hangs_up_after_the_handshake_is_not_stormed(monkeypatch: 
     with hanging_up() as (port, met, eighth), wireproto.connect(f"zookeeper://127.0.0.1:{port}", timeout=SECONDS):
         assert eighth.wait(60.0)
         assert met[7] - met[0] > 0.7 * (0.05 + 0.1 + 0.2 + 0.4 + 0.8 + 1.0), "each pause is longer than the one before"
+
+
+def test_a_handshake_may_be_refused_by_an_order(dial: Any, faults: Any) -> None:
+    faults.error("createSession", -119)
+    with pytest.raises(ConnectError, match="it has no quorum"):
+        dial()
+    tree = dial().tree()
+    before = tree.session[0]
+    states: list[State] = []
+    tree.on_state(lambda event: states.append(event.state))
+    faults.error("createSession", -119)
+    faults.error("createSession", -112)
+    tree.link.current.close("so that it is gone on with")
+    until(lambda: states[-1:] == [State.CONNECTED] and State.EXPIRED in states, limit=SECONDS)
+    assert tree.session[0] != before
+
+
+def test_a_server_that_says_of_each_session_that_it_is_gone_is_not_stormed(dial: Any, faults: Any, seen: Any) -> None:
+    tree = dial().tree()
+    asked = len(seen.requests("createSession"))
+    faults.error("createSession", -112, times=-1)
+    tree.link.current.close("so that it is gone on with")
+    with pytest.raises(TimedOut):
+        tree.any_session().get("/", timeout=2.0)
+    assert len(seen.requests("createSession")) - asked < 30
+    faults.clear()
+    assert tree.any_session().exists("/") is not None
 
 
 def test_two_clients_of_one_session_that_take_it_from_each_other_do_not_storm(

@@ -25,7 +25,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from ..errors import Malformed
+from ..errors import ConnectError, Malformed
 from .codes import NotReadOnly, SessionExpired, error
 from .messages import ConnectRequest, ConnectResponse, ReplyHeader
 
@@ -115,6 +115,7 @@ class Session:
 
         Raises:
             SessionExpired: ours is gone; `next` is to be asked for.
+            ConnectError: a new one was asked for, and is refused in the same way.
             NotReadOnly: this server cannot take us.
             Malformed: this is no ZooKeeper server.
         """
@@ -125,6 +126,8 @@ class Session:
             raise Malformed(f"a ConnectResponse has 36 or 37 bytes, not {len(frame)}", message="ConnectResponse", offset=0)
         answer = ConnectResponse.decode(frame if len(frame) == 37 else frame + b"\0")
         if answer.time_out <= 0 or answer.session_id == 0:
+            if not (self.session_id and self.writable):
+                raise ConnectError("the server gives no session: it answers as if one had ended")
             self.state = State.EXPIRED
             raise SessionExpired(f"session 0x{self.session_id & (1 << 64) - 1:x} is gone")
         resumed = self.session_id == answer.session_id

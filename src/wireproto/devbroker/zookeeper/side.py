@@ -3,6 +3,7 @@
 What it is: everything of the protocol that has to do with connections; what an operation does stands in `requests`.
 
     first frame   ConnectRequest (44 or 45 bytes) -> ConnectResponse (36 or 37); time-out 0: the session is gone
+                                                  -> ReplyHeader (16 bytes): refused; only where a fault says so
     then          RequestHeader, record           -> ReplyHeader, record
     any time      ReplyHeader (xid -1), WatcherEvent: before the reply of the request that raised it
 
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
     from ..server import Connection
 
 CLOSE, AUTH = -11, 100
-MARSHALLING, UNIMPLEMENTED, AUTH_FAILED, NOT_READ_ONLY, WANTS_IDENTITY = -5, -6, -115, -119, -124
+MARSHALLING, UNIMPLEMENTED, SESSION_GONE, AUTH_FAILED, NOT_READ_ONLY, WANTS_IDENTITY = -5, -6, -112, -115, -119, -124
 WRITES = (1, 2, 5, 7, 9, 14, 15, 16, 19, 20, 21)
+GONE = ConnectResponse(protocol_version=0, time_out=0, session_id=0, passwd=bytes(16), read_only=False).encode()
 REAP = 0.1
 """Seconds between looks at the sessions' time and at nodes to reap."""
 
@@ -87,6 +89,10 @@ class ZooKeeperSide(ZooKeeperState):
         if len(frame) not in (44, 45):
             raise ProtocolError(f"a ConnectRequest has 44 or 45 bytes, not {len(frame)}", peer=connection.peer)
         asked = ConnectRequest.decode(frame if len(frame) == 45 else frame + b"\0")
+        if fault is not None and fault.kind == "error":
+            self.end_session(asked.session_id)
+            connection.send(GONE[: len(frame) - 8] if fault.code == SESSION_GONE else ReplyHeader(xid=0, zxid=0, err=fault.code).encode())
+            return None
         if asked.last_zxid_seen > self.zxid:
             return None  # this client has seen a later state than ours: it must find another server
         if self.read_only and not asked.read_only:
@@ -104,19 +110,17 @@ class ZooKeeperSide(ZooKeeperState):
             if session is not None and session.connection is not None:
                 session.connection.close()
         if session is None:
-            answer = ConnectResponse(protocol_version=0, time_out=0, session_id=0, passwd=bytes(16), read_only=False)
-        else:
-            session.heard, session.connection = now, connection
-            answer = ConnectResponse(
-                protocol_version=0,
-                time_out=round(session.timeout * 1000),
-                session_id=session.id,
-                passwd=session.password,
-                read_only=self.read_only,
-            )
-        connection.send(answer.encode()[: len(frame) - 8], fault=fault)
-        if session is None:
+            connection.send(GONE[: len(frame) - 8], fault=fault)
             return None
+        session.heard, session.connection = now, connection
+        answer = ConnectResponse(
+            protocol_version=0,
+            time_out=round(session.timeout * 1000),
+            session_id=session.id,
+            passwd=session.password,
+            read_only=self.read_only,
+        )
+        connection.send(answer.encode()[: len(frame) - 8], fault=fault)
         return Client(connection, session, [self.requests.address_identity(connection.peer)])
 
     async def _answer(self, client: Client, frame: bytes) -> bool:
