@@ -120,13 +120,15 @@ def subscribe(protocol: str, client: Any) -> None:
 
 
 def works(protocol: str, client: Any) -> None:
-    """A worker takes all, acknowledges each, leaves."""
+    """A worker takes all, acknowledges each, leaves; RocketMQ's gives one back before."""
     found: set[bytes] = set()
     queue = client.queue(TOPIC, GROUP)
     heard = time.monotonic()
     while len(found) < len(SENT):
         delivery = queue.receive(timeout=POLL)
-        if delivery is not None:
+        if delivery is not None and protocol == "rocketmq" and delivery.value == SENT[-1] and not delivery.attempt:
+            delivery.release(timeout=TIMEOUT)
+        elif delivery is not None:
             found.add(delivery.value)
             delivery.ack(timeout=TIMEOUT)
         elif time.monotonic() - heard > TIMEOUT:
@@ -156,7 +158,8 @@ SENDS = Life(
         "rocketmq": (
             Request("route", "GetRouteInfoByTopic", (1, 2, 17)),
             Request("handshake", "HeartBeat", (1, 2, 16)),
-            Request("send", "SendMessageV2", (1, 2, 13, 14, 16, 17)),
+            Request("topic's policy", "GetTopicConfig", (1, 2, 3, 17)),
+            Request("send", "SendMessageV2", (1, 2, 13, 14, 16, 17, 204, 205, 1500)),
         ),
         "zookeeper": (
             Request("handshake", "createSession"),
@@ -183,7 +186,7 @@ READS = Life(
         "rocketmq": (
             Request("read: its beginning", "GetMinOffset", (1, 2)),
             Request("read: its end", "GetMaxOffset", (1, 2)),
-            Request("read", "PullMessage", (1, 2, 14, 16, 17, 24, 25, 26)),
+            Request("read", "PullMessage", (1, 2, 14, 16, 17, 24, 25, 26, 215)),
         ),
         "zookeeper": (
             Request("read: names", "getChildren2", (-1, -101, -102, -112)),
@@ -213,9 +216,9 @@ JOINS = Life(
             Request("group: leave", "close_consumer", (0, 6)),
         ),
         "rocketmq": (
-            Request("group: members", "GetConsumerListByGroup", (1, 2)),
-            Request("group: places", "QueryConsumerOffset", (1, 2, 16)),
-            Request("group: commit", "UpdateConsumerOffset", (1, 2, 16)),
+            Request("group: members", "GetConsumerListByGroup", (1, 2, 14)),
+            Request("group: places", "QueryConsumerOffset", (1, 2, 14, 16, 22)),
+            Request("group: commit", "UpdateConsumerOffset", (1, 2, 14, 16)),
             Request("group: leave", "UnregisterClient", (1, 2)),
         ),
     },
@@ -234,9 +237,10 @@ WORKS = Life(
             Request("queue: leave", "close_consumer", (0, 6)),
         ),
         "rocketmq": (
-            Request("queue: members", "GetConsumerListByGroup", (1, 2)),
-            Request("queue: places", "QueryConsumerOffset", (1, 2, 16)),
-            Request("queue: acknowledge", "UpdateConsumerOffset", (1, 2, 16)),
+            Request("queue: members", "GetConsumerListByGroup", (1, 2, 14)),
+            Request("queue: places", "QueryConsumerOffset", (1, 2, 14, 16, 22)),
+            Request("queue: give back", "ConsumerSendMsgBack", (1, 2, 14, 16)),
+            Request("queue: acknowledge", "UpdateConsumerOffset", (1, 2, 14, 16)),
         ),
         "zookeeper": (
             Request("queue: names", "getChildren2", (-1, -101, -102, -112)),
