@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 import wireproto
 from pulsar_server import Link, PulsarServer, stored, success
+from wireproto.errors import TimedOut
 from wireproto.pulsar import PulsarApi_pb2 as api
 
 BRIEF = 2.0
@@ -72,3 +75,33 @@ def test_a_broker_hears_of_a_client_whose_user_is_busy() -> None:
         assert conn.held_back
         assert not conn.closed
         assert consumer.poll(20.0) is not None
+
+
+def test_a_connection_that_brings_nothing_until_a_record_s_time_is_over_is_dropped() -> None:
+    """Long before it is asked whether it is there: each send over it would fail by its time."""
+
+    def send(link: Link, sent: Any) -> Any:
+        return None if link is server.links[1] and server.count("send") > 1 else answer(link, sent)
+
+    with PulsarServer() as server:
+        answer, server.answers["send"] = server.answers["send"], send
+        with wireproto.connect(server.url, delivery_timeout=0.5) as client, client.producer("t", batching=False) as out:
+            out.send(b"a").position(20.0)
+            with pytest.raises(TimedOut):
+                out.send(b"b").position(20.0)
+            assert out.send(b"c").position(20.0) is not None
+        assert server.count("producer") == 2
+
+
+def test_a_connection_that_brings_others_their_receipts_is_kept() -> None:
+    with PulsarServer() as server, wireproto.connect(server.url, delivery_timeout=0.5) as client:
+        stuck, other = client.producer("t", batching=False), client.producer("u", batching=False)
+        answer, ident = server.answers["send"], server.commands("producer")[0].producer_id
+        server.answers["send"] = lambda link, sent: None if sent.producer_id == ident else answer(link, sent)
+        sent = stuck.send(b"a")
+        server.wait("send")
+        other.send(b"b").position(20.0)
+        with pytest.raises(TimedOut):
+            sent.position(20.0)
+        other.send(b"c").position(20.0)
+        assert server.count("producer") == 2

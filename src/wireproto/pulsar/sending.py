@@ -126,7 +126,15 @@ class PulsarSender:
         text = f"not acknowledged within {self._options.delivery_timeout:g} s"
         if batch.attempts:
             text += "; it may be stored"
+            self._leave_silence(partition.link, batch)
         return TimedOut(text + trouble, topic=partition.topic, partition=partition.number)
+
+    @staticmethod
+    def _leave_silence(link: Connection | None, batch: OutBatch) -> None:
+        """A connection that has brought nothing since the batch was made is given up: what follows would end as this did, for as long as it
+        takes to find that nobody is there."""
+        if link is not None and batch.identity == batch.key.epoch and link.last_read < batch.created and not link.held_back:
+            link.close("nothing came since a batch was sent whose time is over")
 
     # -- what brokers push --------------------------------------------------------------------------------------
 
