@@ -16,7 +16,8 @@ from pulsar_server import Link, PulsarServer, acknowledged, receipt, stored, suc
 from wireproto import EARLIEST, LATEST, MessageId
 from wireproto._codec import Columns, crc32c
 from wireproto.due import due
-from wireproto.errors import BufferFull, Closed, OptionError, TimedOut, TransportError, ValueUnsupported
+from wireproto.errors import BufferFull, Closed, Malformed, OptionError, TimedOut, TransportError, ValueUnsupported
+from wireproto.net.retry import Policy
 from wireproto.position import AtTime
 from wireproto.pulsar import PulsarApi_pb2 as api
 from wireproto.pulsar import queue as pulsar_queue
@@ -127,15 +128,16 @@ def test_a_consumer_whose_mark_cannot_be_had_is_closed_before_the_next() -> None
     """Opened again after its broker closed it: SUBSCRIBE is answered, the question behind it refused."""
 
     def mark(link: Link, ask: Any) -> Any:
-        if server.count("getLastMessageId") == 1:
+        if server.count("getLastMessageId") == 2:
             return api.CommandError(request_id=ask.request_id, error="MetadataError", message="not now")
         return ends(2)(link, ask)
 
     with serving(getLastMessageId=mark) as server, wireproto.connect(server.url) as client:
         consumer = client.consumer("t", "g", mode="exclusive")
+        server.wait("getLastMessageId")  # as a member begins
         first = server.commands("subscribe")[0].consumer_id
         server.links[-1].send(api.CommandCloseConsumer(consumer_id=first, request_id=NOTHING))
-        until(lambda: consumer.poll(0.01) is None and server.count("getLastMessageId") == 2, "it is opened again", 30.0)
+        until(lambda: consumer.poll(0.01) is None and server.count("getLastMessageId") == 3, "it is opened again", 30.0)
         assert [one.consumer_id for one in server.commands("close_consumer")] == [server.commands("subscribe")[1].consumer_id]
         assert server.count("subscribe") == 3
         consumer.close()
@@ -180,6 +182,11 @@ def unreadable(what: str) -> bytes:
         meta.compression, meta.uncompressed_size, payload = api.ZLIB, 100, zlib.compress(b"x" * 100)[:-8]
     elif what == "batch":
         meta.num_messages_in_batch = 3
+    elif what == "encrypted":
+        meta.encryption_keys.add(key="k", value=b"v")
+        meta.num_messages_in_batch = 2
+    elif what == "chunk":
+        meta.uuid, meta.num_chunks_from_msg, meta.chunk_id, meta.total_chunk_msg_size = "u", 2, 0, 4
     head = meta.SerializeToString()
     checked = len(head).to_bytes(4, "big") + head + payload
     sum_ = crc32c(checked) ^ (what == "checksum")
@@ -192,12 +199,19 @@ def unreadable(what: str) -> bytes:
         ("checksum", api.CommandAck.ChecksumMismatch),
         ("packed", api.CommandAck.DecompressionError),
         ("batch", api.CommandAck.BatchDeSerializeError),
+        ("encrypted", api.CommandAck.DecryptionError),
+        ("chunk", api.CommandAck.BatchDeSerializeError),
     ],
 )
-def test_the_broker_is_told_why_an_entry_is_passed_over(what: str, reason: int) -> None:
+@pytest.mark.parametrize("dated", [False, True])
+def test_the_broker_is_told_why_an_entry_is_passed_over(what: str, reason: int, dated: bool) -> None:
+    """With what brokers put before an entry, and without."""
+
     def flow(link: Link, ask: Any) -> None:
         if server.count("flow") == 1:
-            link.message(ask.consumer_id, 0, unreadable(what))
+            beside = api.BrokerEntryMetadata(broker_timestamp=1, index=0).SerializeToString()
+            before = b"\x0e\x02" + len(beside).to_bytes(4, "big") + beside if dated else b""
+            link.message(ask.consumer_id, 0, before + unreadable(what))
             link.message(ask.consumer_id, 1, stored([b"1"], 1))
 
     with serving(flow=flow) as server, wireproto.connect(server.url) as client, client.queue("t", "g", on_corrupt="skip") as queue:
@@ -207,6 +221,22 @@ def test_the_broker_is_told_why_an_entry_is_passed_over(what: str, reason: int) 
         told = server.wait("ack")
         assert told.HasField("validation_error")
         assert (told.message_id[0].entryId, told.validation_error) == (0, reason)
+
+
+@pytest.mark.parametrize(("what", "why"), [("encrypted", "is encrypted"), ("chunk", "chunk of a larger message")])
+def test_what_is_not_supported_is_told_and_given_back(what: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another worker may be able to read it."""
+    monkeypatch.setattr("wireproto.pulsar.queue.UNREADABLE", Policy(first=0.1))
+
+    def flow(link: Link, ask: Any) -> None:
+        if server.count("flow") == 1:
+            link.message(ask.consumer_id, 0, unreadable(what))
+
+    with serving(flow=flow) as server, wireproto.connect(server.url) as client, client.queue("t", "g") as queue:
+        with pytest.raises(Malformed, match=why):
+            queue.receive(20.0)
+        assert server.wait("redeliverUnacknowledgedMessages").message_ids[0].entryId == 0
+        assert server.count("ack") == 0
 
 
 def test_a_delay_that_finds_its_connection_full_is_over_a_little_later() -> None:

@@ -141,6 +141,20 @@ def test_a_challenge_later_is_answered_with_fresh_credentials() -> None:
     assert (said.response.auth_method_name, said.response.auth_data) == ("token", b"second")
 
 
+def test_a_challenge_is_answered_while_a_producer_s_return_hangs() -> None:
+    """Neither the attempt that is not answered nor what waits for it keeps the token away."""
+    tokens = iter([b"1", b"2", b"3", b"4"])
+    with PulsarServer() as server, wireproto.connect(server.url, token=lambda: next(tokens)) as client, client.producer("t") as out:
+        out.send(b"a").position(20.0)
+        server.answers["producer"] = lambda link, ask: None
+        link = server.links[-1]
+        link.send(api.CommandCloseProducer(producer_id=server.commands("producer")[0].producer_id, request_id=2**64 - 1))
+        server.wait("producer", 2)
+        link.send(api.CommandAuthChallenge(challenge=api.AuthData(auth_method_name="token", auth_data=b"")))
+        assert server.wait("authResponse").response.auth_data == b"3"  # after one for each connection
+        assert link.alive
+
+
 def test_a_challenge_that_cannot_be_answered_ends_the_connection() -> None:
     given = ["first"]
     with PulsarServer() as server, wireproto.connect(server.url, token=lambda: given.pop()) as client:

@@ -5,7 +5,7 @@ What it is: sans-IO. A frame here is what follows the 4-byte length that the eng
     [u32 command size][BaseCommand]                     every command
     [u32 command size][BaseCommand][stored entry]       SEND and MESSAGE; the core builds and reads these
 
-May assume: whole frames. Must not: look into an entry, or know connections.
+May assume: whole frames. Must not: read what an entry holds, or know connections.
 A command with an unknown type or unknown fields is no error: `command_name` gives None, and the caller passes over it.
 """
 
@@ -135,6 +135,20 @@ def message_id(ledger: int, entry: int, index: int = -1, partition: int = -1, ac
         found.batch_index = index
     found.ack_set.extend(ack_set)
     return found
+
+
+def encrypted(frame: bytes) -> bool:
+    """Whether the entry of a MESSAGE is encrypted, by its metadata; False where that cannot be read either."""
+    at = 4 + int.from_bytes(frame[:4], "big")
+    if frame[at : at + 2] == b"\x0e\x02":  # the broker's own metadata
+        at += 6 + int.from_bytes(frame[at + 2 : at + 6], "big")
+    if frame[at : at + 2] == b"\x0e\x01":  # a checksum
+        at += 6
+    size = int.from_bytes(frame[at : at + 4], "big")
+    try:
+        return bool(api.MessageMetadata.FromString(frame[at + 4 : at + 4 + size]).encryption_keys)
+    except DecodeError:
+        return False
 
 
 def signed(number: int) -> int:

@@ -31,7 +31,7 @@ from ..due import due
 from . import PulsarApi_pb2 as api
 from .acks import words
 from .feed import Feed, PartitionConsumer
-from .frames import encode, message_id
+from .frames import encode, encrypted, message_id
 from .subscription import KEY_SHARED, SHARED, Subscription
 from .unacked import Key, Unacked
 
@@ -189,7 +189,7 @@ class PulsarQueue(Role):
             part.handed(fact.permits, len(frame))
             if fact.error is not None:
                 hand.looked_at += 1
-                self._discard(part, key, fact.error)
+                self._discard(part, key, fact.error, frame)
                 continue
             entry = hand.looks_at(key, fact.batch_size)
             if entry is None:
@@ -265,14 +265,17 @@ class PulsarQueue(Role):
             except WireprotoError:
                 pass  # the connection is lost
 
-    def _discard(self, part: PartitionConsumer, key: Key, why: Exception) -> None:
+    def _discard(self, part: PartitionConsumer, key: Key, why: Exception, frame: bytes) -> None:
         """Acknowledge what cannot be read, with the reason: else it stands in the subscription's way for ever."""
         command = _acknowledgement(part, key)
-        command.validation_error = api.CommandAck.BatchDeSerializeError
         if isinstance(why, ChecksumMismatch):
             command.validation_error = api.CommandAck.ChecksumMismatch
         elif isinstance(why, DecompressionError):
             command.validation_error = api.CommandAck.DecompressionError
+        elif encrypted(frame):
+            command.validation_error = api.CommandAck.DecryptionError
+        else:
+            command.validation_error = api.CommandAck.BatchDeSerializeError
         part.tell(command)
 
     # -- the end ------------------------------------------------------------------------------------------------
