@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 import wireproto
 from patience import LATE
-from pulsar_server import Link, PulsarServer, receipt
+from pulsar_server import Link, PulsarServer, metadata_of, receipt
 from wireproto import LATEST
 from wireproto._codec import PulsarBatchBuilder
 from wireproto.errors import (
@@ -208,6 +209,22 @@ def test_what_cannot_be_carried_is_refused_before_anything_is_sent() -> None:
         producer.flush()
         assert server.count("send") == 0
         assert client.cluster.budget.used == 0
+
+
+def test_a_record_that_goes_alone_may_be_as_large_as_it_packs() -> None:
+    """As Java sends it: the broker takes what is packed, however large it was."""
+    with (
+        PulsarServer() as server,
+        wireproto.connect(server.url) as client,
+        client.producer("t", compression="zstd", batching=False) as producer,
+    ):
+        assert producer.send(bytes(3 << 20)).position(20.0) is not None
+        meta, payload = metadata_of(server.entries[0])
+        assert (meta.uncompressed_size, meta.compression) == (3 << 20, api.ZSTD)
+        assert len(payload) < 1 << 20
+        with pytest.raises(ValueUnsupported, match="packed"):
+            producer.send(random.Random(1).randbytes(2 << 20)).position(20.0)  # which nothing packs
+        assert server.count("send") == 1
 
 
 def test_an_unknown_topic_and_a_role_that_is_not_there() -> None:

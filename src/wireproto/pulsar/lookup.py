@@ -32,6 +32,8 @@ from .connection import Broker, asking
 from .topics import TopicName, parse_topic, without_partition
 
 MAX_REDIRECTS: Final = 20
+PRODUCER: Final = api.CommandTopicMigrated.Producer
+CONSUMER: Final = api.CommandTopicMigrated.Consumer
 
 
 class Connecting(Protocol):
@@ -69,7 +71,7 @@ class Lookup:
         self._listener = listener
         self._connect_timeout = connect_timeout
         self._silent: set[Address] = set()  # service addresses that did not answer of late
-        self._migrated: dict[str, Address] = {}
+        self._migrated: dict[tuple[str, int], Address] = {}  # by full name, of producers or consumers
 
     # -- operations of the caller's thread ----------------------------------------------------------------------
 
@@ -149,11 +151,11 @@ class Lookup:
 
     def counting(self, topic: TopicName, until: float, *, create: bool = True) -> Steps[int]:
         """Number of partitions; 0 when the topic is not partitioned (it is then created on use, where the broker allows that)."""
-        address, conn = yield from self.serving(until)
+        address, conn, patience = yield from self._there(self._grown_at(str(topic)), until)
         command = api.CommandPartitionedTopicMetadata(topic=str(topic))
         if not create:
             command.metadata_auto_creation_enabled = False
-        reply = yield from self._asking(address, conn, command, until, self._patience(until), topic=str(topic))
+        reply = yield from self._asking(address, conn, command, until, patience, topic=str(topic))
         if reply.response == api.CommandPartitionedTopicMetadataResponse.Failed:
             raise ServiceNotReady(reply.message or "no partition metadata", peer=conn.peer, topic=str(topic))
         return int(reply.partitions)
@@ -175,17 +177,32 @@ class Lookup:
                 whole = whole and not isinstance(why, TransportError | ServiceNotReady)
                 continue
             if count > known:
-                found.append((topic, partitions(name, count)[known:]))
+                fresh = partitions(name, count)[known:]
+                self._made_at(self._grown_at(str(name)), fresh)
+                found.append((topic, fresh))
         return found, whole
 
-    def finding(self, topic: str, until: float) -> Steps[Broker]:
-        """`broker`."""
-        moved = self._migrated.get(topic)
-        if moved is None:
-            address, conn = yield from self.serving(until)
-        else:
-            address, conn = moved, (yield from self._connecting(Broker(moved), "main", until))
-        patience = self._patience(until) if moved is None else until
+    def _there(self, moved: Address | None, until: float) -> Steps[tuple[Address, Connection, float]]:
+        """Who is asked about a topic, the cluster that it has moved to or a service address; a connection there, and until when an answer
+        is waited for."""
+        if moved is not None:
+            return moved, (yield from self._connecting(Broker(moved), "main", until)), until
+        address, conn = yield from self.serving(until)
+        return address, conn, self._patience(until)
+
+    def _grown_at(self, topic: str) -> Address | None:
+        """Where a topic gets new partitions, once any of it has migrated."""
+        return next((address for (name, _), address in self._migrated.items() if without_partition(name) == topic), None)
+
+    def _made_at(self, address: Address | None, fresh: Sequence[tuple[int, str]]) -> None:
+        """Partitions that a topic got in the cluster that it has moved to are nowhere else."""
+        if address is not None:
+            for _, name in fresh:
+                self._migrated |= {(name, PRODUCER): address, (name, CONSUMER): address}
+
+    def finding(self, topic: str, until: float, kind: int = PRODUCER) -> Steps[Broker]:
+        """`broker`, for a producer or a consumer."""
+        address, conn, patience = yield from self._there(self._migrated.get((topic, kind)), until)
         authoritative = False
         for _ in range(MAX_REDIRECTS):
             command = api.CommandLookupTopic(topic=topic, authoritative=authoritative)
@@ -221,10 +238,11 @@ class Lookup:
     # -- news ---------------------------------------------------------------------------------------------------
 
     def migrated(self, topic: str, told: api.CommandTopicMigrated, peer: str) -> None:
-        """A topic or partition, by its full name, lives in another cluster from now on. One that names no address moves nothing."""
+        """A topic or partition, by its full name, lives in another cluster from now on: for producers at once, for consumers when they have
+        read what is left. One that names no address moves nothing."""
         text = told.brokerServiceUrlTls if self._tls else told.brokerServiceUrl
         if text:
-            self._migrated[topic] = _address(text, peer, "CommandTopicMigrated")
+            self._migrated[topic, told.resource_type] = _address(text, peer, "CommandTopicMigrated")
 
 
 def partitions(topic: TopicName, count: int) -> list[tuple[int, str]]:

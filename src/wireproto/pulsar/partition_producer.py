@@ -44,6 +44,7 @@ from .codes import (
 )
 from .connection import BrokerInfo, asking
 from .frames import encode
+from .lookup import PRODUCER
 
 if TYPE_CHECKING:
     from wireproto._net import Mailbox
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
 
 RETRY = Policy(first=0.1, factor=2.0, ceiling=5.0, jitter=0.2)
 """Seconds between attempts to open the producer again."""
+MOST_PACKED = 1 << 30
+"""Bytes of a record before it is packed; metadata counts them in 32 bits."""
 FINAL = (TopicTerminatedError, TopicNotFound, Closed, Forked)
 """What ends a producer that was open; other refusals are met with another attempt."""
 
@@ -78,7 +81,7 @@ class PartitionProducer:
     Attributes:
         number: of the partition; -1: a topic without partitions. id: to brokers, on any connection.
         link: the connection on which it is open now. epoch: how often it was opened. sequence: the next record's id.
-        max_size: bytes that the broker takes as one entry.
+        max_size: bytes that the broker takes as one entry. largest: bytes of a record, which alone may pack to less.
     """
 
     def __init__(
@@ -91,7 +94,7 @@ class PartitionProducer:
         self.id = cluster.next_producer_id()
         self.link: Connection | None = None
         self.sequence = 0
-        self.max_size = 0
+        self.max_size = self.largest = 0
         self._cluster = cluster
         self._options = options
         self._sender = sender
@@ -155,7 +158,7 @@ class PartitionProducer:
         yield from retrying(lambda: self._attaching(until), until, judge=self._cluster.told.judging(briefly()))
 
     def _attaching(self, until: float) -> Steps[None]:
-        broker = yield from self._cluster.lookup.finding(self.name, until)
+        broker = yield from self._cluster.lookup.finding(self.name, until, PRODUCER)
         conn = yield from self._cluster.connecting(broker, "produce", until)
         command = api.CommandProducer(topic=self.name, producer_id=self.id, epoch=self.epoch)
         command.user_provided_producer_name = self._options.producer_name is not None
@@ -195,12 +198,13 @@ class PartitionProducer:
         self._producer_name = reply.producer_name
         self.epoch += 1
         self.max_size = info.max_message_size
+        self.largest = self.max_size if options.batching or options.compression == "none" else MOST_PACKED
         self._make_builder = partial(
             PulsarBatchBuilder,
             reply.producer_name,
             compression=options.compression,
             batched=bool(options.batching),
-            max_size=self.max_size,
+            max_size=self.largest,
             max_records=options.batch_records,
             limit=options.batch_size,
         )

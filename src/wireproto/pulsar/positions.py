@@ -33,6 +33,7 @@ from . import PulsarApi_pb2 as api
 from .codes import ConsumerBusy
 from .connection import asking
 from .frames import encode
+from .lookup import CONSUMER
 from .places import FIRST
 from .places import Place as Start
 from .subscription import EXCLUSIVE, Subscription
@@ -126,7 +127,7 @@ class Question:
         """Subscribe there, and ask how far that is."""
         cluster = self._cluster
         until = min(until, time.monotonic() + cluster.options.operation_timeout)
-        broker = yield from cluster.lookup.finding(self._name, until)
+        broker = yield from cluster.lookup.finding(self._name, until, CONSUMER)
         conn = yield from cluster.connecting(broker, self._purpose, until)
         self._conns.add(conn)
         self._conn, self._consumer = conn, cluster.next_consumer_id()

@@ -145,7 +145,7 @@ class PulsarProducer(BatchProducer):
         else:
             number = self._router.of(key) if partition is None else self._checked(partition)
         target = self._partitions[number]
-        if size > target.max_size:
+        if size > target.largest:
             text = f"the record has {size} bytes, the broker takes {target.max_size}"
             raise ValueUnsupported(text, topic=self.topic, partition=target.number)
         return self._put(number, value, key, headers, time_ms, size, timeout)
