@@ -93,6 +93,7 @@ class PulsarServer:
             "lookupTopic": lambda link, ask: self.here(ask),
             "producer": lambda link, ask: api.CommandProducerSuccess(request_id=ask.request_id, producer_name="p-1"),
             "close_producer": lambda link, ask: api.CommandSuccess(request_id=ask.request_id),
+            "getLastMessageId": standing(-1),
             "close_consumer": lambda link, ask: api.CommandSuccess(request_id=ask.request_id),
             "send": lambda link, send: receipt(send, self.count("send")),
         } | answers
@@ -156,6 +157,22 @@ def subscribed(link: Link, ask: Any) -> Any:
     """SUCCESS, and to a failover consumer that it is fed, as brokers say it before they send anything."""
     fed = api.CommandActiveConsumerChange(consumer_id=ask.consumer_id, is_active=True)
     return [success(link, ask), fed] if ask.subType == api.CommandSubscribe.Failover else success(link, ask)
+
+
+def fed(link: Link, ask: Any) -> None:
+    """SUCCESS, and that this member is fed, whatever it is."""
+    link.send(success(link, ask))
+    link.send(api.CommandActiveConsumerChange(consumer_id=ask.consumer_id, is_active=True))
+
+
+def standing(last: int, mark: int = -1) -> Answer:
+    """LAST_MESSAGE_ID: the log's last entry, and up to which one the subscription has acknowledged all."""
+
+    def answer(link: Link, ask: Any) -> Any:
+        end, done = (api.MessageIdData(ledgerId=7, entryId=entry & (2**64 - 1)) for entry in (last, mark))
+        return api.CommandGetLastMessageIdResponse(request_id=ask.request_id, last_message_id=end, consumer_mark_delete_position=done)
+
+    return answer
 
 
 def acknowledged(link: Link, ask: Any) -> Any:

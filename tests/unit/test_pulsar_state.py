@@ -7,6 +7,8 @@ import itertools
 import pytest
 
 from wireproto import MessageId
+from wireproto.errors import OptionError
+from wireproto.pulsar import acks
 from wireproto.pulsar.acks import Log
 from wireproto.pulsar.subscription import EXCLUSIVE, FAILOVER, MOST_PERMITS, Permits, Subscription, SubscriptionState
 from wireproto.pulsar.unacked import Unacked
@@ -214,7 +216,7 @@ def test_of_each_ledger_handed_out_the_entry_before_it_is_known_until_it_is_ackn
     for place in [(7, 4), (9, 0), (9, 1), (7, 4), (12, 0)]:
         log.passed(*place, 0)
     assert log.before == {9: (7, 4), 12: (9, 1)}
-    log.committed_to(part.place(12, 0))
+    log.committed_to(part.place(12, 0), 0.0)
     assert log.before == {12: (9, 1)}
 
 
@@ -222,11 +224,22 @@ def test_what_is_acknowledged_is_known_and_its_sizes_are_not_kept() -> None:
     part, log = state(), Log()
     log.sizes = {(7, 0): 3, (7, 1): 3, (7, 2): 3}
     log.handed = part.place(7, 1)
-    log.committed_to(log.handed)
+    log.committed_to(log.handed, 0.0)
     assert (log.handed, log.acked, set(log.sizes)) == (None, (7, 0), {(7, 1), (7, 2)})
-    log.committed_to(MessageId("t", 0, 7, 1, 1, after=True))
+    log.committed_to(MessageId("t", 0, 7, 1, 1, after=True), 0.0)
     assert log.acked == (7, 0), "in the middle of a batch"
-    log.committed_to(MessageId("t", 0, 7, 1, 2, after=True))
+    log.committed_to(MessageId("t", 0, 7, 1, 2, after=True), 0.0)
     assert (log.acked, set(log.sizes)) == ((7, 1), {(7, 2)})
-    log.committed_to(part.place(7, 0))
+    log.committed_to(part.place(7, 0), 0.0)
     assert log.acked == (7, 1), "the broker does not go back"
+
+
+def test_sizes_of_the_newest_batches_are_kept_by_who_never_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acks, "MOST_SIZES", 3, raising=False)
+    log = Log()
+    for entry in range(10):
+        log.passed(7, entry, 5)
+    assert list(log.sizes) == [(7, 7), (7, 8), (7, 9)]
+    assert log.target(MessageId("t", 0, 7, 7, 2, after=True)) is not None
+    with pytest.raises(OptionError, match="7:6:2"):
+        log.target(MessageId("t", 0, 7, 6, 2, after=True))

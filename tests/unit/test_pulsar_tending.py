@@ -12,30 +12,13 @@ import pytest
 
 import wireproto
 from patience import until
-from pulsar_server import Link, PulsarServer, acknowledged, stored, success
-from wireproto.errors import OptionError, Revoked, TimedOut
+from pulsar_server import Link, PulsarServer, acknowledged, fed, standing, stored
+from wireproto.errors import OptionError, TimedOut
 from wireproto.pulsar import PulsarApi_pb2 as api
 from wireproto.pulsar.codes import AuthorizationError, TopicNotFound
 
 ROLES = ["consumer", "queue", "reader"]
 Answer = Callable[[Link, Any], Any]
-
-
-def told(link: Link, ask: Any) -> None:
-    """SUCCESS, and that this member is fed."""
-    link.send(success(link, ask))
-    link.send(api.CommandActiveConsumerChange(consumer_id=ask.consumer_id, is_active=True))
-
-
-def at(entry: int, mark: int = -1) -> Answer:
-    """Where the log ends, and where the subscription stands."""
-
-    def last(link: Link, ask: Any) -> Any:
-        place = api.MessageIdData(ledgerId=7, entryId=entry & (2**64 - 1))
-        done = api.MessageIdData(ledgerId=7, entryId=mark & (2**64 - 1))
-        return api.CommandGetLastMessageIdResponse(request_id=ask.request_id, last_message_id=place, consumer_mark_delete_position=done)
-
-    return last
 
 
 def topic_of(server: PulsarServer, consumer: int) -> str:
@@ -53,7 +36,7 @@ def serving(partitions: int = 0, **answers: Answer) -> PulsarServer:
     def metadata(link: Link, ask: Any) -> Any:
         return api.CommandPartitionedTopicMetadataResponse(request_id=ask.request_id, partitions=partitions, response="Success")
 
-    usual: dict[str, Answer] = {"subscribe": told, "ack": acknowledged, "getLastMessageId": at(100), "flow": name_once}
+    usual: dict[str, Answer] = {"subscribe": fed, "ack": acknowledged, "getLastMessageId": standing(100), "flow": name_once}
     return PulsarServer(**(usual | {"partitionMetadata": metadata} | answers))
 
 
@@ -84,7 +67,7 @@ def test_partitions_are_opened_beside_each_other(role: str) -> None:
         waiting.append((link, ask))
         if len(waiting) == 5:
             for each, asked in waiting:
-                told(each, asked)
+                fed(each, asked)
 
     with serving(5, subscribe=subscribe) as server, wireproto.connect(server.url) as client:
         assert sorted(values(opened(client, role, timeout=20.0), 5)) == [b"0", b"1", b"2", b"3", b"4"]
@@ -97,7 +80,7 @@ def test_a_partition_that_is_not_answered_keeps_no_other_away(role: str) -> None
         role_ = opened(client, role)
         assert len(values(role_, 5)) == 5
         lost = server.commands("subscribe")
-        server.answers["subscribe"] = lambda link, ask: None if ask.topic.endswith("0") else told(link, ask)
+        server.answers["subscribe"] = lambda link, ask: None if ask.topic.endswith("0") else fed(link, ask)
         server.answers["flow"] = again_once
         server.links[-1].close()
         assert sorted(values(role_, 4)) == [b"1", b"2", b"3", b"4"]
@@ -158,7 +141,7 @@ def test_a_refusal_that_lasts_is_told_and_tried_on(role: str) -> None:
         return (
             api.CommandError(request_id=ask.request_id, error="AuthorizationError", message="not yours")
             if refused.is_set()
-            else told(link, ask)
+            else fed(link, ask)
         )
 
     with serving(subscribe=subscribe) as server, wireproto.connect(server.url) as client:
@@ -299,46 +282,13 @@ def test_a_look_for_partitions_that_failed_is_soon_made_again(role: str) -> None
     assert to_the_usual_one > 2.9
 
 
-# -- a subscription that is moved from outside ----------------------------------------------------------------------------
+# -- what keeps nothing, migrates, or is written ------------------------------------------------------------------------
 
 
 def three(link: Link, ask: Any) -> None:
     if sum(one.consumer_id == ask.consumer_id for one in link.server.commands("flow")) == 1:
         for number in range(3):
             link.message(ask.consumer_id, number, stored([b"%d" % number]))
-
-
-def close_consumer(server: PulsarServer) -> None:
-    ident = server.commands("subscribe")[-1].consumer_id
-    server.links[-1].send(api.CommandCloseConsumer(consumer_id=ident, request_id=2**64 - 1))
-
-
-@pytest.mark.parametrize(("mark", "again"), [(-1, [b"0", b"1", b"2"]), (2, [])])
-def test_what_was_committed_comes_again_where_the_mark_was_moved_back(mark: int, again: list[bytes]) -> None:
-    """The broker closes the consumer over a reset, as over an unload; where the mark stands tells them apart."""
-    with serving(flow=three) as server, wireproto.connect(server.url) as client, client.consumer("t", "group") as consumer:
-        assert values(consumer, 3) == [b"0", b"1", b"2"]
-        consumer.commit(timeout=20.0)
-        server.answers["getLastMessageId"] = at(2, mark)
-        close_consumer(server)
-        assert values(consumer, 3, seconds=20.0 if again else 1.5) == again
-        if again:
-            consumer.commit(timeout=20.0)
-        assert [ack.message_id[0].entryId for ack in server.commands("ack")] == [2] * (2 if again else 1)
-
-
-def test_a_commit_that_a_reset_overtakes_does_not_undo_it() -> None:
-    with serving(flow=three) as server, wireproto.connect(server.url) as client, client.consumer("t", "group") as consumer:
-        assert values(consumer, 3) == [b"0", b"1", b"2"]
-        batch_end = dict(consumer._handed())
-        consumer.commit(timeout=20.0)
-        server.answers["getLastMessageId"] = at(2, -1)
-        server.answers["ack"] = lambda link, ask: close_consumer(server)  # no answer: the consumer is gone
-        with pytest.raises(Revoked):
-            consumer.commit(batch_end, timeout=20.0)
-        server.answers["ack"] = acknowledged
-        assert values(consumer, 3) == [b"0", b"1", b"2"]
-        assert server.count("ack") == 2
 
 
 @pytest.mark.parametrize("role", ["consumer", "reader"])
@@ -364,6 +314,48 @@ def test_a_topic_that_migrates_is_written_where_it_is_now(when: str) -> None:
         assert out.send(b"b").position(20.0) is not None
         assert green.count("send") == 1
         out.close()
+
+
+@pytest.mark.parametrize("role", [*ROLES, "producer"])
+def test_a_topic_that_has_migrated_grows_where_it_is_now(role: str) -> None:
+    """Its old cluster knows nothing of that, and is not asked for the new partitions."""
+    count, kind = [1], int(role != "producer")
+
+    def metadata(link: Link, ask: Any) -> Any:
+        return api.CommandPartitionedTopicMetadataResponse(request_id=ask.request_id, partitions=count[0], response="Success")
+
+    with serving(partitionMetadata=metadata) as green, serving(1) as blue, wireproto.connect(blue.url, metadata_max_age=0.1) as client:
+        if role == "producer":
+            out = client.producer("t", batching=False)
+            blue.answers["send"] = migrating(green, 0)
+            out.send(b"x").position(20.0)
+            count[0] = 2
+            green.wait("producer", 2)
+        else:
+            role_ = opened(client, role)
+            assert values(role_, 1) == [b"0"]
+            green.answers["flow"] = again_once
+            ident = blue.commands("subscribe")[-1].consumer_id
+            blue.links[-1].send(migrating(green, kind)(blue.links[-1], api.CommandFlow(consumer_id=ident, messagePermits=1)))
+            assert values(role_, 1) == [b"0"]
+            count[0] = 2
+            assert values(role_, 1) == [b"1"]
+        assert {one.topic[-1] for one in blue.commands("lookupTopic")} == {"0"}
+
+
+def test_what_migrates_is_a_producer_or_a_consumer_and_not_the_other() -> None:
+    """Of a cluster that is left producers go first, and consumers when they have read what is there."""
+    with serving() as green, serving() as blue, wireproto.connect(blue.url) as client:
+        consumer = client.consumer("t", "group")
+        assert values(consumer, 1) == [b"t"]
+        out = client.producer("t", batching=False)
+        blue.answers["send"] = migrating(green, 0)
+        out.send(b"x").position(20.0)
+        blue.answers["flow"] = again_once
+        for link in blue.links:
+            link.close()
+        assert values(consumer, 1) == [b"t"]
+        assert (blue.count("subscribe"), green.count("subscribe")) == (2, 0)
 
 
 def refusing(count: list[int], refused: list[str]) -> PulsarServer:

@@ -1,11 +1,13 @@
 """Acknowledgements: sets of indexes within a batch, as ACK and MESSAGE carry them, and what a log's reader has acknowledged.
 
-What it is: sans-IO. A set is 64-bit words, least significant bit first; a set bit is a message still wanted. Words are signed on the wire.
+What it is: sans-IO; no clock but what it is given. A set is 64-bit words, least significant bit first; a set bit is a message still wanted.
+Words are signed on the wire.
 Trailing words of zero may be left out by a broker, so a missing word counts as zeros.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -16,6 +18,11 @@ from . import PulsarApi_pb2 as api
 from .frames import message_id
 
 WORD = 64
+KEPT_IN = 120.0
+"""Seconds after which a broker has written down where a subscription stands, so that a crash does not take it back: one mark a second at
+most, and the last of a burst within a minute (managedLedgerCursorPositionFlushSeconds)."""
+MOST_SIZES = 10_000
+"""Batches of a partition whose size is known, for a commit within one."""
 
 
 def words(wanted: Iterable[int], size: int) -> tuple[int, ...]:
@@ -46,14 +53,15 @@ class Log:
 
     Attributes:
         handed: where to resume after what was handed out, until that is committed. committed: the last that was.
-        acked: (ledger, entry) up to which all is acknowledged.
-        sizes: messages in the batches handed out and not acknowledged, by (ledger, entry).
+        acked: (ledger, entry) up to which all is acknowledged. marks: some of those, and when they were; the last is `acked`.
+        sizes: messages in the batches handed out and not acknowledged, by (ledger, entry); of the last `MOST_SIZES`.
         last: the furthest entry that was handed out. before: of a ledger that followed another, the entry handed out before its first.
     """
 
     handed: MessageId | None = None
     committed: MessageId | None = None
     acked: tuple[int, int] | None = None
+    marks: deque[tuple[float, tuple[int, int]]] = field(default_factory=deque)
     sizes: dict[tuple[int, int], int] = field(default_factory=dict)
     last: tuple[int, int] | None = None
     before: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -65,6 +73,8 @@ class Log:
         self.last = (ledger, entry) if self.last is None else max(self.last, (ledger, entry))
         if size:
             self.sizes[ledger, entry] = size
+            if len(self.sizes) > MOST_SIZES:  # whoever never commits asks for none of them
+                del self.sizes[next(iter(self.sizes))]
 
     def target(self, position: MessageId) -> api.MessageIdData | None:
         """What a cumulative ACK must name for the subscription to resume at a position; None when that is its beginning, or the
@@ -80,20 +90,42 @@ class Log:
             before = (ledger, entry - 1) if entry > 0 else self.before.get(ledger)
             return None if before is None else message_id(*before)
         if size == 0:
-            raise OptionError(f"position {position}: this consumer was not handed that batch, so its size is not known")
+            raise OptionError(f"position {position}: this consumer was not handed that batch, or long ago, so its size is not known")
         data = message_id(ledger, entry, first_wanted - 1, ack_set=wanted_after(first_wanted, size))
         data.batch_size = size
         return data
 
-    def committed_to(self, position: MessageId) -> None:
+    def moved_back(self, mark: tuple[int, int], now: float | None) -> bool:
+        """Whether the mark stands before what was acknowledged; with a time, before what the broker must have written down until then."""
+        if now is None:
+            return self.acked is not None and mark < self.acked
+        return any(mark < place for when, place in self.marks if when <= now - KEPT_IN)
+
+    def stands(self, mark: tuple[int, int], now: float) -> None:
+        """The broker says where the mark stands."""
+        self.marks = deque(one for one in self.marks if one[1] <= mark)
+        self._acknowledged(mark, now)
+
+    def _acknowledged(self, place: tuple[int, int], now: float) -> None:
+        """Up to there. Of the marks in one eighth of `KEPT_IN` one is enough."""
+        self.acked, marks = place, self.marks
+        while len(marks) > 1 and marks[1][0] <= now - KEPT_IN:
+            marks.popleft()
+        if len(marks) > 1 and now - marks[-2][0] < KEPT_IN / 8:
+            marks.pop()
+        marks.append((now, place))
+
+    def committed_to(self, position: MessageId, now: float) -> None:
         """The broker has taken it."""
         self.committed = position
         if self.handed == position:
             self.handed = None
         place = position.ledger, position.entry
         whole = position.after and (position.index < 0 or position.index + 1 >= self.sizes.get(place, 1))
-        self.acked = max(self.acked or (-1, -1), place if whole else (position.ledger, position.entry - 1))
-        for known in [known for known in self.sizes if known <= self.acked]:
+        before = (position.ledger, position.entry - 1) if position.entry > 0 else self.before.get(position.ledger, (-1, -1))
+        acked = max(self.acked or (-1, -1), place if whole else before)
+        self._acknowledged(acked, now)
+        for known in [known for known in self.sizes if known <= acked]:
             del self.sizes[known]
-        for old in [old for old in self.before if old < self.acked[0]]:
+        for old in [old for old in self.before if (old, 0) <= acked]:
             del self.before[old]

@@ -7,7 +7,7 @@ again after a restart: never lost, perhaps repeated.
     what was handed out is remembered per partition, so that a reconnect repeats nothing that this member has seen;
     a partition that another member took (ACTIVE_CONSUMER_CHANGE, also as the first word after a reconnect) is forgotten: it comes back
     with what was not committed, and the next commit says once that it was not;
-    so is one whose subscription was reset to before what this member has committed.
+    so is one whose subscription was reset to before where it stood, or to before what this member has committed since.
 
 Belongs to one thread at a time. Must not: acknowledge what was not handed out, or commit by itself unless `auto_commit`.
 """
@@ -78,6 +78,7 @@ class PulsarConsumer(Role):
             window=options.receive_memory,
             patience=options.timeout,
             opened=self._opened,
+            marked=self._marked,
             changed=self._changed,
         )
 
@@ -176,11 +177,19 @@ class PulsarConsumer(Role):
         if part.active:
             self._cluster.told.rebalanced(self.group, [part.owner], ())
 
-    def _opened(self, part: PartitionConsumer, mark: Place) -> None:
-        """It is open again after the broker closed it: a mark that was moved back is a new beginning, whoever moved it."""
-        acked = self._log(part.owner).acked
-        if acked is not None and mark < acked:
+    def _opened(self, part: PartitionConsumer, mark: Place, closed: bool) -> None:
+        """A mark that was moved back is a new beginning, whoever moved it. A broker that was lost, and closed nothing, forgets by itself
+        what it was told last."""
+        now = time.monotonic()
+        if self._log(part.owner).moved_back(mark, None if closed else now):
             self._begin_anew(part)
+        self._log(part.owner).stands(mark, now)
+
+    def _marked(self, part: PartitionConsumer, mark: Place) -> None:
+        """Where it stands as this member begins to be fed."""
+        log = self._log(part.owner)
+        if log.acked is None or mark > log.acked:
+            log.stands(mark, time.monotonic())
 
     def _begin_anew(self, part: PartitionConsumer) -> None:
         if self._log(part.owner).handed is not None:
@@ -239,7 +248,7 @@ class PulsarConsumer(Role):
                 if (yield from self._feed.ask_again(part, ack, deadline, partial(self._goes_on, part, log, deadline))) is None:
                     lost.add(owner)
                     continue
-                log.committed_to(position)
+                log.committed_to(position, time.monotonic())
         if everything:
             lost |= self._dropped
         self._dropped -= lost

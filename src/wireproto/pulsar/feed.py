@@ -28,7 +28,7 @@ from .codes import ConsumerNotFound, PulsarError, TopicNotFound
 from .frames import command_name, decode, encode, reply_body
 from .places import Cursor, Mark
 from .subscription import OLDEST, Subscription, SubscriptionState
-from .tending import RETRY, Begun, Failed, Gone, Grown, Life, Opened, Place, Tending, places
+from .tending import RETRY, Begun, Failed, Gone, Grown, Life, Marked, Opened, Place, Tending, places
 
 if TYPE_CHECKING:
     from wireproto._codec import PulsarEntry
@@ -147,7 +147,8 @@ class Feed:
     patience: seconds for which what was open may be refused, for no reason that passes, before that is told.
     flow: whether permits are granted as soon as a partition is open.
     begun: called with a partition at each SUBSCRIBE: what it had of the one before is over.
-    opened: called with a partition when it is open again after the broker closed it, and the place before which all is acknowledged.
+    opened: called with a partition when it is open, the place up to which all is acknowledged, and whether the broker closed it before.
+    marked: called with a partition when this member is fed from it, and such a place.
     changed: called with a partition when the broker tells whether this member is fed from it (failover), and whether it was until then.
     """
 
@@ -161,7 +162,8 @@ class Feed:
         patience: float,
         flow: bool = True,
         begun: Callable[[PartitionConsumer], None] | None = None,
-        opened: Callable[[PartitionConsumer, Place], None] | None = None,
+        opened: Callable[[PartitionConsumer, Place, bool], None] | None = None,
+        marked: Callable[[PartitionConsumer, Place], None] | None = None,
         changed: Callable[[PartitionConsumer, bool], None] | None = None,
     ) -> None:
         self._cluster = cluster
@@ -170,7 +172,7 @@ class Feed:
         self._given = subscription
         self._window = window
         self._patience = patience
-        self._begun, self._opened, self._changed = begun, opened, changed
+        self._begun, self._opened, self._marked, self._changed = begun, opened, marked, changed
         self.parts: list[PartitionConsumer] = []
         self._by_channel: dict[int, PartitionConsumer] = {}
         self._ready: deque[PartitionConsumer] = deque()
@@ -359,6 +361,8 @@ class Feed:
         part.flow()
         if self._changed is not None:
             self._changed(part, before)
+        if fed and part.life is not None:
+            self._tending.mark_of(part.life)
 
     def _tended(self, item: Any) -> None:
         """What became of a subscription."""
@@ -378,6 +382,9 @@ class Feed:
                 self._begun(part)
         elif isinstance(item, Opened):
             self._is_open(part, item)
+        elif isinstance(item, Marked):
+            if item.consumer == part.id and self._marked is not None:
+                self._marked(part, item.mark)
         elif isinstance(item, Gone):
             if item.consumer == part.id:
                 part.lost()
@@ -392,7 +399,9 @@ class Feed:
         part.trouble = part.refused_since = None
         part.permits.largest = part.conn.context.max_message_size
         if item.mark is not None and self._opened is not None:
-            self._opened(part, item.mark)
+            self._opened(part, item.mark, item.doubt)
+        elif part.told and part.active:
+            self._tending.mark_of(item.life)
         part.flow()
 
     def _failed(self, part: PartitionConsumer) -> None:

@@ -26,6 +26,7 @@ from wireproto.net.task import Steps, Task, after
 from . import PulsarApi_pb2 as api
 from .codes import PulsarError
 from .frames import encode, reply_body, signed
+from .lookup import CONSUMER
 
 if TYPE_CHECKING:
     from .cluster import PulsarCluster
@@ -41,7 +42,7 @@ class Life:
     Attributes:
         known: whether a broker has, or may have, taken a SUBSCRIBE: one that stands in the way of the next may be our own.
         conn, consumer, gone: of the last SUBSCRIBE; `gone` is set when it is over.
-        doubt: ask where the mark stands when it is open again: the broker closed the consumer, and may have moved it.
+        doubt: the broker closed the consumer, as it does when the mark is moved.
         fruitful: something came of it, so that the next attempt need not wait.
         failure: why the last attempt failed, until the role has taken notice. failures: in a row. stage: what is being waited for.
     """
@@ -76,12 +77,22 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """SUBSCRIBE was answered; `mark`: the place before which all is acknowledged, where it was asked for."""
+    """SUBSCRIBE was answered; `mark`: the place up to which all is acknowledged, where it was asked for. `doubt`: as of the `Life`."""
 
     life: Life
     consumer: int
     gone: Event
     mark: Place | None
+    doubt: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """Where the mark of a consumer stands that is open: `mark_of` was answered."""
+
+    life: Life
+    consumer: int
+    mark: Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +123,7 @@ class Tending:
 
     Args:
         box: where news goes, and what brokers send to the consumers.
-        marks: ask for the mark of a subscription that a broker has closed.
+        marks: ask for the mark of each subscription when it is open again.
     """
 
     def __init__(self, cluster: PulsarCluster, box: Mailbox, *, marks: bool) -> None:
@@ -138,6 +149,21 @@ class Tending:
             life.conn = None
         assert life.task is not None
         life.task.cancel(Closed("the partition is not read any more", topic=life.part.topic, partition=life.part.partition))
+
+    def mark_of(self, life: Life) -> None:
+        """Ask where the mark of an open subscription stands; `Marked` tells. An answer that does not come is not missed."""
+        conn, consumer = life.conn, life.consumer
+        if not (self._marks and life.part.kept) or conn is None:
+            return
+
+        def answered() -> None:
+            with suppress(WireprotoError):
+                self._box.put(Marked(life, consumer, _place(reply_body(call.result(0.0), conn.peer))))
+
+        command = api.CommandGetLastMessageId(consumer_id=consumer, request_id=conn.next_token())
+        with suppress(WireprotoError):  # the connection is lost, and the consumer with it
+            call = conn.submit(command.request_id, encode(command))
+            after(call, answered)
 
     def hang_up(self) -> None:
         """Close the role's own connections; whoever lives opens them again."""
@@ -181,7 +207,7 @@ class Tending:
         patience = cluster.options.operation_timeout
         until = time.monotonic() + patience
         life.stage = "its broker is looked up"
-        broker = yield from cluster.lookup.finding(part.name, until)
+        broker = yield from cluster.lookup.finding(part.name, until, CONSUMER)
         life.stage = f"its broker {broker.address[0]}:{broker.address[1]} is dialled"
         conn = yield from cluster.connecting(broker, self._purpose, until)
         life.stage = "SUBSCRIBE is not answered"
@@ -196,16 +222,26 @@ class Tending:
         try:
             yield from self._ask(life, conn, part.given.command(part.name, consumer, part.cursor.begin, time.time() + patience), until)
             taken = True
-            if self._marks and life.doubt:
-                mark = _place((yield from self._ask(life, conn, api.CommandGetLastMessageId(consumer_id=consumer), until)))
+            if self._marks and part.kept and life.known:
+                mark = yield from self._mark(life, conn, until)
         except BaseException as why:
             conn.route(consumer_channel(consumer), None)
             if taken or not isinstance(why, PulsarError):
                 life.known = True  # it may have been done all the same, and stand in the next attempt's way for a while
                 self._close(life)
             raise
+        self._box.put(Opened(life, consumer, gone, mark, life.doubt))
         life.known, life.doubt = True, False
-        self._box.put(Opened(life, consumer, gone, mark))
+
+    def _mark(self, life: Life, conn: Connection, until: float) -> Steps[Place | None]:
+        """Where the mark stands, before anything is taken for what was handed out already. Only where it may have been moved must it be
+        known."""
+        try:
+            return _place((yield from self._ask(life, conn, api.CommandGetLastMessageId(consumer_id=life.consumer), until)))
+        except PulsarError:
+            if life.doubt:
+                raise
+            return None
 
     def _ask(self, life: Life, conn: Connection, command: Any, until: float) -> Steps[Any]:
         """A request about the consumer, given up when that is closed meanwhile: then it may never be answered."""
