@@ -16,7 +16,8 @@ import pytest
 
 import wireproto
 from brokers import ZooKeeper
-from wireproto.errors import Truncated
+from brokers.proxy import FaultProxy
+from wireproto.errors import AuthError, Truncated
 from wireproto.zookeeper import acl as access
 from wireproto.zookeeper.codes import NotReadOnly, SessionExpired
 from wireproto.zookeeper.files import read_log
@@ -184,6 +185,41 @@ def test_a_log_is_read_while_its_server_writes_it(broker: ZooKeeper, dial: Any, 
         thread.join(SECONDS)
     assert len(zxids) > 100, f"{unfinished} entries were not whole when they were met"
     assert zxids == list(range(zxids[0], zxids[0] + len(zxids)))
+
+
+@pytest.fixture(scope="module")
+def identified() -> Iterator[ZooKeeper]:
+    """A server that serves nobody without an identity, pings included."""
+    with ZooKeeper(settings={"enforce.auth.enabled": "true", "enforce.auth.schemes": "digest"}) as made:
+        yield made
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_server_that_wants_an_identity_is_given_up(identified: ZooKeeper, silent: bool) -> None:
+    """It hangs up behind what it answers: each next connection would end so, too."""
+    with wireproto.connect(identified.url, timeout=SECONDS, session_timeout=2.0) as client:
+        tree = client.tree()
+        told = Told(tree)
+        if not silent:
+            with pytest.raises(AuthError, match="SESSIONCLOSEDREQUIRESASLAUTH"):
+                tree.get("/")
+        told.wait(State.AUTH_FAILED)
+        assert [event.state for event in told.events] in (
+            [State.CONNECTED, State.AUTH_FAILED],
+            [State.CONNECTED, State.SUSPENDED, State.AUTH_FAILED],
+        )
+        with pytest.raises(AuthError, match="SESSIONCLOSEDREQUIRESASLAUTH"):
+            tree.get("/")
+
+
+def test_a_server_that_wants_an_identity_serves_who_has_one_after_a_lost_connection_too(identified: ZooKeeper) -> None:
+    with FaultProxy() as proxy, wireproto.connect(proxy.url(identified.url), user="ann", password="x", session_timeout=2.0) as client:
+        tree = client.tree()
+        told = Told(tree)
+        assert tree.exists("/") is not None
+        proxy.cut()
+        told.wait(State.SUSPENDED, State.CONNECTED)
+        assert tree.exists("/") is not None
 
 
 @pytest.fixture(scope="module")
