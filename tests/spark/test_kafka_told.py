@@ -126,6 +126,33 @@ def test_offsets_that_name_no_partition_are_refused(broker: DevBroker, fresh: Ca
             Driven(KafkaWire({"kafka.bootstrap.servers": broker.address("kafka"), "subscribe": topic, **given}))
 
 
+@pytest.mark.parametrize("end", [{}, {"endingTimestamp": "1000"}, {"endingOffsets": "latest"}])
+def test_a_batch_that_starts_behind_its_end_fails_or_is_told(
+    broker: DevBroker, fresh: Callable[[str], str], caplog: pytest.LogCaptureFixture, end: dict[str, str]
+) -> None:
+    """An offset that was kept may lie behind the end of a topic that was made again: nothing was read there, and nothing said."""
+    topic = filled(broker, fresh("told-behind"), 3, 3)
+    options = {"subscribe": topic, "startingOffsets": f'{{"{topic}": {{"0": 1, "1": 9}}}}', **end}
+    if "endingTimestamp" in end:
+        with wireproto.connect(broker.url("kafka")) as client, client.producer(topic) as out:
+            for partition in (0, 1):
+                out.send(b"3", partition=partition, timestamp=1000)
+    with pytest.raises(DataLoss, match=rf"{topic}-[01] starts at \d, behind its end \d"):
+        planned(source(broker, **options))
+    assert lines(caplog) == []
+    assert planned(source(broker, **options, failOnDataLoss="false"))() == ([] if "endingTimestamp" in end else [1, 2])
+    assert any(f"{topic}-1 starts at 9, behind its end" in line for line in lines(caplog))
+
+
+def test_a_batch_whose_times_are_the_wrong_way_round_is_refused(broker: DevBroker) -> None:
+    with pytest.raises(OptionError, match=r"startingTimestamp \(9\) lies behind endingTimestamp \(8\)"):
+        planned(
+            KafkaWire(
+                {"kafka.bootstrap.servers": broker.address("kafka"), "subscribe": "x", "startingTimestamp": "9", "endingTimestamp": "8"}
+            )
+        )
+
+
 @pytest.mark.parametrize("moment", ["-1", "-2", "-3", "9223372036854775808"])
 def test_times_that_no_record_has_are_refused(broker: DevBroker, fresh: Callable[[str], str], moment: str) -> None:
     """A broker takes -1 for the end of the log, and -2 for its beginning."""

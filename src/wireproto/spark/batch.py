@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ..errors import WireprotoError
-from ..position import EARLIEST, LATEST, Position
+from ..position import EARLIEST, LATEST, AtTime, Position
 from . import worker
 from .bounds import bind, bound_now, located, wanted
 from .columns import Maker
@@ -73,16 +73,20 @@ class LogReader(DataSourceReader):
         return [*spans] or [Nothing()]
 
     def reachable(self, client: Client, start: Positions, stop: Positions) -> Positions:
-        """The ends, none beyond what the log holds: a task would wait there for records that nobody has written."""
-        if not isinstance(self.log.settings.stop, dict):
-            return stop
-        latest = self.log.written(client, stop)
-        for key, end in stop.items():
+        """The ends, none beyond what the log holds: a task would wait there for records that nobody has written.
+
+        A start behind its end was a place once, if the topic was made again: that nothing is read there is told. Only where a transaction
+        is open the log goes on behind its end.
+        """
+        given = isinstance(self.log.settings.stop, dict | AtTime)
+        inverted = [key for key, end in stop.items() if key in start and end < start[key]]
+        latest = self.log.written(client, stop if given else inverted) if given or inverted else {}
+        for key, end in stop.items() if given else ():
             if latest[key] < end:
                 self.log.lost(f"endingOffsets asks for {key[0]}-{key[1]} up to {end}, and the log ends at {latest[key]}")
                 stop = {**stop, key: latest[key]}
         for key, end in stop.items():
-            if end < start[key]:
+            if key in start and end < start[key] and (given or latest[key] < start[key]):
                 self.log.lost(f"{key[0]}-{key[1]} starts at {start[key]}, behind its end {end}")
         return stop
 

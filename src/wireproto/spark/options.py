@@ -295,6 +295,8 @@ def check_batch(settings: ReadSettings) -> None:
                 if place == wrong:
                     word = "latest (-1)" if wrong == LATEST else "earliest (-2)"
                     raise OptionError(f"{side} for {topic}-{number} cannot be {word} in a batch query")
+    if isinstance(settings.start, AtTime) and isinstance(settings.stop, AtTime) and settings.start.ms > settings.stop.ms:
+        raise OptionError(f"startingTimestamp ({settings.start.ms}) lies behind endingTimestamp ({settings.stop.ms})")
     if isinstance(settings.start, dict) and isinstance(settings.stop, dict):
         if settings.start.keys() != settings.stop.keys():
             only = sorted(f"{topic}-{number}" for topic, number in settings.start.keys() ^ settings.stop.keys())
