@@ -12,10 +12,11 @@ import pytest
 
 import wireproto
 from brokers.kafka import Kafka
+from patience import until
 from wireproto import LATEST
 from wireproto.errors import AuthError, OptionError, TlsError, TransportError
 from wireproto.kafka.codes import TopicAuthorizationFailed
-from wireproto.kafka.messages import AclCreation, CreateAclsRequest
+from wireproto.kafka.messages import AclCreation, CreateAclsRequest, ListGroupsRequest
 
 BROKERS = ["kafka-3.9.2-secure", "kafka-4.3.1-secure"]
 _numbers = itertools.count()
@@ -81,8 +82,10 @@ def test_a_bearer_token_from_a_callback(broker: Kafka) -> None:
 
 
 @pytest.mark.parametrize("broker", BROKERS[-1:], indirect=True)
-def test_a_token_s_end_costs_a_connection_and_no_record(broker: Kafka) -> None:
-    """The broker ends a session with its token, at the next request; the client comes back with another one."""
+@pytest.mark.parametrize("acks", ["all", "0"])
+def test_a_token_s_end_costs_a_connection_and_no_record(broker: Kafka, acks: str) -> None:
+    """The broker ends a session with its token, at the next request; the client has come back with another one by then. Records that nobody
+    acknowledges are on their way all the while, and a call that is not repeated meets no end either."""
     asked: list[float] = []
 
     def token() -> str:
@@ -93,12 +96,21 @@ def test_a_token_s_end_costs_a_connection_and_no_record(broker: Kafka) -> None:
     with wireproto.connect(broker.urls["sasl"], token=token) as client:
         client.admin().create_topic(topic)
         begun, count = time.monotonic(), 0
-        with client.producer(topic) as producer:
+
+        def end() -> int:
+            return sum(place.offset for place in client.admin().positions(topic, LATEST).values())
+
+        with client.producer(topic, acks=acks) as producer:
             first = len(asked)
-            while len(asked) < first + 3:
+            while len(asked) < first + 6 or count % 1000:
                 assert time.monotonic() < begun + 60.0
-                assert producer.send(b"%d" % count).position(20.0).offset == count
-                count += 1
+                for _ in range(10):
+                    producer.send(b"%d" % count)
+                    count += 1
+                producer.flush(20.0)
+                if count % 1000 == 0:
+                    assert not client.request(ListGroupsRequest()).error_code
+                    until(lambda wanted=count: end() == wanted, "not all are there that nobody has acknowledged", limit=20.0)
         with client.reader(topic, stop=LATEST) as reader:
             assert [value for batch in reader for value in batch.values()] == [b"%d" % number for number in range(count)]
 

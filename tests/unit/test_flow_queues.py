@@ -31,6 +31,16 @@ def test_a_batch_lingers_for_more_records_and_one_timer_sees_to_it() -> None:
     assert wire.put(4) is not first, "it takes no more"
 
 
+def test_what_waits_for_an_answer_can_be_told_from_what_waits_to_be_sent() -> None:
+    wire = Quiet(Pace(linger=1.0, delivery_timeout=9.0))
+    first = wire.put(1, "a", full=True)
+    wire.sender.drain()
+    wire.put(2, "b")
+    assert wire.sender.flying(["a", "b", "c"]) == {"a"}
+    wire.sender.answered([(first, Stored(0))])
+    assert wire.sender.flying(["a", "b", "c"]) == set()
+
+
 def test_what_may_not_leave_yet_takes_more_records_meanwhile() -> None:
     wire = Quiet(Pace(linger=0.0, delivery_timeout=9.0))
     first = wire.put(1)

@@ -17,11 +17,14 @@ import pytest
 import certificates
 import wireproto
 from certificates import Certificates
-from patience import LATE
+from patience import LATE, until
 from wireproto import LATEST
+from wireproto._net import Event
 from wireproto.devbroker import DevBroker
 from wireproto.errors import AuthError, TlsError
+from wireproto.kafka import handshake
 from wireproto.kafka.codes import SaslAuthenticationFailed
+from wireproto.kafka.messages import ListGroupsRequest
 
 SOON = 20.0
 USERS = {"alice": "secret"}
@@ -182,6 +185,44 @@ def test_a_session_that_ends_costs_a_connection_and_no_record(broker: DevBroker)
                 joins = joins or len(seen.requests("SyncGroup"))
             assert found == sent
             assert len(seen.requests("SyncGroup")) == joins == 1, "the membership outlives its connections"
+
+
+def test_a_session_that_is_over_ends_no_request(broker: DevBroker) -> None:
+    """A call of its own is not repeated, so the connection is left in time. Those that have one under way keep it until then."""
+    lifetime = 0.3
+    broker.call("kafka", "let_in", USERS, lifetime=lifetime)
+    with wireproto.connect(broker.url("kafka"), user="alice", password="secret", timeout=SOON) as client:
+        for _ in range(4):
+            assert not client.request(ListGroupsRequest()).error_code
+            over = Event(client.loop)
+            client.loop.call_at(time.monotonic() + lifetime, over.set)
+            over.wait(time.monotonic() + SOON)
+        until(lambda: len(client.loop.connections) <= 1, "what was left is closed")
+
+
+@pytest.mark.parametrize("acks", ["0", "1", "all"])
+def test_a_session_that_ends_under_a_producer_costs_it_nothing(broker: DevBroker, acks: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It changes connections before the end, with nothing on its way: what nobody acknowledges is not lost, and what has no numbers is not
+    there twice."""
+    monkeypatch.setattr(handshake, "_USED", (0.4, 0.4))  # what is under way has 0.6 s to be served here, however busy the machine
+    topic = f"ends-{acks}"
+    broker.call("kafka", "let_in", USERS, lifetime=1.0)
+    seen = broker.record("kafka")
+    with wireproto.connect(broker.url("kafka"), user="alice", password="secret", timeout=SOON) as client:
+        client.admin().create_topic(topic)
+        sent: list[bytes] = []
+        with client.producer(topic, acks=acks, linger=0.0) as producer:
+            begun = time.monotonic()
+            while len({request.connection for request in seen.requests("Produce")}) < 4:
+                assert time.monotonic() - begun < 60.0
+                before = len(seen.requests("Produce"))
+                for _ in range(10):
+                    sent.append(b"%d" % len(sent))
+                    producer.send(sent[-1])
+                producer.flush(SOON)
+                seen.wait("Produce", before + 1, timeout=SOON)  # a pace, where nobody answers
+        with client.reader(topic, stop=LATEST) as reader:
+            assert [value for batch in reader for value in batch.values()] == sent
 
 
 def test_a_password_that_is_refused_is_final_also_after_it_has_worked(broker: DevBroker) -> None:

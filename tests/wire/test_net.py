@@ -185,6 +185,21 @@ def test_a_connection_that_is_lost_at_once_is_given_out_as_it_is(loop: Loop, por
     assert len(opener.dialled) == 1
 
 
+def test_a_worn_connection_is_given_to_nobody_and_closed_when_nothing_is_under_way_on_it(loop: Loop, port: int) -> None:
+    worn: set[Connection] = set()
+    pool = Pool(Tasks(loop), Opener(loop, port), worn=worn.__contains__)
+    first = pool.get(("a", 1), "main", soon())
+    token = first.next_token()
+    call = first.submit(token, [struct.pack(">i", token), b"d", struct.pack(">I", 1000)])  # answered in a second
+    worn.add(first)
+    assert pool.peek(("a", 1)) is None
+    second = pool.get(("a", 1), "main", soon())
+    assert second is not first
+    assert call.wait(soon()), "who has something under way there keeps it until then"
+    assert call.error is None
+    until(lambda: loop.connections == [second], "it is closed", 5.0)
+
+
 def test_a_connection_that_is_made_while_its_purpose_is_forgotten_is_closed(loop: Loop, port: int) -> None:
     """The dialling is through its last wait by then, so that no cancellation reaches it."""
 

@@ -98,6 +98,12 @@ class KafkaCluster(Runtime[KafkaOptions]):
             raise AuthError(why.text, peer=why.peer) from why
         self._known = True
 
+    @staticmethod
+    def worn(conn: Connection) -> bool:
+        """Whether its session is about to end."""
+        agreed: wire.Agreed = conn.context
+        return agreed.until <= time.monotonic()
+
     # --- any request ---
 
     def request(self, message: Any, deadline: float, *, version: int | None = None, **route: Any) -> Any:

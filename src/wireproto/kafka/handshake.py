@@ -9,7 +9,9 @@ May assume: a fresh connection and a deadline. Must not: reconnect, show what au
 from __future__ import annotations
 
 import base64
+import random
 import secrets
+import time
 from typing import TYPE_CHECKING
 
 from .._version import __version__
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 _SCRAM = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _ASKED_IN = 4  # brokers since 3.9 know it; version 5 adds a check of the node's identity alone, and older ones would be asked twice
+_USED = 0.85, 0.95
+"""The part of a session that is used, by chance between these as by Java's client, so that not all connections are made anew at once."""
 _NOTHING_KNOWN = Versions({ApiVersionsRequest.API_KEY: (0, _ASKED_IN)})
 
 
@@ -67,8 +71,8 @@ def ask_versions(conn: Connection, until: float) -> Steps[Versions]:
 def authenticate(conn: Connection, name: str, mechanism: Mechanism, until: float) -> Steps[None]:
     """Have the SASL conversation, once a connection.
 
-    Where the broker limits a session (KIP-368), nobody authenticates again on the connection: behind its time the broker hangs up at the
-    next request, unserved, and the client connects anew, with a token that is new where `token` is a callable.
+    Where the broker limits a session (KIP-368), nobody authenticates again on the connection: some time before its end (`Agreed.until`) the
+    client connects anew, with a token that is new where `token` is a callable. Behind it the broker hangs up at the next request, unserved.
     The mechanism works in a worker thread: it may derive keys, ask for a token by HTTP, or call the user.
     """
     try:
@@ -78,11 +82,15 @@ def authenticate(conn: Connection, name: str, mechanism: Mechanism, until: float
             raise error(offer.error_code, f"{name}; the broker offers {offered}", message=offer.NAME, peer=conn.peer)
         token = yield from offloaded(conn.loop, until, mechanism.start)
         while True:
+            asked = time.monotonic()
             answer: SaslAuthenticateResponse = yield from wire.asking(conn, SaslAuthenticateRequest(auth_bytes=token), until)
             if answer.error_code:
                 text = answer.error_message or "the broker refused the credentials"
                 raise error(answer.error_code, text, message=answer.NAME, peer=conn.peer)
             challenge = bytes(answer.auth_bytes)
+            if answer.session_lifetime_ms:
+                agreed: wire.Agreed = conn.context
+                agreed.until = asked + answer.session_lifetime_ms / 1000 * random.uniform(*_USED)
             if mechanism.done and not challenge:
                 break
             token = yield from offloaded(conn.loop, until, mechanism.step, challenge)

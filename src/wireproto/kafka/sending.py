@@ -27,16 +27,16 @@ from typing import TYPE_CHECKING, Any
 
 from .._codec import OutBatch
 from .._net import Event, Mailbox, Section
-from ..errors import BrokerError, Closed, OptionError, TimedOut, WireprotoError
+from ..errors import BrokerError, Closed, OptionError, TimedOut, TransportError, WireprotoError
 from ..flow.alarm import Alarm
 from ..flow.queue import FreeStamp, PartitionQueue, Stamp
-from ..flow.sender import Again, Pace, Refused, Sender, Split, StartOver, Stored, Verdict
+from ..flow.sender import FOREVER, Again, Pace, Refused, Sender, Split, StartOver, Stored, Verdict
 from ..net import retry
 from ..net.task import Steps, Task, after
 from . import outgoing, wire
 from .codes import DuplicateSequenceNumber, MessageTooLarge, NetworkError, RecordListTooLarge, error
 from .identity import NOBODY, Identity, ProducerState
-from .messages import InitProducerIdRequest, InitProducerIdResponse, ProduceRequest, ProduceResponse
+from .messages import ApiVersionsRequest, InitProducerIdRequest, InitProducerIdResponse, ProduceRequest, ProduceResponse
 from .metadata import NO_ID, Node
 from .outgoing import Key
 from .owing import LOOK_EVERY, Owing
@@ -53,6 +53,8 @@ ACKS = {"all": -1, "1": 1, "0": 0}
 UNKNOWN_PLACE = -2
 """Where a record is that an earlier sending wrote, when the broker does not say."""
 _UNSENT_LIMIT = 2 << 20
+_STRAGGLING = 0.01
+"""Seconds for a thread that was about to send by a connection when that was left."""
 _TOO_LARGE = (MessageTooLarge, RecordListTooLarge)  # than the topic allows, or than one of its segments
 _AGAIN = retry.Policy(first=0.1, factor=2.0, ceiling=1.0, jitter=0.2)
 _PROFILE = (
@@ -184,7 +186,8 @@ class KafkaSender:
         return conn if conn is not None and not conn.closed else None
 
     def crowded(self, link: Connection) -> bool:
-        return link.unsent > _UNSENT_LIMIT
+        agreed: wire.Agreed = link.context
+        return link.unsent > _UNSENT_LIMIT or agreed.leaving
 
     def requests(self, link: Connection, batches: list[OutBatch]) -> Iterable[list[OutBatch]]:
         return outgoing.requests(batches, self._options.max_request_size)
@@ -356,6 +359,21 @@ class KafkaSender:
         node = self._metadata.leader(*key)
         return node is not None and self._links.get(node.id) is not link
 
+    # --- what is left before a session's end (KIP-368): in the keeper ---
+
+    def _leave_link(self, link: Connection) -> None:
+        """Nothing more goes out by it. It is closed when all that did has been served, so that nothing is lost of what nobody acknowledges
+        and nothing repeated of what has no numbers."""
+        agreed: wire.Agreed = link.context
+        agreed.leaving = True
+        self._soon(self._ask_last, link, pause=_STRAGGLING)
+
+    def _ask_last(self, link: Connection) -> None:
+        """Brokers serve the requests of a connection in order: the answer to this one tells that the others were."""
+        with suppress(TransportError):
+            timeout_at = time.monotonic() + self._options.request_timeout
+            after(wire.submit(link, ApiVersionsRequest(), version=0, timeout_at=timeout_at), link.close, "its session is about to end")
+
     # --- leaders, connections and identities: tasks look for them, and the keeper alone keeps what follows ---
 
     def want(self, keys: set[Key]) -> None:
@@ -418,11 +436,14 @@ class KafkaSender:
     def _dialled(self, task: Task[Connection], node: int, old: Connection | None) -> None:
         keys = self._dialling.pop(node)
         try:
-            self._links[node] = task.result()
+            link = self._links[node] = task.result()
         except Exception as why:  # credentials are the user's code
             self._trouble(why, keys)
         else:
             self._found(keys)
+            agreed: wire.Agreed = link.context
+            if agreed.until < FOREVER:
+                self._soon(self._leave_link, link, pause=agreed.until - time.monotonic())
         if old is not None:
             self._prepared.clear()
             self.core.link_lost(old)

@@ -51,14 +51,18 @@ class Agreed:
         versions: what the node offers.
         client_id: goes into every header.
         timed_out_at: when a request was last given up without an answer; 0.0: never.
+        until: when to use it no more: some time before its session ends, behind which the node hangs up at the next request.
+        leaving: no record goes out by it any more, since that is soon.
     """
 
-    __slots__ = ("client_id", "timed_out_at", "versions")
+    __slots__ = ("client_id", "leaving", "timed_out_at", "until", "versions")
 
     def __init__(self, versions: Versions, client_id: bytes) -> None:
         self.versions = versions
         self.client_id = client_id
         self.timed_out_at = 0.0
+        self.until = float("inf")
+        self.leaving = False
 
 
 class Sent:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from wireproto._net import Connection, Event, Loop
 from wireproto.errors import Closed, TransportError, Unanswered, WireprotoError
@@ -39,11 +40,16 @@ class Pool:
     Args:
         tasks: the client's.
         opening: steps that make a connection, ready for requests, or close what they made of it; they keep a time of their own.
+        worn: whether an open connection is to be given to nobody any more; when another one has taken its place, it is closed as soon as
+            nothing is under way on it.
     """
 
-    def __init__(self, tasks: Tasks, opening: Opening, *, policy: Policy = RECONNECT) -> None:
+    def __init__(
+        self, tasks: Tasks, opening: Opening, *, policy: Policy = RECONNECT, worn: Callable[[Connection], bool] | None = None
+    ) -> None:
         self._tasks = tasks
         self._opening = opening
+        self._worn = worn
         self._policy = policy
         self._open: dict[Key, Connection] = {}
         self._progress: dict[Key, Progress] = {}
@@ -96,7 +102,9 @@ class Pool:
     def peek(self, address: Address, purpose: str = "main") -> Connection | None:
         """The open connection, or None; never dials."""
         conn = self._open.get((address, purpose))
-        return conn if conn is not None and not conn.closed else None
+        if conn is None or conn.closed or (self._worn is not None and self._worn(conn)):
+            return None
+        return conn
 
     def drop(self, conn: Connection, reason: str | None = None) -> None:
         """Close a connection that cannot be trusted any more."""
@@ -151,8 +159,21 @@ class Pool:
         finally:
             self._progress.pop(key, None)
         self._failures.pop(address, None)
-        self._open[key] = conn
+        before, self._open[key] = self._open.get(key), conn
+        if before is not None and not before.closed:
+            self._let_end(before)
         return conn
+
+    def _let_end(self, worn: Connection) -> None:
+        """Close it in a while, or later if something is under way there by then: who was given it a moment ago is about to use it."""
+        with suppress(Closed):
+            worn.loop.call_at(time.monotonic() + BRIEF, self._end, worn)
+
+    def _end(self, worn: Connection) -> None:
+        if worn.pending or worn.unsent:
+            self._let_end(worn)
+        else:
+            worn.close("another one has taken its place")
 
     def _back_off(self, address: Address, until: float) -> tuple[float, TransportError | None]:
         """When to begin, and what failed last. Not before the back-off is over, but half of the caller's time is left for the attempt

@@ -107,6 +107,8 @@ class Runtime(Generic[Options]):
     """Largest frame accepted, in bytes."""
     served_by_handshake: ClassVar[bool] = True
     """Whether a handshake that went well shows that the server serves us."""
+    worn: Callable[[Connection], bool] | None = None
+    """See `Pool`."""
 
     def __init__(self, options: Options, *, name: str = "") -> None:
         self.options = options
@@ -121,7 +123,7 @@ class Runtime(Generic[Options]):
         self.reached = False
         self._contexts = Contexts(self._tls) if self._tls is not None else None
         self.tasks = Tasks(self.loop)
-        self.pool = Pool(self.tasks, self.opening)
+        self.pool = Pool(self.tasks, self.opening, worn=self.worn)
 
     def opening(
         self,
