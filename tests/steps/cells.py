@@ -2,12 +2,13 @@
 
 A cell is a step of a life × a fault. It is tried twice: with the fault once, and with the fault for ever. The first tells whether a client
 goes on; the second what it raises in the end, and whether it has tried again. All is told by events (what the broker saw, what was raised),
-nothing by a clock, but for one bound: a call ends within its timeout and `LATE` seconds.
+nothing by a clock, but for two bounds: a call ends within its timeout and `LATE` seconds, and in that time no step is tried `MOST` times.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 import time
 from collections import Counter
@@ -20,12 +21,13 @@ import wireproto
 from wireproto.devbroker import DevBroker
 from wireproto.errors import WireprotoError
 
-from .lives import LIVES, SENDS, TIMEOUT, TOPIC, Life
+from .lives import LIVES, LOGINS, SENDS, TIMEOUT, TOPIC, Life, Request
 from .peer import HANDSHAKE, TLS, Peer, Relay
 
 CONNECT = 2.0
 ATTEMPT = 0.5
 LATE = 30.0  # a machine that is busy with other things
+MOST = 600  # times that a step is tried again while a life lasts: three times what the busiest needs; who storms comes to thousands
 GOES_ON = "goes on"
 CUTS = ("cut before it", "cut behind it", "silence", "half of the answer", "a byte changed")
 PUSHES = ("cut in the middle", "never comes", "a byte changed")
@@ -56,10 +58,14 @@ class Cell:
 def cells(protocol: str) -> Iterator[Cell]:
     """All of a protocol, in the order of the page."""
     yield Cell(protocol, SENDS, "connect", "refused", lambda broker, times: (closed_port(), {}, lambda: 0, lambda: None))
+    yield Cell(protocol, SENDS, "connect", "silence", lambda broker, times: full())
     for name, fault in TLS.items():
         yield Cell(protocol, SENDS, "TLS", name, partial(mistreating, protocol, fault, tls=True))
     for name, fault in HANDSHAKE.items():
         yield Cell(protocol, SENDS, "first request", name, partial(mistreating, protocol, fault))
+    for request in LOGINS.get(protocol, ()):
+        for told, what in faults_of(request):
+            yield Cell(protocol, SENDS, f"{request.step}: {request.name}", told, partial(guarded, protocol, request, what))
     for life in LIVES:
         yield from of_a_life(protocol, life)
 
@@ -69,8 +75,7 @@ def of_a_life(protocol: str, life: Life) -> Iterator[Cell]:
     if protocol not in life.requests:
         return
     for request in life.requests[protocol]:
-        for what in (*(cut for cut in CUTS if request.name != "flow" or cut != "silence"), *request.codes):  # no answer belongs to it
-            told = what if isinstance(what, str) else f"code {what}"
+        for told, what in faults_of(request):
             yield Cell(protocol, life, f"{request.step}: {request.name}", told, partial(hurt, protocol, request.name, what))
     for name in life.pushes.get(protocol, ()):
         for told in PUSHES if name != "message" else PUSHES_IN_ORDER:
@@ -80,10 +85,48 @@ def of_a_life(protocol: str, life: Life) -> Iterator[Cell]:
         yield Cell(protocol, life, f"{life.name}: connection", told, partial(relayed, protocol, name, told))
 
 
+def faults_of(request: Request) -> Iterator[tuple[str, str | int]]:
+    """What a request may meet, as the page names it and as it is."""
+    for cut in CUTS:
+        if request.name != "flow" or cut != "silence":  # no answer belongs to it
+            yield cut, cut
+    yield from ((f"code {code}", code) for code in request.codes)
+
+
 def closed_port() -> str:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+class Attempts(logging.Handler):
+    """Counts what the log tells of attempts to connect to an address: nobody else sees one that is not answered."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(logging.WARNING)
+        self._address, self.count = address, 0
+        logging.getLogger("wireproto").addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.count += self._address in record.getMessage()
+
+
+def full() -> Rig:
+    """A port whose queue of connections is full: attempts at one are not answered."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=0)
+    waiting = [socket.socket() for _ in range(3)]
+    for sock in waiting:
+        sock.setblocking(False)
+        sock.connect_ex(listener.getsockname())
+    address = f"127.0.0.1:{listener.getsockname()[1]}"
+    attempts = Attempts(address)
+
+    def stop() -> None:
+        logging.getLogger("wireproto").removeHandler(attempts)
+        for sock in (*waiting, listener):
+            sock.close()
+
+    return address, {}, lambda: attempts.count, stop
 
 
 def target(protocol: str, broker: DevBroker) -> tuple[str, int]:
@@ -121,6 +164,14 @@ def hurt(protocol: str, name: str, what: str | int, broker: DevBroker, times: in
         faults.corrupt(name, at=5, times=times)
     met = (lambda: asked(seen.requests(name))) if protocol == "rocketmq" else lambda: faults.seen(name)
     return broker.address(protocol), {}, met, lambda: None
+
+
+def guarded(protocol: str, request: Request, what: str | int, broker: DevBroker, times: int) -> Rig:
+    """`hurt`, where only who logs in is let in."""
+    user, password = "alice", "secret"
+    broker.call(protocol, "let_in", {user: password})
+    address, _, met, stop = hurt(protocol, request.name, what, broker, times)
+    return address, {"user": user, "password": password}, met, stop
 
 
 def asked(requests: list[Any]) -> int:
@@ -166,12 +217,13 @@ def tried(cell: Cell, times: int) -> tuple[str, int, float]:
 
 
 def measured(cell: Cell) -> tuple[str, str]:
-    """The cell's two entries. Raises AssertionError when a call outlasted its time, or something was lost."""
+    """The cell's two entries. Raises AssertionError when a call outlasted its time, stormed, or lost something."""
     once, met, first = tried(cell, 1)
     ever, count, second = tried(cell, -1)
     name = f"{cell.protocol}, {cell.step}, {cell.fault}"
     assert max(first, second) < 4 * TIMEOUT + LATE, f"{name}: {first:.1f} s, {second:.1f} s"
     assert cell.step == "connect" or (met and count), f"{name}: nobody met it"
+    assert count < MOST, f"{name}: met {count} times in {second:.1f} s"
     return once if once == GOES_ON else "fails", ended(ever, count)
 
 

@@ -143,9 +143,9 @@ SENDS = Life(
     {
         "kafka": (
             Request("handshake", "ApiVersions", (35,)),
-            Request("metadata", "Metadata", (3, 5, 17, 29, 41, -1)),
-            Request("producer id", "InitProducerId", (14, 15, 31, 53)),
-            Request("send", "Produce", (2, 3, 5, 6, 7, 10, 19, 20, 22, 29, 45, 47, 56, 59, 87, -1)),
+            Request("metadata", "Metadata", (3, 5, 17, 29, 41, 129, -1)),
+            Request("producer id", "InitProducerId", (14, 15, 16, 31, 51, 53)),
+            Request("send", "Produce", (2, 3, 5, 6, 7, 9, 10, 18, 19, 20, 22, 29, 31, 32, 44, 45, 46, 47, 56, 59, 76, 87, 90, 100, -1)),
         ),
         "pulsar": (
             Request("handshake", "connect", (0, 3, 6)),
@@ -175,8 +175,8 @@ READS = Life(
     reads,
     {
         "kafka": (
-            Request("read: its ends", "ListOffsets", (3, 5, 6, 9, 29, 43, 56, 74, 75, 78, -1)),
-            Request("read", "Fetch", (1, 2, 3, 5, 6, 9, 29, 56, 74, 75, 78, 100, -1)),
+            Request("read: its ends", "ListOffsets", (3, 5, 6, 9, 29, 43, 56, 74, 75, 78, 100, 103, -1)),
+            Request("read", "Fetch", (1, 2, 3, 5, 6, 9, 29, 56, 70, 71, 74, 75, 76, 78, 100, 103, 106, -1)),
         ),
         "pulsar": (
             Request("read: subscribe", "subscribe", (0, 2, 4, 5, 6, 11, 13, 17, 22)),
@@ -203,11 +203,11 @@ JOINS = Life(
     {
         "kafka": (
             Request("group: coordinator", "FindCoordinator", (14, 15, 24, 30, -1)),
-            Request("group: join", "JoinGroup", (14, 15, 16, 23, 24, 25, 26, 27, 30, 79, 81, 82)),
+            Request("group: join", "JoinGroup", (14, 15, 16, 22, 23, 24, 25, 26, 27, 30, 79, 81, 82)),
             Request("group: share", "SyncGroup", (14, 15, 16, 22, 25, 27, 30, 82)),
-            Request("group: places", "OffsetFetch", (14, 16, 22, 25, 29, 30, 88)),
-            Request("group: commit", "OffsetCommit", (3, 7, 12, 14, 15, 16, 22, 25, 27, 28, 29, 30, 82)),
-            Request("group: beat", "Heartbeat", (15, 16, 22, 25, 27, 30, 82)),
+            Request("group: places", "OffsetFetch", (3, 14, 15, 16, 22, 25, 29, 30, 88, 100)),
+            Request("group: commit", "OffsetCommit", (3, 7, 12, 14, 15, 16, 22, 25, 27, 28, 29, 30, 82, 100, 113)),
+            Request("group: beat", "Heartbeat", (14, 15, 16, 22, 25, 27, 30, 82)),
             Request("group: leave", "LeaveGroup", (15, 16, 25)),
         ),
         "pulsar": (
@@ -254,3 +254,5 @@ WORKS = Life(
     prepare=subscribe,
 )
 LIVES = (SENDS, READS, JOINS, WORKS)
+LOGINS = {"kafka": (Request("log in", "SaslHandshake", (33, 34)), Request("log in", "SaslAuthenticate", (34, 58)))}
+"""Steps of who has to prove who it is, before it sends."""

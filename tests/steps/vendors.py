@@ -101,6 +101,13 @@ KAFKA = Vendor(
             "NetworkClient.handleApiVersionsResponse",
         ),
         Difference(
+            ("log in: SaslHandshake", "log in: SaslAuthenticate"),
+            CUTS,
+            "is logged, and tried again as any lost connection, until the call's time is over. Ours is a refusal as long as nothing has"
+            " ever worked: brokers hang up on whom they do not know",
+            "NetworkClient.processDisconnection",
+        ),
+        Difference(
             ("producer id: InitProducerId",),
             ("code 31", "code 53"),
             "what waits to be sent fails with it, then the id is asked for again: refused once, before anything waited, the first send"
@@ -119,6 +126,13 @@ KAFKA = Vendor(
             ("code 47",),
             "is not tried again: the record fails with InvalidProducerEpochException, and what follows has the next epoch. Run",
             "TransactionManager.canRetry, handleFailedBatch",
+        ),
+        Difference(
+            ("send: Produce",),
+            ("code 46",),
+            "the future is fulfilled, with -1 for an offset: the record is there. To our `flush` it is stored as well; who asks for its"
+            " position is told that nobody knows it",
+            "Sender.completeBatch",
         ),
         Difference(
             ("read: its ends: ListOffsets",),
@@ -140,10 +154,10 @@ KAFKA = Vendor(
             "FetchCollector.handleInitializeErrors",
         ),
         Difference(
-            ("group: coordinator: FindCoordinator",),
-            ("silence",),
-            "closes the connection after `request.timeout.ms` (30 s) and asks again",
-            "AbstractCoordinator, NetworkClient",
+            ("group: join: JoinGroup", "group: share: SyncGroup"),
+            ("code 22", "code 25", "code 27", "code 79"),
+            "joins again without a pause, as often as it is told so",
+            "AbstractCoordinator.joinGroupIfNeeded",
         ),
         Difference(
             ("group: share: SyncGroup",),
@@ -156,6 +170,12 @@ KAFKA = Vendor(
             ("code 14",),
             "a code that it does not expect here: poll raises KafkaException. Run",
             "AbstractCoordinator.SyncGroupResponseHandler",
+        ),
+        Difference(
+            ("group: places: OffsetFetch",),
+            ("code 3", "code 15", "code 100"),
+            "codes that it does not expect here, or takes for the end: poll raises KafkaException",
+            "ConsumerCoordinator.OffsetFetchResponseHandler",
         ),
         Difference(
             ("group: commit: OffsetCommit",),
