@@ -16,6 +16,8 @@ from wireproto.kafka.messages import CreatableReplicaAssignment, CreatableTopic,
 from wireproto.kafka.messages.describe_quorum import DescribeQuorumRequestTopicData, PartitionData
 
 _numbers = itertools.count()
+SESSION = 4.0
+"""Seconds after which a cluster gives up a node that is silent (`broker.session.timeout.ms`)."""
 HEALTHY = 5.0
 """Seconds for what takes milliseconds on a quiet machine; a node that is silent would take the request's time-out, 30 s."""
 
@@ -115,3 +117,36 @@ def test_a_node_that_is_stopped_holds_up_no_healthy_partition(broker: Broker, cl
             broker.servers[node].resume()
             resumed.cancel()
         assert stuck.position(90.0).partition == node
+
+
+@pytest.mark.parametrize("broker", ["kafka-4.3.1-cluster"], indirect=True)
+def test_what_is_on_its_way_to_a_node_that_is_stopped_goes_to_the_next_leader(broker: Broker, node: int) -> None:
+    """At default options, and while the node still sleeps: once the cluster has given it up. It may have taken what it never answered."""
+    name = f"frozen-{next(_numbers)}"
+    with wireproto.connect(broker.url) as client:
+        client.admin().create_topic(name, partitions=6, replication=3)
+        led = {part.partition for part in client.admin().describe_topic(name).partitions if part.details["leader"] == node + 1}
+        assert led
+        with client.producer(name) as producer:
+            for number in range(6):
+                producer.send(b"before", partition=number).position(30.0)
+            receipts = [producer.send(b"on its way", partition=number) for number in led]
+            broker.servers[node].pause()
+            resumed = threading.Timer(40.0, broker.servers[node].resume)
+            resumed.start()
+            try:
+                began = time.monotonic()
+                receipts += [producer.send(b"behind", partition=number) for number in range(6)]
+                for receipt in receipts:
+                    receipt.position(SESSION + 5.0)
+                assert time.monotonic() - began < SESSION + 5.0
+            finally:
+                broker.servers[node].resume()
+                resumed.cancel()
+        with client.reader(name, stop=wireproto.LATEST) as reader:
+            found = sorted((batch.partition, value) for batch in reader for value in batch.values())
+        assert found == sorted(
+            [(number, b"before") for number in range(6)]
+            + [(number, b"behind") for number in range(6)]
+            + [(number, b"on its way") for number in led]
+        )
