@@ -358,6 +358,8 @@ def test_a_log_that_an_unclean_election_cut_is_told() -> None:
             for role in roles:
                 take(role, 500)
             member.commit(timeout=60.0)
+            with client.consumer(topic, "away", auto_commit=True) as away:
+                take(away, 1000)
             broker.kill(0)
             broker.start(1)
             write(b"new", 800)
@@ -369,3 +371,5 @@ def test_a_log_that_an_unclean_election_cut_is_told() -> None:
                 take(role, 800)
             take(moving, 800)
             assert moving.positions == reader.positions
+        with client.consumer(topic, "away") as back, pytest.raises(DataLoss, match="the log was cut"):  # by the epoch beside its commit
+            take(back, 1)

@@ -9,11 +9,13 @@ from typing import Any
 import confluent_kafka
 import pytest
 
+import kafka
 import wireproto
 from brokers import Broker
 from patience import until
 from wireproto.errors import ConcurrentUse, OptionError, Revoked, RoleUnsupported
 from wireproto.kafka.codes import FencedInstanceId, GroupIdNotFound
+from wireproto.position import LogOffset
 
 BROKERS = ["kafka-3.9.2", "kafka-4.3.1"]
 _numbers = itertools.count()
@@ -143,6 +145,24 @@ def test_automatic_commits_cover_what_was_handed_out(client: Any, topic: str) ->
     assert client.admin().describe_group(group).state == "Empty"
     with client.consumer(topic, group, auto_commit=True) as consumer:
         assert consumer.poll(1.5) is None
+
+
+@pytest.mark.parametrize("broker", BROKERS, indirect=True)
+def test_another_client_finds_the_epoch_beside_our_commit(broker: Broker, client: Any, topic: str) -> None:
+    """By it whoever resumes there is told of a log that was cut meanwhile."""
+    key, group = (topic, 0), f"epoch-{topic}"
+    with client.consumer(topic, group) as consumer:
+        drain(consumer, 40)
+        consumer.commit()
+    client.admin().commit(f"{group}-alone", {key: LogOffset(topic, 0, 3)})
+    found = []
+    for name in (group, f"{group}-alone"):
+        theirs = kafka.KafkaConsumer(bootstrap_servers=broker.url.removeprefix("kafka://"), group_id=name, enable_auto_commit=False)
+        try:
+            found.append(theirs.committed(kafka.TopicPartition(*key), metadata=True))
+        finally:
+            theirs.close()
+    assert [(one.offset, one.leader_epoch) for one in found] == [(10, 0), (3, -1)]
 
 
 @pytest.mark.parametrize("broker", BROKERS, indirect=True)

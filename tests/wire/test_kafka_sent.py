@@ -16,7 +16,7 @@ from wireproto._codec import Columns, kafka_batches, kafka_partition
 from wireproto.devbroker import DevBroker, Faults
 from wireproto.devbroker.recording import Recording
 from wireproto.errors import TimedOut
-from wireproto.kafka.codes import InvalidRecord, UnknownTopicOrPartition
+from wireproto.kafka.codes import DuplicateSequenceNumber, InvalidRecord, UnknownTopicOrPartition
 
 SOON = 20.0
 BACK_OFF = 0.1 * 0.8  # seconds: the least that the policy's jitter leaves of the first pause
@@ -275,3 +275,13 @@ def test_keys_go_where_javas_client_sends_them(client: Any, topic: str) -> None:
     with client.reader(f"{topic}-seven", stop=LATEST) as reader:
         placed = {record.value: record.partition for batch in reader for record in batch if record.value}
     assert [placed[key] for key in keys] == expected
+
+
+def test_a_record_that_an_earlier_sending_stored_is_stored_at_a_place_that_nobody_knows(client: Any, topic: str, faults: Faults) -> None:
+    faults.error("Produce", DuplicateSequenceNumber.code)
+    with client.producer(topic) as producer:
+        receipt = producer.send(b"x", partition=0)
+        producer.flush(SOON)
+        with pytest.raises(DuplicateSequenceNumber, match="position is not known"):
+            receipt.position(SOON)
+        assert producer.send(b"y", partition=0).position(SOON).offset == 10
