@@ -65,7 +65,9 @@ def _one(ledger: Ledger, life: Life, log: str, rows: Sequence[tuple[Place, str]]
 
 
 def _forward(life: Life, truth: Truth) -> Iterator[Finding]:
-    """A life goes forward. One that is to be told of a log that is cut or made again ends by an error: without one it saw what is there."""
+    """A life goes forward. One that is to be told of a log that is cut or made again ends by an error that tells so: by none, or by one of
+    another kind, it saw what is there."""
+    tells = life.why.partition(":")[0] in life.facts.get("told", ())
     for log, got in life.got.items():
         there = set(truth.get(log, ()))
         last: Place = ()
@@ -73,8 +75,9 @@ def _forward(life: Life, truth: Truth) -> Iterator[Finding]:
         for at, place, name in got:
             if place <= last:
                 yield Finding("no repeat on reading", f"{who}: {name} at {place} behind {last}", at)
-            if life.facts.get("told") and not life.why and (place, name) not in there:
-                yield Finding("reads what is there", f"{who}: {name} at {place}, which the log does not hold, and no error told so", at)
+            if life.facts.get("told") and not tells and (place, name) not in there:
+                ended = life.why or "no error"
+                yield Finding("reads what is there", f"{who}: {name} at {place}, which the log does not hold, and it ended by {ended}", at)
                 break
             last = place
 

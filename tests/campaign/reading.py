@@ -26,7 +26,8 @@ class Reading:
 
     Args:
         role: of the plan: name, topic, options, stop (bounded), from_end (each bounded read begins where the last one ended), fleeting
-            (begins anew where a log was cut or made again), told (it must be told of that: offsets begin anew).
+            (begins anew where a log was cut or made again), told (kinds of errors, by one of which it must be told of that: offsets begin
+            anew).
     """
 
     def __init__(self, client: Any, journal: Journal, role: dict[str, Any], finish: threading.Event) -> None:
@@ -55,7 +56,7 @@ class Reading:
         journal, name = self._journal, self._name
         began, reader, lost = time.monotonic(), None, False
         start: Any = "earliest" if self._where is EARLIEST else dict(self._last)
-        facts: dict[str, Any] = {"start": start, "stop": bounded, "told": bool(self._role.get("told"))}
+        facts: dict[str, Any] = {"start": start, "stop": bounded, "told": self._role.get("told", ())}
         journal.note("life", name, self._life, facts, at=began)
         try:
             make = lambda: self._client.reader(  # noqa: E731

@@ -197,18 +197,19 @@ def test_a_life_that_ended_by_an_error_owes_nothing_behind_it() -> None:
     [
         (delivered(0, 1, 2), "", set()),
         (delivered(5, 6), "", set()),
-        ([[[7], "sure:70"]], "DataLoss", set()),
+        ([[[7], "sure:70"]], "DataLoss: the log was cut", set()),
         ([[[7], "sure:70"]], "", {"reads what is there"}),
+        ([[[7], "sure:70"]], "TimedOut: DataLoss it is not", {"reads what is there"}),
         (delivered(0, 1, 1), "DataLoss", {"no repeat on reading"}),
         ([*delivered(3), [[2], "sure:9"]], "DataLoss", {"no repeat on reading"}),
     ],
-    ids=["all there", "begins later", "cut, and told", "cut in silence", "twice", "back"],
+    ids=["all there", "begins later", "cut, and told", "cut in silence", "cut, and another error", "twice", "back"],
 )
 def test_who_reads_a_log_that_is_cut_goes_forward_or_ends(got: list[Any], why: str, told: set[str]) -> None:
     found = Ledger(ROLES | {"reader": Role("reader", "reader", "main", fleeting=True)})
     for event in (
         *SENT,
-        [3.0, "life", "reader", 0, {"start": "earliest", "told": True}],
+        [3.0, "life", "reader", 0, {"start": "earliest", "told": ["DataLoss"]}],
         [4.0, "got", "reader", 0, LOG, got],
         [5.0, "ended", "reader", 0, why],
     ):
