@@ -60,6 +60,7 @@ class PulsarConsumer(Role):
         self._logs: dict[TopicPartition, Log] = {}
         self._in_work: tuple[Log, MessageId | None] | None = None  # the newest batch's, and what it had handed out before
         self._saved_at = time.monotonic()
+        self._fed: set[TopicPartition] = set()  # from these it was fed last, as its log was told
         self._dropped: set[TopicPartition] = set()  # handed out, not committed, another's now: what the next commit tells
         subscription = Subscription(
             group,
@@ -172,10 +173,13 @@ class PulsarConsumer(Role):
     def _changed(self, part: PartitionConsumer, before: bool) -> None:
         """Another member is fed, or may have been: what this one was handed is that one's now, and comes again when it comes back."""
         if before or not part.active:
-            self._cluster.told.rebalanced(self.group, (), [part.owner])
+            if part.owner in self._fed:
+                self._cluster.told.rebalanced(self.group, (), [part.owner])
+                self._fed.discard(part.owner)
             self._begin_anew(part)
         if part.active:
             self._cluster.told.rebalanced(self.group, [part.owner], ())
+            self._fed.add(part.owner)
 
     def _opened(self, part: PartitionConsumer, mark: Place, closed: bool) -> None:
         """A mark that was moved back is a new beginning, whoever moved it. A broker that was lost, and closed nothing, forgets by itself
