@@ -183,6 +183,9 @@ def test_a_handshake_may_be_refused_by_an_order(dial: Any, faults: Any) -> None:
     states: list[State] = []
     tree.on_state(lambda event: states.append(event.state))
     faults.error("createSession", -119)
+    tree.link.current.close("so that it is gone on with")
+    assert tree.exists("/") is not None
+    assert tree.session[0] == before
     faults.error("createSession", -112)
     tree.link.current.close("so that it is gone on with")
     until(lambda: states[-1:] == [State.CONNECTED] and State.EXPIRED in states, limit=SECONDS)

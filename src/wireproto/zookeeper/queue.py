@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from .._codec import ColumnsBuilder
 from ..due import due
-from ..errors import Revoked, TimedOut, WireprotoError
+from ..errors import BrokerError, Revoked, TimedOut, WireprotoError
 from ..flow.role import Role
 from ..net.retry import Waits
 from ..net.task import NEVER, Steps, operation, steps
@@ -110,10 +110,13 @@ class QueueWorker(Role):
         with self._only:
             try:
                 return (yield from self._receive(deadline))
-            except WireprotoError as why:
-                if isinstance(why, TimedOut) or passing(why):
-                    return None  # nobody could be asked in time, or a server said "not now" until then; the session goes on
-                raise
+            except TimedOut:
+                return None  # nobody could be asked in time; the session goes on in the background
+            except BrokerError as why:
+                if not passing(why):
+                    raise
+                yield deadline  # a server said "not now" as long as there was time to ask again
+                return None
 
     def _receive(self, deadline: float) -> Steps[Delivery | None]:
         if self._made_out is not None and (delivery := (yield from self._still_ours(*self._made_out, deadline))) is not None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 
 from .._codec import ColumnsBuilder
 from ..due import due
-from ..errors import DataLoss, TimedOut, WireprotoError
+from ..errors import BrokerError, DataLoss, TimedOut, WireprotoError
 from ..flow.role import Role
 from ..net.task import NEVER, Steps, operation, steps
 from ..position import EARLIEST, AtTime, Position, TopicPartition, Where
@@ -98,10 +98,13 @@ class QueueReader(Role):
         with self._only:
             try:
                 return (yield from self._poll(deadline, until))
-            except WireprotoError as why:
-                if isinstance(why, TimedOut) or passing(why):
-                    return None  # no server answered in time, or one said "not now" until then; the session goes on in the background
-                raise
+            except TimedOut:
+                return None  # no server answered in time; the session goes on in the background
+            except BrokerError as why:
+                if not passing(why):
+                    raise
+                yield until  # a server said "not now" as long as there was time to ask again
+                return None
 
     def _poll(self, deadline: float, until: float) -> Steps[Batch | None]:
         while not self.done:

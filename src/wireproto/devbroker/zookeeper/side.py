@@ -90,8 +90,11 @@ class ZooKeeperSide(ZooKeeperState):
             raise ProtocolError(f"a ConnectRequest has 44 or 45 bytes, not {len(frame)}", peer=connection.peer)
         asked = ConnectRequest.decode(frame if len(frame) == 45 else frame + b"\0")
         if fault is not None and fault.kind == "error":
-            self.end_session(asked.session_id)
-            connection.send(GONE[: len(frame) - 8] if fault.code == SESSION_GONE else ReplyHeader(xid=0, zxid=0, err=fault.code).encode())
+            if fault.code == SESSION_GONE:
+                self.end_session(asked.session_id)
+                connection.send(GONE[: len(frame) - 8])
+            else:
+                connection.send(ReplyHeader(xid=0, zxid=0, err=fault.code).encode())
             return None
         if asked.last_zxid_seen > self.zxid:
             return None  # this client has seen a later state than ours: it must find another server
