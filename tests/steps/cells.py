@@ -21,6 +21,7 @@ import wireproto
 from wireproto.devbroker import DevBroker
 from wireproto.errors import WireprotoError
 
+from .keeping import KEEPS
 from .lives import LIVES, LOGINS, SENDS, TIMEOUT, TOPIC, Life, Request
 from .peer import HANDSHAKE, TLS, Peer, Relay
 
@@ -66,7 +67,7 @@ def cells(protocol: str) -> Iterator[Cell]:
     for request in LOGINS.get(protocol, ()):
         for told, what in faults_of(request):
             yield Cell(protocol, SENDS, f"{request.step}: {request.name}", told, partial(guarded, protocol, request, what))
-    for life in LIVES:
+    for life in (*LIVES, KEEPS):
         yield from of_a_life(protocol, life)
 
 
@@ -76,7 +77,7 @@ def of_a_life(protocol: str, life: Life) -> Iterator[Cell]:
         return
     for request in life.requests[protocol]:
         for told, what in faults_of(request):
-            yield Cell(protocol, life, f"{request.step}: {request.name}", told, partial(hurt, protocol, request.name, what))
+            yield Cell(protocol, life, f"{request.step}: {request.name}", told, partial(hurt, protocol, request, what))
     for name in life.pushes.get(protocol, ()):
         for told in PUSHES if name != "message" else PUSHES_IN_ORDER:
             yield Cell(protocol, life, f"unasked: {name}", told, partial(relayed, protocol, name, told))
@@ -148,8 +149,10 @@ def relayed(protocol: str, name: str | None, what: str, broker: DevBroker, times
     return relay.at[broker.address(protocol)], {"address_map": relay.at}, lambda: relay.met, relay.close
 
 
-def hurt(protocol: str, name: str, what: str | int, broker: DevBroker, times: int) -> Rig:
-    faults, seen = broker.faults(protocol), broker.record(protocol)
+def hurt(protocol: str, request: Request, what: str | int, broker: DevBroker, times: int) -> Rig:
+    faults, seen, name = broker.faults(protocol), broker.record(protocol), request.name
+    for _ in range(request.after):
+        faults.delay(name, 0.0)
     if isinstance(what, int):
         faults.error(name, what, times)
     elif what == "cut before it":
@@ -162,7 +165,7 @@ def hurt(protocol: str, name: str, what: str | int, broker: DevBroker, times: in
         faults.truncate(name, 6, times)
     else:
         faults.corrupt(name, at=5, times=times)
-    met = (lambda: asked(seen.requests(name))) if protocol == "rocketmq" else lambda: faults.seen(name)
+    met = (lambda: asked(seen.requests(name))) if protocol == "rocketmq" else lambda: max(faults.seen(name) - request.after, 0)
     return broker.address(protocol), {}, met, lambda: None
 
 
@@ -170,7 +173,7 @@ def guarded(protocol: str, request: Request, what: str | int, broker: DevBroker,
     """`hurt`, where only who logs in is let in."""
     user, password = "alice", "secret"
     broker.call(protocol, "let_in", {user: password})
-    address, _, met, stop = hurt(protocol, request.name, what, broker, times)
+    address, _, met, stop = hurt(protocol, request, what, broker, times)
     return address, {"user": user, "password": password}, met, stop
 
 

@@ -30,11 +30,12 @@ class Unheard(TimedOut):
 
 @dataclass(frozen=True)
 class Request:
-    """A step that is one request: its name, and the codes that a broker may answer there."""
+    """A step that is one request: its name, the codes that a broker may answer there, and how many of its kind come before it."""
 
     step: str
     name: str
     codes: tuple[int, ...] = ()
+    after: int = 0
 
 
 @dataclass(frozen=True)
@@ -163,8 +164,8 @@ SENDS = Life(
         ),
         "zookeeper": (
             Request("handshake", "createSession"),
-            Request("make the queue", "exists", (-1, -101, -102, -112)),
-            Request("send", "create", (-1, -4, -101, -102, -110, -112, -118, -127)),
+            Request("make the queue", "exists", (-1, -101, -102, -112, -124, -127)),
+            Request("send", "create", (-1, -4, -8, -101, -102, -110, -112, -114, -118, -119, -124, -125, -127)),
             Request("close", "closeSession"),
         ),
     },
@@ -189,8 +190,8 @@ READS = Life(
             Request("read", "PullMessage", (1, 2, 14, 16, 17, 24, 25, 26, 215)),
         ),
         "zookeeper": (
-            Request("read: names", "getChildren2", (-1, -101, -102, -112)),
-            Request("read", "getData", (-1, -102, -112)),
+            Request("read: names", "getChildren2", (-1, -101, -102, -112, -118, -124, -127)),
+            Request("read", "getData", (-1, -102, -112, -118, -124, -127)),
         ),
     },
     pushes={"pulsar": ("message",)},
@@ -243,10 +244,10 @@ WORKS = Life(
             Request("queue: acknowledge", "UpdateConsumerOffset", (1, 2, 14, 16)),
         ),
         "zookeeper": (
-            Request("queue: names", "getChildren2", (-1, -101, -102, -112)),
-            Request("queue: claim", "create", (-1, -101, -102, -110, -112)),
-            Request("queue: take", "getData", (-1, -101, -102, -112)),
-            Request("queue: acknowledge", "multi", (-1, -101, -102, -112)),
+            Request("queue: names", "getChildren2", (-1, -101, -102, -112, -118, -124, -127)),
+            Request("queue: claim", "create", (-1, -101, -102, -110, -112, -118, -119, -124, -127)),
+            Request("queue: take", "getData", (-1, -101, -102, -112, -118, -124, -127)),
+            Request("queue: acknowledge", "multi", (-1, -101, -102, -103, -112, -118, -119, -124, -127)),
         ),
     },
     pushes={"pulsar": ("message",), "zookeeper": ("notification",)},

@@ -58,11 +58,12 @@ def page() -> str:
 INTRODUCTION = """# What becomes of a fault, step by step
 
 Made by `make faults`; a test holds it to what happens. A client connects and leads one of four lives (it opens a producer and sends a
-record; it reads a topic up to its end; it is a member of a group that reads, commits, beats and leaves; it works through a queue), against
-a scripted peer or the embedded broker, and one step meets a fault: once, or for ever. *goes on*: what was to be done is done, each record
-stored, read, committed as it should be, the caller hears nothing. *tried again, in vain*: as long as there was time, then the last error is
-raised, or TimedOut that tells it, or polls come back empty. *waited for, in vain*: the same, without another try. A class: that error is
-raised at once. Every call ends within its timeout, which is 6 s here, with 2 s for a connection.
+record; it reads a topic up to its end; it is a member of a group that reads, commits, beats and leaves; it works through a queue), or, of
+ZooKeeper, a fifth (it keeps a node: identity, watches, a lost connection, a write, a ping, the end), against a scripted peer or the
+embedded broker, and one step meets a fault: once, or for ever. *goes on*: what was to be done is done, each record stored, read, committed
+as it should be, the caller hears nothing. *tried again, in vain*: as long as there was time, then the last error is raised, or TimedOut
+that tells it, or polls come back empty. *waited for, in vain*: the same, without another try. A class: that error is raised at once. Every
+call ends within its timeout, which is 6 s here, with 2 s for a connection.
 
 *silence*: the peer takes what is sent and never answers. *a byte changed*: the sixth of the answer. *unasked*: what the broker says by
 itself. *half-open*: at a certain answer the broker loses the connection, and the client hears nothing of it. *slow bytes*: whatever the

@@ -345,10 +345,13 @@ ZOOKEEPER_REQUESTS = (
     "queue: take: getData",
     "queue: acknowledge: multi",
 )
+KEPT_READS = ("keep: read: getData", "keep: look: exists", "keep: lasting watch: addWatch", "keep: watch taken back: removeWatches")
+KEPT_WRITES = ("keep: write: setData", "keep: delete: delete")
 ZOOKEEPER = Vendor(
     "zookeeper 3.9.5 (Java: ZooKeeper; it has no producer, reader or queue: compared is the call that a step consists of)",
     "Alike: where there is no number. A code is raised as the exception of that code, at once, and what is made of it is the caller's"
-    " (ours: the role's); the session goes on over a new connection with its watches; closing does not fail.",
+    " (ours: the role's), but for NoNode of `exists`, which is null; the session goes on over a new connection with its watches; closing"
+    " does not fail.",
     (
         Difference(
             ("connect", "TLS", "first request"),
@@ -358,25 +361,73 @@ ZOOKEEPER = Vendor(
             "ClientCnxn.SendThread, ClientCnxnSocket.readLength",
         ),
         Difference(
-            ("TLS", "first request", "handshake: createSession", *ZOOKEEPER_REQUESTS, "unasked: notification"),
+            (
+                *("TLS", "first request", "handshake: createSession", *ZOOKEEPER_REQUESTS, *KEPT_READS),
+                *("keep: come back: createSession", "keep: watches again: setWatches", "unasked: notification"),
+            ),
             (*CUTS, "cut in the middle", "reset", "end of stream"),
             "every call that is under way or waits ends with ConnectionLossException: to ask again, and whether a write was done, is the"
             " caller's",
             "ClientCnxn.SendThread.cleanup, conLossPacket",
         ),
         Difference(
-            ("TLS", "first request", "handshake: createSession", "sends: connection", "reads: connection", "works: connection"),
+            (
+                *("TLS", "first request", "handshake: createSession"),
+                *("sends: connection", "reads: connection", "works: connection", "keeps: connection"),
+            ),
             ("silence", "half a frame, then silence", "half-open"),
             "noticed after two thirds of the session's time (while connecting: after that time shared out among the servers); then"
             " ConnectionLossException as for a cut",
             "ClientCnxn.SendThread",
         ),
         Difference(
-            (*ZOOKEEPER_REQUESTS, "close: closeSession"),
+            (*ZOOKEEPER_REQUESTS, *KEPT_READS, *KEPT_WRITES, "close: closeSession"),
             ("silence",),
             "waits without a limit as long as pings are answered (`zookeeper.request.timeout` is 0), or until the answer to a later"
             " request is there: out of order, so the connection is given up",
             "ClientCnxn.submitRequest, SendThread.readResponse",
+        ),
+        Difference(
+            (*KEPT_READS, *KEPT_WRITES),
+            ("code -4", "code -118", "code -127"),
+            "raised at once: to ask again is the caller's",
+            "ZooKeeper",
+        ),
+        Difference(
+            ("keep: identity: auth",),
+            (*CUTS, "silence", "code -4", "code -124"),
+            "`addAuthInfo` does not wait, and hears of no answer but -115; each connection is given the identity anew",
+            "ZooKeeper.addAuthInfo, ClientCnxn.SendThread.readResponse",
+        ),
+        Difference(
+            ("keep: identity: auth",),
+            ("code -115",),
+            "ends the client: every later call raises AuthFailedException",
+            "ClientCnxn.SendThread.readResponse, conLossPacket",
+        ),
+        Difference(
+            ("keep: come back: createSession",),
+            ("code -112",),
+            "the same, and ends the client: whoever goes on makes another one",
+            "ClientCnxn.SendThread.onConnected",
+        ),
+        Difference(
+            ("keep: watches again: setWatches",),
+            ("code -112", "code -118", "code -127", "silence"),
+            "nobody waits for the answer: the session goes on, without its watches where the server has set none",
+            "ClientCnxn.SendThread.primeConnection",
+        ),
+        Difference(
+            ("keep: watch taken back: removeWatches",),
+            ("code -121",),
+            "raises NoWatcherException, also where the watch has fired meanwhile",
+            "ZooKeeper.removeAllWatches, ClientCnxn.finishPacket",
+        ),
+        Difference(
+            ("keep: ping: ping",),
+            ("code -112", "code -124"),
+            "not looked at: where the server hangs up behind it, every connection ends so, for ever",
+            "ClientCnxn.SendThread.readResponse",
         ),
     ),
 )
