@@ -86,6 +86,23 @@ def test_a_gap_that_a_task_meets_is_told_where_it_does_not_fail_the_query(broker
     assert end.endswith(f"{topic}-1 was to be read up to 5 and now ends at 0")
 
 
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_a_first_micro_batch_runs_again_though_its_topic_has_grown(broker: DevBroker, fresh: Callable[[str], str], start: str) -> None:
+    """Spark asks for the place to begin at again then, and the new partition is in it: that is no partition which was deleted."""
+    topic = filled(broker, fresh("told-grown"), 3)
+    with Driven(source(broker, subscribe=topic, startingOffsets=start)) as killed:
+        end = json.loads(json.dumps(killed.stream.latestOffset(killed.at, killed.stream.getDefaultReadLimit())))
+    broker.call("kafka", "grow", topic, 2)
+    with wireproto.connect(broker.url("kafka")) as client, client.producer(topic) as out:
+        out.send(b"7", partition=1)
+    with Driven(source(broker, subscribe=topic, startingOffsets=start)) as again:
+        parts = again.stream.partitions(again.at, end)
+        found = [value for part in parts for batch in again.stream.read(part) for value in batch.column(0).to_pylist()]
+        assert found == ([b"0", b"1", b"2"] if start == "earliest" else [])
+        again.at = end
+        assert again.step() == [7]
+
+
 def test_a_commit_that_is_refused_is_told_and_the_query_goes_on(broker: DevBroker, caplog: pytest.LogCaptureFixture) -> None:
     topic = filled(broker, "told-commit", 3)
     with Driven(source(broker, subscribe=topic, commitOffsetsToGroup="lag")) as query, wireproto.connect(broker.url("kafka")) as client:
