@@ -20,6 +20,7 @@ from wireproto.devbroker.kafka.side import OFFERED
 from wireproto.kafka import messages as m
 
 SECONDS = 20.0
+MUTED = 1.0
 
 pytestmark = pytest.mark.broker("dev-kafka")
 
@@ -167,6 +168,23 @@ def test_confluent_is_told_that_there_are_no_groups_of_kip_848(servers: str) -> 
         assert "version not supported" in told.error().str()
     finally:
         consumer.close()
+
+
+def test_confluent_hears_of_a_quota_and_is_not_read_until_it_is_over() -> None:
+    with DevBroker(["kafka"]) as broker:
+        create(broker.address("kafka"), "throttled", 1)
+        told: list[float] = []
+        settings = {"bootstrap.servers": broker.address("kafka"), "linger.ms": 0, "max.in.flight": 1}
+        producer = Producer(settings | {"throttle_cb": lambda event: told.append(event.throttle_time)})
+        seen = broker.record("kafka")
+        broker.call("kafka", "throttle", "Produce", MUTED)
+        for value in (b"1", b"2"):
+            producer.produce("throttled", value)
+            assert producer.flush(SECONDS) == 0
+        assert told[0] == MUTED
+        asked, (answer, next_answer) = seen.requests("Produce"), seen.replies("Produce")
+        assert answer.at - asked[0].at < MUTED, "it is answered at once"
+        assert next_answer.at - answer.at >= MUTED
 
 
 def test_each_version_of_each_request_that_is_offered_is_answered(servers: str) -> None:

@@ -9,6 +9,7 @@ Requests of one connection are served strictly in order.
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -95,12 +96,17 @@ class KafkaSide(KafkaState):
             if session.refuses(self.credentials, name):
                 return
             response = await handler(Context(self, request, version, header.client_id or "", connection.peer, code, session))
+            muted = self.quotas.take(name)
             if response is not None:
+                if muted:
+                    response = response.replace(throttle_time_ms=int(muted * 1000))
                 head = m.ResponseHeader(correlation_id=correlation).encode(type(response).header_version(version))
                 connection.send(head, *response.encode_parts(version), fault=fault)
                 await connection.drain()
                 if getattr(response, "error_code", 0) == sasl.AUTHENTICATION_FAILED:
                     return
+            if muted:
+                await asyncio.sleep(muted)
 
     def offer(self, name: str, newest: int | None = None) -> None:
         """Be an older broker: offer a request up to this version, or not at all (None)."""
@@ -118,6 +124,10 @@ class KafkaSide(KafkaState):
             lifetime: seconds that a session lasts (``connections.max.reauth.ms``): the first request behind it ends the connection.
         """
         self.credentials = Credentials(dict(users or {}), frozenset(tokens), lifetime)
+
+    def throttle(self, name: str, seconds: float, times: int = 1) -> None:
+        """The next replies of this name (Produce, Fetch) say that a quota is used up; their connections are not read from for so long."""
+        self.quotas.use_up(name, seconds, times)
 
     def sessions_kept(self) -> int:
         """How many fetch sessions there are."""

@@ -8,6 +8,7 @@ from ..side import Side
 from .access import Credentials
 from .catalogue import Topics
 from .group import Group
+from .quotas import Quotas
 from .sessions import Sessions
 
 
@@ -18,6 +19,7 @@ class KafkaState(Side):
         topics: over the store's logs. groups: by name.
         credentials: whom to let in.
         sessions: of those who fetch.
+        quotas: that are used up.
     """
 
     protocol = "kafka"
@@ -27,4 +29,5 @@ class KafkaState(Side):
         self.credentials = Credentials()
         self.topics = Topics(self)
         self.sessions = Sessions()
+        self.quotas = Quotas()
         self.groups: dict[str, Group] = {name: Group.restored(name, kept) for name, kept in self.store.facts.get("groups", {}).items()}
