@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
+import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +13,14 @@ from typing import Any
 import pytest
 
 import pulsar
+import wireproto
+from pulsar_server import metadata_of
+from pulsar_server import stored as pulsar_entry
+from wireproto._codec import crc32c
 from wireproto.devbroker import DevBroker
+from wireproto.pulsar import PulsarApi_pb2 as api
+from wireproto.pulsar.codes import NotAllowedError
+from wireproto.pulsar.frames import body, decode, encode
 
 WAIT = 20_000
 
@@ -219,3 +229,103 @@ def test_a_producer_goes_on_behind_what_its_name_has_stored(broker: DevBroker, c
     producer.send(b"repeated")
     producer.close()
     assert stored(client, topic)[-1] == b"repeated"
+
+
+# -- as 4.2.4, or refused: nothing is taken for something else ------------------------------------------------------------
+
+MODE = pulsar.ProducerAccessMode
+
+
+def test_an_exclusive_producer_is_alone(client: Any) -> None:
+    alone = client.create_producer("alone", access_mode=MODE.Exclusive)
+    with pytest.raises(pulsar.ProducerFenced):
+        client.create_producer("alone", access_mode=MODE.Exclusive)
+    with pytest.raises(pulsar.ProducerBusy):
+        client.create_producer("alone")
+    alone.send(b"one")
+    alone.close()
+    shared = client.create_producer("alone")
+    with pytest.raises(pulsar.ProducerFenced):
+        client.create_producer("alone", access_mode=MODE.Exclusive)
+    shared.close()
+    client.create_producer("alone", access_mode=MODE.Exclusive).close()
+
+
+def test_an_exclusive_producer_is_so_over_an_unload(broker: DevBroker, client: Any) -> None:
+    alone = client.create_producer("stays", access_mode=MODE.Exclusive)
+    alone.send(b"one")
+    admin(broker, "PUT", "persistent/public/default/stays/unload")
+    alone.send(b"two")
+    with pytest.raises(pulsar.ProducerBusy):
+        client.create_producer("stays")
+    alone.close()
+    assert stored(client, "stays") == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("mode", [MODE.WaitForExclusive, MODE.ExclusiveWithFencing])
+def test_what_waits_for_a_topic_or_takes_it_away_is_refused(client: Any, mode: Any) -> None:
+    with pytest.raises(pulsar.NotAllowedError):
+        client.create_producer("waits", access_mode=mode)
+
+
+def test_a_schema_is_refused_and_none_is_kept(client: Any) -> None:
+    with pytest.raises(pulsar.NotAllowedError):
+        client.create_producer("schema", schema=pulsar.schema.StringSchema())
+    with pytest.raises(pulsar.NotAllowedError):
+        client.subscribe("schema", "s", schema=pulsar.schema.StringSchema())
+    client.create_producer("schema", schema=pulsar.schema.BytesSchema()).close()
+
+
+def test_nothing_is_taken_for_a_transaction_s(broker: DevBroker) -> None:
+    ids = {"txnid_most_bits": 1, "txnid_least_bits": 2}
+    with wireproto.connect(broker.url("pulsar")) as ours, ours.producer("txn") as out, ours.queue("txn", "g") as queue:
+        out.send(b"one").position(20.0)
+        delivery = queue.receive(20.0)
+        [part] = queue._feed.parts
+        place = api.MessageIdData(ledgerId=delivery.position.ledger, entryId=delivery.position.entry)
+        asked = api.CommandAck(consumer_id=part.id, ack_type=api.CommandAck.Individual, message_id=[place], **ids)
+        with pytest.raises(NotAllowedError, match="transactions"):
+            ours.cluster.drive(queue._feed.ask(part, asked, float("inf")), float("inf"))
+        stats = ours.cluster.drive(queue._feed.ask(part, api.CommandConsumerStats(consumer_id=part.id), float("inf")), float("inf"))
+        assert stats.msgBacklog == 1
+
+
+def later(entry: bytes) -> bytes:
+    """The entry, to be delivered in an hour."""
+    meta, payload = metadata_of(entry)
+    meta.deliver_at_time = int(time.time() * 1000) + 3_600_000
+    head = meta.SerializeToString()
+    checked = len(head).to_bytes(4, "big") + head + payload
+    return b"\x0e\x01" + crc32c(checked).to_bytes(4, "big") + checked
+
+
+@pytest.mark.parametrize(
+    ("ids", "entry"),
+    [({"txnid_most_bits": 1, "txnid_least_bits": 2}, pulsar_entry([b"x"])), ({}, later(pulsar_entry([b"x"])))],
+    ids=["of a transaction", "for later"],
+)
+def test_a_record_that_a_broker_would_hold_back_is_refused(ids: dict[str, int], entry: bytes, broker: DevBroker, client: Any) -> None:
+    """And not handed out at once. (pulsar-client would send it again for ever: NotAllowedError ends its connection.)"""
+    host, port = broker.address("pulsar").rsplit(":", 1)
+    topic = f"held-back-{len(ids)}"
+    with socket.create_connection((host, int(port)), timeout=20.0) as sock, sock.makefile("rb") as answers:
+
+        def ask(command: Any, entry: bytes = b"") -> Any:
+            frame = encode(command) + entry
+            sock.sendall(len(frame).to_bytes(4, "big") + frame)
+            return body(decode(answers.read(int.from_bytes(answers.read(4), "big"))))
+
+        ask(api.CommandConnect(client_version="raw", protocol_version=21))
+        ask(api.CommandProducer(topic=topic, producer_id=1, request_id=1))
+        refused = ask(api.CommandSend(producer_id=1, sequence_id=0, **ids), entry)
+        assert (refused.DESCRIPTOR.name, refused.error) == ("CommandSendError", api.NotAllowedError)
+    assert stored(client, topic) == []
+
+
+def test_clusters_are_listed_and_not_changed(broker: DevBroker) -> None:
+    assert admin(broker, "GET", "clusters") == ["dev"]
+    for method, path in (("POST", "clusters/dev/migrate?migrated=false"), ("PUT", "clusters/other"), ("GET", "clusters/other")):
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            admin(broker, method, path, None if method == "GET" else {})
+        with caught.value as refusal:
+            assert refusal.code == 405

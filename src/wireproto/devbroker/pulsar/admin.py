@@ -74,7 +74,9 @@ class AdminHttp:
         if kind == "namespaces" and len(rest) == 3 and rest[2] == "deduplication":
             return self._deduplication(method, f"{rest[0]}/{rest[1]}", body)
         if kind == "clusters":
-            return 200, ["dev"]
+            if method == "GET" and not rest:
+                return 200, ["dev"]
+            raise HttpError(405, f"the dev broker does not serve {method} of a cluster")
         if kind not in ("persistent", "non-persistent") or len(rest) < 2:
             raise HttpError(404, "no such resource")
         namespace = f"{rest[0]}/{rest[1]}"

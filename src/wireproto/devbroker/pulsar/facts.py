@@ -21,6 +21,10 @@ from .dedup import Origin, origin_of
 MAGIC = b"\x0e\x01"
 
 
+class Unserved(Exception):
+    """A broker would do with the entry what this one cannot."""
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What a broker reads of an entry's metadata.
@@ -43,7 +47,8 @@ class Facts:
 
 
 def facts_of(entry: bytes, check: bool = False) -> Facts:
-    """Read a stored entry; `check` verifies its checksum. Raises Truncated, Malformed or ChecksumMismatch."""
+    """Read a stored entry; `check` verifies its checksum, and that it is one for this broker. Raises Truncated, Malformed, ChecksumMismatch
+    or Unserved."""
     at = 0
     if entry[:2] == MAGIC:
         if check and crc32c(memoryview(entry)[6:]) != int.from_bytes(entry[2:6], "big"):
@@ -56,6 +61,8 @@ def facts_of(entry: bytes, check: bool = False) -> Facts:
         metadata = api.MessageMetadata.FromString(entry[at + 4 : at + 4 + size])
     except (DecodeError, UnicodeDecodeError) as why:
         raise Malformed("the metadata is not protobuf", message="MessageMetadata", offset=at + 4) from why
+    if check and metadata.HasField("deliver_at_time"):
+        raise Unserved("the dev broker does not deliver later")
     batch = metadata.num_messages_in_batch if metadata.HasField("num_messages_in_batch") else 0
     return Facts(batch, metadata.publish_time, _sticky(metadata), origin_of(metadata))
 

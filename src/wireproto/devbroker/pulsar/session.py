@@ -10,6 +10,7 @@ from ...errors import ChecksumMismatch, ProtocolError
 from ...pulsar import PulsarApi_pb2 as api
 from ...pulsar.frames import command_name, decode, encode
 from ...pulsar.topics import parse_topic
+from .facts import Unserved
 from .state import full_name
 from .subscription import EXCLUSIVE, FAILOVER, Consumer, Source, Subscription
 from .topic import Topic
@@ -198,14 +199,50 @@ class Session:
         topic = self._topic(command.topic)
         if topic.terminated:
             raise Refused(E.TopicTerminatedError, "the topic was terminated")
+        self._no_schema(command)
         name = command.producer_name or self.side.producer_name()
+        ours = command.producer_id in self.producers
+        if not ours:
+            self._admit(topic, command)
         holder = topic.producers.get(name)
-        if holder is not None and (holder is not self or command.producer_id not in self.producers):
+        if holder is not None and (holder is not self or not ours):
             raise Refused(E.ProducerBusy, f"a producer named {name} is connected already")
+        topic.alone = command.producer_access_mode == api.Exclusive
         topic.producers[name] = self
         self.producers[command.producer_id] = (topic, name)
         last = -1 if topic.dedup is None else topic.dedup.last(name)
-        return api.CommandProducerSuccess(request_id=command.request_id, producer_name=name, last_sequence_id=last, schema_version=b"")
+        made = api.CommandProducerSuccess(request_id=command.request_id, producer_name=name, last_sequence_id=last, schema_version=b"")
+        if topic.alone:
+            if not ours:
+                topic.epoch = command.topic_epoch if command.HasField("topic_epoch") else topic.epoch + 1
+            made.topic_epoch = topic.epoch
+        return made
+
+    @staticmethod
+    def _admit(topic: Topic, command: Any) -> None:
+        """As AbstractTopic.incrementTopicEpochIfNeeded has it for producers that are shared or exclusive."""
+        mode = command.producer_access_mode
+        if mode not in (api.Shared, api.Exclusive):
+            raise Refused(E.NotAllowedError, f"the dev broker does not serve the access mode {api.ProducerAccessMode.Name(mode)}")
+        alone = mode == api.Exclusive
+        if topic.alone:
+            code = E.ProducerFenced if alone else E.ProducerBusy
+            raise Refused(code, f"Topic has an existing exclusive producer: {next(iter(topic.producers))}")
+        if alone and topic.producers:
+            raise Refused(E.ProducerFenced, "Topic has existing shared producers")
+        if alone and command.HasField("topic_epoch") and command.topic_epoch < topic.epoch:
+            text = f"Topic epoch has already moved. Current epoch: {topic.epoch}, Producer epoch: {command.topic_epoch}"
+            raise Refused(E.ProducerFenced, text)
+
+    @staticmethod
+    def _no_schema(command: Any) -> None:
+        if command.HasField("schema") and command.schema.type != api.Schema.Type.Value("None"):
+            raise Refused(E.NotAllowedError, "the dev broker keeps no schemas: bytes alone")
+
+    @staticmethod
+    def _no_transaction(command: Any) -> None:
+        if command.HasField("txnid_most_bits") or command.HasField("txnid_least_bits"):
+            raise Refused(E.NotAllowedError, "the dev broker has no transactions")
 
     def _send(self, command: Any, entry: bytes) -> Any:
         held = self.producers.get(command.producer_id)
@@ -214,8 +251,11 @@ class Session:
         topic, _ = held
         if topic.terminated:
             raise Refused(E.TopicTerminatedError, "the topic was terminated")
+        self._no_transaction(command)
         try:
             number = topic.append(entry)
+        except Unserved as why:
+            raise Refused(E.NotAllowedError, str(why)) from why
         except ChecksumMismatch as why:
             raise Refused(E.ChecksumError, str(why)) from why
         except ProtocolError as why:
@@ -235,10 +275,12 @@ class Session:
         held = self.producers.pop(producer_id, None)
         if held is not None and held[0].producers.get(held[1]) is self:
             del held[0].producers[held[1]]
+            held[0].alone = held[0].alone and bool(held[0].producers)
 
     # -- consumers --------------------------------------------------------------------------------------------------------
 
     def _subscribe(self, command: Any) -> Any:
+        self._no_schema(command)
         topic = self._topic(command.topic, command.force_topic_creation)
         subscription = topic.subscriptions.get(command.subscription)
         if subscription is None:
@@ -279,6 +321,7 @@ class Session:
 
     def _ack(self, command: Any) -> Any:
         subscription, consumer = self._held(command.consumer_id)
+        self._no_transaction(command)
         subscription.ack(consumer, command)
         if not command.HasField("request_id"):
             return None
@@ -361,6 +404,7 @@ class Session:
         )
 
     def _get_or_create_schema(self, command: Any) -> Any:
+        self._no_schema(command)
         return api.CommandGetOrCreateSchemaResponse(request_id=command.request_id, schema_version=bytes(8))
 
 

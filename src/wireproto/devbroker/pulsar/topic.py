@@ -24,7 +24,7 @@ class Topic:
         name: full name.
         ledger: number of its one ledger.
         log: its entries; the offset of an entry is its entry id.
-        producers: connected ones by name.
+        producers: connected ones by name. alone: whether the one that there is excludes others. epoch: of the last that did.
         subscriptions: by name.
         dedup: what its producers have stored; None where repeated entries are stored again.
         terminated: no more messages; readers are told when they reach the end.
@@ -36,6 +36,8 @@ class Topic:
         self.log = log
         self.facts = [facts_of(entry.data) for entry in log]
         self.producers: dict[str, Outlet] = {}
+        self.alone = False
+        self.epoch = -1
         self.subscriptions: dict[str, Subscription] = {}
         self.dedup: Deduplication | None = None
         self.terminated = False
