@@ -15,6 +15,8 @@ from .pulsar import Pulsar
 from .rocketmq import RocketMQ
 from .zookeeper import ZooKeeper
 
+PLAIN = {"enablePropertyFilter": "false", "rejectTransactionMessage": "true"}
+"""Of RocketMQ, "plain": with what the embedded broker has turned off turned off, too, and else as out of the box."""
 CATALOGUE: dict[str, Callable[[], Broker]] = {
     "kafka-3.9.2": lambda: Kafka("3.9.2"),
     "kafka-3.9.2-zookeeper": lambda: Kafka("3.9.2", zookeeper=True),
@@ -35,6 +37,8 @@ CATALOGUE: dict[str, Callable[[], Broker]] = {
     "rocketmq-5.5.0-cluster": lambda: RocketMQ("5.5.0", nodes=2, settings={"useServerSideResetOffset": "true"}),  # as out of the box
     "rocketmq-4.9.7-slave": lambda: RocketMQ("4.9.7", slave=True, name_servers=2),
     "rocketmq-5.5.0-slave": lambda: RocketMQ("5.5.0", slave=True, name_servers=2, settings={"useServerSideResetOffset": "true"}),
+    "rocketmq-4.9.7-plain": lambda: RocketMQ("4.9.7", settings=PLAIN),
+    "rocketmq-5.5.0-plain": lambda: RocketMQ("5.5.0", settings=PLAIN | {"useServerSideResetOffset": "true"}),
     "rocketmq-4.9.7-small": lambda: RocketMQ("4.9.7", settings={"maxMessageSize": "65536"}),
     "rocketmq-5.5.0-small": lambda: RocketMQ("5.5.0", settings={"maxMessageSize": "65536"}),
     "zookeeper-3.9.5": lambda: ZooKeeper("3.9.5"),

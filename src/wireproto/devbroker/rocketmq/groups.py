@@ -26,6 +26,7 @@ async def heart_beat(request: Request) -> Reply:
 async def unregister(request: Request) -> Reply:
     """Code 35."""
     if request.header.consumer_group:
+        request.broker.groups.known.add(request.header.consumer_group)
         request.broker.groups.leave(request.header.consumer_group, request.header.client_id)
     return Reply()
 
@@ -56,9 +57,9 @@ async def connections(request: Request) -> Reply:
 
 
 async def all_groups(request: Request) -> Reply:
-    """Code 201: every group that a consumer named or that has offsets."""
-    names = {*request.broker.groups.known, *(key.partition("@")[2] for key in request.broker.groups.offsets)}
-    table = {name: {"groupName": name, "consumeEnable": True, "retryQueueNums": 1, "retryMaxTimes": 16} for name in sorted(names)}
+    """Code 201: every group that a consumer named. To a broker of 4.9 those that have offsets alone are none."""
+    names = sorted(request.broker.groups.known)
+    table = {name: {"groupName": name, "consumeEnable": True, "retryQueueNums": 1, "retryMaxTimes": 16} for name in names}
     return Reply(body=fastjson.dumps({"subscriptionGroupTable": table}))
 
 
@@ -74,7 +75,8 @@ async def query_offset(request: Request) -> Reply:
     """Code 14."""
     header, groups = request.header, request.broker.groups
     kept = groups.offsets.get(f"{header.topic}@{header.consumer_group}", {}).get(str(header.queue_id), -1)
-    if kept < 0 and header.set_zero_if_not_found is not False:  # a queue whose first message is still in memory: from there on
+    if kept < 0 and (groups.old or header.set_zero_if_not_found is not False):
+        # where a queue's first message is still in memory, from there on; 4.9 knows no other way
         log = request.broker.queues.log(header.topic, header.queue_id)
         young = log is None or (log.start == 0 and not (groups.old and request.broker.far and log.end))
         kept = 0 if young and (groups.old or (log is not None and log.end)) else -1
@@ -111,16 +113,19 @@ async def reset_offset(request: Request) -> Reply:
         return refuse(SYSTEM_ERROR, "Can not reset offset in slave broker")
     settings = broker.queues.topics.get(header.topic)
     if settings is None:
-        return refuse(SYSTEM_ERROR, f"topic {header.topic} not exist")
-    one = header.queue_id is not None and header.queue_id >= 0 and header.offset is not None
-    for queue in [header.queue_id] if one else range(settings["queues"]):
+        return refuse(TOPIC_NOT_EXIST, f"Topic {header.topic} does not exist")
+    if header.group not in broker.groups.known:
+        return refuse(SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group} does not exist")
+    alone = header.queue_id is not None and header.queue_id >= 0
+    for queue in [header.queue_id] if alone else range(settings["queues"]):
         log = broker.queues.log(header.topic, queue)
-        if log is None:
-            return refuse(SYSTEM_ERROR, f"no queue {queue}")
-        offset = header.offset if one else log.end
-        if not one and header.timestamp >= 0:
-            entry = log.at_time(header.timestamp, appended=True)
-            offset = log.end if entry is None else entry.base
+        first, end = (log.start, log.end) if log is not None else (0, 0)  # a queue that there is not is an empty one
+        offset = header.offset if alone else None
+        if offset is None or offset == -1:
+            entry = log.at_time(header.timestamp, appended=True) if log is not None and header.timestamp >= 0 else None
+            offset = end if entry is None else entry.base
+        elif not first <= offset <= end + 1:
+            return refuse(SYSTEM_ERROR, f"Target offset {offset} not in consume queue range [{first}-{end}]")
         broker.groups.reset(header.group, header.topic, queue, offset)
     return Reply(body=fastjson.dumps({"offsetTable": {}}))
 

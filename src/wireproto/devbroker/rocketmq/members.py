@@ -35,10 +35,12 @@ class Groups:
         self.offsets.setdefault(f"{topic}@{group}", {})[str(queue)] = offset
 
     def forget(self, topic: str) -> None:
-        """A topic was deleted: with it go its offsets, but for the 4.9 line, whose groups go on with them when it is made again."""
+        """A topic was deleted: with it go resets that nobody was told, and its offsets; in the 4.9 line a group goes on with those when it
+        is made again."""
         if not self.old:
             for key in [key for key in self.offsets if key.rpartition("@")[0] == topic]:
                 del self.offsets[key]
+        self.resets = {place: offset for place, offset in self.resets.items() if place[0].rpartition("@")[0] != topic}
 
     def reset(self, group: str, topic: str, queue: int, offset: int) -> None:
         """Set a group back or forth, as 5.x brokers do by default: nobody is called; no other commit counts until a pull was told."""

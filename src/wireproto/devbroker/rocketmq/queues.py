@@ -50,9 +50,10 @@ async def send(request: Request) -> Reply:
     if not named(topic):
         return invalid(broker, f"the topic name [{topic}] is illegal")
     if topic not in queues.topics:
-        if not broker.auto_create or broker.slave:
+        retry = topic.startswith("%RETRY%")
+        if not (broker.auto_create or retry) or broker.slave:
             return refuse(TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
-        queues.create(topic, max(min(header.default_topic_queue_nums, 16), 1))
+        queues.create(topic, 1 if retry else max(min(header.default_topic_queue_nums, 16), 1))
     settings = queues.topics[topic]
     if header.queue_id >= settings["queues"]:
         return invalid(broker, f"request queueId[{header.queue_id}] is illegal, {topic} has {settings['queues']}")
@@ -75,6 +76,8 @@ async def send(request: Request) -> Reply:
         messages = [stored.Message(body=request.body, properties=(header.properties or "").encode(), flag=header.flag, **common)]
     if not messages:
         return refuse(MESSAGE_ILLEGAL, "an empty batch")
+    if header.batch and topic.startswith("%RETRY%"):
+        return refuse(MESSAGE_ILLEGAL, "batch request does not support retry group")
     if settings.get("attributes", {}).get("cleanup.policy") == "COMPACTION":
         if not header.batch and "KEYS" not in stored.read_properties(messages[0].properties):
             return refuse(MESSAGE_ILLEGAL, "Required message key is missing")
@@ -91,7 +94,8 @@ async def send(request: Request) -> Reply:
     ids = ",".join(stored.offset_id(broker.broker_host, place) for _, place in places)
     first = stored.read_properties(messages[0].properties)
     code = await replica.stored_at(broker, waits=first.get("WAIT") != "false")
-    ext = m.SendMessageResponse(msg_id=ids, queue_id=queue, queue_offset=places[0][0], transaction_id=first.get("UNIQ_KEY"))
+    unique = None if broker.old else first.get("UNIQ_KEY")
+    ext = m.SendMessageResponse(msg_id=ids, queue_id=queue, queue_offset=places[0][0], transaction_id=unique)
     return Reply(code, ext=ext.to_ext())
 
 
@@ -229,6 +233,7 @@ async def delete_topic(request: Request) -> Reply:
 async def send_back(request: Request) -> Reply:
     """Code 36: a copy goes to the group's retry topic at once, to its dead letters after too many attempts."""
     header, broker = request.header, request.broker
+    broker.groups.known.add(header.group)
     data = broker.queues.at(header.offset)
     if data is None:
         return refuse(1, f"look message by offset failed, {header.offset}")

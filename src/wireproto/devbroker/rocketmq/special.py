@@ -1,7 +1,7 @@
 """What a command asks for beyond a plain send or pull: done as real brokers do it, or refused as those do that have it turned off.
 
     DELAY=n                 shown when level n is over, 18 at most; kept in memory until then. The answer's offset is of a system topic
-    TIMER_*                 refused, as without timerWheelEnable
+    TIMER_*                 refused, as without timerWheelEnable; to 4.9 they are properties as any others
     half messages           refused, as with rejectTransactionMessage
     SQL92                   refused, as without enablePropertyFilter, which is the brokers' default
     tags                    by hash code, as brokers do: the client compares the texts
@@ -37,7 +37,8 @@ def refusal(request: Request, properties: dict[str, str]) -> Reply | None:
     """The answer to a single message that a plain broker does not take; None: it takes it."""
     if properties.get("TRAN_MSG") == "true" or request.header.sys_flag & KIND == PREPARED:
         return refuse(NO_PERMISSION, "the broker[dev] sending transaction message is forbidden")
-    if timed := [name for name in properties if name.startswith("TIMER_") and name != "TIMER_ENQUEUE_MS"]:
+    timed = [name for name in properties if name.startswith("TIMER_") and name != "TIMER_ENQUEUE_MS"]
+    if timed and not request.broker.old:
         return refuse(SYSTEM_ERROR, f"accurate timer message is not enabled, timerWheelEnable is false ({timed[0]})")
     return None
 
