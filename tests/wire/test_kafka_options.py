@@ -18,6 +18,7 @@ import pyarrow
 import pytest
 
 import wireproto
+from patience import until
 from wireproto import LATEST, LogOffset
 from wireproto._codec import Columns, kafka_batches
 from wireproto.devbroker import DevBroker, Faults
@@ -485,6 +486,7 @@ def auto_commit_interval(scene: Scene) -> None:
     """The first poll after the interval commits what was handed out: nobody has closed or revoked anything here."""
     consumer = member(scene, auto_commit=True, auto_commit_interval=0.0)
     consumer.poll(0.01)
+    until(lambda: scene.seen.requests("OffsetCommit"), "nothing is committed")
     sent = scene.seen.requests("OffsetCommit")
     assert [[part.committed_offset for topic in seen.message.topics for part in topic.partitions] for seen in sent] == [[1]]
 

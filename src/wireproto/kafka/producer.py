@@ -44,9 +44,9 @@ class KafkaProducer(BatchProducer):
             cluster.metadata.changes,
             self._look_at_topics,
             largest=options.max_request_size - outgoing.BATCH_OVERHEAD,
-            direct=options.message_format == 2 and options.linger > 0 and options.partitioner is None,
+            direct=options.message_format == 2 and options.partitioner is None,
             begin=self._begin,
-            begun=self._sender.opened,
+            begun=self._sender.opened if options.linger > 0 else self._sender.set_off,
         )
 
     @classmethod
