@@ -7,7 +7,8 @@ What it is: everything of the protocol that has to do with connections; what an 
     then          RequestHeader, record           -> ReplyHeader, record
     any time      ReplyHeader (xid -1), WatcherEvent: before the reply of the request that raised it
 
-The answer to a four-letter word (``ruok``, ``srvr``, ``mntr``, ``isro``, ``stat``) is text, then the connection is closed.
+The answer to a four-letter word (``ruok``, ``srvr``, ``mntr``, ``isro``, ``stat``) is text, the same of every member, then the connection
+is closed.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...errors import BrokerError, ProtocolError
 from ...zookeeper.messages import ConnectRequest, ConnectResponse, ReplyHeader, RequestHeader
 from . import snapshot
+from .members import named
 from .nodes import Event
 from .requests import NAMES, Requests
 from .sessions import ServerSession
@@ -37,14 +40,14 @@ REAP = 0.1
 
 
 class ZooKeeperSide(ZooKeeperState):
-    """One ZooKeeper server, alone."""
+    """A ZooKeeper server, alone, or an ensemble: a listener for each member, over one tree."""
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
+    kinds: ClassVar[Mapping[str, int]] = {"members": 1}
+
+    def __init__(self, *arguments: Any, **given: Any) -> None:
+        super().__init__(*arguments, **given)
         self.requests = Requests(self)
-        self.read_only = False
-        self._local: set[int] = set()  # sessions that a server with a quorum would not know
-        self.wants_identity = False
+        self.members = named(self.counts["members"])
         self._reaper: asyncio.Task[None] | None = None
         if self.store.folder is not None:
             self.zxid = snapshot.load(self.store.folder, self.nodes)
@@ -52,7 +55,11 @@ class ZooKeeperSide(ZooKeeperState):
     async def start(self) -> None:
         self.sessions.touch_all(time.monotonic())
         self._reaper = asyncio.get_running_loop().create_task(self._reap())
-        await super().start()
+        for name in self.members:
+            await self.listen(name)
+
+    def place(self) -> str:
+        return ",".join(self.address(name) for name in self.members)
 
     async def stopped(self) -> None:
         if self._reaper is not None:
@@ -85,7 +92,8 @@ class ZooKeeperSide(ZooKeeperState):
                 client.session.connection = None
 
     async def _shake(self, connection: Connection, frame: bytes) -> Client | None:
-        fault = await connection.fault("createSession")
+        member = self.members[connection.listener]
+        fault = await connection.fault("createSession", member=connection.listener)
         if len(frame) not in (44, 45):
             raise ProtocolError(f"a ConnectRequest has 44 or 45 bytes, not {len(frame)}", peer=connection.peer)
         asked = ConnectRequest.decode(frame if len(frame) == 45 else frame + b"\0")
@@ -96,20 +104,21 @@ class ZooKeeperSide(ZooKeeperState):
             else:
                 connection.send(ReplyHeader(xid=0, zxid=0, err=fault.code).encode())
             return None
-        if asked.last_zxid_seen > self.zxid:
+        if asked.last_zxid_seen > max(self.zxid - member.behind, 0):
             return None  # this client has seen a later state than ours: it must find another server
-        if self.read_only and not asked.read_only:
+        if member.read_only and not asked.read_only:
             return None  # this client needs a server with a quorum
         now = time.monotonic()
         if asked.session_id == 0:
             opened = self.sessions.open(asked.time_out / 1000, now)
             session: ServerSession | None = opened
-            if self.read_only:
-                self._local.add(opened.id)
+            if member.read_only:
+                member.local.add(opened.id)
             else:
                 self.zxid += 1
         else:
-            session = self.sessions.find(asked.session_id, bytes(asked.passwd or b""))
+            known = not any(asked.session_id in other.local for other in self.members.values() if other is not member)
+            session = self.sessions.find(asked.session_id, bytes(asked.passwd or b"")) if known else None
             if session is not None and session.connection is not None:
                 session.connection.close()
         if session is None:
@@ -121,7 +130,7 @@ class ZooKeeperSide(ZooKeeperState):
             time_out=round(session.timeout * 1000),
             session_id=session.id,
             passwd=session.password,
-            read_only=self.read_only,
+            read_only=member.read_only,
         )
         connection.send(answer.encode()[: len(frame) - 8], fault=fault)
         return Client(connection, session, [self.requests.address_identity(connection.peer)])
@@ -131,16 +140,17 @@ class ZooKeeperSide(ZooKeeperState):
         header, at = RequestHeader.decode_from(frame)
         name = NAMES.get(header.type, "unknown")
         connection = client.connection
-        fault = await connection.fault(name, xid=header.xid, type=header.type)
+        member = self.members[connection.listener]
+        fault = await connection.fault(name, xid=header.xid, type=header.type, member=connection.listener)
         body, code = b"", 0
         events: list[Event] = []
         goes_on = header.type != CLOSE
         try:
             if fault is not None and fault.kind == "error":
                 code = fault.code
-            elif self.wants_identity and header.type != AUTH and all(who.scheme == "ip" for who in client.identities):
+            elif member.wants_identity and header.type != AUTH and all(who.scheme == "ip" for who in client.identities):
                 code, goes_on = WANTS_IDENTITY, False
-            elif self.read_only and header.type in WRITES:
+            elif member.read_only and header.type in WRITES:
                 code = NOT_READ_ONLY
             elif header.type == CLOSE:
                 self.zxid += 1
@@ -162,7 +172,7 @@ class ZooKeeperSide(ZooKeeperState):
         sessions = len(list(self.sessions))
         answers = {
             b"ruok": "imok",
-            b"isro": "ro" if self.read_only else "rw",
+            b"isro": "ro" if all(member.read_only for member in self.members.values()) else "rw",
             b"srvr": f"Zookeeper version: wireproto dev broker\nConnections: {len(self.connections)}\n"
             f"Zxid: 0x{self.zxid:x}\nMode: standalone\nNode count: {len(self.nodes)}\n",
             b"stat": f"Zookeeper version: wireproto dev broker\nClients: {sessions}\nMode: standalone\nNode count: {len(self.nodes)}\n",
@@ -173,19 +183,24 @@ class ZooKeeperSide(ZooKeeperState):
 
     # -- sessions and time --------------------------------------------------------------------------------------------------
 
-    def restrict(self, *, read_only: bool | None = None, wants_identity: bool | None = None) -> None:
-        """Be a server without a quorum, whose sessions are its own, or one that serves no client without an identity; or be so no more.
+    def restrict(
+        self, name: str | None = None, *, read_only: bool | None = None, wants_identity: bool | None = None, behind: int | None = None
+    ) -> None:
+        """Have a member, or all of them, be without a quorum, serve no client without an identity, or be behind; or be so no more.
 
-        Who is connected is sent away.
+        Who is connected there is sent away.
         """
-        if read_only is False:
-            for number in self._local:
-                self.sessions.end(number)
-            self._local.clear()
-        self.read_only = self.read_only if read_only is None else read_only
-        self.wants_identity = self.wants_identity if wants_identity is None else wants_identity
+        for member in self.members.values() if name is None else [self.members[name]]:
+            if read_only is False:
+                for number in member.local:
+                    self.sessions.end(number)
+                member.local.clear()
+            member.read_only = member.read_only if read_only is None else read_only
+            member.wants_identity = member.wants_identity if wants_identity is None else wants_identity
+            member.behind = member.behind if behind is None else behind
         for connection in list(self.clients):
-            connection.close()
+            if name in (None, connection.listener):
+                connection.close()
 
     async def _reap(self) -> None:
         while True:
