@@ -15,7 +15,7 @@ import pytest
 import wireproto
 from spark.logs import Driven, planned, run
 from wireproto.devbroker import DevBroker
-from wireproto.errors import DataLoss, OptionError
+from wireproto.errors import DataLoss, OptionError, TransportError
 from wireproto.spark.kafka import KafkaWire
 from wireproto.spark.kafka_options import client_config
 from wireproto.spark.listener import Lag
@@ -84,6 +84,42 @@ def test_a_gap_that_a_task_meets_is_told_where_it_does_not_fail_the_query(broker
     assert begin.startswith("kafka-wire: some data may have been lost")
     assert begin.endswith(f"{topic}-0 was to be read in [0, 5) and now holds [3, 5)")
     assert end.endswith(f"{topic}-1 was to be read up to 5 and now ends at 0")
+
+
+@pytest.mark.parametrize("tries", [1, 2])
+def test_a_stream_outlives_an_outage_by_as_many_tries_as_it_has(
+    fresh_dev_broker: DevBroker, monkeypatch: pytest.MonkeyPatch, tries: int
+) -> None:
+    """Each try has its own time: that of the first is over before the broker is back."""
+    broker = fresh_dev_broker
+    topic = filled(broker, "told-outage", 3)
+    known = {"kafka.default.api.timeout.ms": "300", "fetchOffset.retryIntervalMs": "0", "fetchOffset.numRetries": str(tries)}
+    with Driven(source(broker, subscribe=topic, **known)) as query:
+        assert query.step() == [0, 1, 2]
+        real, failures = query.stream.log.partitions, []
+
+        def back_when_it_failed(client: Any) -> Any:
+            try:
+                return real(client)
+            except TransportError as why:
+                failures.append(why)
+                broker.resume("kafka")
+                raise
+
+        monkeypatch.setattr(query.stream.log, "partitions", back_when_it_failed)
+        broker.pause("kafka")
+        if tries == 1:
+            with pytest.raises(TransportError):
+                query.step()
+        else:
+            assert query.step() == []
+        assert len(failures) == 1
+
+
+def test_the_driver_waits_for_brokers_as_long_as_javas_client() -> None:
+    known = {"kafka.bootstrap.servers": "nowhere:1", "subscribe": "x"}
+    assert KafkaWire(known).settings().client["timeout"] == 60.0
+    assert KafkaWire({**known, "kafka.default.api.timeout.ms": "500"}).settings().client["timeout"] == 0.5
 
 
 @pytest.mark.parametrize("start", ["earliest", "latest"])

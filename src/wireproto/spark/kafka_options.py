@@ -32,6 +32,9 @@ from .options import SHARED, Options, ReadSettings, read_settings
 
 OWN = "kafka."
 _TEN_YEARS = 315_360_000
+_API_TIMEOUT = (
+    60.0  # Java's default.api.timeout.ms, twice the client's own: how long the driver of a stream waits for brokers that are away
+)
 SERVERS = "kafka.bootstrap.servers"
 STRATEGIES = ("assign", "subscribe", "subscribePattern")
 READERS = (
@@ -150,7 +153,7 @@ def read_options(options: Options) -> ReadSettings:
     more["poll_timeout"] = (options.whole("kafkaConsumer.pollTimeoutMs", 120_000) or 0) / 1000
     more["tries"] = options.whole("fetchOffset.numRetries", 3)
     more["pause"] = (options.whole("fetchOffset.retryIntervalMs", 1000, least=0) or 0) / 1000
-    client = {"isolation": "uncommitted", **client_config(options.prefixed(OWN))}
+    client = {"isolation": "uncommitted", "timeout": _API_TIMEOUT, **client_config(options.prefixed(OWN))}
     found = read_settings(options, url=servers, client=client, topics=topics, group=group or None, **more)
     for side, places in (("startingOffsets", found.start), ("endingOffsets", found.stop)):
         for key, place in places.items() if isinstance(places, dict) else ():

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from pyspark.sql.datasource import InputPartition
 
 from .. import connect
-from ..errors import AuthError, BrokerError, DataLoss, OptionError, TimedOut, WireprotoError
+from ..errors import AuthError, BrokerError, DataLoss, OptionError, TimedOut, TransportError, WireprotoError
 from ..net.retry import Verdict, verdict
 from ..position import LATEST, AtTime, Earliest, Latest, LogOffset, Position, TopicPartition, parse_position
 from . import plan
@@ -300,12 +300,15 @@ def named(keys: Iterable[TopicPartition]) -> str:
 
 
 def retried(log: Log, action: Any) -> Any:
-    """`action()`, again after a pause where the broker refused it for the moment, as often as fetchOffset.numRetries says."""
+    """`action()`, again after a pause where a broker refused it for the moment or was away, as often as fetchOffset.numRetries says.
+
+    Each try has the client's timeout, so that a query outlives an outage that is no longer than all of them.
+    """
     for left in range(log.settings.tries - 1, -1, -1):
         try:
             return action()
-        except BrokerError as why:
-            if not left or verdict(why, brief=True, final=(AuthError,)) is Verdict.NEVER:
+        except (BrokerError, TransportError) as why:
+            if not left or verdict(why, brief=True, passing=(TimedOut,), final=(AuthError,)) is Verdict.NEVER:
                 raise
             time.sleep(log.settings.pause)
     raise AssertionError("tries is at least 1")
