@@ -30,6 +30,7 @@ from .site import OPEN, Site, Work, fleeting, logs_in
 PATIENCE = 60.0  # delivery_timeout
 EARLY = PATIENCE - 5.0  # a batch's time runs from its first record
 MAIN, JOBS, GROWING, AGAIN, GUARDED = "main", "jobs", "growing", "again", "guarded"
+_SOON = {"pull_suspend": 1.0}
 ADMIN, GUEST, SECRET = "RocketMQ", "guest", "a-guest-s-secret"
 REFUSED = "NoPermission"
 NAMES = ("broker-a", "broker-b")
@@ -210,7 +211,9 @@ class RocketSite(Site):
 
 
 def _guest_readers() -> list[tuple[Role, dict[str, Any]]]:
-    return [_reader("guest-reader", GUARDED), _member("guest-1", "guests", GUARDED)]
+    """Their pulls come back each second: one that a broker holds was let pass before, and tells of nothing that came meanwhile."""
+    role, facts = _member("guest-1", "guests", GUARDED)
+    return [_reader("guest-reader", GUARDED, options=_SOON), (role, facts | {"options": facts["options"] | _SOON})]
 
 
 def _producer(name: str, topic: str, promise: Promise, facts: dict[str, Any], **options: Any) -> tuple[Role, dict[str, Any]]:
