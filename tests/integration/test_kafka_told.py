@@ -19,7 +19,8 @@ BROKERS = ["kafka-4.3.1"]
 
 
 @pytest.mark.parametrize("broker", BROKERS, indirect=True)
-def test_a_quota_that_holds_a_client_back_is_told(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_quota_that_holds_a_client_back_is_told_and_waited_for(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    """The broker reads nothing meanwhile, for longer than a request may take: nothing is sent, so nothing is sent again."""
     entity = (EntityData(entity_type="client-id", entity_name="throttled"),)
     ops = (OpData(key="producer_byte_rate", value=20_000.0, remove=False),)
     with (
@@ -30,7 +31,8 @@ def test_a_quota_that_holds_a_client_back_is_told(broker: Broker, caplog: pytest
         entry = AlterClientQuotasRequestEntryData(entity=entity, ops=ops)
         reply = client.request(AlterClientQuotasRequest(entries=(entry,), validate_only=False))
         assert [found.error_code for found in reply.entries] == [0]
-        with client.producer("told-throttled", linger=0, compression="none") as out:
-            for _ in range(6):
-                out.send(b"x" * 60_000).position(60.0)
+        with client.producer("told-throttled", linger=0, compression="none", request_timeout=2.0, max_in_flight=1) as out:
+            receipts = [out.send(b"x" * 60_000) for _ in range(6)]
+            assert [receipt.position(60.0).offset for receipt in receipts] == [*range(6)]
     assert any("throttled by a quota for " in line for line in caplog.messages)
+    assert not [line for line in caplog.messages if "not answered in time" in line or "sent again" in line]

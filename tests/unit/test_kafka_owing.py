@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ class Link:
     pending: int = 0
     frames_read: int = 0
     closed: bool = False
+    context: Any = field(default_factory=lambda: SimpleNamespace(muted_until=0.0))
 
     def ask(self) -> None:
         self.pending += 1
@@ -98,3 +100,14 @@ def test_a_closed_one_is_forgotten(owing: Any, link: Link) -> None:
     link.closed = True
     assert not owing.look(1.0)
     assert not owing.silent
+
+
+def test_one_that_a_quota_mutes_is_silent_only_when_it_stays_so(owing: Any, link: Link) -> None:
+    link.ask()
+    owing.sent(link, A)
+    link.context.muted_until = 5.5
+    for now in range(1, 8):
+        owing.look(float(now))
+        assert not owing.silent, now
+    owing.look(8.0)
+    assert owing.silent

@@ -283,8 +283,9 @@ class KafkaCluster(Runtime[KafkaOptions]):
             if reply.error_code:  # from version 13, and nothing else is told then
                 refusal = error(reply.error_code, what, message=reply.NAME, peer=conn.peer)
                 if isinstance(refusal, RebootstrapRequired):
-                    self._forget(refusal)
+                    self._forget(str(refusal))
                 raise refusal
+            self._know(reply.cluster_id, conn)
             with self._lock:
                 before = self.metadata.topics
                 self.metadata.apply(reply, all_topics=named is None)
@@ -293,12 +294,44 @@ class KafkaCluster(Runtime[KafkaOptions]):
         until = self._later()
         yield from self._anywhere(what, ask, until)
 
-    def _forget(self, why: BrokerError) -> None:
+    def _know(self, told: str | None, conn: Connection) -> None:
+        """Whether it is a node of this cluster that answers: its old address may be another one's by now, as those of pods may.
+
+        Raises:
+            Disconnected: it is another's, and not at an address that the user named, whose word counts; the connection is closed.
+        """
+        known = self.metadata.cluster_id
+        if told is None or known in (None, told):
+            return
+        text = f"a node of another cluster answers there: {told}, not {known}"
+        if conn.peer in map(peer_name, self.addresses):
+            self.told.warning(
+                ("cluster", told),
+                "%s: a node of another cluster answers there: %s, not %s; it is taken for the one that was asked for",
+                conn.peer,
+                told,
+                known,
+            )
+            self._forget(text)
+            return
+        with self._lock:
+            self.metadata.nodes = {number: node for number, node in self.metadata.nodes.items() if peer_name(node.address) != conn.peer}
+        self.told.warning(
+            ("stranger", conn.peer),
+            "%s: a node of another cluster answers there: %s, not %s; it is left alone",
+            conn.peer,
+            told,
+            known,
+        )
+        self.pool.drop(conn, text)
+        raise Disconnected(text, peer=conn.peer)
+
+    def _forget(self, why: str) -> None:
         """Begin again at the bootstrap addresses: what nodes there are, and who coordinates, is not this cluster's any more. KIP-1102."""
         with self._lock:
             self.metadata.nodes = {}
             self._coordinators.clear()
-        self.pool.drop_all(str(why))
+        self.pool.drop_all(why)
 
     def looking_up(self, topic: str, until: float, *, create: bool = False) -> Steps[Topic]:
         """A topic with its partitions, all of them led; waits a little for a topic that has just been made.
@@ -376,8 +409,10 @@ class KafkaCluster(Runtime[KafkaOptions]):
             self.told.info(("moved", topic, partition), "%s[%d]: the leader is node %d now, not %d", topic, partition, new, old)
 
     def throttled(self, reply: Any, conn: Connection) -> None:
-        """Tell of a reply that a quota held back."""
+        """Note, and tell of, a reply that says that a quota is used up: the node reads nothing more by this connection for a while."""
         if reply.throttle_time_ms:
+            agreed: wire.Agreed = conn.context
+            agreed.muted_until = time.monotonic() + reply.throttle_time_ms / 1000
             self.told.info(("throttled", conn.peer), "%s: throttled by a quota for %d ms", conn.peer, reply.throttle_time_ms)
 
     # --- asking ---

@@ -43,7 +43,7 @@ _LOOK_EVERY = 1.0
 _SILENT = 2.0
 """Seconds beyond `max_wait` after which a node that owes an answer counts as silent."""
 _DOWN = 0.2
-"""Seconds for which a node that could not be reached is left alone."""
+"""Seconds for which a node that could not be reached is left alone; one that holds us to a quota names its own."""
 _AGAIN = Policy(first=0.1, factor=2.0, ceiling=1.0, jitter=0.2)
 WAKE = "wake"
 """Put into the box by `wake`: the poll returns though nothing came."""
@@ -454,9 +454,11 @@ class Fetcher:
                 self.plan.failed(ticket, now)
             raise
         self._failing_since = 0.0
-        self._cluster.throttled(reply, call.conn)
         self._waits.over()
         self._down.pop(node, None)
+        self._cluster.throttled(reply, call.conn)
+        if reply.throttle_time_ms:
+            self._down[node] = call.conn.context.muted_until
         self.asking.answer(asked_for, reply, call.context.version, now)
 
     def close(self) -> None:

@@ -72,6 +72,8 @@ class Owing:
                 if owed.heard != link.frames_read:
                     owed.heard, owed.since = link.frames_read, now
                     owed.answered()
+                elif link.context.muted_until > now:
+                    owed.since = link.context.muted_until  # it keeps us to a quota, and reads nothing meanwhile
                 elif now - owed.since >= SILENT:
                     silent[link] = owed.before | owed.keys
         self.silent = silent

@@ -53,6 +53,8 @@ ACKS = {"all": -1, "1": 1, "0": 0}
 UNKNOWN_PLACE = -2
 """Where a record is that an earlier sending wrote, when the broker does not say."""
 _UNSENT_LIMIT = 2 << 20
+_WARY = 5.0
+"""Seconds behind the time that a quota took for which a connection has one request under way at a time."""
 _STRAGGLING = 0.01
 """Seconds for a thread that was about to send by a connection when that was left."""
 _TOO_LARGE = (MessageTooLarge, RecordListTooLarge)  # than the topic allows, or than one of its segments
@@ -183,10 +185,15 @@ class KafkaSender:
     def target(self, key: Key) -> Connection | None:
         node = self._metadata.leader(*key)
         conn = self._links.get(node.id) if node is not None else None
-        return conn if conn is not None and not conn.closed else None
+        if conn is None or conn.closed:
+            return None
+        muted: float = conn.context.muted_until
+        return None if muted and muted > time.monotonic() else conn
 
     def crowded(self, link: Connection) -> bool:
         agreed: wire.Agreed = link.context
+        if agreed.muted_until and link.pending and time.monotonic() < agreed.muted_until + _WARY:
+            return True  # the answer may say that the node reads no more: what is behind it would wait there, and its time run out
         return link.unsent > _UNSENT_LIMIT or agreed.leaving
 
     def requests(self, link: Connection, batches: list[OutBatch]) -> Iterable[list[OutBatch]]:
@@ -427,7 +434,11 @@ class KafkaSender:
             return
         conn = self._links.get(node.id)
         if conn is not None and not conn.closed:
-            self._found({key})
+            muted: float = conn.context.muted_until - time.monotonic()
+            if muted > 0:
+                self._soon(self.core.ready, {key}, pause=muted)
+            else:
+                self._found({key})
             return
         self._dialling[node.id] = {key}
         task = self._cluster.pool.dial(node.address, "produce")

@@ -53,9 +53,10 @@ class Agreed:
         timed_out_at: when a request was last given up without an answer; 0.0: never.
         until: when to use it no more: some time before its session ends, behind which the node hangs up at the next request.
         leaving: no record goes out by it any more, since that is soon.
+        muted_until: until when the node reads nothing by it, since a quota is used up (KIP-219); 0.0: never so far.
     """
 
-    __slots__ = ("client_id", "leaving", "timed_out_at", "until", "versions")
+    __slots__ = ("client_id", "leaving", "muted_until", "timed_out_at", "until", "versions")
 
     def __init__(self, versions: Versions, client_id: bytes) -> None:
         self.versions = versions
@@ -63,6 +64,7 @@ class Agreed:
         self.timed_out_at = 0.0
         self.until = float("inf")
         self.leaving = False
+        self.muted_until = 0.0
 
 
 class Sent:

@@ -1,0 +1,84 @@
+"""Quotas of Kafka: the answer comes at once and names a time for which the broker reads nothing more by that connection (KIP-219)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import wireproto
+from patience import LATE
+from wireproto import LATEST
+from wireproto.devbroker import DevBroker
+
+MUTED = 2.5
+PRODUCE, FETCH = 0, 1
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[DevBroker]:
+    with DevBroker(["kafka"]) as made:
+        yield made
+
+
+@pytest.fixture
+def topic(broker: DevBroker) -> str:
+    name = f"quotas-{next(_numbers)}"
+    with wireproto.connect(broker.url("kafka")) as client:
+        client.admin().create_topic(name, partitions=2)
+    return name
+
+
+@pytest.fixture
+def throttle(broker: DevBroker) -> Iterator[Callable[[int], None]]:
+    """The next answer to a request of this number says that a quota is used up."""
+    offered: dict[int, Any] = broker._side("kafka").offered
+    before = dict(offered)
+
+    def once(key: int) -> None:
+        name, low, high, handler = offered[key]
+
+        async def answer(context: Any) -> Any:
+            offered[key] = before[key]
+            return (await handler(context)).replace(throttle_time_ms=int(MUTED * 1000))
+
+        offered[key] = name, low, high, answer
+
+    yield once
+    offered.update(before)
+
+
+def test_a_producer_sends_nothing_by_a_connection_that_is_not_read(broker: DevBroker, topic: str, throttle: Any) -> None:
+    """Not until that is over, however short its `request_timeout`, and by that connection: it is no silent one."""
+    seen = broker.record("kafka")
+    with wireproto.connect(broker.url("kafka"), request_timeout=1.0) as client, client.producer(topic) as producer:
+        producer.send(b"before", partition=0).position(LATE)
+        throttle(PRODUCE)
+        producer.send(b"too much", partition=0).position(LATE)
+        (told,) = (reply.at for reply in seen.replies("Produce") if reply.message.throttle_time_ms)
+        receipts = [producer.send(b"later", partition=number) for number in range(2)]
+        assert [receipt.position(MUTED + LATE).offset for receipt in receipts] == [2, 0]
+        sent = seen.requests("Produce")
+        assert sent[2].at - told >= MUTED - 0.1
+        assert len({request.connection for request in sent}) == 1
+
+
+def test_a_reader_asks_nothing_by_a_connection_that_is_not_read(broker: DevBroker, topic: str, throttle: Any) -> None:
+    seen = broker.record("kafka")
+    with wireproto.connect(broker.url("kafka"), request_timeout=1.0, max_wait=0.05) as client:
+        with client.producer(topic) as producer:
+            producer.send(b"x", partition=0).position(LATE)
+        throttle(FETCH)
+        with client.reader(topic, stop=LATEST) as reader:
+            assert [batch.values() for batch in reader] == [[b"x"]]
+            assert reader.poll(0.0) is None
+        with client.reader(topic, partitions=[0]) as reader:
+            throttle(FETCH)
+            assert reader.poll(LATE) is not None
+            (told,) = [reply.at for reply in seen.replies("Fetch") if reply.message.throttle_time_ms][1:]
+            assert reader.poll(MUTED + LATE) is None
+            later = [request.at for request in seen.requests("Fetch") if request.at > told]
+            assert later[0] - told >= MUTED - 0.1
