@@ -2,7 +2,8 @@
 
 Sans-IO. No callback is believed: a *stint* begins where a member's deliveries do not follow one another. It must begin at or before the
 first record that no commit tried to cover (else records were passed over), and, where the role is exact, not before what a commit that was
-acknowledged earlier covers (else they came again although they were done with).
+acknowledged earlier covers (else they came again although they were done with). Of a log that is cut or made again neither can be said: its
+group has to come to the last record.
 """
 
 from __future__ import annotations
@@ -20,11 +21,24 @@ def judge(ledger: Ledger, truth: Truth) -> Iterator[Finding]:
     groups: dict[str, list[str]] = collections.defaultdict(list)
     for role in (role for role in ledger.kind("member") if not role.fleeting):
         groups[role.group].append(role.name)
+    yield from _behind_losses(ledger, truth)
     for group, members in groups.items():
         topic, exact = ledger.roles[members[0]].topic, ledger.roles[members[0]].exact
         for log, rows in truth.items():
             if topic_of(log) == topic:
                 yield from _one(ledger, group, set(members), log, rows, exact)
+
+
+def _behind_losses(ledger: Ledger, truth: Truth) -> Iterator[Finding]:
+    """Groups of topics that are cut or made again: whoever the member is, each log's last record comes to one."""
+    for group, topic in {(role.group, role.topic) for role in ledger.kind("member") if role.fleeting}:
+        names = {role.name for role in ledger.kind("member") if role.group == group}
+        for log, rows in truth.items():
+            if topic_of(log) != topic or not rows:
+                continue
+            lives = [life for life in ledger.lives.values() if life.role in names]
+            if rows[-1] not in {(place, name) for life in lives for _, place, name in life.got.get(log, [])}:
+                yield Finding("a group goes on", f"{group} in {log}: the last of {len(rows)} records, at {rows[-1][0]}, never came")
 
 
 def _one(ledger: Ledger, group: str, members: set[str], log: str, rows: Rows, exact: bool) -> Iterator[Finding]:

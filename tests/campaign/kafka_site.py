@@ -16,7 +16,7 @@ import wireproto
 from brokers import Broker, Kafka
 from brokers.kafka_config import USERS
 from patience import until
-from wireproto.errors import WireprotoError
+from wireproto.errors import BrokerError, WireprotoError
 from wireproto.kafka.messages import (
     AlterClientQuotasRequest,
     AlterPartitionReassignmentsRequest,
@@ -29,12 +29,15 @@ from wireproto.kafka.messages import (
     ElectLeadersRequest,
     ElectLeadersTopicPartitions,
     IncrementalAlterConfigsRequest,
+    LeaveGroupRequest,
+    MemberIdentity,
     ReassignablePartition,
     ReassignableTopic,
 )
 from wireproto.kafka.messages.alter_client_quotas import AlterClientQuotasRequestEntryData, OpData
 from wireproto.kafka.messages.common import EntityData
 from wireproto.kafka.messages.incremental_alter_configs import IncrementalAlterConfigsAlterableConfig, IncrementalAlterConfigsResource
+from wireproto.position import LogOffset
 
 from .faults import Sick
 from .ledger import Ledger, Place, Promise, Role, Truth
@@ -81,6 +84,7 @@ class KafkaSite(Site):
         "grow",
         "quota",
         "policy",
+        "reset",
         "anew",
         "unclean",
         "login",
@@ -174,6 +178,7 @@ class KafkaSite(Site):
             "grow": self._grow,
             "quota": self._quota,
             "policy": self._policy,
+            "reset": self._reset,
             "anew": self._anew,
             "unclean": self._unclean,
             "login": self._login,
@@ -231,6 +236,25 @@ class KafkaSite(Site):
         with wireproto.connect(self.broker.url) as client:
             reply = client.request(IncrementalAlterConfigsRequest(resources=(topic,), validate_only=False))
         assert not any(answer.error_code for answer in reply.responses), reply
+        yield frozenset()
+
+    @contextmanager
+    def _reset(self, _: Round) -> Iterator[Sick]:
+        """An administrator throws a group's members out, and sets it back to the beginning before one of them is there again."""
+        places = {(MAIN, number): LogOffset(MAIN, number, 0) for number in range(self._partitions[MAIN])}
+        with wireproto.connect(self.broker.url) as client:
+            admin: Any = client.admin()
+
+            def set_back() -> bool:
+                out = tuple(MemberIdentity(member_id=one.member) for one in admin.describe_group("exact").members)
+                client.request(LeaveGroupRequest(group_id="exact", members=out))
+                with suppress(BrokerError):  # it has members: one was quicker
+                    admin.commit("exact", places)
+                    self.note("reset", "exact", {f"{topic}/{number}": [-1] for topic, number in places})
+                    return True
+                return False
+
+            until(set_back, "the group always has members")
         yield frozenset()
 
     @contextmanager
@@ -368,9 +392,9 @@ def _guest_readers() -> list[tuple[Role, dict[str, Any]]]:
     return [logs_in(reader, REFUSED), logs_in(_member("guest-1", "guests", GUARDED), REFUSED)]
 
 
-def _member(name: str, group: str, topic: str, *, comes: bool = False) -> tuple[Role, dict[str, Any]]:
+def _member(name: str, group: str, topic: str, *, comes: bool = False, **more: Any) -> tuple[Role, dict[str, Any]]:
     role = Role(name, "member", topic, group=group, steady=not comes)
-    options = {"session_timeout": 6.0, "heartbeat_interval": 1.0}
+    options = {"session_timeout": 6.0, "heartbeat_interval": 1.0} | more
     facts = {"name": name, "kind": "member", "topic": topic, "group": group, "options": options}
     return role, facts | {"blind": group == "blind", "hears": True, "comes_and_goes": comes}
 
@@ -385,6 +409,8 @@ def _readers() -> list[tuple[Role, dict[str, Any]]]:
         reader("by-node", SINGLE),
         fleeting(reader("again-reader", AGAIN, told=(*LOST, *GONE))),
         fleeting(reader("cut-reader", CUT, told=LOST)),
+        fleeting(_member("again-1", "again", AGAIN, reset="nearest")),
+        fleeting(_member("cut-1", "cut", CUT, reset="nearest")),
         _member("exact-1", "exact", MAIN),
         _member("blind-1", "blind", MAIN),
         _member("growing-1", "growing", GROWING),

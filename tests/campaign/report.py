@@ -33,6 +33,7 @@ CHECKS = (
     "reads to its stop",
     "reads to the end",
     "a group sees every record",
+    "a group goes on",
     "resumes at the commit",
     "a queue hands out every message",
     "what is not acked comes again",

@@ -257,6 +257,14 @@ def group(*events: list[Any]) -> list[list[Any]]:
     return [*SENT, [3.0, "life", "first", 0, {}], [3.0, "life", "second", 0, {}], *events]
 
 
+@pytest.mark.parametrize(("last", "told"), [(COUNT - 1, set()), (COUNT - 2, {"a group goes on"})])
+def test_a_group_of_a_log_that_was_cut_comes_to_its_last_record(last: int, told: set[str]) -> None:
+    found = Ledger(ROLES | {name: Role(name, "member", "main", group="g", fleeting=True) for name in ("first", "second")})
+    for event in group([4.0, "got", "first", 0, LOG, [[[5], "sure:50"], *delivered(*range(3, last + 1))]]):
+        found.take(event)
+    assert faults(judge_groups.judge(found, TRUTH)) == told
+
+
 def test_the_next_owner_that_begins_at_the_commit_has_no_fault() -> None:
     events = group(got(4, "first", 0, 1, 2, 3), commit(5, "first", 3), got(6, "second", *range(4, COUNT)))
     assert faults(judge_groups.judge(ledger(events), TRUTH)) == set()
