@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import wireproto
 from brokers import Broker
 from wireproto import protocols
 
@@ -21,14 +22,15 @@ class Place:
     """A parameter of the suite: which protocol on which broker, with which client options.
 
     `brief` places have a sibling that differs in where it keeps metadata or in the form of headers alone: BRIEF runs there, all on the
-    sibling. TIMEOUTS are measured against the fault proxy, with one real broker a protocol behind it. What a place leaves out is marked
-    ``soak``.
+    sibling. TIMEOUTS are measured against the fault proxy, with one real broker a protocol behind it. `several` nodes differ from one where
+    some stay when one goes: OUTAGES run there. What a place leaves out is marked ``soak``.
     """
 
     protocol: str
     broker_name: str
     options: Mapping[str, str] = field(default_factory=dict)
     brief: bool = False
+    several: bool = False
     timeouts: bool = True
     face: str = "sync"
 
@@ -40,6 +42,8 @@ class Place:
         if self.face != "sync":
             chosen = module != TIMEOUTS or test in AWAITED if self.dev else module in OVER_ASYNCIO
             return chosen and test not in OF_THREADS
+        if self.several:
+            return module in OUTAGES
         return (self.timeouts or module != TIMEOUTS) and (not self.brief or bool(BRIEF & {module, test}))
 
     @property
@@ -48,6 +52,7 @@ class Place:
 
 
 TIMEOUTS = "test_timeouts"
+OUTAGES = frozenset({"test_outage", "test_killed"})
 OVER_ASYNCIO = frozenset({"test_records", "test_producer", "test_positions", "test_consumer", "test_queue", "test_tree"})
 """What `make test` runs over the asyncio face on real brokers; on the dev broker it is all, and of the timeouts AWAITED."""
 OF_THREADS = frozenset(
@@ -76,6 +81,7 @@ PLACES = [
     Place("kafka", "kafka-3.9.2", timeouts=False),
     Place("kafka", "kafka-3.9.2-zookeeper", brief=True, timeouts=False),
     Place("kafka", "kafka-4.3.1"),
+    Place("kafka", "kafka-4.3.1-cluster", several=True),
     Place("pulsar", "dev-pulsar"),
     Place("pulsar", "pulsar-4.2.4"),
     Place("rocketmq", "dev-rocketmq"),
@@ -126,15 +132,24 @@ class Seat:
         return proxy.url(self.url), {"address_map": proxy.address_map(self.addresses)}
 
     def take_away(self) -> None:
-        """As a crash: connections are cut, ports are closed. One node of an ensemble: its leader."""
+        """As a crash: connections are cut, ports are closed. One node of several: an ensemble's leader, that of the topic made last."""
         if self.real is None:
             self.dev.pause(self.protocol)
         elif self.place.broker_name.endswith("-ensemble"):
             self._lost: int | None = self.real.leader()  # type: ignore[attr-defined]
             self.real.kill(self._lost)
+        elif self.place.several:
+            self._lost = self._leader()
+            self.real.kill(self._lost)
         else:
             self._lost = None
             self.real.kill()
+
+    def _leader(self) -> int:
+        with wireproto.connect(self.url) as client:
+            made = [name for name in client.admin().list_topics() if name.startswith("t-")]
+            newest = max(made, key=lambda name: int(name.rpartition("-")[2]))
+            return int(client.admin().describe_topic(newest).partitions[0].details["leader"]) - 1
 
     def bring_back(self) -> None:
         if self.real is None:
