@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
 
 import wireproto
 from kafka_nodes import SecondNode
-from patience import LATE, soon
+from kafka_relay import Relay
+from patience import LATE, soon, until
 from wireproto import LATEST
 from wireproto.devbroker import DevBroker, Faults
 
@@ -108,3 +110,20 @@ def test_a_producer_that_waits_for_nothing_looks_at_nothing(broker: DevBroker, t
         client.loop.call_at(soon(1.5), idle.set)
         assert idle.wait(LATE + 1.5)
         assert not sender._watching
+
+
+def test_records_without_a_key_pass_by_a_leader_that_keeps_silent(broker: DevBroker, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its share would gather in the producer until there is room for nothing else."""
+    with (
+        closing(Relay(broker.address("kafka"), silent=True)) as stopped,
+        wireproto.connect(broker.url("kafka")) as client,
+        client.producer(topic, linger=0.0, batch_size=1) as producer,  # each record to another partition, where there is one
+    ):
+        SecondNode(monkeypatch)(client.cluster.metadata, topic, 1, "127.0.0.1", stopped.port)
+        stuck = producer.send(b"stuck", partition=1)
+        until(lambda: producer._sending._owing.silent, limit=ENOUGH)
+        receipts = [producer.send(b"%d" % number) for number in range(20)]
+        assert {receipt.position(LATE).partition for receipt in receipts[1:]} == {0}, "the first one's place may have been chosen before"
+        monkeypatch.undo()  # the one that there is leads again
+        assert stuck.position(ENOUGH).partition == 1
+        assert {receipt.position(ENOUGH).partition for receipt in [producer.send(b"after") for _ in range(4)]} == {0, 1}

@@ -3,8 +3,8 @@
 What it is: Kafka's default choice. A key picks by its murmur2 hash, so that every client that hashes like the Java one sends equal
 keys to the same partition; records without a key stick to one partition until about a batch's worth of bytes has gone there, then move
 to another: full batches at an even spread.
-May assume: the number of partitions, and which of them have a leader. Must not: read a clock, or hold randomness of its own; the
-caller passes a source of it.
+May assume: the number of partitions, and which of them have a leader that answers. Must not: read a clock, or hold randomness of its own;
+the caller passes a source of it.
 
     partition_for_key(key, partitions)      (murmur2(key) & 0x7fffffff) % partitions, in the core
 """
@@ -35,7 +35,7 @@ class Sticky:
         self._room = 0
 
     def pick(self, size: int, available: Sequence[int]) -> int:
-        """The partition for a record of `size` bytes; `available` lists those that have a leader (never empty)."""
+        """The partition for a record of `size` bytes; `available` lists those that may be chosen (never empty)."""
         if self._room <= 0 or self._current not in available:
             others = [p for p in available if p != self._current] if len(available) > 1 else available
             self._current = self._choose(others)

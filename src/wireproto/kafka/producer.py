@@ -124,7 +124,7 @@ class KafkaProducer(BatchProducer):
         with self._lock:
             number = self._router.stay(size)
             if number < 0:
-                number = self._sticky.pick(size, entry.available or tuple(entry.partitions))
+                number = self._sticky.pick(size, self._sending.answering(entry))
                 self._router.stick(number, self._sticky.lend())
             return number
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from .._net import Call, Connection
     from ..flow.producer import BatchProducer
     from .cluster import KafkaCluster
+    from .metadata import Topic
     from .options import KafkaOptions
 
 ACKS = {"all": -1, "1": 1, "0": 0}
@@ -179,6 +180,19 @@ class KafkaSender:
     def unsent(self) -> bool:
         """Whether connections hold what has not left yet."""
         return any(conn.unsent and not conn.closed for conn in tuple(self._links.values()))
+
+    def answering(self, topic: Topic) -> Sequence[int]:
+        """The partitions that a record without a key may go to: those with a leader, without leaders that keep silent, cannot be reached
+        again or hold us to a quota. What they were given would gather here, until there is room for nothing else (KIP-794)."""
+        led = topic.available or tuple(topic.partitions)
+        away = {number for number, link in tuple(self._links.items()) if self._stands_still(number, link)}
+        return [number for number in led if topic.partitions[number].node not in away] or led if away else led
+
+    def _stands_still(self, number: int, link: Connection) -> bool:
+        if link.closed:
+            return number in self._dialling
+        muted: float = link.context.muted_until
+        return link in self._owing.silent or (muted > 0.0 and muted > time.monotonic())
 
     # --- requests: see flow.sender.Wire ---
 
