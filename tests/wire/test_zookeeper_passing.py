@@ -16,6 +16,7 @@ from wireproto.devbroker import DevBroker, Faults
 from wireproto.errors import TimedOut
 from wireproto.zookeeper.codes import SessionMoved, ThrottledOp
 from wireproto.zookeeper.multi import Set
+from wireproto.zookeeper.session import SessionEvent, State
 
 PROTOCOL, SECONDS = "zookeeper", 20.0
 CLIENT = {"timeout": SECONDS}
@@ -270,6 +271,24 @@ def test_messages_that_a_server_refuses_are_told(dial: Any, faults: Faults, jobs
         with pytest.raises(ThrottledOp):
             out.send(b"1").position(SECONDS)
     assert lines.like("WARNING 1 records were not stored: THROTTLEDOP", jobs)
+
+
+def test_a_listener_that_fails_is_a_line_a_second(dial: Any, lines: Lines) -> None:
+    tree, called = dial().tree(), itertools.count()
+
+    def fails(event: Any) -> None:
+        next(called)
+        raise ZeroDivisionError("in the listener")
+
+    tree.on_state(fails)
+    for _ in range(200):
+        tree.link.events.changed(SessionEvent(State.CONNECTED, 1, 1))
+    tree.link.events.settle(time.monotonic() + SECONDS)
+    over = threading.Event()
+    tree.link.events.dispatcher.call([lambda event: over.set()], None)
+    assert over.wait(SECONDS)
+    assert next(called) == 201
+    assert len(lines.like("WARNING the callback", "in the listener")) <= 2
 
 
 def test_callbacks_that_fail_are_a_line_a_second_with_the_place(broker: DevBroker, dial: Any, node: str, lines: Lines) -> None:

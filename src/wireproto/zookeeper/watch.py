@@ -255,4 +255,4 @@ class Dispatcher:
                 callback(event)
             except BaseException as why:  # also SystemExit and the like: the other callbacks are somebody else's
                 trace = "".join(traceback.format_exception(why))
-                self._told.warning(("callback", id(callback)), "the callback %r failed at %r: %s", callback, event, trace)
+                self._told.warning(("callback", hash(callback)), "the callback %r failed at %r: %s", callback, event, trace)
