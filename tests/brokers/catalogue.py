@@ -34,7 +34,10 @@ CATALOGUE: dict[str, Callable[[], Broker]] = {
     "rocketmq-5.5.0": lambda: RocketMQ("5.5.0"),
     "rocketmq-5.5.0-binary": lambda: RocketMQ("5.5.0", binary=True),
     "rocketmq-5.5.0-secure": lambda: RocketMQ("5.5.0", acl=True, tls=True),
-    "rocketmq-5.5.0-cluster": lambda: RocketMQ("5.5.0", nodes=2, settings={"useServerSideResetOffset": "true"}),  # as out of the box
+    "rocketmq-5.5.0-cluster": lambda: RocketMQ(
+        "5.5.0", nodes=2, name_servers=2, settings={"useServerSideResetOffset": "true"}
+    ),  # as out of the box
+    "rocketmq-5.5.0-cluster-old-reset": lambda: RocketMQ("5.5.0", nodes=2, name_servers=2),
     "rocketmq-4.9.7-slave": lambda: RocketMQ("4.9.7", slave=True, name_servers=2),
     "rocketmq-5.5.0-slave": lambda: RocketMQ("5.5.0", slave=True, name_servers=2, settings={"useServerSideResetOffset": "true"}),
     "rocketmq-4.9.7-plain": lambda: RocketMQ("4.9.7", settings=PLAIN),
