@@ -66,6 +66,17 @@ def test_a_producer_sends_nothing_by_a_connection_that_is_not_read(broker: DevBr
         assert len({request.connection for request in sent}) == 1
 
 
+def test_another_connection_is_no_way_round_a_quota(broker: DevBroker, topic: str, throttle: Any) -> None:
+    seen = broker.record("kafka")
+    with wireproto.connect(broker.url("kafka")) as client, client.producer(topic) as producer:
+        throttle(PRODUCE)
+        producer.send(b"too much", partition=0).position(LATE)
+        (told,) = (reply.at for reply in seen.replies("Produce"))
+        broker.kick("kafka")
+        assert producer.send(b"later", partition=0).position(MUTED + LATE).offset == 1
+        assert seen.requests("Produce")[1].at - told >= MUTED - 0.1
+
+
 def test_a_reader_asks_nothing_by_a_connection_that_is_not_read(broker: DevBroker, topic: str, throttle: Any) -> None:
     seen = broker.record("kafka")
     with wireproto.connect(broker.url("kafka"), request_timeout=1.0, max_wait=0.05) as client:

@@ -465,10 +465,12 @@ class KafkaSender:
         except Exception as why:  # credentials are the user's code
             self._trouble(why, keys)
         else:
-            self._found(keys)
             agreed: wire.Agreed = link.context
             if agreed.until < FOREVER:
                 self._soon(self._leave_link, link, pause=agreed.until - time.monotonic())
+            if old is not None:  # another connection is no way round a quota
+                agreed.muted_until = max(agreed.muted_until, old.context.muted_until)
+            self._found(keys)
         if old is not None:
             self._prepared.clear()
             self.core.link_lost(old)
