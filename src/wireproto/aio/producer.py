@@ -213,6 +213,9 @@ class Producer(AsyncRole[Any]):
         return self._way.place(batch, index)
 
     def reason(self, batch: OutBatch, index: int) -> BaseException | None:
+        outcome = batch.outcome
+        if outcome.error is None and type(outcome.value) is int and outcome.value >= 0:
+            return None  # it has a place, which takes longer to tell; gather asks twice
         try:
             self.place(batch, index)
         except WireprotoError as why:
