@@ -138,6 +138,8 @@ def works(protocol: str, client: Any) -> None:
     assert found == set(SENT), found
 
 
+SUBSCRIBE = (0, 1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15, 17, 18, 19, 22)
+"""Codes of Pulsar's SUBSCRIBE, alike for all of its roles."""
 SENDS = Life(
     "sends",
     sends,
@@ -149,11 +151,11 @@ SENDS = Life(
             Request("send", "Produce", (2, 3, 5, 6, 7, 9, 10, 18, 19, 20, 22, 29, 31, 32, 44, 45, 46, 47, 56, 59, 76, 87, 90, 100, -1)),
         ),
         "pulsar": (
-            Request("handshake", "connect", (0, 3, 6)),
-            Request("partitions", "partitionMetadata", (0, 1, 4, 6, 11, 14)),
-            Request("look-up", "lookupTopic", (0, 1, 4, 6, 11, 14)),
-            Request("producer", "producer", (0, 2, 4, 6, 7, 8, 11, 15, 16, 17, 22)),
-            Request("send", "send", (0, 2, 4, 6, 9, 15, 22, 25)),
+            Request("handshake", "connect", (0, 3, 4, 6, 10)),
+            Request("partitions", "partitionMetadata", (0, 1, 2, 3, 4, 6, 11, 14, 17)),
+            Request("look-up", "lookupTopic", (0, 1, 2, 3, 4, 6, 11, 14, 17)),
+            Request("producer", "producer", (0, 1, 2, 3, 4, 6, 7, 8, 11, 14, 15, 16, 17, 18, 22, 25)),
+            Request("send", "send", (0, 1, 2, 4, 6, 9, 15, 22, 25)),
             Request("close", "close_producer"),
         ),
         "rocketmq": (
@@ -180,8 +182,8 @@ READS = Life(
             Request("read", "Fetch", (1, 2, 3, 5, 6, 9, 29, 56, 70, 71, 74, 75, 76, 78, 100, 103, 106, -1)),
         ),
         "pulsar": (
-            Request("read: subscribe", "subscribe", (0, 2, 4, 5, 6, 11, 13, 17, 22)),
-            Request("read: its end", "getLastMessageId", (0, 1, 2, 6)),
+            Request("read: subscribe", "subscribe", SUBSCRIBE),
+            Request("read: its end", "getLastMessageId", (0, 1, 2, 4, 6, 13)),
             Request("read: permits", "flow"),
         ),
         "rocketmq": (
@@ -212,8 +214,8 @@ JOINS = Life(
             Request("group: leave", "LeaveGroup", (15, 16, 25)),
         ),
         "pulsar": (
-            Request("group: subscribe", "subscribe", (0, 2, 4, 5, 6, 11, 13, 17, 22)),
-            Request("group: commit", "ack", (0, 2, 6)),
+            Request("group: subscribe", "subscribe", SUBSCRIBE),
+            Request("group: commit", "ack", (0, 1, 2, 4, 6, 13)),
             Request("group: leave", "close_consumer", (0, 6)),
         ),
         "rocketmq": (
@@ -233,8 +235,8 @@ WORKS = Life(
     works,
     {
         "pulsar": (
-            Request("queue: subscribe", "subscribe", (0, 2, 4, 5, 6, 11, 13, 17, 22)),
-            Request("queue: acknowledge", "ack", (0, 2, 6)),
+            Request("queue: subscribe", "subscribe", SUBSCRIBE),
+            Request("queue: acknowledge", "ack", (0, 1, 2, 4, 6, 13)),
             Request("queue: leave", "close_consumer", (0, 6)),
         ),
         "rocketmq": (

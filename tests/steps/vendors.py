@@ -206,11 +206,29 @@ PULSAR = Vendor(
             "ClientCnx.exceptionCaught",
         ),
         Difference(
-            ("producer: producer", *SUBSCRIBES),
+            ("partitions: partitionMetadata", "look-up: lookupTopic", "producer: producer", *SUBSCRIBES),
             ("code 17",),
             "tried again for `operationTimeout`: what is not named among the final errors is retriable, and this code has no class of its"
             " own",
             "PulsarClientException.isRetriableError, ClientCnx.getPulsarClientException",
+        ),
+        Difference(
+            ("look-up: lookupTopic", "producer: producer", *SUBSCRIBES),
+            ("code 3",),
+            "tried again for `operationTimeout`: of credentials that are refused only a question for partitions takes notice",
+            "PulsarClientException.isRetriableError, PulsarClientImpl.getPartitionedTopicMetadata",
+        ),
+        Difference(
+            SUBSCRIBES,
+            ("code 15",),
+            "tried again for `operationTimeout`: a terminated topic is final to producers alone",
+            "PulsarClientException.isRetriableError, ConsumerImpl.connectionOpened",
+        ),
+        Difference(
+            ("handshake: connect",),
+            ("code 4", "code 10"),
+            "passed over: the connection's end, which follows, is tried again as any",
+            "ClientCnx.handleError",
         ),
         Difference(
             ("producer: producer",),
@@ -226,7 +244,7 @@ PULSAR = Vendor(
         ),
         Difference(
             ("read: its end: getLastMessageId",),
-            (*CUTS, BROKEN, "code 1", "code 2", "code 6"),
+            (*CUTS, BROKEN, "code 1", "code 2", "code 6", "code 13"),
             "raised at once, also a connection that is lost meanwhile; only one that is not there yet is waited for",
             "ConsumerImpl.internalGetLastMessageIdAsync",
         ),
