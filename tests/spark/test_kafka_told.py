@@ -15,7 +15,7 @@ import pytest
 import wireproto
 from spark.logs import Driven, planned, run
 from wireproto.devbroker import DevBroker
-from wireproto.errors import DataLoss, OptionError, TransportError
+from wireproto.errors import DataLoss, OptionError, TransportError, ValueUnsupported
 from wireproto.spark.kafka import KafkaWire
 from wireproto.spark.kafka_options import client_config
 from wireproto.spark.listener import Lag
@@ -232,6 +232,14 @@ def test_headers_may_come_in_sparks_large_types(broker: DevBroker) -> None:
     found = pairs(pa.array(rows, kind))
     assert found.type == pa.list_(pa.struct([pa.field("name", pa.string()), pa.field("value", pa.binary())]))
     assert found.to_pylist() == [[{"name": "a", "value": b"1"}, {"name": "b", "value": None}], None, []]
+
+
+@pytest.mark.parametrize("row", [[("a", b"1"), None], [(None, b"1")]])
+def test_a_header_that_is_null_is_the_tables_mistake(row: list[Any]) -> None:
+    """It was told as bytes which are not what the protocol says."""
+    kind = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+    with pytest.raises(ValueUnsupported, match="the column headers has a header that is null, or one whose key is"):
+        pairs(pa.array([None, row], kind))
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,10 @@ class TopicSession(Session):
 
 
 def pairs(array: pa.Array) -> pa.Array:
-    """Spark's headers as the producer's: ``list<struct<name, value>>``."""
+    """Spark's headers as the producer's: ``list<struct<name, value>>``. Raises ValueUnsupported for one that is null or has no key."""
+    each = array.flatten()
+    if each.null_count or each.field(0).null_count:
+        raise ValueUnsupported("the column headers has a header that is null, or one whose key is: leave it out")
     return array.cast(pa.list_(_PAIR)) if array.type.value_type.field(0).name == "name" else renamed(array)
 
 
