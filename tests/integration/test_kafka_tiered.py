@@ -139,7 +139,7 @@ def test_a_batch_of_spark_beyond_the_quota_of_remote_reads_leaves_nothing_out(ka
     assert bounded(kafka, topic)[0] == [*range(RECORDS)]
 
 
-def test_a_tail_of_the_log_without_a_record_ends_a_bounded_read_soon(kafka: Kafka) -> None:
+def test_a_tail_of_the_log_without_a_record_ends_a_bounded_read_soon_and_is_told(kafka: Kafka, caplog: pytest.LogCaptureFixture) -> None:
     """The cleaner left half of a segment, and a broker that lost its disk's cache nothing of the next: the log ends where that begins."""
     name = f"tail-{next(_numbers)}"
     with wireproto.connect(kafka.url) as client:
@@ -163,6 +163,7 @@ def test_a_tail_of_the_log_without_a_record_ends_a_bounded_read_soon(kafka: Kafk
     assert found == [*range(30)]
     assert empties, "the end of the log was not empty"
     assert time.monotonic() - began < 10.0
+    assert [line for line in caplog.messages if line.startswith(f"{name}[0]: offsets 30 to 49 hold no record")]
     began = time.monotonic()
     assert spark_batch(kafka, name) == [*range(30)]
     assert time.monotonic() - began < 10.0
