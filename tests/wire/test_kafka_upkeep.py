@@ -103,6 +103,21 @@ def test_a_client_that_is_sent_back_begins_again_at_its_bootstrap_addresses(clie
         member.commit(timeout=20.0)
 
 
+def test_a_client_that_can_reach_no_node_that_it_knows_finds_others_by_its_bootstrap_addresses(
+    broker: DevBroker, topic: str, silent: int
+) -> None:
+    """KIP-899: all of them have moved, and nobody could tell it."""
+    connected: Any = wireproto.connect(broker.url("kafka"), timeout=LATE, connect_timeout=0.5)
+    with connected as client, client.producer(topic) as out, client.reader(topic, stop=LATEST) as reader:
+        cluster = client.cluster
+        before = cluster.metadata.nodes
+        cluster.metadata.nodes = {number: Node(number, "127.0.0.1", silent) for number in (NODE, 7)}
+        cluster.pool.drop_all("the nodes are gone")
+        out.send(b"x").position(LATE)
+        assert cluster.metadata.nodes == before
+        assert sum(len(batch) for batch in reader) == 20
+
+
 def test_many_who_ask_for_one_thing_ask_once(broker: DevBroker, client: Any, topic: str, faults: Faults) -> None:
     seen = broker.record("kafka")
     faults.delay("Metadata", 2.0)
