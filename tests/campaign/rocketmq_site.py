@@ -1,24 +1,27 @@
-"""RocketMQ 5.5.0, a name server and two masters: each queue lives on one of them, so that all of the other's are healthy while it is sick.
+"""RocketMQ 5.5.0, two name servers, two masters: each queue lives on one master, so that all of the other are healthy while it is sick.
 
-Node 0 is the name server. A record acknowledged by a killed master is kept: its file is the kernel's by then.
+Nodes 0 and 3 are the name servers. Whether brokers keep resets until a member pulls, or call the members, the seed says. A record
+acknowledged by a killed master is kept: its file is the kernel's by then.
 """
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, ClassVar
 
 import wireproto
 from brokers import Broker, RocketMQ, java
 from brokers.rocketmq import USERS
+from wireproto.rocketmq.codes import ConsumerNotOnline, ServerError
 from wireproto.rocketmq.messages import (
     AddWritePermOfBrokerRequest,
     AuthCreateUserRequest,
     AuthUpdateUserRequest,
     InvokeBrokerToResetOffsetRequest,
     UpdateAndCreateTopicRequest,
+    UpdateBrokerConfigRequest,
     WipeWritePermOfBrokerRequest,
 )
 
@@ -34,6 +37,7 @@ _SOON = {"pull_suspend": 1.0}
 ADMIN, GUEST, SECRET = "RocketMQ", "guest", "a-guest-s-secret"
 REFUSED = "NoPermission"
 NAMES = ("broker-a", "broker-b")
+SERVERS = (0, 3)  # name servers
 READ = 180.0
 
 
@@ -57,19 +61,30 @@ class RocketSite(Site):
         "reset",
         "anew",
         "login",
+        "unnamed",
     )
 
     broker: RocketMQ
 
     def make(self) -> Broker:
         settings = {"useServerSideResetOffset": "true"}  # as out of the box
-        return RocketMQ(self.version, nodes=2, heap="256m", settings=settings, acl=True)
+        return RocketMQ(self.version, nodes=2, name_servers=2, heap="256m", settings=settings, acl=True)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether brokers keep resets until a member pulls, as out of the box; else they call the members."""
+        return self.seed % 2 == 0
+
+    @property
+    def masters(self) -> list[str]:
+        return [f"127.0.0.1:{port}" for port in self.broker.broker_ports]
 
     def _administrator(self) -> Any:
         return wireproto.connect(self.broker.url, access_key=ADMIN, secret_key=USERS[ADMIN])
 
     def node_addresses(self) -> list[str]:
-        return self.broker.addresses
+        first, second = (f"127.0.0.1:{port}" for port in self.broker.name_server_ports)
+        return [first, *self.masters, second]
 
     def options(self) -> dict[str, Any]:
         return super().options() | {
@@ -87,6 +102,9 @@ class RocketSite(Site):
         with self._administrator() as client:
             for topic in (MAIN, JOBS, GROWING, AGAIN, GUARDED):
                 client.admin().create_topic(topic, partitions=4, timeout=60.0)
+            told = f"useServerSideResetOffset={str(self.keeps).lower()}\n".encode()
+            for address in self.masters:
+                client.request(UpdateBrokerConfigRequest(), body=told, to=address)
         self._queues = {MAIN: 2, JOBS: 2, GROWING: 2, AGAIN: 2, GUARDED: 2}  # of each broker
         self._guest(AuthCreateUserRequest(username=GUEST), "enable")
 
@@ -131,7 +149,14 @@ class RocketSite(Site):
         return all(server._ready() for server in self.broker.servers)
 
     def own_faults(self) -> dict[str, Callable[[Round], AbstractContextManager[Sick]]]:
-        return {"grow": self._grow, "wipe": self._wipe, "reset": self._reset, "anew": self._anew, "login": self._login}
+        return {
+            "grow": self._grow,
+            "wipe": self._wipe,
+            "reset": self._reset,
+            "anew": self._anew,
+            "login": self._login,
+            "unnamed": self._unnamed,
+        }
 
     @contextmanager
     def _grow(self, _: Round) -> Iterator[Sick]:
@@ -142,7 +167,7 @@ class RocketSite(Site):
             topic_sys_flag=0, order=False,
         )  # fmt: skip
         with self._administrator() as client:
-            for address in self.broker.addresses[1:]:
+            for address in self.masters:
                 client.request(request, to=address)
         self._queues[GROWING] = queues
         yield frozenset()
@@ -151,27 +176,54 @@ class RocketSite(Site):
     def _wipe(self, round_: Round) -> Iterator[Sick]:
         """A master is taken out of what producers may write to, as before it is stopped in order; readers go on reading from it."""
         name = NAMES[round_.node % len(NAMES)]
-        names = self.broker.addresses[0]
         with self._administrator() as client:
-            client.request(WipeWritePermOfBrokerRequest(broker_name=name), to=names)
+            for port in self.broker.name_server_ports:
+                client.request(WipeWritePermOfBrokerRequest(broker_name=name), to=f"127.0.0.1:{port}")
         try:
             yield frozenset({1 + NAMES.index(name)})
         finally:
             with self._administrator() as client:
-                client.request(AddWritePermOfBrokerRequest(broker_name=name), to=names)
+                for port in self.broker.name_server_ports:
+                    client.request(AddWritePermOfBrokerRequest(broker_name=name), to=f"127.0.0.1:{port}")
 
     @contextmanager
-    def _reset(self, _: Round) -> Iterator[Sick]:
-        """An administrator sets a group back to the beginning, at work as it is: each broker tells it with its next answer to a pull."""
+    def _reset(self, round_: Round) -> Iterator[Sick]:
+        """An administrator sets a group back to the beginning, at work as it is: each broker tells it with its next answer to a pull, or
+        calls the members, if any are known to it. Not while one of those comes or goes: whose queues are on their way nobody sets back, and
+        brokers do not ask."""
+        if not self.keeps and round_.member:
+            yield frozenset()
+            return
         with self._administrator() as client:
-            for address, name in zip(self.broker.addresses[1:], NAMES, strict=True):
-                for queue in range(self._queues[MAIN]):
-                    asked = InvokeBrokerToResetOffsetRequest(
-                        topic=MAIN, group="exact", timestamp=0, is_force=True, queue_id=queue, offset=0
-                    )
+            for address, name in zip(self.masters, NAMES, strict=True):
+                asked = InvokeBrokerToResetOffsetRequest(topic=MAIN, group="exact", timestamp=0, is_force=True)
+                if self.keeps:
+                    for queue in range(self._queues[MAIN]):
+                        client.request(asked.replace(queue_id=queue, offset=0), to=address)
+                        self.note("reset", "exact", {f"{MAIN}/{name}-{queue}": [-1]})
+                    continue
+                with suppress(ConsumerNotOnline, ServerError):  # the latter where it never committed
                     client.request(asked, to=address)
-                    self.note("reset", "exact", {f"{MAIN}/{name}-{queue}": [-1]})
+                    self.note("reset", "exact", {f"{MAIN}/{name}-{queue}": [-1] for queue in range(self._queues[MAIN])})
         yield frozenset()
+
+    @contextmanager
+    def _unnamed(self, round_: Round) -> Iterator[Sick]:
+        """Both name servers are silent, or gone and then empty until brokers come again; one alone is `kill` and `freeze` of its node."""
+        killed = round_.amount < 0.5
+        for server in SERVERS:
+            if killed:
+                self.broker.kill(server)
+            else:
+                self.broker.servers[server].pause()
+        try:
+            yield frozenset(SERVERS)
+        finally:
+            for server in SERVERS:
+                if killed:
+                    self.broker.start(server)
+                else:
+                    self.broker.servers[server].resume()
 
     @contextmanager
     def _anew(self, _: Round) -> Iterator[Sick]:
@@ -195,7 +247,7 @@ class RocketSite(Site):
     def _guest(self, change: Any, status: str) -> None:
         facts = {"username": GUEST, "password": SECRET, "userType": "Super", "userStatus": status}
         with self._administrator() as client:
-            for address in self.broker.addresses[1:]:
+            for address in self.masters:
                 client.request(change, body=facts, to=address)
 
     def truth(self, ledger: Ledger) -> Truth:

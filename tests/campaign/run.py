@@ -89,7 +89,7 @@ class Campaign:
         self._follower = Follower()
         self._journal = Journal(folder / "campaign.journal")
         site.note = self._journal.note
-        site.short = short
+        site.short, site.seed = short, seed
         self._comers = itertools.count(2)
         self._comer = ""
         self._over = threading.Event()

@@ -52,7 +52,7 @@ class Site:
     Attributes:
         broker, proxies: one proxy a node. servers: each node's number.
         note: into the journal.
-        short: whether it is the short form, beside other work.
+        short: whether it is the short form, beside other work. seed: what a site may choose by, too.
         clocks: of nodes and clients, where they are to jump; to be set before `start`.
     """
 
@@ -71,6 +71,7 @@ class Site:
         self.note: Callable[..., None] = lambda *_: None
         self.clocks: Clocks | None = None
         self.short = False
+        self.seed = 0
         self._first_seen: dict[str, float] = {}
 
     def make(self) -> Broker:
