@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 import wireproto
 from spark.logs import Driven, planned, run
 from wireproto.devbroker import DevBroker
 from wireproto.errors import DataLoss, OptionError, TransportError, ValueUnsupported
+from wireproto.kafka.codes import UnknownTopicOrPartition
 from wireproto.spark.kafka import KafkaWire
 from wireproto.spark.kafka_options import client_config
+from wireproto.spark.kafka_sink import KafkaSink
 from wireproto.spark.listener import Lag
 from wireproto.spark.sink import pairs
 
@@ -114,6 +117,41 @@ def test_a_stream_outlives_an_outage_by_as_many_tries_as_it_has(
         else:
             assert query.step() == []
         assert len(failures) == 1
+
+
+def test_a_micro_batch_waits_for_the_brokers_that_it_writes_to(fresh_dev_broker: DevBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its writer is made anew, by a client that was never connected; a batch that is only starting is told at once."""
+    broker = fresh_dev_broker
+    filled(broker, "told-target", 0)
+    schema = StructType([StructField("value", BinaryType())])
+    to = KafkaWire({"kafka.bootstrap.servers": broker.address("kafka"), "topic": "told-target"})
+    real, failures = KafkaSink.check, []
+
+    def back_when_it_failed(sink: KafkaSink, client: Any, *, stream: bool) -> None:
+        try:
+            real(sink, client, stream=stream)
+        except TransportError as why:
+            failures.append(why)
+            if len(failures) > 1:
+                broker.resume("kafka")
+            raise
+
+    monkeypatch.setattr(KafkaSink, "check", back_when_it_failed)
+    broker.pause("kafka")
+    with pytest.raises(TransportError):
+        to.writer(schema, overwrite=False)
+    assert len(failures) == 1
+    to.streamWriter(schema, overwrite=False)
+    assert len(failures) == 2
+
+
+def test_a_mistake_in_a_streams_sink_is_not_waited_for(broker: DevBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.setattr(KafkaSink, "open", lambda sink: calls.append(1) or wireproto.connect(sink.url, **sink.options))
+    known = {"kafka.bootstrap.servers": broker.address("kafka"), "topic": "told-nowhere"}
+    with pytest.raises(UnknownTopicOrPartition, match="there is no topic 'told-nowhere': create it"):
+        KafkaWire(known).streamWriter(StructType([StructField("value", BinaryType())]), overwrite=False)
+    assert calls == [1]
 
 
 def test_the_driver_waits_for_brokers_as_long_as_javas_client() -> None:

@@ -16,6 +16,7 @@ May assume: PySpark 4.1 for Arrow in streams; on 4.0 rows are made Arrow here. M
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -25,7 +26,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 
 from .. import connect
-from ..errors import Disconnected, OptionError
+from ..errors import Disconnected, OptionError, TransportError, WireprotoError
+from ..net import retry
+from ..net.retry import Verdict, verdict
 from . import worker
 from .columns import arrow_schema
 
@@ -43,6 +46,7 @@ except ImportError:  # PySpark 4.0
     ARROW_STREAMS = False
 
 ROWS = 10_000
+PATIENCE = 30.0  # seconds that a stream's check waits for brokers which are away, as long as a client's calls do
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +155,23 @@ def this_task() -> Task:
 
 
 def checked(sink: Sink, *, stream: bool) -> Sink:
-    """The sink, after its check on the cluster."""
-    with sink.open() as client:
-        sink.check(client, stream=stream)
+    """The sink, after its check on the cluster.
+
+    A stream's is made for each micro-batch in a process of its own, whose client was never connected: brokers that are away for that moment
+    would end a query whose tasks had waited for them.
+    """
+
+    def check() -> None:
+        with sink.open() as client:
+            sink.check(client, stream=stream)
+
+    retry.run(check, time.monotonic() + (PATIENCE if stream else 0.0), judge=away)
     return sink
+
+
+def away(error: WireprotoError) -> Verdict:
+    """Whether a check is worth another try: nothing that the cluster answered is."""
+    return verdict(error) if isinstance(error, TransportError) else Verdict.NEVER
 
 
 class LogWriter(DataSourceArrowWriter):
