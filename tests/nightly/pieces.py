@@ -21,7 +21,7 @@ PYTHON = str(work.CLONE / ".venv" / "bin" / "python")
 CLOSING = r"^=* ?(\d+ (?:passed|failed|errors?)\b.*?) in [\d.]+s"  # pytest's last line, and that of `make test`
 OWN = f"{sys.version_info.major}.{sys.version_info.minor}"  # in which `make test` runs
 PYTHONS = tuple(version for version in ("3.11", "3.12", "3.13") if version != OWN)
-JOBS = ("kafka", "pulsar")  # of make soak
+JOBS = ("kafka", "pulsar", "recut")  # of make soak
 SEEDS = ("1", "2", "3")
 
 

@@ -21,7 +21,7 @@ TODAY = sorted(jobs.JOBS)[SIZE.seed % len(jobs.JOBS)]
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[Kafka]:
-    """The broker with the input of both jobs."""
+    """The broker with the input of all jobs."""
     try:
         with jobs.filled(SIZE) as found:
             yield found
@@ -43,6 +43,12 @@ def today(name: str) -> Callable[[Callable[..., None]], Any]:
 @pytest.mark.broker("kafka-4.3.1")
 def test_kafka_to_kafka_loses_nothing_and_keeps_each_key_s_order(kafka: Kafka, tmp_path: Path) -> None:
     killed("kafka", tmp_path, kafka)
+
+
+@today("recut")
+@pytest.mark.broker("kafka-4.3.1")
+def test_kafka_to_kafka_loses_nothing_though_each_start_cuts_other_tasks(kafka: Kafka, tmp_path: Path) -> None:
+    killed("recut", tmp_path, kafka)
 
 
 @today("pulsar")

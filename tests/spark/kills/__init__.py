@@ -1,5 +1,7 @@
 """Streaming jobs that are killed: of what was written nothing may be missing, nothing may change places, and Pulsar repeats nothing.
 
+Kafka's jobs start again with other options than before, since whoever mends a job does: micro-batches of another size, or other tasks.
+
     records.py     what goes in, what must come out, and who judges it
     ends.py        the logs at both ends, through clients that are not ours
     job.py         the job: a process of its own, started again from its checkpoint

@@ -15,6 +15,7 @@ once all is through.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -23,7 +24,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -64,14 +65,35 @@ def plan(seed: int, kinds: Sequence[str], each: int, total: int, batch: int) -> 
     ]
 
 
+def cuts(seed: int, batch: int, *, tasks: bool) -> Iterator[dict[str, str]]:
+    """Options of the source, at each start others: micro-batches of at most `batch` records, and where `tasks`, of other tasks.
+
+    A micro-batch that was planned before the start keeps its records, and runs again in other tasks.
+    """
+    chance = random.Random(seed)
+    before: dict[str, str] = {}
+    while True:
+        found = {"maxOffsetsPerTrigger": str(chance.randint(batch // 2, batch))}
+        if tasks:
+            found["minPartitions"] = str(chance.randint(1, 16))  # up to its partitions' number it splits nothing
+        if all(before.get(name) != value for name, value in found.items()):
+            yield found
+            before = found
+
+
 @dataclass
 class Job:
-    """A job's settings: Spark's options, and the micro-batch's size that they ask for."""
+    """A job's settings: Spark's options, and the micro-batch's size that they ask for at most.
+
+    Attributes:
+        cuts: further options of the source, by the driver's starts.
+    """
 
     source: Mapping[str, str]
     form: str
     sink: Mapping[str, str]
     batch: int
+    cuts: Iterable[Mapping[str, str]] = field(default_factory=lambda: itertools.repeat({}))
 
 
 @dataclass
@@ -97,6 +119,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self._mark = uuid.uuid4().hex
+        self._cuts = iter(self.job.cuts)
         self._log = self.folder / "job.log"
         self._checkpoint = self.folder / "checkpoint"
         self._child: subprocess.Popen[bytes] | None = None
@@ -129,7 +152,8 @@ class Run:
 
     def start(self) -> None:
         """Start the driver, from the checkpoint if there is one."""
-        task = {"source": dict(self.job.source), "format": self.job.form, "sink": dict(self.job.sink), "checkpoint": str(self._checkpoint)}
+        source = {**self.job.source, **next(self._cuts)}
+        task = {"source": source, "format": self.job.form, "sink": dict(self.job.sink), "checkpoint": str(self._checkpoint)}
         paths = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])
         environment = {**os.environ, "PYTHONPATH": paths, "PYSPARK_PYTHON": sys.executable, processes.MARK: self._mark}
         with self._log.open("ab") as out:

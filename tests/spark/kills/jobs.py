@@ -1,4 +1,4 @@
-"""The jobs whose kills are judged: Kafka → Kafka, and Kafka → Pulsar."""
+"""The jobs whose kills are judged: Kafka → Kafka, the same with its tasks cut otherwise at each start, and Kafka → Pulsar."""
 
 from __future__ import annotations
 
@@ -26,17 +26,31 @@ class Size:
 
 
 def kafka_to_kafka(size: Size, folder: Path, say: Say, kafka: Kafka | None = None) -> list[str]:
-    """Kafka → transform → Kafka: at least once, each key in order. What is wrong with the target, nothing when all is right."""
+    """Kafka → transform → Kafka: at least once, each key in order, also where each start has micro-batches of another size."""
+    return _kafka_to_kafka(size, folder, say, kafka, "out", tasks=False)
+
+
+def kafka_to_kafka_recut(size: Size, folder: Path, say: Say, kafka: Kafka | None = None) -> list[str]:
+    """The same with other tasks at each start, also of a micro-batch that runs again: nothing is lost; between tasks a key has no order."""
+    return _kafka_to_kafka(size, folder, say, kafka, "recut", tasks=True)
+
+
+def _kafka_to_kafka(size: Size, folder: Path, say: Say, kafka: Kafka | None, target: str, *, tasks: bool) -> list[str]:
+    """What is wrong with the target, nothing when all is right."""
     with ExitStack() as stack:
         kafka = kafka or stack.enter_context(filled(size))
-        ends.make(kafka, "out")
-        job = harness.Job(source(kafka, size), "kafka-wire", {"kafka.bootstrap.servers": kafka.bootstrap, "topic": "out"}, size.batch)
-        run = harness.Run(job, (kafka, "out"), {"kafka": kafka}, Judge(size.total), folder, say)
+        ends.make(kafka, target)
+        sink = {"kafka.bootstrap.servers": kafka.bootstrap, "topic": target}
+        job = harness.Job(source(kafka, size), "kafka-wire", sink, size.batch, harness.cuts(size.seed, size.batch, tasks=tasks))
+        run = harness.Run(job, (kafka, target), {"kafka": kafka}, Judge(size.total, ordered=not tasks), folder, say)
         return through(run, size, once=False)
 
 
 def kafka_to_pulsar(size: Size, folder: Path, say: Say, kafka: Kafka | None = None) -> list[str]:
-    """Kafka → transform → Pulsar, which de-duplicates: exactly once, each key in order. What is wrong with the target."""
+    """Kafka → transform → Pulsar, which de-duplicates: exactly once, each key in order. What is wrong with the target.
+
+    Its starts all cut alike: that a micro-batch which runs again has the same rows in the same tasks is what its sink asks for.
+    """
     with ExitStack() as stack:
         kafka = kafka or stack.enter_context(filled(size))
         pulsar = stack.enter_context(Pulsar("4.2.4", settings={"brokerDeduplicationEnabled": "true"}))
@@ -66,7 +80,7 @@ def through(run: harness.Run, size: Size, *, once: bool) -> list[str]:
     kills = harness.plan(size.seed, ("driver", "worker", *run.brokers), size.each, size.total, size.batch)
     run.say(f"kafka-wire → {run.job.form}: {size.total:,} records, {len(kills)} kills, seed {size.seed}")
     run.all_of_it(kills)
-    judge = Judge(size.total)
+    judge = Judge(size.total, ordered=run.judge.ordered)
     with ends.sight(*run.target) as target:
         target.read_all(judge)
     found = judge.verdict(once=once)
@@ -78,4 +92,4 @@ def through(run: harness.Run, size: Size, *, once: bool) -> list[str]:
     return found
 
 
-JOBS: dict[str, Callable[..., list[str]]] = {"kafka": kafka_to_kafka, "pulsar": kafka_to_pulsar}
+JOBS: dict[str, Callable[..., list[str]]] = {"kafka": kafka_to_kafka, "pulsar": kafka_to_pulsar, "recut": kafka_to_kafka_recut}

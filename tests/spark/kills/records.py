@@ -38,12 +38,13 @@ class Judge:
     """Takes a target's records, partition by partition in their order, and keeps what is wrong with them.
 
     Attributes:
-        total: how many numbers went in.
+        total: how many numbers went in. ordered: whether a key's records must come in the order of their numbers.
         distinct: numbers seen so far. repeats: records beyond the first of a number.
         wrong: the first few sentences about what must not be, for a reader to start from.
     """
 
     total: int
+    ordered: bool = True
     distinct: int = 0
     repeats: int = 0
     wrong: list[str] = field(default_factory=list)
@@ -73,7 +74,7 @@ class Judge:
         self._seen[number] = 1
         self.distinct += 1
         slot = number % KEYS
-        if number != self._next[slot]:
+        if self.ordered and number != self._next[slot]:
             self._blame("disorder", f"{place}: {number} of key {found_key!r} came where {self._next[slot]} was due")
         self._next[slot] = max(self._next[slot], number + KEYS)
 
