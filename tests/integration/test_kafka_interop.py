@@ -192,3 +192,16 @@ def test_columns_are_spread_by_key_and_checked(broker: Broker, client: Any, topi
         numbers = [int(row.value or b"") for row in sorted(mine, key=lambda row: row.offset) if row.value != b"single"]
         assert numbers == sorted(numbers)
         assert len(numbers) == 40
+
+
+@pytest.mark.parametrize("broker", ["kafka-4.3.1"], indirect=True)
+def test_all_that_nobody_acknowledges_leaves_before_a_flush_is_over(broker: Broker, client: Any, topic: str) -> None:
+    """More than a connection holds, at once; and its close comes behind."""
+    rows = [b"%06d" % number + bytes(500) for number in range(20_000)]
+    table = pa.record_batch({"value": pa.array(rows, pa.binary())})
+    with wireproto.connect(broker.url) as other, other.producer(topic, acks="0", compression="none") as producer:
+        for number in range(PARTITIONS):
+            producer.send_batch(table, partition=number)
+        producer.flush(60.0)
+    found = confluent_read(bootstrap(broker), topic, PARTITIONS, PARTITIONS * len(rows))
+    assert [row.value for row in found] == rows * PARTITIONS
