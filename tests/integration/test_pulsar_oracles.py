@@ -184,3 +184,22 @@ def test_an_exclusive_producer_is_alone(broker: Pulsar) -> None:
             client.create_producer(topic, access_mode=mode)
         shared.close()
         client.create_producer(topic, access_mode=mode).close()
+
+
+def test_unloads_are_no_resets_of_what_was_handed_out_and_not_committed(broker: Pulsar) -> None:
+    """Each opens another ledger, and the mark may be told anew as the beginning of that one; all was read by an earlier life."""
+    topic = new_topic(broker)
+    with ours(broker) as client, client.producer(topic, batching=False) as producer:
+        producer.send(b"earlier").position(30.0)
+        with client.consumer(topic, "group") as earlier:
+            assert values(earlier, 1) == [b"earlier"]
+            earlier.commit()
+        broker.call("PUT", f"{REST}{topic}/unload")
+        with client.consumer(topic, "group") as consumer:
+            for number in range(3):
+                broker.call("PUT", f"{REST}{topic}/unload")
+                producer.send(b"%d" % number).position(30.0)
+                assert values(consumer, 1) == [b"%d" % number]
+                assert consumer.poll(0.5) is None
+            consumer.commit()
+            assert consumer.lag() == {(topic, -1): 0}
