@@ -148,6 +148,7 @@ class KafkaSender:
         self._prepared: dict[Key, Prepared] = {}
         self._owing = Owing()
         self._watching = False
+        self._watcher = Alarm(cluster.loop, self._watch)
         self._make_builder = outgoing.builder_factory(options)
         self._box = Mailbox(cluster.loop, self._replied, prompt=self._replied_well)
         self._state = state
@@ -226,7 +227,7 @@ class KafkaSender:
             self._transmit(link, batches, now)
         if not self._watching and self._acks:
             self._watching = True
-            self._soon(self._watch, pause=LOOK_EVERY)
+            self._watcher.set(now + LOOK_EVERY)
         if now - self._looked_at > self._options.metadata_max_age:
             self._looked_at = now
             self._refresh(self._producers.keys())
@@ -364,7 +365,8 @@ class KafkaSender:
         """Once a second while an answer is owed: of what a silent leader was sent, another node may be the leader by now. Then the
         connection is closed before anything goes there, as if it had been lost: what it holds is in doubt, and goes out again in order."""
         self._watching = False  # first: who sends meanwhile sees to the next look, or is seen here
-        owing = self._owing.look(time.monotonic())
+        now = time.monotonic()
+        owing = self._owing.look(now)
         for link, keys in self._owing.silent.items():
             flying: set[Key] = self.core.flying(keys)
             moved = next((key for key in flying if self._led_elsewhere(key, link)), None)
@@ -374,7 +376,7 @@ class KafkaSender:
                 self._look(topic for topic, _ in flying)
         if owing and not self._watching:
             self._watching = True
-            self._soon(self._watch, pause=LOOK_EVERY)
+            self._watcher.set(now + LOOK_EVERY)
 
     def _led_elsewhere(self, key: Key, link: Connection) -> bool:
         node = self._metadata.leader(*key)
