@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,17 @@ from patience import until
 from wireproto import EARLIEST, LATEST
 from wireproto.devbroker import DevBroker
 from wireproto.devbroker.recording import Recording
-from wireproto.errors import Closed, ConcurrentUse, ConnectError, Malformed, OptionError, Revoked, UsageError, ValueUnsupported
+from wireproto.errors import (
+    Closed,
+    ConcurrentUse,
+    ConnectError,
+    Malformed,
+    OptionError,
+    Revoked,
+    TransportError,
+    UsageError,
+    ValueUnsupported,
+)
 from wireproto.position import AtTime, LogOffset, MessageId, QueueOffset
 from wireproto.rocketmq.codes import ServerError, TopicNotExist
 from wireproto.rocketmq.ids import OffsetId, UniqueId
@@ -314,3 +325,19 @@ def test_a_brokers_port_is_told_from_a_name_servers(broker: DevBroker, client: A
     broker.faults("rocketmq").error("GetBrokerClusterInfo", 1)
     with pytest.raises(ServerError):
         wireproto.connect(broker.url("rocketmq"), timeout=5.0)
+
+
+def test_a_topic_is_made_when_a_broker_has_come_to_the_name_server(broker: DevBroker, client: Any, seen: Recording) -> None:
+    """One that was started a moment ago knows of nobody, until brokers come to it again."""
+    broker.pause("rocketmq", "broker")
+    try:
+        with pytest.raises(TransportError, match="no broker with a master"):
+            client.admin().create_topic("in-vain", timeout=0.5)
+        before = len(seen.requests("GetBrokerClusterInfo"))
+        with ThreadPoolExecutor(1) as threads:
+            making = threads.submit(client.admin().create_topic, "late", timeout=60.0)
+            seen.wait("GetBrokerClusterInfo", before + 2, timeout=30.0)
+            broker.resume("rocketmq", "broker")
+            making.result(60.0)
+    finally:
+        broker.resume("rocketmq", "broker")

@@ -112,14 +112,19 @@ class RocketAdmin(Closing):
         until = due(timeout)
         if (yield from self._exists(topic, until)):
             raise TopicExistAlready("the topic exists", topic=topic)
-        masters = yield from self._cluster.masters(until)
-        if not masters:
-            raise TransportError("no broker with a master is registered")
+        masters = yield from self._cluster.retrying(lambda: self._masters(until), until)
         for place, address in enumerate(masters):
             queues = partitions // len(masters) + (place < partitions % len(masters))
             if queues:
                 yield from self._creating(address, topic, queues, config, until)
         yield from ready(partial(self._usable, topic, partitions, until), until, f"the topic {topic} did not become usable in time")
+
+    def _masters(self, until: float) -> Steps[list[str]]:
+        """All of them; a name server that was started a moment ago knows of none."""
+        masters = yield from self._cluster.masters(until)
+        if not masters:
+            raise TransportError("no broker with a master is registered")
+        return masters
 
     def _creating(self, address: str, topic: str, queues: int, config: Mapping[str, str], until: float) -> Steps[Reply]:
         message = UpdateAndCreateTopicRequest(
