@@ -349,8 +349,8 @@ class QueueProducer(Sends):
         except BufferFull:  # the engine holds enough for this connection: the rest follows as it is sent
             self._look_later()
         if again:
-            told = "%s: %d records are sent again: %s"
-            self._link.told.info(("sent again", self.topic), told, self.topic, len(again), again[0].error)
+            cause = again[0].error
+            self._link.told.info(("sent again", self.topic), "%s: %d records are sent again: %s", self.topic, len(again), cause)
 
     def _line_up(self) -> None:
         """What was taken since the last time is to be sent, too."""
