@@ -13,7 +13,13 @@ from brokers import RocketMQ
 from patience import until
 from wireproto.rocketmq.client import RocketClient
 from wireproto.rocketmq.codes import TopicNotExist
-from wireproto.rocketmq.messages import GetBrokerClusterInfoRequest, GetRouteInfoByTopicRequest, InvokeBrokerToResetOffsetRequest
+from wireproto.rocketmq.messages import (
+    GetBrokerClusterInfoRequest,
+    GetRouteInfoByTopicRequest,
+    InvokeBrokerToResetOffsetRequest,
+    PutKvConfigRequest,
+    UpdateNamesrvConfigRequest,
+)
 
 FIRST, SECOND = 0, 3
 """The name servers' places among the servers."""
@@ -138,3 +144,19 @@ def test_a_group_is_set_back_on_all_brokers_under_its_members(broker: RocketMQ, 
         one.commit()
         other.commit()
         assert {place.offset for member in (one, other) for place in member.committed().values()} == {2}
+
+
+@pytest.mark.parametrize("broker", ["rocketmq-5.5.0-cluster"], indirect=True)
+def test_keys_of_an_order_topic_go_by_the_name_servers_list(broker: RocketMQ, client: RocketClient, topic: str) -> None:
+    """Name servers tell it where `orderMessageEnable` is set; Java's producers take these queues, in this order."""
+    for port in broker.name_server_ports:
+        server = f"127.0.0.1:{port}"
+        client.request(UpdateNamesrvConfigRequest(), body=b"orderMessageEnable=true\n", to=server)
+        client.request(PutKvConfigRequest(namespace="ORDER_TOPIC_CONFIG", key=topic, value="broker-b:2;broker-a:1"), to=server)
+    route = client.cluster.route(topic, client.deadline(10.0), fresh=True)
+    wanted = [("broker-b", 0), ("broker-b", 1), ("broker-a", 0)]
+    assert [route.queues[number].home for number in route.keyed] == wanted
+    with client.producer(topic) as producer:
+        for key, code in ((b"TagA", 2598919), ("标签".encode(), 857175), (b"polygenelubricants", 0)):
+            place = producer.send(b"x", key=key).position(30.0)
+            assert (place.broker, place.queue) == wanted[code % 3]
