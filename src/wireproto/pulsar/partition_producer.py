@@ -257,7 +257,7 @@ class PartitionProducer:
                     self._core.fail([self], why)
                     return
                 self._meets(why)
-                self._cluster.told.info(("again", type(why), self.topic), "%s: tried again: %s", self, why)
+                self._cluster.told.info(("again", type(why), self.topic), "%s[%d]: tried again: %s", self.topic, self.number, why)
                 if isinstance(why, ProducerBlockedQuotaExceededException):
                     self._core.abandon(lambda batch: batch.key is self, why)
                 pause = self._waits.next()
