@@ -142,3 +142,13 @@ def test_zookeeper_gives_a_row_per_node(spark: SparkSession, dev_broker: DevBrok
         "/spark/0/leaf": b"",
     }
     assert (found["/spark"].numChildren, found["/spark/1"].dataLength, found["/spark/1"].version) == (3, 6, 0)
+
+
+def test_a_view_has_its_options_and_a_table_is_refused(spark: SparkSession, dev_broker: DevBroker) -> None:
+    """Spark makes the reader of a table without the options that it keeps for it."""
+    write(dev_broker, "kafka", "spark-view", [(b"k", b"1"), (b"k", b"2")])
+    options = f"`kafka.bootstrap.servers` '{dev_broker.address('kafka')}', subscribe 'spark-view'"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW wire_view USING `kafka-wire` OPTIONS ({options})")
+    assert spark.sql("SELECT count(*) AS n FROM wire_view WHERE cast(value AS string) > '1'").collect()[0].n == 1
+    with pytest.raises(Exception, match="hands the options of a CREATE TABLE to no Python source: CREATE TEMPORARY VIEW"):
+        spark.sql(f"CREATE TABLE wire_table USING `kafka-wire` OPTIONS ({options})")

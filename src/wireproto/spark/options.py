@@ -54,6 +54,7 @@ SHARED = (
     "pushDownPredicate",
     "extraColumns",
 )
+TABLE = "option."  # before an option, as a table's properties have it
 _LARGEST = (1 << 63) - 1
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -125,6 +126,10 @@ class Options:
 
     def finish(self) -> None:
         """Refuse what nobody asked for."""
+        if any(name.startswith(TABLE) for name in self._left):
+            raise OptionError(
+                "Spark hands the options of a CREATE TABLE to no Python source: CREATE TEMPORARY VIEW … USING … OPTIONS (…) instead"
+            )
         for name in self._left.keys() - self._known.keys():
             near = get_close_matches(name, self._known, 1)
             raise OptionError(f"unknown option {name!r}" + (f"; did you mean {self._known[near[0]]}?" if near else ""))
