@@ -13,7 +13,7 @@ import pytest
 import wireproto
 from spark.logs import Driven, lags, run, watched
 from spark.peers import QUIET
-from spark.streams import WIRE, drain, expire, frame, grow, kept, offsets, put, stream, transaction
+from spark.streams import JVM, WIRE, drain, expire, frame, grow, kept, offsets, put, stream, transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,6 +32,13 @@ OFF = {"failOnDataLoss": "false"}
 
 def numbers(*ranges: range, partition: int = 0) -> list[Any]:
     return [(b"%d" % n, b"%d" % n, partition, WHEN + n) for part in ranges for n in part]
+
+
+def source(kafka: Kafka, **options: str) -> Any:
+    """The format, as Spark makes it."""
+    from wireproto.spark.kafka import KafkaWire
+
+    return KafkaWire({"kafka.bootstrap.servers": kafka.bootstrap, "startingOffsets": "earliest", **options})
 
 
 def values(rows: Any) -> list[int]:
@@ -226,11 +233,8 @@ def test_a_stream_into_a_missing_topic_is_refused_before_a_task_begins(
 
 
 def test_few_new_records_wait_for_more_or_for_their_time(kafka: Kafka, filled: Filled) -> None:
-    from wireproto.spark.kafka import KafkaWire
-
     topic = filled("patient", numbers(range(5)))
-    options = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": topic, "startingOffsets": "earliest", "minOffsetsPerTrigger": "5"}
-    patient, hasty = (KafkaWire({**options, "maxTriggerDelay": delay}) for delay in ("1h", "300ms"))
+    patient, hasty = (source(kafka, subscribe=topic, minOffsetsPerTrigger="5", maxTriggerDelay=delay) for delay in ("1h", "300ms"))
     with Driven(patient) as many, Driven(hasty) as soon:
         assert many.step() == list(range(5))
         began = time.monotonic()  # before the step from whose planning the time counts
@@ -255,6 +259,29 @@ def test_lag_is_told_by_progress_and_what_was_processed_is_committed_to_a_group(
     with wireproto.connect(kafka.url) as client:
         found = {key: place.text() for key, place in client.admin().group_positions(group, topic).items()}
     assert found in ({(topic, 0): "4"}, {(topic, 0): "5"})  # Spark commits a batch when it plans the next one
+
+
+def test_a_query_goes_on_though_its_group_has_got_members(
+    kafka: Kafka, filled: Filled, fresh: Fresh, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What the broker says to a commit then is its own; on the dev broker `test_kafka_told.py` looks at more of it."""
+    topic, group = filled("joined", numbers(range(3))), fresh("joined-lag")
+    with Driven(source(kafka, subscribe=topic, commitOffsetsToGroup=group)) as query, wireproto.connect(kafka.url) as client:
+        assert query.step() == [0, 1, 2]
+        put(kafka, topic, numbers(range(3, 5)))
+        with client.consumer(topic, group) as member:
+            while not member.assignment:
+                member.poll(1.0)
+            assert query.step() == [3, 4]
+        (line,) = [record.getMessage() for record in caplog.records if record.name == "wireproto.spark"]
+        assert line.startswith("kafka-wire: the ends of a micro-batch were not committed: ")
+        assert client.admin().group_positions(group, topic) == {(topic, 0): wireproto.LogOffset(topic, 0, 3)}
+
+
+def test_assigned_partitions_that_are_not_there_are_left_out_as_by_the_connector(jvm: SparkSession, kafka: Kafka, filled: Filled) -> None:
+    topic = filled("assigned", numbers(range(4)) + numbers(range(4, 6), partition=1), partitions=2)
+    options = {"assign": json.dumps({topic: [1, 7]})}
+    assert values(frame(jvm, kafka, **options)) == values(frame(jvm, kafka, JVM, **options)) == [4, 5]
 
 
 def test_a_stream_writes_all_of_its_rows_and_keeps_their_order(spark: SparkSession, kafka: Kafka, filled: Filled, tmp_path: Path) -> None:
