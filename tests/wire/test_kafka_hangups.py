@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import socket
 import ssl
 import threading
@@ -223,6 +224,30 @@ def test_a_session_that_ends_under_a_producer_costs_it_nothing(broker: DevBroker
                 seen.wait("Produce", before + 1, timeout=SOON)  # a pace, where nobody answers
         with client.reader(topic, stop=LATEST) as reader:
             assert [value for batch in reader for value in batch.values()] == sent
+
+
+def test_a_reader_leaves_a_connection_before_its_session_ends(
+    broker: DevBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also the reader of one partition, whose next Fetch leaves by the connection that the last answer came by."""
+    monkeypatch.setattr(handshake, "_USED", (0.4, 0.4))
+    broker.call("kafka", "let_in", USERS, lifetime=1.0)
+    seen = broker.record("kafka")
+    with (
+        caplog.at_level(logging.INFO, "wireproto.kafka"),
+        wireproto.connect(broker.url("kafka"), user="alice", password="secret", timeout=SOON, max_wait=0.05) as client,
+    ):
+        client.admin().create_topic("left")
+        with client.producer("left") as producer, client.reader("left") as reader:
+            begun, sent, found = time.monotonic(), 0, 0
+            while len({request.connection for request in seen.requests("Fetch")}) < 4:
+                assert time.monotonic() - begun < 60.0
+                producer.send(b"x").position(SOON)
+                sent += 1
+                while found < sent:
+                    batch = reader.poll(SOON)
+                    found += len(batch) if batch is not None else 0
+    assert [line for line in caplog.messages if "ended: " in line and "its session" not in line and "another one" not in line] == []
 
 
 def test_a_password_that_is_refused_is_final_also_after_it_has_worked(broker: DevBroker) -> None:

@@ -181,6 +181,8 @@ class Fetcher:
         lone = self._lone
         if lone is None or call is not lone.call or not lone.under_way(self.plan, self._cluster.metadata.topics):
             return None
+        if self._cluster.worn(lone.link):
+            return None
         chunk = lone.chunk(call, committed=self._options.isolation == "committed")
         if chunk is None:
             return None
