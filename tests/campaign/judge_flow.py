@@ -71,12 +71,18 @@ def _own(ledger: Ledger, home: int, begin: float, end: float) -> bool:
 
 
 def _moved(ledger: Ledger, role: Role) -> set[int]:
-    """Records that are not where the record of their key before them is: they waited for that one's node, or may have."""
+    """Records that are not where the record of their key before them is: they waited for that one's node, or may have; and those behind one
+    that was on its way elsewhere."""
     found: set[int] = set()
     before: dict[int, str] = {}
+    under_way: dict[int, tuple[str, float]] = {}  # by key: where the last one went, and until when
     for number, ack in sorted(ledger.acked[role.name].items()) if role.keys else ():
         key = key_of(number, role.keys)
-        if before.setdefault(key, ack.log) != ack.log:
+        log, until = under_way.get(key, (ack.log, 0.0))
+        behind = log != ack.log and until > ack.at - ack.seconds
+        if not behind:
+            under_way[key] = ack.log, ack.at
+        if before.setdefault(key, ack.log) != ack.log or behind:
             found.add(number)
             if ack.seconds <= DELAY:
                 before[key] = ack.log  # at home there now

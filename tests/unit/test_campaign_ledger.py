@@ -493,6 +493,20 @@ def test_a_record_whose_key_was_at_home_elsewhere_is_no_neighbour() -> None:
     assert faults(judge_flow.healthy(found, homes, alone)) == {"a healthy partition is not delayed"}
 
 
+def test_a_record_whose_key_came_back_from_elsewhere_is_no_neighbour() -> None:
+    """At home here it was, went to the queue of the node that is sick now, and is back: behind what waits there, however many of them."""
+    found = Ledger(ROLES | {"sure": Role("sure", "producer", "main", fixed=True, keys=1)})
+    homes = {LOG: 1, "main/1": 2}
+    found.windows.append(Window("restart", 9.0, frozenset({2}), 20.0))
+    for number, log, began, seconds in ((0, LOG, 5.0, 0.1), (1, "main/1", 9.5, 9.5), (2, LOG, 11.0, 8.0), (3, LOG, 12.0, 7.0)):
+        found.take([began, "sent", "sure", number, 1])
+        found.take([began + seconds, "acked", "sure", [[number, log, [number], seconds]]])
+    assert not faults(judge_flow.healthy(found, homes, alone))
+    found.take([20.0, "sent", "sure", 4, 1])
+    found.take([24.0, "acked", "sure", [[4, LOG, [4], 4.0]]])
+    assert faults(judge_flow.healthy(found, homes, alone)) == {"a healthy partition is not delayed"}
+
+
 @pytest.mark.parametrize(
     ("home", "seconds", "told"), [(1, 0.9, False), (1, 1.2, True), (0, 9.0, False)], ids=["in time", "late", "its own node is sick"]
 )
