@@ -27,7 +27,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from wireproto._codec import Outlet, SenderCore
@@ -39,29 +38,19 @@ from wireproto.net.told import Told
 
 from .parts import Parts
 from .queue import Gate, PartitionQueue, Stamp
-from .staying import Staying
+from .staying import Pace, Staying
 from .verdicts import Again, Elsewhere, Refused, Split, StartOver, Stored, Verdict, Wire
 
 __all__ = ["Again", "Pace", "Refused", "Sender", "Split", "StartOver", "Stored", "Verdict", "Wire"]
 K = TypeVar("K", bound=Hashable)
 
 FOREVER = float("inf")
-BACKOFF = retry.Policy(first=0.1, ceiling=1.0)
 CROWDED_PAUSE = 0.005
 """Seconds until a connection is looked at again that holds much unsent."""
 TURN = 2 << 20
 """Bytes of records, in more than one batch, that go out before the connection is looked at again."""
 AT_ONCE = 3
 """So many times in a row a queue that starts over does without a pause."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """Times in seconds: how long a batch waits for more records, and how long it may take; the pauses after failures."""
-
-    linger: float
-    delivery_timeout: float
-    backoff: retry.Policy = BACKOFF
 
 
 class Sender(SenderCore):
@@ -103,7 +92,7 @@ class Sender(SenderCore):
         self._parted: dict[Any, Parts] = {}
         self._armed = FOREVER
         self._lifetime = pace.delivery_timeout
-        self._staying = Staying(pace.linger, pace.delivery_timeout)
+        self._staying = Staying(pace)
 
     # --- records in ---
 

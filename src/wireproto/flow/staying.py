@@ -1,7 +1,7 @@
-"""Open batches that could not leave when they would have: how long they take more records.
+"""How long batches wait, and open ones that could not leave when they would have take more records.
 
-What it is: the sender's note of them. An open batch takes records until it can go out; it is given up as a whole, `delivery_timeout` after
-its first one, so it takes them for a share of that only: each has most of the time that it was promised.
+What it is: `Pace`, and the sender's note of such batches. An open batch takes records until it can go out; it is given up as a whole,
+`delivery_timeout` after its first one, so it takes them for a share of that only: each has most of the time that it was promised.
 May assume: the sender's lock. Must not: know a clock, or seal a batch.
 """
 
@@ -9,22 +9,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from wireproto.net.retry import Policy
 
 if TYPE_CHECKING:
     from .queue import PartitionQueue
 
+BACKOFF = Policy(first=0.1, ceiling=1.0)
 SHARE = 8
 """An open batch that cannot leave takes records for this share of the delivery timeout."""
 
 
-class Staying:
-    """Args:
-    linger, delivery_timeout: of the sender, in seconds.
-    """
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Times in seconds: how long a batch waits for more records, and how long it may take; the pauses after failures."""
 
-    def __init__(self, linger: float, delivery_timeout: float) -> None:
-        self._stay = max(linger, delivery_timeout / SHARE)
+    linger: float
+    delivery_timeout: float
+    backoff: Policy = BACKOFF
+
+
+class Staying:
+    """Args: the sender's pace."""
+
+    def __init__(self, pace: Pace) -> None:
+        self._stay = max(pace.linger, pace.delivery_timeout / SHARE)
         self._queues: dict[Hashable, PartitionQueue] = {}
 
     def __bool__(self) -> bool:
