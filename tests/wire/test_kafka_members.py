@@ -93,6 +93,31 @@ def test_a_poll_longer_than_max_poll_interval_is_no_member_that_stays_away(clien
         assert member.told == ["+2"]
 
 
+@pytest.mark.parametrize("step", ["_asked", "_sent_back", "_beat"])
+def test_a_fault_of_our_own_in_the_membership_is_raised_by_a_poll_and_the_next_one_goes_on(
+    client: Any, topic: str, faults: Faults, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task has ended then: polls would wait for it for ever."""
+    member = Member(client, topic, heartbeat_interval=0.1)
+    if step == "_sent_back":
+        faults.error("JoinGroup", 25)
+    with member.consumer as consumer:
+        if step == "_beat":
+            member.take(20)
+
+        def fails(*_: Any) -> Steps[None]:
+            yield from ()
+            raise RuntimeError("a slip")
+
+        monkeypatch.setattr(coordinator.Coordinator, step, fails)
+        with pytest.raises(RuntimeError, match="a slip"):
+            patience.until(lambda: consumer.poll(0.2) is not None, "no poll raises", 10.0)
+        monkeypatch.undo()
+        with client.producer(topic) as producer:
+            producer.send(b"last", partition=0)
+        assert b"last" in member.take(1 if step == "_beat" else 21)
+
+
 def test_a_member_that_is_forgotten_while_it_joins_takes_nothing(client: Any, topic: str) -> None:
     """The keeper hears of it between the end of the join and the look at what it brought."""
     member = Member(client, topic, session_timeout=2.0, heartbeat_interval=0.2)

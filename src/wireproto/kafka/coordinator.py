@@ -125,7 +125,22 @@ class Coordinator:
     # --- the task ---
 
     def _life(self) -> Steps[None]:
-        """Until the membership is over. What a poll asks for is done at once; in between it beats."""
+        """Until the membership is over. What ends it before, a fault of our own, say, is told by the next poll, which begins anew."""
+        try:
+            yield from self._living()
+        except Exception as why:
+            if not isinstance(why, Closed):
+                with self._lock:
+                    self.problem = self.problem or why
+                    self.membership.rejoin()
+                self._wake()
+            wanted, self._wanted = self._wanted, None
+            if wanted is not None:
+                wanted.set()
+            raise
+
+    def _living(self) -> Steps[None]:
+        """What a poll asks for is done at once; in between it beats."""
         member = self.membership
         while member.state != LEFT:
             signal = self._signal = Event(self._cluster.loop)
@@ -144,9 +159,7 @@ class Coordinator:
                 with self._lock:
                     (member.on_sync if member.state == SYNCING else member.on_join)(reply)
             except Closed:
-                if self._wanted is not None:
-                    self._wanted.set()
-                raise
+                raise  # the end of the membership, told by `_life`
             except Exception as why:
                 now = time.monotonic()
                 failing_since = failing_since or now
