@@ -226,6 +226,17 @@ def polled(reader: Any, seconds: float, enough: int = 1 << 62) -> tuple[int, Wir
     return found, None
 
 
+def test_who_asks_for_positions_is_soon_told_of_a_topic_that_was_known_and_is_deleted(client: Any, broker: DevBroker, topic: str) -> None:
+    """Of one that was never known, too; not when the time is over."""
+    client.admin().describe_topic(topic)
+    with wireproto.connect(broker.url("kafka")) as other:
+        other.admin().delete_topic(topic)
+    began = time.monotonic()
+    with pytest.raises(UnknownTopicOrPartition):
+        client.admin().positions(topic, {(topic, 0): LATEST, (topic, 1): LATEST}, timeout=60.0)
+    assert time.monotonic() - began < 30.0
+
+
 def test_a_reader_with_a_stop_is_told_of_a_topic_that_is_deleted_meanwhile(client: Any, topic: str) -> None:
     with client.reader(topic, stop=LATEST) as reader:
         assert reader.poll(5.0) is not None

@@ -13,13 +13,13 @@ of asking twice. `flow.resolve` tells what is asked of which.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..errors import TimedOut, WireprotoError
 from ..flow.resolve import Request, Resolver
-from ..net.retry import verdict
+from ..net.retry import Verdict, verdict
 from ..position import AtTime, Earliest, LogOffset, Position, TopicPartition
 from . import wire
 from .codes import LeaderNotAvailable, UnknownServerError, UnknownTopicOrPartition, error
@@ -68,9 +68,13 @@ def _timestamp(request: Request) -> int:
 
 
 def listing(
-    cluster: KafkaCluster, keys: Iterable[TopicPartition], timestamp: int, until: float, *, committed: bool
+    cluster: KafkaCluster, keys: Iterable[TopicPartition], timestamp: int, until: float, *, committed: bool, made: bool = False
 ) -> Steps[dict[TopicPartition, int]]:
-    """Ask the leaders, all at once; partitions that are refused with a retriable code are asked for again."""
+    """Ask the leaders, all at once; partitions that are refused with a retriable code are asked for again.
+
+    Args:
+        made: the topics were made just now: they are waited for as long as there is time, others for `topic_patience`.
+    """
     found: dict[TopicPartition, int] = {}
     wanted = tuple(keys)
 
@@ -106,8 +110,16 @@ def listing(
     def refresh(why: WireprotoError) -> Steps[None]:
         return cluster.refreshing({topic for topic, _ in wanted}, until)
 
+    enough = until if made else time.monotonic() + cluster.options.topic_patience
+
+    def judge(why: WireprotoError) -> Verdict:
+        # of a topic that nodes know a leader may hear late; one that they do not know either is gone
+        told = cluster.metadata.problem(why.topic) if why.topic is not None else None
+        gone = time.monotonic() >= enough and isinstance(told, UnknownTopicOrPartition)
+        return verdict(why, passing=(UnknownServerError,), final=(UnknownTopicOrPartition,) if gone else ())
+
     try:
-        yield from cluster.retrying(attempt, until, refresh=refresh, judge=partial(verdict, passing=(UnknownServerError,)))
+        yield from cluster.retrying(attempt, until, refresh=refresh, judge=judge)
     except TimedOut:
         if missing is None:
             raise
