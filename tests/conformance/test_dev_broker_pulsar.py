@@ -8,6 +8,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,6 +68,20 @@ def test_produced_messages_come_back(client: Any, codec: str, batched: bool) -> 
         consumer.acknowledge(message)
     consumer.close()
     producer.close()
+
+
+def test_a_topic_that_is_made_again_has_a_ledger_of_its_own(tmp_path: Path) -> None:
+    """Also behind a restart: a place in the one that was deleted is none in it."""
+    ledgers = []
+    for _ in range(2):
+        with DevBroker(["pulsar"], data_dir=tmp_path) as broker, wireproto.connect(broker.url("pulsar")) as client:
+            for _ in range(2):
+                for topic in ("other", "made-again"):
+                    client.admin().create_topic(topic)
+                    with client.producer(topic) as out:
+                        ledgers.append(out.send(b"one").position(20.0).ledger)
+                    client.admin().delete_topic(topic)
+    assert len(set(ledgers)) == len(ledgers) == 8
 
 
 def test_an_unacknowledged_message_comes_again_to_another_consumer(client: Any) -> None:

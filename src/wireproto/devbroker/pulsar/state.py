@@ -111,12 +111,19 @@ class PulsarState(Side):
         return [name for name in self.topics if _in(parse_topic(name), namespace, domain)]
 
     def _open(self, name: str) -> Topic:
-        ledger = self._ledgers.setdefault(name, max(self._ledgers.values(), default=FIRST_LEDGER - 1) + 1)
+        if name not in self._ledgers:
+            self._ledgers[name] = self._new_ledger()
         log = self.store.log(name, 0)
         assert log is not None
-        topic = self.topics[name] = Topic(name, ledger, log)
+        topic = self.topics[name] = Topic(name, self._ledgers[name], log)
         topic.deduplicate(self.deduplicates.get(parse_topic(name).namespace_name, False), stored=True)
         return topic
+
+    def _new_ledger(self) -> int:
+        """Never one that there was: a place in a topic that was deleted would be one in the next."""
+        facts = self.store.facts
+        number = facts["last_ledger"] = max([facts.get("last_ledger", FIRST_LEDGER - 1), *self._ledgers.values()]) + 1
+        return int(number)
 
     def deduplicate(self, namespace: str, on: bool | None) -> None:
         """Drop repeated messages in a namespace from now on, or no more; None: nothing is said of it."""
