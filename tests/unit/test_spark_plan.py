@@ -183,3 +183,12 @@ def test_register_tells_where_tasks_run_another_python(python: str, told: bool, 
     register(session)  # type: ignore[arg-type]
     assert session.made[:4] == ["KafkaWire", "PulsarWire", "RocketMQWire", "ZooKeeperWire"]
     assert [f"set PYSPARK_PYTHON={sys.executable}" in record.getMessage() for record in caplog.records] == [True] * told
+
+
+@pytest.mark.parametrize("given", ["one:1;two:2", "one:1,two:2", "rocketmq://one:1,two:2"])
+def test_name_servers_are_separated_as_rocketmq_does_it_too(given: str) -> None:
+    from wireproto.spark.rocketmq import RocketMQWire
+    from wireproto.spark.rocketmq_sink import write_options
+
+    assert RocketMQWire({}).read_settings(Options({"nameServer": given, "topic": "t"})).url == "rocketmq://one:1,two:2"
+    assert write_options(Options({"nameServer": given})).url == "rocketmq://one:1,two:2"

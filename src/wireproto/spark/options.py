@@ -280,12 +280,15 @@ def timestamps(text: str, option: str) -> dict[tuple[str, int | str], int]:
         raise OptionError(f"option {option} is {text!r}; it takes JSON like {example}, milliseconds for each partition") from why
 
 
-def address(options: Options, name: str, scheme: str) -> str:
-    """The URL for `wireproto.connect` from the option that holds ``host:port[,host:port]`` or a URL."""
+def address(options: Options, name: str, scheme: str, *, between: str = ",") -> str:
+    """The URL for `wireproto.connect` from the option that holds ``host:port[,host:port]`` or a URL; `between` may stand there, too, where
+    that broker's users write it so."""
     hosts = options.text(name)
     if not hosts:
         raise OptionError(f"option {name} is missing: host:port[,host:port]")
-    return hosts if hosts.partition("://")[0].partition("+")[0].startswith(scheme) and "://" in hosts else f"{scheme}://{hosts}"
+    if hosts.partition("://")[0].partition("+")[0].startswith(scheme) and "://" in hosts:
+        return hosts
+    return f"{scheme}://{hosts.replace(between, ',')}"
 
 
 def check_batch(settings: ReadSettings) -> None:

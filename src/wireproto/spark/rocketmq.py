@@ -6,7 +6,7 @@ workers and the next run of a query may have other numbers. So offsets JSON and 
 driver's number. Numbers without a queue, as older checkpoints have them, are taken where they can mean one queue only. The writer is in
 `rocketmq_sink.py`.
 
-    nameServer    host:port, separated by commas, or rocketmq://…      topic   names, separated by commas
+    nameServer    host:port, separated by ; or , or rocketmq://…      topic   names, separated by commas
     rocketmq.*    options of the client and its roles                  commitOffsetsToGroup   a group to commit to, for lag tools
     the rest: see `options.py`
 """
@@ -170,7 +170,7 @@ class RocketMQWire(LogSource):
     log = RocketMQLog
 
     def read_settings(self, options: Options) -> ReadSettings:
-        url = address(options, "nameServer", "rocketmq")
+        url = address(options, "nameServer", "rocketmq", between=";")
         topics = options.names("topic")
         if not topics:
             raise OptionError("option topic is missing: the topics to read, separated by commas")

@@ -47,7 +47,7 @@ class RocketMQWriteSettings(WriteSettings):
 
 def write_options(options: Options) -> RocketMQWriteSettings:
     """Take the writer's options."""
-    url = address(options, "nameServer", "rocketmq")
+    url = address(options, "nameServer", "rocketmq", between=";")
     client = {"linger": LINGER, **client_options(options, "rocketmq.")}
     patience = options.seconds("writeTimeout", float(client.get("delivery_timeout", 60.0)) + 30.0)
     return RocketMQWriteSettings(
