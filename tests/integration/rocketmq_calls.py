@@ -19,6 +19,7 @@ from wireproto.rocketmq import fastjson
 from wireproto.rocketmq import messages as m
 from wireproto.rocketmq.bodies import HeartbeatData, SubscriptionData
 from wireproto.rocketmq.client import RocketClient
+from wireproto.rocketmq.codes import ServerError
 from wireproto.rocketmq.remoting import PULL_ANSWERS
 
 FUTURE = 1 << 42
@@ -409,8 +410,11 @@ class ClientCalls(RocketCalls):
         message = m.InvokeBrokerToResetOffsetRequest(topic=topic, group=group, timestamp=at, is_force=True, queue_id=queue, offset=offset)
 
         def shown(half: Half) -> bool:
-            """Its queues hold all of its log, so that an end is one."""
-            return str(half.ask(m.GetBrokerRuntimeInfoRequest()).json()["table"]["dispatchBehindBytes"]) == "0"
+            """Its queues hold all of its log, so that an end is one. 5.5.0 cannot tell in the first moments of its life."""
+            try:
+                return str(half.ask(m.GetBrokerRuntimeInfoRequest()).json()["table"]["dispatchBehindBytes"]) == "0"
+            except ServerError:
+                return False
 
         def reset(half: Half) -> int:
             until(lambda: shown(half))
