@@ -228,7 +228,7 @@ def test_what_was_told_of_a_topic_stands_when_the_time_runs_out_while_it_is_aske
 
 
 def test_what_was_told_of_a_partition_stands_when_the_time_runs_out_while_it_is_asked_again(broker: DevBroker, faults: Faults) -> None:
-    """As above, for who knows the partition and asks where it ends."""
+    """As above, for who has just made the topic and asks where it ends."""
     with wireproto.connect(broker.url("kafka"), topic_patience=0.01) as client:
         client.admin().list_topics()
         asked = itertools.count()
@@ -236,7 +236,7 @@ def test_what_was_told_of_a_partition_stands_when_the_time_runs_out_while_it_is_
         cluster: Any = client.cluster  # type: ignore[attr-defined]
         until = time.monotonic() + 2.0
         with pytest.raises(UnknownTopicOrPartition):
-            cluster.drive(listing(cluster, [("never-made", 0)], -1, until, committed=False), until)
+            cluster.drive(listing(cluster, [("never-made", 0)], -1, until, committed=False, made=True), until)
         assert next(asked) > 2
 
 
