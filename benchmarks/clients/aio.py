@@ -19,7 +19,7 @@ from brokers import Kafka
 from wireproto import EARLIEST, LATEST
 
 from ..harness import Bench, Job, Stretch
-from .kafka import BOTH, KEY, Place, fill, values
+from .kafka import BOTH, KEY, Place, aio_read, fill, values
 from .stored import expect, scaled, stored
 
 TURN = 1000  # records that are on their way together
@@ -123,23 +123,4 @@ async def ours_read(url: str, topic: str, count: int) -> Stretch:
                 for _ in batch.values():
                     found += 1
     expect(found, count)
-    return stretch
-
-
-async def aio_read(place: Place, count: int) -> Stretch:
-    from aiokafka import AIOKafkaConsumer, TopicPartition
-
-    consumer = AIOKafkaConsumer(bootstrap_servers=place.bootstrap, enable_auto_commit=False, check_crcs=True)
-    await consumer.start()
-    left, partition = count, TopicPartition(place.topic, 0)
-    with Stretch() as stretch:
-        consumer.assign([partition])
-        consumer.seek(partition, 0)
-        while left > 0:
-            for messages in (await consumer.getmany(timeout_ms=1000)).values():
-                for message in messages:
-                    _ = message.value
-                    left -= 1
-    await consumer.stop()
-    expect(count - left, count)
     return stretch
