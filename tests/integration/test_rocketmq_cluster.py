@@ -64,9 +64,6 @@ def test_queues_are_numbered_over_both_and_hold_each_record_once(broker: RocketM
         assert set(other.admin().positions(topic)) == {(topic, partition) for partition in range(5)}
 
 
-# An open fault shows here, in 3 of some 20 runs: a queue that falls to another member while its records are handed out, soon behind the
-# group's first share, is committed by nobody, and its records do not come again. To be mended before it is in every run again.
-@pytest.mark.soak
 def test_two_members_share_the_queues_of_both(broker: RocketMQ, client: RocketClient, topic: str) -> None:
     with wireproto.connect(broker.url) as other, client.consumer(topic, f"g-{topic}") as one, other.consumer(topic, f"g-{topic}") as two:
         deadline = time.monotonic() + 60

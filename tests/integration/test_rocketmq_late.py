@@ -57,3 +57,27 @@ def test_a_topic_that_comes_back_over_its_deletion_is_deleted_again(broker: Rock
         assert crossed
         with pytest.raises(TopicNotExist):
             client.admin().describe_topic(topic)
+
+
+@both_lines
+def test_the_first_commits_of_a_group_all_stay(broker: RocketMQ) -> None:
+    """Of those that come at the same moment a broker acknowledges all and may keep one only: in some of so many groups."""
+    topic = f"first-{next(_numbers)}"
+    partitions = 8
+    with wireproto.connect(broker.url) as client:
+        client.admin().create_topic(topic, partitions=partitions)
+        with client.producer(topic) as producer:
+            for partition in range(partitions):
+                producer.send(b"", partition=partition).position(30.0)
+        ends = client.admin().positions(topic)
+        assert len(ends) == partitions
+        for turn in range(20):
+            group = f"{topic}-{turn}"
+            with client.consumer(topic, group, auto_commit=False) as member:
+                found: set[object] = set()
+                while found != ends.keys():
+                    batch = member.poll(30.0)
+                    assert batch is not None
+                    found.update(batch.next_positions)
+                member.commit()
+            assert client.admin().group_positions(group, topic) == ends

@@ -104,3 +104,11 @@ def test_a_share_from_a_moment_without_its_broker_takes_no_queue_away(client: Ro
         consumer.commit()
         sharing._shared(Share({}, frozenset(), frozenset()))
         assert not consumer.assignment
+
+
+def test_the_first_commits_of_a_group_all_stay(client: RocketClient, topic: str) -> None:
+    """Of those that come at the same moment a broker acknowledges all and keeps one."""
+    one, group = shared_out(client, topic, 2)
+    with one:
+        one.commit()
+        assert set(client.admin().group_positions(group, f"{topic}-two")) == {(f"{topic}-two", 0), (f"{topic}-two", 1)}

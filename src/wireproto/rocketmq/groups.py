@@ -2,10 +2,14 @@
 
 Trap: a broker that has no offset of a group answers 0 with success while the queue still starts at 0. 5.x can be told not to; with a 4.9
 broker the table of all offsets (43) tells a committed 0 from none.
+Trap: of a group's first commits of a topic that a broker gets at once it may keep only one, and acknowledge all (ConsumerOffsetManager
+makes the topic's table on each, and puts it where there was none; 4.9.7 and 5.5.0). Java's clients do not notice, for they commit
+everything again each 5 s. So where no offset is known to be there, the first commit goes alone, and counts when it was read again.
 """
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from wireproto.errors import TimedOut, Unanswered, WireprotoError
@@ -29,11 +33,16 @@ if TYPE_CHECKING:
     from .route import Queue
 
 
+SETTLING = 0.05
+"""Seconds in which a broker has put away the first commits that members sent it at the same moment."""
+
+
 class GroupOffsets:
     """Committed offsets of one group. Its methods are steps."""
 
     def __init__(self, cluster: RocketCluster, group: str) -> None:
         self._cluster, self._group = cluster, group
+        self._begun: set[tuple[str, str]] = set()  # topics and brokers that have an offset of the group, so that a commit will stay
 
     def address(self, topic: str, queue: Queue, until: float) -> Steps[str]:
         """Where the queue's master is now."""
@@ -46,6 +55,14 @@ class GroupOffsets:
 
     def committed(self, topic: str, queue: Queue, until: float) -> Steps[int | None]:
         """Where the group resumes in a queue, or None when it never committed there."""
+        offset = yield from self._committed(topic, queue, until)
+        if offset is None:
+            self._begun.discard((topic, queue.broker))
+        else:
+            self._begun.add((topic, queue.broker))
+        return offset
+
+    def _committed(self, topic: str, queue: Queue, until: float) -> Steps[int | None]:
         message = QueryConsumerOffsetRequest(consumer_group=self._group, topic=topic, queue_id=queue.queue_id, set_zero_if_not_found=False)
 
         def attempt() -> Steps[int | None]:
@@ -82,6 +99,34 @@ class GroupOffsets:
 
     def commit(self, topic: str, queue: Queue, offset: int, until: float) -> Steps[None]:
         """Set where the group resumes; returns when the broker has said so."""
+        mine = object()
+        while (topic, queue.broker) not in self._begun:
+            name = ("first commit", self._group, topic, queue.broker)
+            task = self._cluster.tasks.shared(name, lambda: self._first(mine, topic, queue, offset, until), f"the first commit to {topic}")
+            if not (yield task, until):
+                raise TimedOut("the group's first commit is under way", peer=queue.address or "", topic=topic, partition=queue.partition)
+            whose, problem = task.result()
+            if whose is mine:
+                if problem is not None:
+                    raise problem
+                return
+        yield from self._commit(topic, queue, offset, until)
+
+    def _first(self, whose: object, topic: str, queue: Queue, offset: int, until: float) -> Steps[tuple[object, WireprotoError | None]]:
+        """Commit where perhaps nothing was committed before, until it is there; whose it was, and what went wrong."""
+        try:
+            while True:
+                yield from self._commit(topic, queue, offset, until)
+                settled = time.monotonic() + SETTLING
+                if settled >= until:  # acknowledged; the next commit looks whether it stayed
+                    return whose, None
+                yield settled
+                if (yield from self.committed(topic, queue, until)) is not None:
+                    return whose, None
+        except WireprotoError as problem:
+            return whose, problem
+
+    def _commit(self, topic: str, queue: Queue, offset: int, until: float) -> Steps[None]:
         message = UpdateConsumerOffsetRequest(consumer_group=self._group, topic=topic, queue_id=queue.queue_id, commit_offset=offset)
 
         def attempt() -> Steps[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from ...rocketmq import fastjson
@@ -100,7 +101,10 @@ async def update_offset(request: Request) -> Reply:
         return refuse(TOPIC_NOT_EXIST, f"Topic {header.topic} not exist!")
     if (f"{header.topic}@{header.consumer_group}", header.queue_id) in request.broker.groups.resets:
         return Reply(remark="Offset has been previously reset")
-    request.broker.groups.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+    if not groups.has(header.consumer_group, header.topic):  # as real ones: of first commits at the same moment one is kept
+        await asyncio.sleep(0)
+        groups.offsets[f"{header.topic}@{header.consumer_group}"] = {}
+    groups.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
     return Reply()
 
 

@@ -34,6 +34,10 @@ class Groups:
         """Keep a group's offset."""
         self.offsets.setdefault(f"{topic}@{group}", {})[str(queue)] = offset
 
+    def has(self, group: str, topic: str) -> bool:
+        """Whether the group has an offset of any queue of the topic."""
+        return f"{topic}@{group}" in self.offsets
+
     def forget(self, topic: str) -> None:
         """A topic was deleted: with it go resets that nobody was told, and its offsets; in the 4.9 line a group goes on with those when it
         is made again."""

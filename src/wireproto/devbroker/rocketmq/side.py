@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 NOT_SUPPORTED, SYSTEM_BUSY = 3, 2
 RESPONSE = 1
-PULL, END_TRANSACTION = 11, 37
+PULL, COMMIT, END_TRANSACTION = 11, 15, 37
 SENDS = frozenset({10, 36, 310, 320})
 REGISTER_SECONDS = 30.0
 """How often brokers register at all name servers."""
@@ -230,7 +230,7 @@ class RocketMQSide(Side):
     # -- commands ---------------------------------------------------------------------------------------------------------
 
     async def serve(self, connection: Connection) -> None:
-        """Answer each command; pulls and sends that wait do not hold up those behind them."""
+        """Answer each command, some beside those behind them."""
         node = self.brokers.get(connection.listener)
         known: Mapping[int, tuple[str, Any]] = COMMANDS if node is not None else NAME_SERVER_COMMANDS
         try:
@@ -241,7 +241,7 @@ class RocketMQSide(Side):
                 name, _ = known.get(command.code, (f"code {command.code}", None))
                 fault = await connection.fault(name, ext=command.ext)
                 work = self._answer(connection, node, command, fault)
-                if command.code == PULL or (command.code in SENDS and node is not None and node.synchronous):
+                if _beside_others(node, command):
                     task = asyncio.create_task(work)
                     self._tasks.add(task)
                     task.add_done_callback(self._tasks.discard)
@@ -282,6 +282,13 @@ class RocketMQSide(Side):
             )
             connection.send(*answer.encode(), fault=fault)
             await connection.drain()
+
+
+def _beside_others(node: Node | None, command: Any) -> bool:
+    """Whether a command does not hold up those behind it: what waits, and commits, of which two first ones get into each other's way."""
+    if command.code in SENDS:
+        return node is not None and node.synchronous
+    return command.code == PULL or (command.code == COMMIT and not command.flag & ONEWAY)
 
 
 def _not_for_slaves(node: Node, code: int) -> Reply | None:
