@@ -10,6 +10,7 @@ from .ledger import Finding, Ledger
 
 LATE = 1.0  # seconds beyond the timeout
 ROOM = 24 << 10  # kB that a process may grow by between the second quarter of its life and the last: pools, arenas
+STEP = 8 << 10  # kB that it must have grown by in each half of that time to be told of: a leak goes on, a burst's buffers are used again
 LONG = 120.0  # seconds below which memory says nothing
 
 
@@ -34,7 +35,7 @@ def memory(ledger: Ledger) -> Iterator[Finding]:
         if not samples or samples[-1][0] - samples[0][0] < LONG:
             continue
         quarter = len(samples) // 4
-        before = statistics.median(size for _, size in samples[quarter : 2 * quarter])
-        behind = statistics.median(size for _, size in samples[-quarter:])
-        text = f"{process}: {before / 1024:.0f} MiB in the second quarter, {behind / 1024:.0f} MiB in the last"
-        yield Finding("memory is flat", text, samples[-1][0], behind - before > ROOM)
+        sizes = [statistics.median(size for _, size in samples[n * quarter : (n + 1) * quarter]) for n in (1, 2, 3)]
+        text = f"{process}: MiB in the second quarter and those behind it: {', '.join(f'{size / 1024:.0f}' for size in sizes)}"
+        grows = sizes[2] - sizes[0] > ROOM and min(sizes[1] - sizes[0], sizes[2] - sizes[1]) > STEP
+        yield Finding("memory is flat", text, samples[-1][0], grows)

@@ -516,7 +516,16 @@ def test_a_healthy_partition_that_waits_for_a_sick_node_is_told(home: int, secon
     assert faults(judge_flow.healthy(found, {LOG: home}, alone)) == ({"a healthy partition is not delayed"} if told else set())
 
 
-@pytest.mark.parametrize(("size", "told"), [(lambda second: 90_000, False), (lambda second: 90_000 + 200 * second, True)])
+@pytest.mark.parametrize(
+    ("size", "told"),
+    [
+        (lambda second: 90_000, False),
+        (lambda second: 90_000 + 200 * second, True),
+        (lambda second: 90_000 + 20_000 * (second // 100), True),
+        (lambda second: 90_000 + 30_000 * (second > 190), False),
+    ],
+    ids=["flat", "all the time", "at each fault", "at one fault"],
+)
 def test_memory_that_grows_is_told(size: Callable[[int], int], told: bool) -> None:
     events = [[float(second), "memory", "senders", size(second)] for second in range(400)]
     assert faults(judge_calls.memory(ledger(events))) == ({"memory is flat"} if told else set())
