@@ -91,6 +91,7 @@ class Connection(asyncio.Protocol):
         peer: ``host:port`` of the client.
         listener: name of the listener it came by.
         state: the side's own object, None at first.
+        heard: frames that came.
     """
 
     def __init__(self, side: Served, listener: str) -> None:
@@ -98,6 +99,7 @@ class Connection(asyncio.Protocol):
         self.listener = listener
         self.peer = "?"
         self.state: Any = None
+        self.heard = 0
         self._lines = side.framing == "lines"
         self._framer = Lines(side.cap) if self._lines else Framer(side.cap)
         self._frames: deque[bytes] = deque()
@@ -207,6 +209,16 @@ class Connection(asyncio.Protocol):
         """Whether the client is gone."""
         return self._closed
 
+    @property
+    def reading(self) -> bool:
+        """Whether what the client sends is taken in now."""
+        return not self._paused
+
+    @property
+    def stalled(self) -> bool:
+        """Whether a fault has it stand still for good."""
+        return self._stalled
+
     # -- asyncio.Protocol -------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -232,6 +244,7 @@ class Connection(asyncio.Protocol):
             self._framer.feed(data)
             while (frame := self._framer.next()) is not None:
                 self._frames.append(frame)
+                self.heard += 1
                 self._waiting_bytes += len(frame)
                 for recording in self.side.recordings:
                     recording.note(self, True, frame)

@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 if TYPE_CHECKING:
     from .state import PulsarState
+    from .subscription import Consumer, Subscription
     from .topic import Topic
 
 LIMIT = 64 << 10
@@ -183,11 +184,20 @@ def stats(topic: Topic) -> dict[str, Any]:
             name: {
                 "msgBacklog": subscription.backlog,
                 "type": ("Exclusive", "Shared", "Failover", "Key_Shared")[subscription.kind],
-                "consumers": [{"consumerName": consumer.name, "availablePermits": consumer.permits} for consumer in subscription.consumers],
+                "consumers": [consumer_stats(subscription, consumer) for consumer in subscription.consumers],
+                **({} if subscription.active is None else {"activeConsumerName": subscription.active.name}),
             }
             for name, subscription in topic.subscriptions.items()
         },
     }
+
+
+def consumer_stats(subscription: Subscription, consumer: Consumer) -> dict[str, Any]:
+    """One consumer of `stats`."""
+    found: dict[str, Any] = {"consumerName": consumer.name, "availablePermits": consumer.permits}
+    if subscription.keys is not None:
+        found["keyHashRangeArrays"] = subscription.keys.ranges(consumer)
+    return found
 
 
 async def read_request(reader: asyncio.StreamReader) -> tuple[str, str, dict[str, str], bytes] | None:

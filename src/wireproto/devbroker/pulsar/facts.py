@@ -32,7 +32,7 @@ class Facts:
     Attributes:
         batch: messages in it, 0 when it is not a batch.
         publish_time: milliseconds.
-        sticky: hash of what decides its consumer in a key-shared subscription, 0 to 65535.
+        sticky: hash of what decides its consumer in a key-shared subscription, 31 bits.
         origin: who sent it, under which numbers.
     """
 
@@ -68,12 +68,13 @@ def facts_of(entry: bytes, check: bool = False) -> Facts:
 
 
 def _sticky(metadata: Any) -> int:
+    """As Commands.resolveStickyKey finds the key."""
     if metadata.HasField("ordering_key"):
-        text = metadata.ordering_key.decode("utf-8", "replace")
+        key = metadata.ordering_key
     elif metadata.HasField("partition_key"):
-        text = metadata.partition_key
+        key = metadata.partition_key.encode()
         if metadata.partition_key_b64_encoded:
-            text = base64.b64decode(text).decode("utf-8", "replace")
+            key = base64.b64decode(key)
     else:
-        text = f"{metadata.producer_name}-{metadata.sequence_id}"
-    return key_hash("murmur3", text.encode()) % 65536
+        key = f"{metadata.producer_name}-{metadata.sequence_id}".encode()
+    return key_hash("murmur3", key)

@@ -11,6 +11,8 @@ from ...pulsar import PulsarApi_pb2 as api
 from ...pulsar.frames import command_name, decode, encode
 from ...pulsar.topics import parse_topic
 from .facts import Unserved
+from .keepalive import Keepalive
+from .key_shared import RangeTaken
 from .state import full_name
 from .subscription import EXCLUSIVE, FAILOVER, Consumer, Source, Subscription
 from .topic import Topic
@@ -42,6 +44,7 @@ class Session:
         self.producers: dict[int, tuple[Topic, str]] = {}
         self.consumers: dict[int, tuple[Subscription, Consumer]] = {}
         self._fault: Any = None
+        self._keepalive = Keepalive(connection, side.settings.keep_alive)
         self._handlers: dict[str, Callable[[Any], Any]] = {
             "connect": self._connect,
             "ping": lambda _: api.CommandPong(),
@@ -101,6 +104,7 @@ class Session:
 
     def gone(self) -> None:
         """The connection ended: its producers and consumers with it."""
+        self._keepalive.stop()
         for producer_id in list(self.producers):
             self._drop_producer(producer_id)
         for consumer_id in list(self.consumers):
@@ -142,6 +146,7 @@ class Session:
     # -- connection and look-up -------------------------------------------------------------------------------------------
 
     def _connect(self, command: Any) -> Any:
+        self._keepalive.version = command.protocol_version
         self.features = command.feature_flags
         flags = api.FeatureFlags(supports_auth_refresh=True, supports_broker_entry_metadata=True, supports_topic_watchers=False)
         return api.CommandConnected(
@@ -288,17 +293,20 @@ class Session:
             subscription = Subscription(topic, command.subscription, command.subType, start, command.durable)
             topic.subscriptions[command.subscription] = subscription
         elif subscription.consumers:
-            if subscription.kind != command.subType:
+            if subscription.kind != command.subType or not subscription.agrees(command.keySharedMeta):
                 raise Refused(E.ConsumerBusy, "the subscription is in use with another type")
             if subscription.kind == EXCLUSIVE:
                 raise Refused(E.ConsumerBusy, "the exclusive subscription has a consumer already")
-        else:
-            subscription.kind = command.subType
-        name = command.consumer_name or f"consumer-{command.consumer_id}"
-        consumer = Consumer(self, command.consumer_id, name, command.priority_level)
+        ranges = [(each.start, each.end) for each in command.keySharedMeta.hashRanges]
+        consumer = Consumer(self, command.consumer_id, command.consumer_name, command.priority_level, ranges)
+        if not subscription.consumers:
+            subscription.begin(command.subType, command.keySharedMeta)
+        try:
+            subscription.add(consumer)
+        except RangeTaken as why:
+            raise Refused(E.ConsumerAssignError, str(why)) from why
         self.consumers[command.consumer_id] = (subscription, consumer)
-        self.send(api.CommandSuccess(request_id=command.request_id))
-        subscription.add(consumer)
+        return api.CommandSuccess(request_id=command.request_id)
 
     @staticmethod
     def _start(topic: Topic, command: Any) -> int:

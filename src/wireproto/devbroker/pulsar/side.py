@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ...errors import OptionError
 from .admin import AdminHttp
 from .session import Session
 from .state import PulsarState
@@ -18,6 +19,13 @@ class PulsarSide(PulsarState):
     def offer(self, protocol_version: int) -> None:
         """Be an older broker: tell this version of the protocol."""
         self.protocol_version = protocol_version
+
+    def configure(self, **settings: Any) -> None:
+        """Change what `Settings` names, from now on; the keepalive of connections that come from now on. Raises OptionError."""
+        for name, value in settings.items():
+            if not hasattr(self.settings, name):
+                raise OptionError(f"the dev broker has no setting {name!r} of Pulsar")
+            setattr(self.settings, name, value)
 
     async def start(self) -> None:
         await self.listen("main")

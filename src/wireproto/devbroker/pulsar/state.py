@@ -8,6 +8,7 @@ from typing import Any
 from ...errors import OptionError
 from ...pulsar.topics import TopicName, parse_topic, without_partition
 from ..side import Side
+from .settings import Settings
 from .subscription import Subscription
 from .topic import Topic
 
@@ -23,6 +24,7 @@ class PulsarState(Side):
         topics: those in use or kept, by full name.
         deduplicates: what was said of a namespace: whether repeated messages are dropped there. Not said means no.
         protocol_version: the newest that CONNECTED tells.
+        settings: what a broker's configuration says.
     """
 
     protocol = "pulsar"
@@ -32,6 +34,7 @@ class PulsarState(Side):
         super().__init__(*args, **named)
         self.entry_metadata = False
         self.protocol_version = PROTOCOL_VERSION
+        self.settings = Settings()
         self.topics: dict[str, Topic] = {}
         self._names = itertools.count()
         facts = self.store.facts
@@ -115,7 +118,7 @@ class PulsarState(Side):
             self._ledgers[name] = self._new_ledger()
         log = self.store.log(name, 0)
         assert log is not None
-        topic = self.topics[name] = Topic(name, self._ledgers[name], log)
+        topic = self.topics[name] = Topic(name, self._ledgers[name], log, self.settings)
         topic.deduplicate(self.deduplicates.get(parse_topic(name).namespace_name, False), stored=True)
         return topic
 

@@ -8,26 +8,32 @@ with a consumer, or in `again`. A batch may be acknowledged in parts: its remain
     | type       | who gets an entry                                                          |
     |------------|----------------------------------------------------------------------------|
     | Exclusive  | the one consumer                                                           |
-    | Failover   | the active one among the best priority: of a partition, number modulo how  |
-    |            | many they are, sorted by name; of an unpartitioned topic, who came first   |
+    | Failover   | the active one: failover.py                                                |
     | Shared     | the next one in turn that has permits                                      |
-    | Key_Shared | the one whose range holds the entry's sticky hash; it waits for its permits |
+    | Key_Shared | the one whose its key's hash is (key_shared.py), in the order of each hash |
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...pulsar import PulsarApi_pb2 as api
 from ...pulsar.topics import parse_topic
+from .failover import active_of
+from .key_shared import KeyShared
 
 if TYPE_CHECKING:
     from ..log import Entry
     from .facts import Facts
+    from .settings import Settings
 
 SubType = api.CommandSubscribe.SubType
 EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED = SubType.Exclusive, SubType.Shared, SubType.Failover, SubType.Key_Shared
+AHEAD = 2000
+"""Entries for each consumer of a Key_Shared subscription that may wait while others behind them are handed out."""
 
 
 class Source(Protocol):
@@ -36,6 +42,7 @@ class Source(Protocol):
     name: str
     ledger: int
     facts: list[Facts]
+    settings: Settings
     terminated: bool
 
     @property
@@ -63,6 +70,7 @@ class Consumer:
     id: int
     name: str
     priority: int = 0
+    ranges: Sequence[tuple[int, int]] = ()  # of hashes, that it asked for
     permits: int = 0
     pending: dict[int, int] = field(default_factory=dict)  # entry: permits that it took
     ended: bool = False
@@ -88,74 +96,138 @@ class Subscription:
         self.again: set[int] = set()
         self.attempts: dict[int, int] = {}
         self.consumers: list[Consumer] = []
+        self.active: Consumer | None = None
+        self.keys: KeyShared[Consumer] | None = None
         self._turn = 0
+        self._changing: asyncio.TimerHandle | None = None
         self._partition = parse_topic(topic.name).partition
 
     # -- consumers --------------------------------------------------------------------------------------------------------
 
+    def begin(self, kind: Any, meta: Any) -> None:
+        """The first consumer is about to come, of this type and with this KeySharedMeta: others must agree."""
+        self.kind = kind
+        if kind != KEY_SHARED:
+            self.keys = None
+        elif self.keys is None or not self.keys.agrees(meta):
+            self.keys = KeyShared(meta, lambda number: self.topic.facts[number].sticky)
+
+    def agrees(self, meta: Any) -> bool:
+        """Whether a consumer with this KeySharedMeta can be one of those there are."""
+        return self.keys is None or self.keys.agrees(meta)
+
     def add(self, consumer: Consumer) -> None:
-        """A consumer came."""
-        before = self.active
+        """A consumer came. Raises RangeTaken."""
+        if self.keys is not None:
+            self.keys.add(consumer, self.consumers)
         self.consumers.append(consumer)
-        if self.kind == FAILOVER:
-            self._tell_active(before, consumer)
+        if not self._change_active() and self.kind == FAILOVER:
+            self._tell_active(consumer)
 
     def remove(self, consumer: Consumer) -> None:
         """A consumer went: what it held is handed out again, and counts as handed out before only where it was asked for again."""
         if consumer not in self.consumers:
             return
-        before = self.active
         self.consumers.remove(consumer)
         self._give_back(consumer.pending)
         consumer.pending = {}
+        if self.keys is not None:
+            self.keys.remove(consumer, self.consumers)
         if not self.consumers:
             self.attempts.clear()
-        if self.kind == FAILOVER:
-            self._tell_active(before, None)
+        self._change_active()
         self.dispatch()
 
-    @property
-    def active(self) -> Consumer | None:
-        """Who gets everything, in the exclusive and failover types."""
+    def _change_active(self) -> bool:
+        """Choose who gets everything, in the exclusive and failover types; whether that is another one than before."""
+        before = self.active
         if not self.consumers or self.kind not in (EXCLUSIVE, FAILOVER):
-            return None
-        best = min(each.priority for each in self.consumers)
-        first = [each for each in self.consumers if each.priority == best]
-        return first[0] if self._partition < 0 else sorted(first, key=lambda each: each.name)[self._partition % len(first)]
+            self.active = None
+            return False
+        self.active = active_of(self.topic.name, self._partition, self.consumers, self.topic.settings.failover_ring)
+        if self.active is before:
+            return False
+        delay = self.topic.settings.failover_delay if self.kind == FAILOVER else 0.0
+        if delay <= 0:
+            self._begin_anew()
+        elif self._changing is None:
+            self._changing = asyncio.get_running_loop().call_later(delay, self._changed)
+        return True
 
-    def _tell_active(self, before: Consumer | None, came: Consumer | None) -> None:
-        active = self.active
-        if active is not before:
-            if before is not None and before in self.consumers:
-                self._give_back(before.pending)
-                before.pending = {}
-            told = self.consumers
-        else:
-            told = [came] if came is not None else []
-        for each in told:
-            each.session.send(api.CommandActiveConsumerChange(consumer_id=each.id, is_active=each is active))
+    def _changed(self) -> None:
+        """The failover delay is over."""
+        self._changing = None
+        self._begin_anew()
+        self.dispatch()
+
+    def _begin_anew(self) -> None:
+        """The active one is to get all that is not acknowledged, whoever holds it."""
+        for each in self.consumers:
+            self._give_back(each.pending)
+            each.pending = {}
+        if self.kind == FAILOVER:
+            self._tell_active(*self.consumers)
+
+    def _tell_active(self, *consumers: Consumer) -> None:
+        for each in consumers:
+            each.session.send(api.CommandActiveConsumerChange(consumer_id=each.id, is_active=each is self.active))
 
     # -- delivery ---------------------------------------------------------------------------------------------------------
 
     def dispatch(self) -> None:
         """Hand out all that consumers have permits for."""
-        while self.consumers:
-            number = min(self.again) if self.again else self.next
-            if number >= self.topic.end:
-                break
-            if number in self.done:
-                self._step(number)
-                continue
-            consumer = self._choose(number)
-            if consumer is None or consumer.permits <= 0:
-                return
-            self._step(number)
-            self._deliver(consumer, number)
+        if self._changing is not None:
+            return
+        if self.keys is None:
+            self._hand_out()
+        else:
+            self._hand_out_by_key(self.keys)
         if self.topic.terminated and self.next >= self.topic.end and not self.again:
             for each in self.consumers:
                 if not each.ended:
                     each.ended = True
                     each.session.send(api.CommandReachedEndOfTopic(consumer_id=each.id))
+
+    def _hand_out(self) -> None:
+        """One after the other."""
+        while self.consumers:
+            number = min(self.again) if self.again else self.next
+            if number >= self.topic.end:
+                return
+            if number in self.done:
+                self._step(number)
+                continue
+            consumer = self.active if self.kind in (EXCLUSIVE, FAILOVER) else self._in_turn()
+            if consumer is None or consumer.permits <= 0:
+                return
+            self._step(number)
+            self._deliver(consumer, number)
+
+    def _hand_out_by_key(self, keys: KeyShared[Consumer]) -> None:
+        """One of a hash after the other: what cannot be handed out keeps those of its hash waiting, and no others."""
+        waiting: set[int] = set()
+        for number in sorted(self.again):
+            if not self._may_hand_out():
+                return
+            self._offer(keys, number, waiting)
+        while self.next < self.topic.end and len(self.again) < AHEAD * len(self.consumers) and self._may_hand_out():
+            number = self.next
+            self.next += 1
+            if number not in self.done:
+                self.again.add(number)
+                self._offer(keys, number, waiting)
+
+    def _may_hand_out(self) -> bool:
+        return any(each.permits > 0 for each in self.consumers)
+
+    def _offer(self, keys: KeyShared[Consumer], number: int, waiting: set[int]) -> None:
+        slot = keys.slot(number)
+        consumer = None if slot in waiting else keys.select(slot)
+        if consumer is not None and consumer.permits > 0:
+            self.again.discard(number)
+            self._deliver(consumer, number)
+        elif keys.ordered:
+            waiting.add(slot)
 
     def _step(self, number: int) -> None:
         if number in self.again:
@@ -163,11 +235,7 @@ class Subscription:
         else:
             self.next = number + 1
 
-    def _choose(self, number: int) -> Consumer | None:
-        if self.kind in (EXCLUSIVE, FAILOVER):
-            return self.active
-        if self.kind == KEY_SHARED:
-            return self.consumers[self.topic.facts[number].sticky * len(self.consumers) // 65536]
+    def _in_turn(self) -> Consumer | None:
         for step in range(len(self.consumers)):
             consumer = self.consumers[(self._turn + step) % len(self.consumers)]
             if consumer.permits > 0:
@@ -196,6 +264,8 @@ class Subscription:
     def ack(self, consumer: Consumer, command: Any) -> None:
         """Take an ACK, individual or cumulative, with or without batch bits."""
         cumulative = command.ack_type == api.CommandAck.AckType.Cumulative
+        if cumulative and (self.kind in (SHARED, KEY_SHARED) or len(command.message_id) != 1):
+            return  # passed over, and answered all the same
         for message_id in command.message_id:
             number = message_id.entryId
             if message_id.ledgerId != self.topic.ledger or not self.mark <= number < self.topic.end:
@@ -203,6 +273,8 @@ class Subscription:
             if cumulative:
                 for each in range(self.mark, number):
                     self._finish(each)
+            if message_id.ack_set and not self.topic.settings.batch_index_acks:
+                continue
             if message_id.ack_set:
                 self._ack_part(number, [word & (2**64 - 1) for word in message_id.ack_set])
             else:
@@ -231,7 +303,11 @@ class Subscription:
             each.pending.pop(number, None)
 
     def redeliver(self, consumer: Consumer, message_ids: Any) -> None:
-        """Hand out again what a consumer holds: the given ids, or everything when none are given."""
+        """Hand out again what a consumer holds: the given ids, or all when none are given, and always all in the types of one at a time."""
+        if self.kind in (EXCLUSIVE, FAILOVER):
+            if consumer is not self.active or self._changing is not None:
+                return
+            message_ids = ()
         wanted = [m.entryId for m in message_ids if m.ledgerId == self.topic.ledger] if message_ids else list(consumer.pending)
         held = {number: consumer.pending.pop(number) for number in wanted if number in consumer.pending}
         self._give_back(held)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .dedup import Deduplication
 from .facts import facts_of
+from .settings import Settings
 
 if TYPE_CHECKING:
     from ..log import Entry, PartitionLog
@@ -27,13 +28,15 @@ class Topic:
         producers: connected ones by name. alone: whether the one that there is excludes others. epoch: of the last that did.
         subscriptions: by name.
         dedup: what its producers have stored; None where repeated entries are stored again.
+        settings: the broker's.
         terminated: no more messages; readers are told when they reach the end.
     """
 
-    def __init__(self, name: str, ledger: int, log: PartitionLog) -> None:
+    def __init__(self, name: str, ledger: int, log: PartitionLog, settings: Settings | None = None) -> None:
         self.name = name
         self.ledger = ledger
         self.log = log
+        self.settings = settings or Settings()
         self.facts = [facts_of(entry.data) for entry in log]
         self.producers: dict[str, Outlet] = {}
         self.alone = False

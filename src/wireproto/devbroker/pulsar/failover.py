@@ -1,0 +1,47 @@
+"""Who is active in a failover subscription: AbstractDispatcherSingleActiveConsumer.pickAndScheduleActiveConsumer of 4.2.4.
+
+    members            those of the best (lowest) priority, sorted by name; of equal names, who came first comes first
+    of a partition     the one at its number modulo how many they are
+    of another topic   the one whose point on a ring of hashes is the first at or after the topic's; a point that two have is the latter's
+
+So one that joins may take over at once, and one without a name always does where no other has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+from ..._codec import key_hash
+
+POINTS = 100
+"""Points of each consumer on the ring."""
+
+
+class Member(Protocol):
+    """A consumer, as far as it is chosen by."""
+
+    name: str
+    priority: int
+
+
+M = TypeVar("M", bound=Member)
+
+
+def active_of(topic: str, partition: int, members: Sequence[M], ring: bool) -> M:
+    """The active one of `members`, who are in the order in which they came.
+
+    Args:
+        topic: full name. partition: its number, -1 without one. ring: whether a partition, too, goes by the ring.
+    """
+    best = min(each.priority for each in members)
+    first = sorted((each for each in members if each.priority == best), key=lambda each: each.name)
+    if partition >= 0 and not ring:
+        return first[partition % len(first)]
+    points = {_hash(f"{each.name}{number}"): each for each in first for number in range(POINTS)}
+    own = _hash(topic)
+    return points[min((point for point in points if point >= own), default=min(points))]
+
+
+def _hash(text: str) -> int:
+    return key_hash("murmur3", text.encode())
