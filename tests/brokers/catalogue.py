@@ -19,6 +19,17 @@ PLAIN = {"enablePropertyFilter": "false", "rejectTransactionMessage": "true"}
 """Of RocketMQ, "plain": with what the embedded broker has turned off turned off, too, and else as out of the box."""
 CURT = {"keepAliveIntervalSeconds": "1", "activeConsumerFailoverDelayTimeMillis": "0", "acknowledgmentAtBatchIndexLevelEnabled": "false"}
 """Of Pulsar, "curt": it waits less than out of the box, and takes no part of a batch for acknowledged, as before 4.1."""
+TIGHT = {
+    "managedLedgerMaxEntriesPerLedger": "2",
+    "managedLedgerMinLedgerRolloverTimeMinutes": "0",
+    "defaultRetentionTimeInMinutes": "10",
+    "defaultRetentionSizeInMB": "10",
+    "backlogQuotaDefaultLimitBytes": "1000000",
+    "backlogQuotaCheckIntervalInSeconds": "5",
+    "ttlDurationDefaultInSeconds": "120",
+    "messageExpiryCheckIntervalInMinutes": "1",
+}
+"""Of Pulsar, "tight": a new ledger each two entries, and small policies: what is kept, how long it may be unread, and how much of it."""
 CATALOGUE: dict[str, Callable[[], Broker]] = {
     "kafka-3.9.2": lambda: Kafka("3.9.2"),
     "kafka-3.9.2-zookeeper": lambda: Kafka("3.9.2", zookeeper=True),
@@ -31,6 +42,7 @@ CATALOGUE: dict[str, Callable[[], Broker]] = {
     "pulsar-4.2.4-transactions": lambda: Pulsar("4.2.4", transactions=True, entry_metadata=True),
     "pulsar-4.2.4-secure": lambda: Pulsar("4.2.4", tokens=True, tls=True),
     "pulsar-4.2.4-curt": lambda: Pulsar("4.2.4", settings=CURT),
+    "pulsar-4.2.4-tight": lambda: Pulsar("4.2.4", settings=TIGHT),
     "rocketmq-4.9.7": lambda: RocketMQ("4.9.7"),
     "rocketmq-4.9.7-binary": lambda: RocketMQ("4.9.7", binary=True),
     "rocketmq-4.9.7-secure": lambda: RocketMQ("4.9.7", acl=True, tls=True),

@@ -24,7 +24,8 @@ class Place:
     `brief` places have a sibling that differs in where it keeps metadata, in the form of headers or in how a group is reset alone: BRIEF
     runs there, of several nodes GROUPS, and all on the sibling. TIMEOUTS are measured against the fault proxy, with one real broker a
     protocol behind it. `several` nodes differ from one where some stay when one goes, and where a group's queues or what an administrator
-    asks for lie on more than one: OUTAGES, GROUPS and ADMINISTRATION run there. What a place leaves out is marked ``soak``.
+    asks for lie on more than one: OUTAGES, GROUPS and ADMINISTRATION run there. In `tight` places a few records fill a ledger: what
+    counts and notes positions, ACROSS, runs there. What a place leaves out is marked ``soak``.
     """
 
     protocol: str
@@ -32,6 +33,7 @@ class Place:
     options: Mapping[str, str] = field(default_factory=dict)
     brief: bool = False
     several: bool = False
+    tight: bool = False
     timeouts: bool = True
     face: str = "sync"
 
@@ -45,6 +47,8 @@ class Place:
             return chosen and test not in OF_THREADS
         if self.several:
             return module in (GROUPS if self.brief else OUTAGES | GROUPS) or (not self.brief and test in ADMINISTRATION)
+        if self.tight:
+            return bool(ACROSS & {module, test})
         return (self.timeouts or module != TIMEOUTS) and (not self.brief or bool(BRIEF & {module, test}))
 
     @property
@@ -59,6 +63,7 @@ ADMINISTRATION = frozenset({
     *("test_topics_come_and_go", "test_creating_what_exists_fails", "test_an_unknown_topic_is_the_brokers_own_error"),
     *("test_admin_positions_bound_what_is_read", "test_a_mapping_picks_partitions", "test_empty_partitions_reach_their_end_too"),
 })  # fmt: skip
+ACROSS = GROUPS | ADMINISTRATION | {"test_producer", "test_positions", "test_order_and_count_hold"}
 OVER_ASYNCIO = frozenset({"test_records", "test_producer", "test_positions", "test_consumer", "test_queue", "test_tree"})
 """What `make test` runs over the asyncio face on real brokers; on the dev broker it is all, and of the timeouts AWAITED."""
 OF_THREADS = frozenset(
@@ -90,6 +95,7 @@ PLACES = [
     Place("kafka", "kafka-4.3.1-cluster", several=True),
     Place("pulsar", "dev-pulsar"),
     Place("pulsar", "pulsar-4.2.4"),
+    Place("pulsar", "pulsar-4.2.4-tight", {"batch_records": "4"}, tight=True),
     Place("rocketmq", "dev-rocketmq"),
     Place("rocketmq", "rocketmq-4.9.7", timeouts=False),
     Place("rocketmq", "rocketmq-4.9.7-binary", {"header": "binary"}, brief=True, timeouts=False),
