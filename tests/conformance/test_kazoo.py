@@ -228,6 +228,10 @@ def test_its_transactions_and_errors(kazoo: Any, path: str) -> None:
     assert client.command(b"ruok") == "imok"
 
 
+def test_it_learns_the_version_that_a_server_speaks_as(kazoo: Any) -> None:
+    assert kazoo().server_version() == (3, 9, 5)
+
+
 # -- each reads what the other writes -------------------------------------------------------------------------------------
 
 

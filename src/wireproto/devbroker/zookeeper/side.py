@@ -7,8 +7,8 @@ What it is: everything of the protocol that has to do with connections; what an 
     then          RequestHeader, record           -> ReplyHeader, record
     any time      ReplyHeader (xid -1), WatcherEvent: before the reply of the request that raised it
 
-The answer to a four-letter word (``ruok``, ``srvr``, ``mntr``, ``isro``, ``stat``) is text, the same of every member, then the connection
-is closed.
+The answer to a four-letter word (``ruok``, ``srvr``, ``mntr``, ``envi``, ``isro``, ``stat``) is text, the same of every member, then
+the connection is closed.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ CLOSE, AUTH = -11, 100
 MARSHALLING, UNIMPLEMENTED, SESSION_GONE, AUTH_FAILED, NOT_READ_ONLY, WANTS_IDENTITY = -5, -6, -112, -115, -119, -124
 WRITES = (1, 2, 5, 7, 9, 14, 15, 16, 19, 20, 21)
 GONE = ConnectResponse(protocol_version=0, time_out=0, session_id=0, passwd=bytes(16), read_only=False).encode()
+VERSION = "3.9.5"
+"""The one that it answers as: clients ask for it before they use what is newer than the oldest servers."""
 REAP = 0.1
 """Seconds between looks at the sessions' time and at nodes to reap."""
 
@@ -172,6 +174,7 @@ class ZooKeeperSide(ZooKeeperState):
         sessions = len(list(self.sessions))
         answers = {
             b"ruok": "imok",
+            b"envi": f"Environment:\nzookeeper.version={VERSION}-wireproto dev broker\n",
             b"isro": "ro" if all(member.read_only for member in self.members.values()) else "rw",
             b"srvr": f"Zookeeper version: wireproto dev broker\nConnections: {len(self.connections)}\n"
             f"Zxid: 0x{self.zxid:x}\nMode: standalone\nNode count: {len(self.nodes)}\n",
