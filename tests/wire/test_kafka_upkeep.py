@@ -19,7 +19,7 @@ from patience import until
 from wireproto import LATEST
 from wireproto.devbroker import DevBroker
 from wireproto.devbroker.faults import Faults
-from wireproto.devbroker.kafka.catalogue import NODE
+from wireproto.devbroker.kafka.nodes import NODE
 from wireproto.errors import TimedOut
 from wireproto.kafka.codes import NotCoordinator, RebalanceInProgress, UnknownTopicOrPartition
 from wireproto.kafka.metadata import Node

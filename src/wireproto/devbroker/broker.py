@@ -37,8 +37,8 @@ class DevBroker:
         ports: fixed ports by protocol, or by ``protocol.listener``; others are free ones.
         tls: serve TLS with this context instead of plain TCP.
         auto_create: whether topics make themselves at their first use, as servers do out of the box.
-        nodes: how many of a kind there are, by ``protocol.kind``, where a protocol has more than one: ``rocketmq.name_servers``,
-            ``rocketmq.slaves``, ``zookeeper.members``.
+        nodes: how many of a kind there are, by ``protocol.kind``, where a protocol has more than one: ``kafka.nodes``,
+            ``rocketmq.name_servers``, ``rocketmq.slaves``, ``zookeeper.members``.
     """
 
     def __init__(

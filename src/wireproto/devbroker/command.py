@@ -24,7 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PROTOCOL.KIND=N",
-        help="how many nodes of a kind: rocketmq.name_servers (1 by default), rocketmq.slaves (0)",
+        help="how many nodes of a kind: kafka.nodes (1 by default), rocketmq.name_servers (1), rocketmq.slaves (0), zookeeper.members (1)",
     )
 
 

@@ -96,8 +96,7 @@ class PartitionLog:
         self._add(entry)
         if self._file is not None:
             self._file.write(_HEAD.pack(entry.base, entry.timestamp, entry.appended, entry.count, len(entry.data)) + entry.data)
-        for watcher in list(self._watchers):
-            watcher()
+        self.stir()
         return entry
 
     def index(self, offset: int) -> int:
@@ -150,6 +149,11 @@ class PartitionLog:
         """Call `watcher` after each append, until the function that this returns is called."""
         self._watchers.add(watcher)
         return lambda: self._watchers.discard(watcher)
+
+    def stir(self) -> None:
+        """Have those who wait for an append look again: something else has changed that they ask for."""
+        for watcher in list(self._watchers):
+            watcher()
 
     def close(self) -> None:
         """Close the file, if there is one."""

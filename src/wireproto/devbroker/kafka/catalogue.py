@@ -1,17 +1,19 @@
-"""The topics that there are: names, ids, configuration, partitions."""
+"""The topics that there are: names, ids, configuration, partitions and who holds them."""
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
+from .cluster import placed
 from .epochs import current
+from .nodes import Copies
 
 if TYPE_CHECKING:
     from ..log import PartitionLog
-    from ..side import Side
-
-NODE = 1
+    from .state import KafkaState
 
 
 class Topics:
@@ -21,10 +23,12 @@ class Topics:
         default_partitions: how many a topic gets where nobody says.
     """
 
-    def __init__(self, side: Side) -> None:
+    def __init__(self, side: KafkaState) -> None:
         self._side = side
         self.default_partitions = 1
         self._facts: dict[str, Any] = side.store.facts.setdefault("topics", {})
+        for name in self.names():
+            self._place(name)
 
     def names(self) -> list[str]:
         """All topics, oldest first."""
@@ -36,14 +40,34 @@ class Topics:
             self.create(name, self.default_partitions, {})
         return bool(self._side.store.partitions(name))
 
-    def create(self, name: str, partitions: int, config: dict[str, str | None]) -> None:
-        """Make a topic."""
+    def create(
+        self, name: str, partitions: int, config: dict[str, str | None], copies: int = -1, assigned: Sequence[Sequence[int]] = ()
+    ) -> None:
+        """Make a topic, of so many copies (-1: on each node), or where each partition's are to be."""
         self._side.store.create(name, partitions)
-        self._facts[name] = {"id": uuid.uuid4().hex, "config": config}
+        self._facts[name] = {"id": uuid.uuid4().hex, "config": config, "copies": copies, "assigned": [list(nodes) for nodes in assigned]}
+        self._place(name)
 
-    def grow(self, name: str, partitions: int) -> None:
+    def grow(self, name: str, partitions: int, assigned: Sequence[Sequence[int]] = ()) -> None:
         """Give a topic more partitions."""
+        placed_by_hand = self._facts[name].setdefault("assigned", [])
+        placed_by_hand += [[]] * (self.count(name) - len(placed_by_hand) if assigned else 0) + [list(nodes) for nodes in assigned]
         self._side.store.create(name, partitions)
+        self._place(name)
+
+    def _place(self, name: str) -> None:
+        """Say of partitions that have none yet who holds their copies. One that was on nodes there no longer are goes to others."""
+        facts, cluster = self._facts.get(name, {}), self._side.cluster
+        numbers = sorted((node.number for node in cluster.nodes.values()), key=lambda number: number not in cluster.live)
+        live, gone = numbers[: len(cluster.live)], numbers[len(cluster.live) :]
+        copies = facts.get("copies", -1)
+        copies = len(numbers) if copies == -1 else min(copies, len(numbers))
+        assigned = dict(enumerate(facts.get("assigned", ())))
+        for partition, log in self._side.store.partitions(name).items():
+            wanted = tuple(number for number in assigned.get(partition, ()) if number in numbers)
+            turn = crc32(name.encode()) + partition
+            spread = placed(live, turn, min(copies, len(live))) + tuple(gone[: max(0, copies - len(live))])
+            log.facts.setdefault("copies", Copies.among(wanted or spread, cluster.live))
 
     def delete(self, name: str) -> bool:
         """Drop a topic; False when there was none."""
@@ -53,6 +77,16 @@ class Topics:
     def log(self, name: str, partition: int) -> PartitionLog | None:
         """A partition's log."""
         return self._side.store.log(name, partition)
+
+    def logs(self, name: str) -> list[PartitionLog]:
+        """All of a topic's."""
+        return list(self._side.store.partitions(name).values())
+
+    def copies(self, name: str, partition: int) -> Copies | None:
+        """Who holds and leads a partition."""
+        log = self.log(name, partition)
+        held: Copies | None = None if log is None else log.facts["copies"]
+        return held
 
     def epoch(self, name: str | None, partition: int) -> int:
         """A partition's leader epoch."""

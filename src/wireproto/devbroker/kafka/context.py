@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .access import Session
+    from .nodes import Node
     from .state import KafkaState
 
 
@@ -19,6 +20,7 @@ class Context:
         request: the decoded message; `version` is its version.
         client_id, peer: who sent it.
         session: what is known of the connection's other end.
+        node: which node of the cluster is asked.
         error: a code that a test asked for: the reply carries it and the request takes no effect; 0 for none.
     """
 
@@ -29,3 +31,4 @@ class Context:
     peer: str
     error: int
     session: Session
+    node: Node

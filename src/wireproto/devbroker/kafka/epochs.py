@@ -1,7 +1,7 @@
 """Leader epochs of a partition: who wrote which part of its log, and where a reader's log parts from ours.
 
-What it is: for each epoch the offset at which it began, as Kafka keeps it beside the log. One node leads everything here, so an epoch
-begins only when a test has the partition change hands (`elect`).
+What it is: for each epoch the offset at which it began, as Kafka keeps it beside the log. An epoch begins when the partition changes hands:
+without a loss (`begin`), or to a leader that lacks records (`elect`).
 """
 
 from __future__ import annotations
@@ -24,12 +24,28 @@ def current(log: PartitionLog) -> int:
     return _begins(log)[-1][0]
 
 
+def begin(log: PartitionLog) -> None:
+    """Another leader takes over, or nobody does. Of epochs without a record the last one is remembered alone."""
+    begins, epoch = _begins(log), current(log) + 1
+    begins[:] = [(old, start) for old, start in begins if start < log.end]
+    begins.append((epoch, log.end))
+
+
 def elect(log: PartitionLog, end: int) -> None:
     """Another leader takes over, whose log ends at `end`: what we have beyond it is gone."""
-    begins, epoch = _begins(log), current(log) + 1
     log.delete_from(end)
-    begins[:] = [(old, start) for old, start in begins if start < log.end or not start]
-    begins.append((epoch, log.end))
+    begin(log)
+
+
+def end_of(log: PartitionLog, epoch: int) -> tuple[int, int]:
+    """The last epoch up to this one that has records, and where it ends, as OffsetForLeaderEpoch answers it; -1, -1 for one to come."""
+    begins = _begins(log)
+    if epoch < 0 or epoch > begins[-1][0]:
+        return -1, -1
+    if epoch == begins[-1][0]:
+        return epoch, log.end
+    found = max((known for known, _ in begins if known <= epoch), default=epoch)
+    return found, next(start for known, start in begins if known > epoch)
 
 
 def refuse(log: PartitionLog, asked: int) -> int:

@@ -64,6 +64,13 @@ class Group:
         offsets = [[*key, *value] for key, value in self.offsets.items()]
         return {"kind": self.kind, "generation": self.generation, "offsets": offsets}
 
+    def answer_all(self, error: int) -> None:
+        """Whoever waits in a join or sync is told this."""
+        for member in self.members.values():
+            for waiting in (member.joining, member.syncing):
+                if waiting and not waiting.done():
+                    waiting.set_result(error)
+
     def pause(self) -> None:
         """The broker goes away. A settled group's members outlive that, as in Kafka's log of offsets; an unsettled one's are forgotten."""
         for member in self.members.values():

@@ -10,7 +10,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from ...kafka import messages as m
-from .catalogue import NODE
+from .cluster import COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR
 from .group import ILLEGAL_GENERATION, REBALANCE, UNKNOWN_MEMBER, Group, Member
 
 if TYPE_CHECKING:
@@ -28,15 +28,18 @@ def group_of(side: KafkaState, name: str) -> Group:
 
 
 async def find_coordinator(context: Context) -> Any:
-    """Always this broker."""
-    side, request, version = context.side, context.request, context.version
-    host, _, port = side.address().rpartition(":")
-    if version >= 4:
-        keys = tuple(
-            m.Coordinator(key=key, node_id=NODE, host=host, port=int(port), error_code=context.error) for key in request.coordinator_keys
-        )
-        return m.FindCoordinatorResponse(coordinators=keys)
-    return m.FindCoordinatorResponse(node_id=NODE, host=host, port=int(port), error_code=context.error)
+    """The node that the name's hash leads to."""
+    if context.version >= 4:
+        return m.FindCoordinatorResponse(coordinators=tuple(_coordinator(context, key) for key in context.request.coordinator_keys))
+    found = _coordinator(context, context.request.key)
+    return m.FindCoordinatorResponse(node_id=found.node_id, host=found.host, port=found.port, error_code=found.error_code)
+
+
+def _coordinator(context: Context, key: str) -> Any:
+    node = context.side.cluster.coordinator(key)
+    error = context.error or (COORDINATOR_NOT_AVAILABLE if node is None else 0)
+    host, port = context.side.place_of(node)
+    return m.Coordinator(key=key, node_id=-1 if node is None else node.number, host=host, port=port, error_code=error)
 
 
 async def refuse_consumer_groups(context: Context) -> Any:
@@ -52,7 +55,7 @@ async def join(context: Context) -> Any:
     """Join or join again; answers when the generation begins."""
     side, request, version = context.side, context.request, context.version
     if context.error:
-        return _refuse_join(context.error, request.member_id)
+        return _refuse_join(context.error, "" if context.error == NOT_COORDINATOR else request.member_id)
     if not request.group_id:
         return m.JoinGroupResponse(error_code=INVALID_GROUP, protocol_name="", protocol_type=None)
     group = group_of(side, request.group_id)
@@ -171,6 +174,8 @@ async def heartbeat(context: Context) -> Any:
 async def leave(context: Context) -> Any:
     """One member, or from version 3 several."""
     side, request, version = context.side, context.request, context.version
+    if context.error:
+        return m.LeaveGroupResponse(error_code=context.error)
     group = group_of(side, request.group_id)
     wanted = [(x.member_id, x.group_instance_id) for x in request.members] if version >= 3 else [(request.member_id, None)]
     results = []
@@ -207,7 +212,8 @@ async def offset_commit(context: Context) -> Any:
     for topic in request.topics:
         results = []
         for part in topic.partitions:
-            code = context.error or (error if side.topics.log(topic.name, part.partition_index) is not None else 3)
+            known = side.topics.log(topic.name, part.partition_index) is not None
+            code = context.error if context.error not in (0, NOT_COORDINATOR) else error if known else 3
             if not code:
                 epoch = part.committed_leader_epoch if version >= 6 else -1
                 group.offsets[topic.name, part.partition_index] = (part.committed_offset, epoch, part.committed_metadata or "")
@@ -219,6 +225,8 @@ async def offset_commit(context: Context) -> Any:
 async def offset_fetch(context: Context) -> Any:
     """Committed offsets; -1 where there is none; all of the group's when no topics are named."""
     side, request, version = context.side, context.request, context.version
+    if context.error and version >= 2:
+        return m.OffsetFetchResponse(topics=(), error_code=context.error)
     group = group_of(side, request.group_id)
     unstable = UNSTABLE_OFFSET_COMMIT if version >= 7 and request.require_stable and group.unstable else 0
     if request.topics is None:
@@ -231,7 +239,7 @@ async def offset_fetch(context: Context) -> Any:
     for name, numbers in wanted.items():
         results = []
         for number in numbers:
-            code = context.error if version < 2 else unstable
+            code = context.error or unstable
             offset, epoch, note = (-1, -1, "") if code else group.offsets.get((name, number), (-1, -1, ""))
             results.append(
                 m.OffsetFetchResponsePartition(
@@ -239,14 +247,21 @@ async def offset_fetch(context: Context) -> Any:
                 )
             )
         topics.append(m.OffsetFetchResponseTopic(name=name, partitions=tuple(results)))
-    return m.OffsetFetchResponse(topics=tuple(topics), error_code=context.error)
+    return m.OffsetFetchResponse(topics=tuple(topics))
 
 
 async def describe(context: Context) -> Any:
-    """State and members; a group that nobody used is Dead."""
+    """State and members; a group that nobody used is Dead; another node's is refused."""
     side, request = context.side, context.request
     results = []
     for name in request.groups:
+        elsewhere = side.cluster.coordinator(name) is not context.node
+        if context.error or elsewhere:
+            error = context.error or NOT_COORDINATOR
+            results.append(
+                m.DescribedGroup(group_id=name, error_code=error, group_state="", protocol_type="", protocol_data="", members=())
+            )
+            continue
         group = side.groups.get(name)
         if group is None:
             results.append(m.DescribedGroup(group_id=name, group_state="Dead", protocol_type="", protocol_data="", members=()))
@@ -275,9 +290,10 @@ async def describe(context: Context) -> Any:
 
 
 async def list_groups(context: Context) -> Any:
-    """Every group that has members or offsets."""
+    """Every group of this node's that has members or offsets."""
     side, request, version = context.side, context.request, context.version
-    found = [group for group in side.groups.values() if group.members or group.offsets]
+    mine = [group for name, group in side.groups.items() if side.cluster.coordinator(name) is context.node]
+    found = [group for group in mine if group.members or group.offsets]
     if version >= 4 and request.states_filter:
         found = [group for group in found if group.state in request.states_filter]
     return m.ListGroupsResponse(groups=tuple(m.ListedGroup(group_id=x.name, protocol_type=x.kind, group_state=x.state) for x in found))

@@ -1,4 +1,4 @@
-"""Records: Produce, Fetch, ListOffsets, InitProducerId."""
+"""Records: Produce, Fetch, ListOffsets, OffsetForLeaderEpoch, InitProducerId."""
 
 from __future__ import annotations
 
@@ -7,36 +7,57 @@ from typing import TYPE_CHECKING, Any
 from ..._codec import decode_kafka
 from ...kafka import messages as m
 from ..log import PartitionLog, wait_for_append
-from . import epochs
+from ..server import Hangup
+from . import epochs, leading
 from .batches import append
 
 if TYPE_CHECKING:
     from .context import Context
 
-OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC, UNSUPPORTED_VERSION, TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 1, 3, 35, 53
+OFFSET_OUT_OF_RANGE, UNSUPPORTED_VERSION, TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 1, 35, 53
+DEBUGGING = -2
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
 
 
 async def produce(context: Context) -> Any:
-    """Append; answers nothing for acks=0."""
+    """Append; answers nothing for acks=0, but an error ends the connection then, as that is all that a client can notice."""
     topics = []
+    elsewhere: set[int] = set()
     for topic in context.request.topic_data:
         context.side.topics.find(topic.name, create=True)
         results = []
         for item in topic.partition_data:
             log = context.side.topics.log(topic.name, item.index)
-            error, base = context.error or UNKNOWN_TOPIC, -1
-            if log is not None and not context.error:
+            error, base = context.error or leading.refuse(context, topic.name, item.index), -1
+            if log is not None and not error:
                 error, base = append(log, memoryview(item.records if item.records is not None else b""))
-            results.append(m.PartitionProduceResponse(index=item.index, error_code=error, base_offset=base, log_start_offset=0))
+            answer = m.PartitionProduceResponse(
+                index=item.index, error_code=error, base_offset=base, log_start_offset=-1 if error or log is None else log.start
+            )
+            if error == leading.NOT_LEADER and context.version >= 10:
+                leader, epoch = leading.leader_of(context, topic.name, item.index)
+                elsewhere.add(leader)
+                answer = answer.replace(current_leader=m.ProduceLeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch))
+            results.append(answer)
         topics.append(m.TopicProduceResponse(name=topic.name, partition_responses=tuple(results)))
-    return m.ProduceResponse(responses=tuple(topics)) if context.request.acks else None
+    if context.request.acks:
+        return m.ProduceResponse(responses=tuple(topics), node_endpoints=_endpoints(context, elsewhere))
+    if any(part.error_code for topic in topics for part in topic.partition_responses):
+        raise Hangup
+    return None
+
+
+def _endpoints(context: Context, numbers: set[int]) -> tuple[Any, ...]:
+    """Where those of these nodes listen that are up."""
+    there = [node for node in context.side.cluster.nodes.values() if node.up and node.number in numbers]
+    places = ((node.number, *context.side.place_of(node)) for node in there)
+    return tuple(m.ProduceNodeEndpoint(node_id=number, host=host, port=port, rack=None) for number, host, port in places)
 
 
 async def fetch(context: Context) -> Any:
     """Wait for min_bytes or max_wait, then answer what there is; an error answers at once."""
     request, topics = context.request, context.side.topics
-    fetching = context.side.sessions.begin(request)
+    fetching = context.node.sessions.begin(request)
     if isinstance(fetching, int):
         return m.FetchResponse(error_code=fetching)
     logs = {key: topics.log(*key) for key in fetching.wanted}
@@ -48,7 +69,7 @@ async def fetch(context: Context) -> Any:
             log = logs[key]
             if log is not None and _is_slow(log, part.fetch_offset):
                 continue
-            if context.error or log is None or not log.start <= part.fetch_offset <= log.end or _epoch_problem(context, log, part):
+            if context.error or log is None or _problem(context, key, log, part) or not log.start <= part.fetch_offset <= log.end:
                 return True
             waiting += sum(len(entry.data) for entry in log.read(part.fetch_offset, least))
         return waiting >= least
@@ -57,20 +78,21 @@ async def fetch(context: Context) -> Any:
     budget = request.max_bytes
     found: dict[tuple[str, int], Any] = {}
     for key, part in fetching.wanted.items():
-        found[key], size = _read(context, topics.log(*key), part, budget, first=budget == request.max_bytes)
+        found[key], size = _read(context, key, part, budget, first=budget == request.max_bytes)
         budget -= size
     return fetching.answer(found)
 
 
-def _read(context: Context, log: PartitionLog | None, want: Any, budget: int, *, first: bool) -> tuple[Any, int]:
+def _read(context: Context, key: tuple[str, int], want: Any, budget: int, *, first: bool) -> tuple[Any, int]:
     """One partition's answer and how many bytes of records it holds. `first`: of those with records; a batch of it comes however large."""
+    log = context.side.topics.log(*key)
     error, records, start, end = context.error, b"", -1, -1
     diverging = m.FetchEpochEndOffset()
     if log is None:
-        error = error or UNKNOWN_TOPIC
+        error = error or leading.UNKNOWN_TOPIC
     else:
         start, end = log.start, log.end
-        problem = _epoch_problem(context, log, want)
+        problem = _problem(context, key, log, want)
         if problem is not None and not error:
             error, diverging = problem
         elif not start <= want.fetch_offset <= end:
@@ -97,9 +119,9 @@ def _read(context: Context, log: PartitionLog | None, want: Any, budget: int, *,
     return answer, len(records)
 
 
-def _epoch_problem(context: Context, log: PartitionLog, want: Any) -> tuple[int, Any] | None:
-    """The error code of a Fetch under another epoch, or 0 and where the reader's log parts from ours; None when all is well."""
-    code = epochs.refuse(log, want.current_leader_epoch) if context.version >= 9 else 0
+def _problem(context: Context, key: tuple[str, int], log: PartitionLog, want: Any) -> tuple[int, Any] | None:
+    """The code of a Fetch elsewhere or under another epoch, or 0 and where the reader's log parts from ours; None when all is well."""
+    code = leading.refuse(context, *key, want.current_leader_epoch if context.version >= 9 else -1, any_copy=context.version >= 11)
     if code:
         return code, m.FetchEpochEndOffset()
     if context.version < 12 or want.last_fetched_epoch < 0:
@@ -124,18 +146,21 @@ async def list_offsets(context: Context) -> Any:
         results = []
         for want in topic.partitions:
             log = context.side.topics.log(topic.name, want.partition_index)
-            error, offset, timestamp = context.error or UNKNOWN_TOPIC, -1, -1
+            believed = want.current_leader_epoch if context.version >= 4 else -1
+            debugging = context.request.replica_id == DEBUGGING
+            error = context.error or leading.refuse(context, topic.name, want.partition_index, believed, any_copy=debugging)
+            offset = timestamp = -1
             if want.timestamp < 0 and context.version < _SINCE.get(want.timestamp, 1 << 15) and not context.error:
                 error = UNSUPPORTED_VERSION
-            elif log is not None and not context.error:
-                error, (offset, timestamp) = 0, _search(log, want.timestamp)
+            elif log is not None and not error:
+                offset, timestamp = _search(log, want.timestamp)
             results.append(
                 m.ListOffsetsPartitionResponse(
                     partition_index=want.partition_index,
                     error_code=error,
                     timestamp=timestamp,
                     offset=offset,
-                    leader_epoch=-1 if log is None or context.version < 4 else epochs.current(log),
+                    leader_epoch=-1 if log is None or error or context.version < 4 else epochs.current(log),
                 )
             )
         topics.append(m.ListOffsetsTopicResponse(name=topic.name, partitions=tuple(results)))
@@ -158,6 +183,20 @@ def _search(log: PartitionLog, timestamp: int) -> tuple[int, int]:
     columns, _ = decode_kafka(entry.data, topic="", partition=0, fetch_offset=entry.base)
     rows = zip(columns.positions(), columns.timestamps(), strict=True)
     return next(((offset, found) for offset, found in rows if found is not None and found >= timestamp), (-1, -1))
+
+
+async def offset_for_leader_epoch(context: Context) -> Any:
+    """Where an epoch's records end."""
+    topics = []
+    for topic in context.request.topics:
+        results = []
+        for want in topic.partitions:
+            log = context.side.topics.log(topic.topic, want.partition)
+            error = context.error or leading.refuse(context, topic.topic, want.partition, want.current_leader_epoch)
+            epoch, end = (-1, -1) if error or log is None else epochs.end_of(log, want.leader_epoch)
+            results.append(m.EpochEndOffset(error_code=error, partition=want.partition, leader_epoch=epoch, end_offset=end))
+        topics.append(m.OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(results)))
+    return m.OffsetForLeaderEpochResponse(topics=tuple(topics))
 
 
 async def init_producer_id(context: Context) -> Any:

@@ -19,11 +19,13 @@ from ...kafka import messages as m
 from . import epochs, groups, logs, sasl, topics
 from .access import Credentials, Session
 from .context import Context
+from .nodes import NOBODY
 from .state import KafkaState
 
 if TYPE_CHECKING:
     from ..log import PartitionLog
     from ..server import Connection
+    from .nodes import Copies
 
 UNSUPPORTED_VERSION = 35
 API_VERSIONS = 18
@@ -48,6 +50,7 @@ OFFERED: dict[int, tuple[str, int, int, Handler]] = {
     19: ("CreateTopics", 0, 7, topics.create),
     20: ("DeleteTopics", 0, 5, topics.delete),
     22: ("InitProducerId", 0, 4, logs.init_producer_id),
+    23: ("OffsetForLeaderEpoch", 2, 4, logs.offset_for_leader_epoch),
     32: ("DescribeConfigs", 0, 4, topics.describe_configs),
     36: ("SaslAuthenticate", 0, 2, sasl.authenticate),
     37: ("CreatePartitions", 0, 3, topics.create_partitions),
@@ -68,20 +71,39 @@ class KafkaSide(KafkaState):
         self.offered = dict(OFFERED)
 
     async def start(self) -> None:
-        await super().start()
-        self.sessions.forget()
+        for node in self.cluster.nodes.values():
+            await self.listen(node.listener)
+            node.sessions.forget()
+            if not node.up:
+                self.cluster.back(node)
         for group in self.groups.values():
             group.resume()
 
+    def place(self) -> str:
+        return ",".join(self.address(name) for name in self.cluster.nodes)
+
+    async def node_down(self, name: str, *, abruptly: bool = False) -> None:
+        """One goes away: what it led, and its groups, are others' at once."""
+        if abruptly:
+            self.kick(name)  # nobody hears from it how that goes on
+        self.cluster.lost(self.cluster.nodes[name])
+        await super().node_down(name, abruptly=abruptly)
+
+    async def node_up(self, name: str) -> None:
+        await super().node_up(name)
+        node = self.cluster.nodes[name]
+        if name in self.listeners and not node.up:
+            self.cluster.back(node)
+
     async def serve(self, connection: Connection) -> None:
         """Answer each request; what a broker would close the connection on raises."""
-        session = Session()
+        session, node = Session(), self.cluster.nodes[connection.listener]
         async for frame in connection:
             if len(frame) < 8:
                 raise Truncated("a request needs 8 bytes at least", peer=connection.peer)
             api_key, version, correlation = struct.unpack_from(">hhi", frame)
             if api_key == API_VERSIONS:
-                fault = await connection.fault("ApiVersions")
+                fault = await connection.fault("ApiVersions", node=node.number)
                 connection.send(*api_versions(version, correlation, self.offered), fault=fault)
                 continue
             offered = self.offered.get(api_key)
@@ -91,11 +113,12 @@ class KafkaSide(KafkaState):
             request_class = getattr(m, f"{name}Request")
             header, start = m.RequestHeader.decode_from(frame, request_class.header_version(version))
             request, _ = request_class.decode_from(frame, version, start=start)  # brokers pass over trailing bytes; librdkafka sends some
-            fault = await connection.fault(name)
+            fault = await connection.fault(name, node=node.number)
             code = fault.code if fault is not None and fault.kind == "error" else 0
             if session.refuses(self.credentials, name):
                 return
-            response = await handler(Context(self, request, version, header.client_id or "", connection.peer, code, session))
+            code = code or self.cluster.refuses(name, request, node)
+            response = await handler(Context(self, request, version, header.client_id or "", connection.peer, code, session, node))
             muted = self.quotas.take(name)
             if response is not None:
                 if muted:
@@ -131,23 +154,48 @@ class KafkaSide(KafkaState):
 
     def sessions_kept(self) -> int:
         """How many fetch sessions there are."""
-        return len(self.sessions)
+        return sum(len(node.sessions) for node in self.cluster.nodes.values())
 
     def limit_sessions(self, places: int) -> None:
-        """Keep so many fetch sessions at most."""
-        self.sessions.places = places
+        """Keep so many fetch sessions at most, on each node."""
+        for node in self.cluster.nodes.values():
+            node.sessions.places = places
 
     def forget_sessions(self, *, epochs: bool = False) -> None:
         """Clients' fetch sessions are gone, or (`epochs`) out of step with them."""
-        self.sessions.forget(epochs=epochs)
+        for node in self.cluster.nodes.values():
+            node.sessions.forget(epochs=epochs)
+
+    def move_leader(self, topic: str, partition: int, node: int | None = None) -> int:
+        """Another node leads a partition, under the next epoch; nothing is lost. None: the next one in sync. Returns who leads now."""
+        return self.cluster.move(self._log(topic, partition), node)
+
+    def move_coordinator(self, group: str, node: int | None = None) -> int:
+        """Another node is the coordinator of a group (and of others of its slot), members and offsets included; returns which."""
+        return self.cluster.move_group(group, node)
+
+    def leader(self, topic: str, partition: int) -> int:
+        """Which node leads a partition; -1: none."""
+        copies: Copies = self._log(topic, partition).facts["copies"]
+        return copies.leader
+
+    def coordinator(self, group: str) -> int:
+        """Which node coordinates a group; -1: none."""
+        node = self.cluster.coordinator(group)
+        return NOBODY if node is None else node.number
 
     def grow(self, topic: str, partitions: int) -> None:
         """Give a topic more partitions."""
         self.topics.grow(topic, partitions)
 
     def elect(self, topic: str, partition: int, end: int) -> None:
-        """An unclean election: another leader, whose log ends at or before `end`."""
-        epochs.elect(self._log(topic, partition), end)
+        """An unclean election: another leader, where there is another node, whose log ends at or before `end`."""
+        log = self._log(topic, partition)
+        copies: Copies = log.facts["copies"]
+        if copies.leader != NOBODY:
+            copies.move(None)
+        epochs.elect(log, end)
+        log.stir()
 
     def move_away(self, topic: str, partition: int, below: int, *, slow: int) -> None:
         """Records below an offset are in remote storage, whose next `slow` reads take too long: they are answered without records."""

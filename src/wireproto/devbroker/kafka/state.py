@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from ..side import Side
 from .access import Credentials
 from .catalogue import Topics
+from .cluster import Cluster
 from .group import Group
+from .nodes import Node
 from .quotas import Quotas
-from .sessions import Sessions
 
 
 class KafkaState(Side):
-    """One broker's state.
+    """The state of all nodes.
 
     Attributes:
+        cluster: its nodes, and what is whose.
         topics: over the store's logs. groups: by name.
         credentials: whom to let in.
-        sessions: of those who fetch.
         quotas: that are used up.
     """
 
     protocol = "kafka"
+    kinds: ClassVar[Mapping[str, int]] = {"nodes": 1}
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         self.credentials = Credentials()
+        self.cluster = Cluster(self, self.counts["nodes"])
         self.topics = Topics(self)
-        self.sessions = Sessions()
         self.quotas = Quotas()
         self.groups: dict[str, Group] = {name: Group.restored(name, kept) for name, kept in self.store.facts.get("groups", {}).items()}
+
+    def place_of(self, node: Node | None) -> tuple[str, int]:
+        """Where a node listens; as Kafka says it where there is none."""
+        if node is None:
+            return "", -1
+        host, _, port = self.address(node.listener).rpartition(":")
+        return host, int(port)
