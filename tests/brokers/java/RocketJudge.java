@@ -3,7 +3,7 @@
 //   batch   NAMESRV TOPIC [ACCESS SECRET]                 the same lines, as one batch message per queue 0
 //   pull    NAMESRV TOPIC [ACCESS SECRET]                 every message of every queue, from the first to the last there is
 //   create  NAMESRV TOPIC QUEUES BROKER-ADDRESS [ACCESS SECRET]
-//   push    NAMESRV TOPIC GROUP COUNT [ACCESS SECRET]     a push consumer; ends after COUNT messages
+//   push    NAMESRV TOPIC GROUP COUNT [ACCESS SECRET]     a push consumer; ends after COUNT messages. -Djudge.route=MS: between two looks at the route
 // Every message printed: {"queue", "offset", "keys", "tag", "body", "born", "properties", "msgId", "reconsume", "store": its broker's port}
 import java.nio.charset.StandardCharsets;
 import java.util.*;
@@ -136,6 +136,7 @@ public class RocketJudge {
         consumer.setInstanceName(INSTANCE);
         consumer.setVipChannelEnabled(false);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setPollNameServerInterval(Integer.getInteger("judge.route", consumer.getPollNameServerInterval()));
         consumer.subscribe(topic, "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (list, context) -> {
             for (MessageExt m : list) { print(m); left.countDown(); }
