@@ -5,7 +5,11 @@ The real one runs with a short keepalive, without the failover delay, and does n
 
 from __future__ import annotations
 
+import itertools
+import random
 from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -14,6 +18,8 @@ from brokers.plugin import start
 from patience import until
 from pulsar_raw import Place, Raw, Sender, Worker
 from wireproto.devbroker import DevBroker
+from wireproto.devbroker.pulsar.failover import active_of
+from wireproto.errors import OptionError
 from wireproto.pulsar import PulsarApi_pb2 as api
 
 REAL = "pulsar-4.2.4-curt"
@@ -21,6 +27,7 @@ DEV = "dev-pulsar"
 SHARED, FAILOVER, KEY_SHARED = api.CommandSubscribe.Shared, api.CommandSubscribe.Failover, api.CommandSubscribe.Key_Shared
 KEYS = [b"key-%d" % number for number in range(12)]
 
+numbers = itertools.count()
 both = pytest.mark.parametrize("place", [pytest.param(name, marks=pytest.mark.broker(name)) for name in (DEV, REAL)], indirect=True)
 
 
@@ -155,6 +162,45 @@ def test_only_the_active_member_has_messages_come_again_and_then_all_of_them(pla
         each.leave()
 
 
+@pytest.mark.broker(DEV)
+def test_another_active_member_waits_for_the_failover_delay_where_there_is_one() -> None:
+    with DevBroker(["pulsar"]) as broker, closing(Place(broker.address("pulsar"), f"http://{broker.address('pulsar', 'admin')}")) as place:
+        broker.call("pulsar", "configure", failover_delay=3600.0)
+        waits = Worker(place, place.make(), FAILOVER, "a")
+        waits.link.ask(api.CommandConsumerStats(consumer_id=1))
+        assert waits.told == []
+        broker.call("pulsar", "configure", failover_delay=0.05)
+        topic = place.make()
+        sender = Sender(place, topic)
+        sender.send(b"k")
+        member = Worker(place, topic, FAILOVER, "a")
+        until(lambda: (member.told, member.got) == ([True], [0]))
+
+
+@pytest.mark.broker(DEV)
+def test_partitions_go_by_the_ring_too_where_that_is_set() -> None:
+    """As a topic of the same name without partitions, which the real one has the same member for."""
+    topic = "persistent://public/default/ring-partition-0"
+    by_number, by_ring = (active_of(topic, 0, [Member("a"), Member("b"), Member("c")], ring).name for ring in (False, True))
+    with DevBroker(["pulsar"]) as broker, closing(Place(broker.address("pulsar"), f"http://{broker.address('pulsar', 'admin')}")) as place:
+        place.make("ring", partitions=2)
+        for ring, wanted in ((False, by_number), (True, by_ring)):
+            broker.call("pulsar", "configure", failover_ring=ring)
+            members = [Worker(place, topic, FAILOVER, name) for name in "abc"]
+            assert place.shares(topic)["activeConsumerName"] == wanted
+            for each in members:
+                each.leave()
+        assert by_number != by_ring
+        with pytest.raises(OptionError, match="'colour'"):
+            broker.call("pulsar", "configure", colour="red")
+
+
+@dataclass
+class Member:
+    name: str
+    priority: int = 0
+
+
 # -- key-shared -----------------------------------------------------------------------------------------------------------
 
 
@@ -276,3 +322,102 @@ def test_the_hashes_of_members_are_those_of_a_ring_of_their_names(place: Place) 
     assert shown == [(70, (253, 630), 16306), (71, (1, 252), 15075), (74, (1646, 2092), 19254), (76, (1241, 1645), 14900)]
     for each in members:
         each.leave()
+
+
+# -- anything at all ------------------------------------------------------------------------------------------------------
+
+
+class Sharing:
+    """The same random steps on each place; `seen` is what the members of each step got since the step before, by key, in order.
+
+    A place that is slower than the other is waited for; what comes that the other has not sent is noticed at the step's end or later.
+    """
+
+    def __init__(self, place: Place, kind: Any, name: str, partitions: int) -> None:
+        self.place = place
+        self.kind = kind
+        self.topic = place.make(name, partitions) + ("-partition-0" if partitions else "")
+        self.sender = Sender(place, self.topic)
+        self.keys: list[bytes] = []
+        self.members: list[Worker] = []
+
+    def join(self, name: str, priority: int) -> None:
+        fields = {"keySharedMeta": meta()} if self.kind == KEY_SHARED else {"priority_level": priority}
+        self.members.append(Worker(self.place, self.topic, self.kind, name, **fields))
+
+    def leave(self, which: int) -> None:
+        self.members.pop(which % len(self.members)).leave()
+
+    def send(self, key: bytes) -> None:
+        self.keys.append(key)
+        self.sender.send(key)
+
+    def ack(self, which: int, number: int) -> None:
+        member = self.members[which % len(self.members)]
+        if member.got:
+            member.ack(member.got[number % len(member.got)])
+
+    def nack(self, which: int, number: int) -> None:
+        member = self.members[which % len(self.members)]
+        if member.got:
+            member.nack(member.got[number % len(member.got)])
+
+    def settle(self) -> None:
+        """The embedded broker does all at once: what it answers now comes behind all that it sends."""
+        for member in self.members:
+            member.link.ask(api.CommandConsumerStats(consumer_id=1))
+
+    @property
+    def seen(self) -> dict[tuple[int, bytes], list[int]]:
+        """By member and key the entries that it got. Of two keys it is nobody's business which came first."""
+        found: dict[tuple[int, bytes], list[int]] = {}
+        for number, member in enumerate(self.members):
+            for entry in member.got:
+                found.setdefault((number, self.keys[entry]), []).append(entry)
+        return found
+
+    @property
+    def told(self) -> list[list[bool]]:
+        return [member.told for member in self.members]
+
+
+def steps(chance: random.Random, count: int) -> list[tuple[Any, ...]]:
+    """Of members that come and go, sends and acknowledgements; there is always a member."""
+    made: list[tuple[Any, ...]] = [("join", "first", 1)]
+    there = 1
+    for _ in range(count):
+        kind = chance.choice(["join", "leave", "send", "send", "send", "send", "ack", "ack", "nack"])
+        if kind == "join" and there < 5:
+            made.append(("join", chance.choice(["", "a", "b", "c", "same"]), chance.choice([0, 1, 1])))
+            there += 1
+        elif kind == "leave" and there > 1:
+            made.append(("leave", chance.randrange(100)))
+            there -= 1
+        elif kind in ("ack", "nack"):
+            made.append((kind, chance.randrange(100), chance.randrange(100)))
+        elif kind == "send":
+            made.append(("send", chance.choice(KEYS)))
+    return made
+
+
+@pytest.mark.broker(REAL)
+@pytest.mark.parametrize(("kind", "partitions"), [(KEY_SHARED, 0), (FAILOVER, 1), (FAILOVER, 0)], ids=["key-shared", "partition", "ring"])
+@pytest.mark.parametrize("chosen", [7])
+@pytest.mark.parametrize("place", [REAL], indirect=True)
+def test_members_that_come_and_go_get_what_a_real_broker_gives_them(
+    kind: Any, partitions: int, chosen: int, place: Place, dev: Place
+) -> None:
+    name = f"sharing-{next(numbers)}"  # decides on the ring
+    ours, real = Sharing(dev, kind, name, partitions), Sharing(place, kind, name, partitions)
+    done: list[tuple[Any, ...]] = []
+    try:
+        for name, *arguments in steps(random.Random(chosen), 60):
+            done.append((name, *arguments))
+            for each in (ours, real):
+                getattr(each, name)(*arguments)
+            ours.settle()
+            with suppress(AssertionError):
+                until(lambda: (ours.seen, ours.told) == (real.seen, real.told), limit=20.0)
+            assert (ours.seen, ours.told) == (real.seen, real.told), f"after {done}"
+    finally:
+        dev.close()

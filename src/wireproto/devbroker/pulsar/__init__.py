@@ -2,7 +2,8 @@
 
 What it is: look-up, partitioned topics, producers, the four subscription types with cursors, acknowledgements (batch indexes too),
 redelivery, seek, last message id; topics over HTTP on the listener ``admin``. Entries are stored as they came. Schemas are accepted and not
-checked; transactions, retention, geo-replication and access control are not there.
+checked; what a configuration switches (`settings.Settings`) is changed by ``broker.call("pulsar", "configure", …)``. Transactions, retention,
+geo-replication and access control are not there.
 """
 
 from .side import PulsarSide
