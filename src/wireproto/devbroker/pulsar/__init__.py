@@ -2,8 +2,8 @@
 
 What it is: look-up, partitioned topics, producers, the four subscription types with cursors, acknowledgements (batch indexes too),
 redelivery, seek, last message id; topics over HTTP on the listener ``admin``. Entries are stored as they came. Schemas are accepted and not
-checked; what a configuration switches (`settings.Settings`) is changed by ``broker.call("pulsar", "configure", …)``. Transactions, retention,
-geo-replication and access control are not there.
+checked; what a configuration switches (`settings.Settings`) is changed by ``broker.call("pulsar", "configure", …)``. There are no
+transactions, no retention, no geo-replication and no access control.
 """
 
 from .side import PulsarSide
