@@ -160,8 +160,8 @@ class PulsarSite(Site):
                 self.broker.call("DELETE", f"/admin/v2/namespaces/public/default/{kind}")
 
     def _at_rest(self) -> None:
-        """Wait until nobody is on the way out of the group: who waits beside a member that goes in a reset is never fed again, by the broker's
-        own fault (tests/integration/test_pulsar_resets.py)."""
+        """Wait until nobody is on the way out of the group: who waits beside a member that goes in a reset is not fed any more, by the
+        broker's own fault (tests/integration/test_pulsar_resets.py)."""
         seen, since = None, time.monotonic()
         until = since + LEAVES + REST
         while time.monotonic() < min(since + REST, until):

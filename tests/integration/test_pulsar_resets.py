@@ -1,8 +1,9 @@
 """A broker's fault that no client can mend: a failover subscription set elsewhere as its active consumer goes has none afterwards.
 
 `resetcursor` closes the active consumer, which leaves the dispatcher in the moment in which this chooses no next one (4.2.4:
-AbstractDispatcherSingleActiveConsumer.removeConsumer, while `closeFuture` is set). It expects that consumer to come again; where that ends just
-then, who waits beside it is never told, until somebody joins or leaves. The guide tells of it, and the campaign keeps the two apart.
+AbstractDispatcherSingleActiveConsumer.removeConsumer, while `closeFuture` is set). It expects that consumer to come again; where that
+ends just then, who waits beside it is never told, until somebody joins or leaves. The guide tells of it, and the campaign keeps the two
+apart.
 """
 
 from __future__ import annotations
