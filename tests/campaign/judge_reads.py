@@ -18,7 +18,7 @@ def judge(ledger: Ledger, truth: Truth) -> Iterator[Finding]:
     for (name, _), life in ledger.lives.items():
         role = ledger.roles[name]
         if role.kind == "reader" and role.fleeting:
-            yield from _forward(life, truth)
+            yield from _forward(ledger, life, truth)
         if role.kind != "reader" or role.fleeting:
             continue
         logs = [log for log in truth if topic_of(log) == role.topic]
@@ -64,10 +64,10 @@ def _one(ledger: Ledger, life: Life, log: str, rows: Sequence[tuple[Place, str]]
             yield Finding("reads to its stop", f"{who}: ended {early} records before what was there when it opened", life.ended, not told)
 
 
-def _forward(life: Life, truth: Truth) -> Iterator[Finding]:
-    """A life goes forward. One that is to be told of a log that is cut or made again ends by an error that tells so: by none, or by one of
-    another kind, it saw what is there."""
-    tells = life.why.partition(":")[0] in life.facts.get("told", ())
+def _forward(ledger: Ledger, life: Life, truth: Truth) -> Iterator[Finding]:
+    """A life goes forward. One that is to be told of a log that is cut or made again ends by an error that tells so, or is gone on with by one
+    that does: else it saw what is there."""
+    tells = _tells(ledger, life)
     for log, got in life.got.items():
         there = set(truth.get(log, ()))
         last: Place = ()
@@ -80,6 +80,14 @@ def _forward(life: Life, truth: Truth) -> Iterator[Finding]:
                 yield Finding("reads what is there", f"{who}: {name} at {place}, which the log does not hold, and it ended by {ended}", at)
                 break
             last = place
+
+
+def _tells(ledger: Ledger, life: Life) -> bool:
+    """Whether a reader was told in this life, or in one that went on where it ended by other trouble."""
+    if life.why.partition(":")[0] in life.facts.get("told", ()):
+        return True
+    following = ledger.lives.get((life.role, life.number + 1))
+    return bool(life.why) and following is not None and isinstance(following.facts.get("start"), dict) and _tells(ledger, following)
 
 
 def _there(ledger: Ledger, life: Life, log: str) -> Place | None:

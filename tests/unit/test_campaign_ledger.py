@@ -217,6 +217,25 @@ def test_who_reads_a_log_that_is_cut_goes_forward_or_ends(got: list[Any], why: s
     assert faults(judge_reads.judge(found, TRUTH)) == told
 
 
+@pytest.mark.parametrize(
+    ("start", "why", "told"),
+    [({LOG: [7]}, "DataLoss", set()), ({LOG: [7]}, "", {"reads what is there"}), ("earliest", "DataLoss", {"reads what is there"})],
+    ids=["gone on with, and told", "gone on with in silence", "begun anew"],
+)
+def test_a_life_that_other_trouble_ended_is_told_by_the_one_that_goes_on_with_it(start: object, why: str, told: set[str]) -> None:
+    found = Ledger(ROLES | {"reader": Role("reader", "reader", "main", fleeting=True)})
+    for event in (
+        *SENT,
+        [3.0, "life", "reader", 0, {"start": "earliest", "told": ["DataLoss"]}],
+        [4.0, "got", "reader", 0, LOG, [[[7], "sure:70"]]],
+        [5.0, "ended", "reader", 0, "ConnectError: refused"],
+        [6.0, "life", "reader", 1, {"start": start, "told": ["DataLoss"]}],
+        [7.0, "ended", "reader", 1, why],
+    ):
+        found.take(event)
+    assert faults(judge_reads.judge(found, TRUTH)) == told
+
+
 def test_what_stood_in_an_earlier_life_of_a_topic_may_be_gone() -> None:
     found = Ledger(ROLES | {"sure": Role("sure", "producer", "main", promise=Promise(kept=False), fleeting=True)})
     for event in SENT:
