@@ -95,10 +95,10 @@ class PartitionConsumer(SubscriptionState):
                 self.permits.not_told(more)
                 raise
 
-    def handed(self, messages: int, size: int) -> None:
-        """`messages` of `size` bytes left the queue: count them and grant anew."""
+    def handed(self, messages: int, size: int, *, new: bool = True) -> None:
+        """`messages` of `size` bytes left the queue: count them and grant anew. What was there before is no fruit of a new subscription."""
         self.permits.handed(messages, size)
-        if self.life is not None:
+        if new and self.life is not None:
             self.life.fruitful = True
         self.flow()
 

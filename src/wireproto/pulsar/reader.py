@@ -208,7 +208,7 @@ class PulsarReader(Role):
             before=cursor.before,
             columns=self._options.columns,
         )
-        part.handed(sum([fact.permits for fact in facts]), sum(map(len, frames)))
+        part.handed(sum([fact.permits for fact in facts]), sum(map(len, frames)), new=len(columns) > 0)
         if self._options.on_corrupt == "skip":
             self._feed.tell_skipped(part, facts)
         kept = len(columns)
