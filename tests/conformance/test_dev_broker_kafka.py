@@ -242,3 +242,14 @@ ABOUT: dict[str, dict[str, Any]] = {
     "OffsetFetch": {"group_id": "swept", "topics": about(0, m.OffsetFetchRequestTopic, inner="partition_indexes")},
     "FindCoordinator": {"coordinator_keys": ("swept",)},
 }
+
+
+def test_a_compacted_topic_takes_no_record_without_a_key(servers: str) -> None:
+    admin, producer = AdminClient({"bootstrap.servers": servers}), Producer({"bootstrap.servers": servers, "linger.ms": 50})
+    for created in admin.create_topics([NewTopic("compacted", 1, config={"cleanup.policy": "compact,delete"})]).values():
+        created.result()
+    told: list[Any] = []
+    for key in (b"key", None, b""):
+        producer.produce("compacted", b"value", key=key, on_delivery=lambda error, _: told.append(error and error.code()))
+        producer.flush(10.0)
+    assert told == [None, KafkaError.INVALID_RECORD, None]

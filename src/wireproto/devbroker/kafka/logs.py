@@ -8,7 +8,7 @@ from ..._codec import decode_kafka
 from ...kafka import messages as m
 from ..log import PartitionLog, wait_for_append
 from ..server import Hangup
-from . import epochs, leading
+from . import compacted, epochs, leading
 from .batches import append
 
 if TYPE_CHECKING:
@@ -29,6 +29,10 @@ async def produce(context: Context) -> Any:
         for item in topic.partition_data:
             log = context.side.topics.log(topic.name, item.index)
             error, base = context.error or leading.refuse(context, topic.name, item.index), -1
+            refused = None if log is None or error else compacted.refusal(context.side.topics, topic.name, item.index, item.records)
+            if refused is not None:
+                results.append(refused)
+                continue
             if log is not None and not error:
                 error, base = append(log, memoryview(item.records if item.records is not None else b""))
             answer = m.PartitionProduceResponse(
