@@ -65,8 +65,8 @@ def _one(ledger: Ledger, life: Life, log: str, rows: Sequence[tuple[Place, str]]
 
 
 def _forward(ledger: Ledger, life: Life, truth: Truth) -> Iterator[Finding]:
-    """A life goes forward. One that is to be told of a log that is cut or made again ends by an error that tells so, or is gone on with by one
-    that does: else it saw what is there."""
+    """A life goes forward. One that is to be told of a log that is cut or made again ends by an error that tells so, or is gone on with by
+    one that does: else it saw what is there."""
     tells = _tells(ledger, life)
     for log, got in life.got.items():
         there = set(truth.get(log, ()))
