@@ -21,9 +21,11 @@ import wireproto
 from wireproto.devbroker import DevBroker
 from wireproto.errors import WireprotoError
 
+from .administering import ADMINISTERS
 from .keeping import KEEPS
 from .lives import LIVES, LOGINS, SENDS, TIMEOUT, TOPIC, Life, Request
 from .peer import HANDSHAKE, TLS, Peer, Relay
+from .returning import ENDS, RETURNS
 
 CONNECT = 2.0
 ATTEMPT = 0.5
@@ -67,7 +69,7 @@ def cells(protocol: str) -> Iterator[Cell]:
     for request in LOGINS.get(protocol, ()):
         for told, what in faults_of(request):
             yield Cell(protocol, SENDS, f"{request.step}: {request.name}", told, partial(guarded, protocol, request, what))
-    for life in (*LIVES, KEEPS):
+    for life in (*LIVES, KEEPS, ADMINISTERS, RETURNS, ENDS):
         yield from of_a_life(protocol, life)
 
 
@@ -219,15 +221,15 @@ def tried(cell: Cell, times: int) -> tuple[str, int, float]:
         return outcome, count, seconds
 
 
-def measured(cell: Cell) -> tuple[str, str]:
-    """The cell's two entries. Raises AssertionError when a call outlasted its time, stormed, or lost something."""
+def measured(cell: Cell) -> tuple[str, str, tuple[float, float]]:
+    """The cell's two entries, and seconds of each. Raises AssertionError when a call outlasted its time, stormed, or lost something."""
     once, met, first = tried(cell, 1)
     ever, count, second = tried(cell, -1)
     name = f"{cell.protocol}, {cell.step}, {cell.fault}"
     assert max(first, second) < 4 * TIMEOUT + LATE, f"{name}: {first:.1f} s, {second:.1f} s"
     assert cell.step == "connect" or (met and count), f"{name}: nobody met it"
     assert count < MOST, f"{name}: met {count} times in {second:.1f} s"
-    return once if once == GOES_ON else "fails", ended(ever, count)
+    return once if once == GOES_ON else "fails", ended(ever, count), (first, second)
 
 
 def ended(outcome: str, met: int) -> str:

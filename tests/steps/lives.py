@@ -140,6 +140,7 @@ def works(protocol: str, client: Any) -> None:
 
 SUBSCRIBE = (0, 1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15, 17, 18, 19, 22)
 """Codes of Pulsar's SUBSCRIBE, alike for all of its roles."""
+PRODUCER = (0, 1, 2, 3, 4, 6, 7, 8, 11, 14, 15, 16, 17, 18, 22, 25)
 SENDS = Life(
     "sends",
     sends,
@@ -154,7 +155,7 @@ SENDS = Life(
             Request("handshake", "connect", (0, 3, 4, 6, 10)),
             Request("partitions", "partitionMetadata", (0, 1, 2, 3, 4, 6, 11, 14, 17)),
             Request("look-up", "lookupTopic", (0, 1, 2, 3, 4, 6, 11, 14, 17)),
-            Request("producer", "producer", (0, 1, 2, 3, 4, 6, 7, 8, 11, 14, 15, 16, 17, 18, 22, 25)),
+            Request("producer", "producer", PRODUCER),
             Request("send", "send", (0, 1, 2, 4, 6, 9, 15, 22, 25)),
             Request("close", "close_producer"),
         ),
@@ -162,7 +163,7 @@ SENDS = Life(
             Request("route", "GetRouteInfoByTopic", (1, 2, 17)),
             Request("handshake", "HeartBeat", (1, 2, 16)),
             Request("topic's policy", "GetTopicConfig", (1, 2, 3, 17)),
-            Request("send", "SendMessageV2", (1, 2, 13, 14, 16, 17, 204, 205, 1500)),
+            Request("send", "SendMessageV2", (1, 2, 10, 11, 12, 13, 14, 16, 17, 204, 205, 1500)),
         ),
         "zookeeper": (
             Request("handshake", "createSession"),

@@ -75,8 +75,35 @@ def brief(steps: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(step.rpartition(": ")[2] for step in steps))
 
 
+ADMINISTRATION = (
+    Difference(
+        ("admin: grow: CreatePartitions", "admin: settings: DescribeConfigs"),
+        (*CUTS, "code 3", "code 7", "code 41", "code 89"),
+        "tried again until `default.api.timeout.ms` (60 s) is over where the connection was lost, the controller was another, or a quota"
+        " was used up; at code 3 and 7 raises at once. Ours go by `client.request`, whose answer, codes and all, is the caller's",
+        "KafkaAdminClient.Call.fail, getCreatePartitionsCall, describeConfigs",
+    ),
+    Difference(
+        ("admin: make: CreateTopics", "admin: delete: DeleteTopics"),
+        ("code 7",),
+        "raises at once: a code of one topic, but for that of a quota, is its caller's",
+        "KafkaAdminClient.getCreateTopicsCall, getDeleteTopicsCall",
+    ),
+    Difference(
+        ("admin: commit: OffsetCommit",),
+        ("code 27",),
+        "tried again",
+        "AlterConsumerGroupOffsetsHandler.handleError",
+    ),
+    Difference(
+        ("admin: ends: ListOffsets",),
+        ("code -1",),
+        "raises at once",
+        "ListOffsetsHandler.handlePartitionError",
+    ),
+)
 KAFKA = Vendor(
-    "kafka-clients 4.3.1 (Java: KafkaProducer, idempotent; KafkaConsumer, classic groups)",
+    "kafka-clients 4.3.1 (Java: KafkaProducer, idempotent; KafkaConsumer, classic groups; Admin)",
     "Alike: where there is no number a step goes on, is tried again as long as there is time, or raises at once as ours does; which codes"
     " mean a new leader, a new coordinator or a new join is the same.",
     (
@@ -183,6 +210,7 @@ KAFKA = Vendor(
             "raises RebalanceInProgressException: what is kept over the rebalance may be committed again after the next poll. Run",
             "ConsumerCoordinator.OffsetCommitResponseHandler",
         ),
+        *ADMINISTRATION,
     ),
 )
 SUBSCRIBES = ("read: subscribe: subscribe", "group: subscribe: subscribe", "queue: subscribe: subscribe")
@@ -267,6 +295,12 @@ PULSAR = Vendor(
             "close raises what the broker said, or TimeoutException after `operationTimeout`, as long as the connection stands",
             "ProducerImpl.closeAsync, ConsumerImpl.closeAsync",
         ),
+        Difference(
+            ("come back: producer: producer",),
+            ("code 8",),
+            "what waits fails, and the producer itself is opened again, for ever",
+            "ProducerImpl.connectionOpened",
+        ),
     ),
 )
 OFFSETS = ("read: its beginning: GetMinOffset", "read: its end: GetMaxOffset")
@@ -302,6 +336,13 @@ ROCKETMQ = Vendor(
             ("silence",),
             "the first try waits as long as the whole send may take, so there is no second (`sendMsgMaxTimeoutPerRequest` is not set)",
             "DefaultMQProducerImpl.sendDefaultImpl",
+        ),
+        Difference(
+            ("send: SendMessageV2",),
+            ("code 10", "code 11", "code 12"),
+            "returns a SendResult with that for its status, and a position: the message is stored. To another broker it goes only with"
+            " `retryAnotherBrokerWhenNotStoreOK`, off by default",
+            "MQClientAPIImpl.processSendResponse, DefaultMQProducerImpl.sendDefaultImpl",
         ),
         Difference(
             OFFSETS,
