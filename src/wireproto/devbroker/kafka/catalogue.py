@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from .cluster import placed
 from .epochs import current
-from .nodes import Copies
+from .nodes import Copies, Standing, placed
 
 if TYPE_CHECKING:
     from ..log import PartitionLog
-    from .state import KafkaState
+    from ..side import Side
 
 
 class Topics:
@@ -23,8 +22,8 @@ class Topics:
         default_partitions: how many a topic gets where nobody says.
     """
 
-    def __init__(self, side: KafkaState) -> None:
-        self._side = side
+    def __init__(self, side: Side, cluster: Standing) -> None:
+        self._side, self._cluster = side, cluster
         self.default_partitions = 1
         self._facts: dict[str, Any] = side.store.facts.setdefault("topics", {})
         for name in self.names():
@@ -57,7 +56,7 @@ class Topics:
 
     def _place(self, name: str) -> None:
         """Say of partitions that have none yet who holds their copies. One that was on nodes there no longer are goes to others."""
-        facts, cluster = self._facts.get(name, {}), self._side.cluster
+        facts, cluster = self._facts.get(name, {}), self._cluster
         numbers = sorted((node.number for node in cluster.nodes.values()), key=lambda number: number not in cluster.live)
         live, gone = numbers[: len(cluster.live)], numbers[len(cluster.live) :]
         copies = facts.get("copies", -1)

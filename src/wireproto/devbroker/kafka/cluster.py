@@ -8,19 +8,27 @@ to it by itself. Must not: touch a connection.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..._codec import java_hash
 from . import epochs
-from .nodes import NOBODY, Copies, Node, named
+from .nodes import NOBODY, Copies, Node, named, placed
 
 if TYPE_CHECKING:
     from ..log import PartitionLog
-    from .state import KafkaState
+    from .catalogue import Topics
+    from .group import Group
 
 SLOTS = 50  # offsets.topic.num.partitions, transaction.state.log.num.partitions
 COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR = 15, 16
 COORDINATED = frozenset(("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch"))
+
+
+class Owner(Protocol):
+    """Whose the nodes are."""
+
+    topics: Topics
+    groups: dict[str, Group]
 
 
 class Cluster:
@@ -30,7 +38,7 @@ class Cluster:
         nodes: by listener. slots: whose the groups and transactions are.
     """
 
-    def __init__(self, side: KafkaState, count: int) -> None:
+    def __init__(self, side: Owner, count: int) -> None:
         self._side = side
         self.nodes = named(count)
         numbers = [node.number for node in self.nodes.values()]
@@ -111,8 +119,3 @@ def slot_of(name: str) -> int:
     """Kafka's choice: the hash of a Java string, whose sign is dropped."""
     number = java_hash(name.encode())
     return 0 if number == -(1 << 31) else abs(number) % SLOTS
-
-
-def placed(numbers: list[int], turn: int, copies: int) -> tuple[int, ...]:
-    """Nodes for a partition: so many in their order, each turn from the next one on."""
-    return tuple(numbers[(turn + place) % len(numbers)] for place in range(copies))

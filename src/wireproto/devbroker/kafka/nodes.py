@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from ...errors import OptionError
 from .sessions import Sessions
@@ -31,6 +32,15 @@ class Node:
     listener: str
     up: bool = True
     sessions: Sessions = field(default_factory=Sessions)
+
+
+class Standing(Protocol):
+    """Which nodes there are, by listener, and the numbers of those that are up."""
+
+    nodes: dict[str, Node]
+
+    @property
+    def live(self) -> list[int]: ...
 
 
 @dataclass(slots=True)
@@ -86,3 +96,8 @@ def named(count: int) -> dict[str, Node]:
     """So many, by the names of their listeners: ``main``, ``node-2`` …"""
     names = ["main", *(f"node-{number}" for number in range(NODE + 1, count + 1))]
     return {name: Node(number, name) for number, name in enumerate(names, NODE)}
+
+
+def placed(numbers: list[int], turn: int, copies: int) -> tuple[int, ...]:
+    """Nodes for a partition: so many in their order, each turn from the next one on."""
+    return tuple(numbers[(turn + place) % len(numbers)] for place in range(copies))

@@ -31,7 +31,7 @@ class KafkaState(Side):
         super().__init__(*args, **named)
         self.credentials = Credentials()
         self.cluster = Cluster(self, self.counts["nodes"])
-        self.topics = Topics(self)
+        self.topics = Topics(self, self.cluster)
         self.quotas = Quotas()
         self.groups: dict[str, Group] = {name: Group.restored(name, kept) for name, kept in self.store.facts.get("groups", {}).items()}
 
