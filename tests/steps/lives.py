@@ -72,8 +72,12 @@ def write(protocol: str, client: Any) -> None:
 
 
 def reads(protocol: str, client: Any) -> None:
+    to_the_end(client.reader(TOPIC, start=EARLIEST, stop=LATEST))
+
+
+def to_the_end(reader: Any) -> None:
+    """Read what was sent, until the reader is done."""
     found: list[bytes] = []
-    reader = client.reader(TOPIC, start=EARLIEST, stop=LATEST)
     heard = time.monotonic()
     while not reader.done:
         batch = reader.poll(timeout=POLL)

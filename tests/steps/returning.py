@@ -10,7 +10,7 @@ import time
 import urllib.request
 from typing import Any
 
-from .lives import GROUP, POLL, PRODUCER, SENT, SUBSCRIBE, TIMEOUT, TOPIC, Life, Request, Unheard, is_committed, write
+from .lives import GROUP, POLL, PRODUCER, SUBSCRIBE, TIMEOUT, TOPIC, Life, Request, Unheard, is_committed, to_the_end, write
 
 FIRST, SECOND = b"before", b"after"
 
@@ -52,17 +52,7 @@ def ended(protocol: str, client: Any) -> None:
 
 def ends(protocol: str, client: Any) -> None:
     """Reads without a place to stop at: only the broker can tell that there will never be more."""
-    found: list[bytes] = []
-    reader = client.reader(TOPIC)
-    heard = time.monotonic()
-    while not reader.done:
-        batch = reader.poll(timeout=POLL)
-        if batch is not None:
-            found += [record.value for record in batch]
-        elif time.monotonic() - heard > TIMEOUT:
-            raise Unheard(f"of the end, behind {len(found)} records")
-    reader.close(TIMEOUT)
-    assert found == SENT, found
+    to_the_end(client.reader(TOPIC))
 
 
 RETURNS = Life(
