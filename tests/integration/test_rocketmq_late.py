@@ -81,3 +81,16 @@ def test_the_first_commits_of_a_group_all_stay(broker: RocketMQ) -> None:
                     found.update(batch.next_positions)
                 member.commit()
             assert client.admin().group_positions(group, topic) == ends
+
+
+@both_lines
+def test_who_came_and_went_at_once_is_not_listed(broker: RocketMQ) -> None:
+    """A broker that is called by who joins calls back; what the member asks then must not overtake its goodbye."""
+    topic = f"late-{next(_numbers)}"
+    with wireproto.connect(broker.url) as client, client.admin() as admin:
+        admin.create_topic(topic)
+        for turn in range(60):
+            consumer = client.consumer(topic, f"g-{topic}-{turn}", timeout=10.0)
+            consumer._sharing.member.members_changed()
+            consumer.close()
+        assert not [turn for turn in range(60) if admin.describe_group(f"g-{topic}-{turn}").members]

@@ -15,7 +15,7 @@ from patience import until
 from wireproto._codec import Columns
 from wireproto.devbroker.faults import Faults
 from wireproto.devbroker.recording import Recording
-from wireproto.errors import BrokerError, Disconnected, TimedOut, Unanswered, ValueUnsupported
+from wireproto.errors import BrokerError, Closed, Disconnected, TimedOut, Unanswered, ValueUnsupported
 from wireproto.net.task import Steps
 from wireproto.position import LATEST, LogOffset
 from wireproto.rocketmq import cluster as clusters
@@ -160,6 +160,48 @@ def test_a_connection_on_which_no_heartbeat_is_answered_is_given_up(
     faults.clear()
     until(lambda: [one.member for one in client.admin().describe_group(f"g-{topic}").members] == [consumer.member_id])
     consumer.close()
+
+
+def test_who_leaves_a_group_says_so_when_its_last_heartbeat_is_answered(
+    client: RocketClient, topic: str, seen: Recording, faults: Faults
+) -> None:
+    """Brokers may take the two in either order, and then list who is gone."""
+    consumer = client.consumer(topic, f"g-{topic}", heartbeat_interval=300.0)
+    met, slow = len(seen.replies("HeartBeat")), faults.delay("HeartBeat", 0.5)
+    beat = client.cluster.tasks.spawn(consumer._sharing.member.beating(client.deadline(30.0)), "a heartbeat that is answered late")
+    until(lambda: slow.times == 0)
+    consumer.close()
+    assert beat.result()
+    (answer,), (goodbye,) = seen.replies("HeartBeat")[met:], seen.requests("UnregisterClient")
+    assert answer.at < goodbye.at
+
+
+@pytest.mark.parametrize("how", ["closed", "left"])
+def test_who_has_left_a_group_beats_no_more(
+    client: RocketClient, topic: str, seen: Recording, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Nor does a round that was under way, and finds itself in no list."""
+    with client.consumer(topic, f"g-{topic}", rebalance_interval=600.0) as consumer:
+        ours = consumer._sharing.member
+        if how == "closed":
+            consumer.close()
+        else:
+            monkeypatch.setattr(ours, "_wake", lambda: None)  # no round begins …
+            until(lambda: consumer._sharing._round is None or consumer._sharing._round.done)  # … nor is one under way
+            ours._polled = -1e9
+            ours._watch_owner()
+            until(lambda: not client.admin().describe_group(f"g-{topic}").members)
+        met, late = len(seen.requests("HeartBeat")), client.deadline(5.0)
+        (queue,) = client.cluster.drive(client.cluster.routing(topic, late), late).readable()
+        assert queue.address is not None
+        with pytest.raises((Unanswered, Closed)):
+            client.cluster.drive(ours._listed(queue.address, late), late)
+        groups = [
+            [one["groupName"] for one in fastjson.loads(bytes(beat.header.body))["consumerDataSet"]]
+            for beat in seen.requests("HeartBeat")[met:]
+        ]
+        assert not any(groups)
+        assert not client.admin().describe_group(f"g-{topic}").members
 
 
 def test_a_client_is_called_as_its_option_says(dial: Callable[..., RocketClient], topic: str, seen: Recording) -> None:
