@@ -7,11 +7,19 @@ from typing import Any, ClassVar, Final, Literal, Self, final, overload
 
 from typing_extensions import Buffer
 
+from wireproto._codec_sending import AccountCore as AccountCore
+from wireproto._codec_sending import BudgetCore as BudgetCore
 from wireproto._codec_sending import KafkaFetchForm as KafkaFetchForm
+from wireproto._codec_sending import KafkaNumbers as KafkaNumbers
 from wireproto._codec_sending import KafkaProduceForm as KafkaProduceForm
+from wireproto._codec_sending import KafkaSendCore as KafkaSendCore
+from wireproto._codec_sending import KafkaSequence as KafkaSequence
 from wireproto._codec_sending import Outlet as Outlet
+from wireproto._codec_sending import ProducerCore as ProducerCore
 from wireproto._codec_sending import QueueCore as QueueCore
 from wireproto._codec_sending import SenderCore as SenderCore
+from wireproto._codec_sending import Sent as Sent
+from wireproto._codec_sending import WireCore as WireCore
 from wireproto.errors import ProtocolError
 from wireproto.message import Field
 from wireproto.position import Position

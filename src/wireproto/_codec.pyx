@@ -42,9 +42,11 @@ include "_codec_parts/kafka_prepared.pyx"  # KafkaProduceForm, KafkaFetchForm: a
 include "_codec_parts/receipt.pyx"       # Receipt: a record's share in a batch on its way
 include "_codec_parts/out_batch.pyx"     # OutBatch: a batch on its way
 include "_codec_parts/short_send.pyx"    # QueueCore, SenderCore: what is sent one by one
+include "_codec_parts/kafka_send.pyx"    # Sent, KafkaNumbers, KafkaSendCore: the same, Kafka's part
 include "_codec_parts/send_future.pyx"   # SendFuture: a receipt that asyncio takes for a future
 include "_codec_parts/key_hash.pyx"     # hashes of keys
 include "_codec_parts/appender.pyx"      # Appender, KeyRouter: a producer's way in
+include "_codec_parts/producer_core.pyx"  # BudgetCore, AccountCore, ProducerCore: a producer, for what is sent one by one
 include "_codec_parts/arrow_import.pyx"  # Arrow to Columns
 include "_codec_parts/pulsar_batch.pyx"  # decode_pulsar
 include "_codec_parts/pulsar_walk.pyx"   # a Pulsar entry's messages to rows

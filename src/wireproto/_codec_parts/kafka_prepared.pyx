@@ -16,6 +16,8 @@ from libc.string cimport memcmp, memcpy
 from wireproto._codec_parts.endian cimport get_i32, get_i64, put_u16, put_u32, put_u64
 from wireproto._codec_parts.varint cimport read_uvarint64, uvarint_size, write_uvarint64
 
+cdef bytes NO_TAGS = bytes(3)    # how a Produce ends behind its records
+
 cdef enum:
     REQUEST_HEAD = 8             # key, version, token
     ANSWER_PLACES = 24           # what differs from batch to batch
@@ -25,21 +27,37 @@ cdef enum:
 
 
 cdef class KafkaProduceForm:
-    """See above."""
+    """See above.
 
+    Attributes:
+        link, topics: what it holds for: a connection, and what was known of topics. version: of Produce.
+        names: the topic's name by what answers call it.
+    """
+
+    cdef readonly object link, topics, names
     cdef bytes front, before, after
     cdef readonly int16_t version
     cdef int16_t api
 
-    def __init__(self, int16_t api, int16_t version, bytes front not None, bytes before not None, bytes after not None):
+    def __init__(self, link, topics, names, int16_t api, int16_t version, bytes front not None, bytes before not None, bytes after not None):
+        self.link = link
+        self.topics = topics
+        self.names = names
         self.api = api
         self.version = version
         self.front = front
         self.before = before
         self.after = after
 
-    def head(self, int32_t token, uint32_t size):
-        """The request up to its records, of so many bytes, without the frame's length."""
+    def request(self, int32_t token, records):
+        """The buffers of a request, without the frame's length."""
+        return self.buffers(token, records)
+
+    cdef list buffers(self, int32_t token, object records):
+        return [self.head(token, <uint32_t>len(records)), records, NO_TAGS]
+
+    cdef bytes head(self, int32_t token, uint32_t size):
+        """The request up to its records, of so many bytes."""
         cdef Py_ssize_t front = PyBytes_GET_SIZE(self.front)
         cdef bytes made = PyBytes_FromStringAndSize(NULL, REQUEST_HEAD + front + uvarint_size(<uint64_t>size + 1))
         cdef uint8_t *to = <uint8_t *>PyBytes_AS_STRING(made)

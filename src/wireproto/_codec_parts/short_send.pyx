@@ -2,6 +2,7 @@
 #
 #     QueueCore    base of PartitionQueue: a batch leaves (`launch`), and is stored (`acked`)
 #     Outlet       a link, and whose turn it is to send by it
+#     WireCore     base of a wire whose hooks are the core's
 #     SenderCore   base of Sender: the open batch of a key, a batch that somebody waits for (`set_off`), and that is stored (`stored`)
 #
 # Everything else is Python's, and shares the attributes declared here: what they mean stands there. A signal handler runs only where a
@@ -25,6 +26,37 @@ cdef inline bint put_out(object ordered, object item) except -1:
     return True
 
 
+cdef inline Py_ssize_t sealed_count(object batch) except -1:
+    """Seal a batch; how many records it has."""
+    if not isinstance(batch, OutBatch):          # in the tests of flow alone
+        batch.seal()
+        return batch.count
+    with cython.critical_section(batch):
+        (<OutBatch>batch).sealed = True
+    return (<OutBatch>batch).count
+
+
+cdef inline object queue_of(object batch):
+    return (<OutBatch>batch)._queue if isinstance(batch, OutBatch) else batch.queue
+
+
+cdef inline int number_batch(QueueCore queue, object batch) except -1:
+    """It is sent once more; the first time it gets its number."""
+    if not batch.number:
+        queue.sent += 1
+        batch.number = queue.sent
+    batch.attempts += 1
+    return 0
+
+
+cdef inline int number_out(QueueCore queue, OutBatch batch) noexcept:
+    if not batch.number:
+        queue.sent += 1
+        batch.number = queue.sent
+    batch.attempts += 1
+    return 0
+
+
 cdef class QueueCore:
     """See above.
 
@@ -37,6 +69,7 @@ cdef class QueueCore:
     cdef public object open
     cdef readonly object ready
     cdef readonly object in_flight
+    cdef public dict beside
     cdef public object error
     cdef public object gate
     cdef public object mark
@@ -61,31 +94,37 @@ cdef class QueueCore:
         if self.stamp.window(self) < 1:
             return False
         self.open = None
-        batch.seal()
-        if not batch.count:
+        if not sealed_count(batch):
             return False
         self.ready.append(batch)         # where it stays if a signal handler raises in `admit`
         if not self.stamp.admit(self, batch, now):
             return False
         self.ready.popleft()
-        if not batch.number:
-            self.sent += 1
-            batch.number = self.sent
-        batch.attempts += 1
+        if isinstance(batch, OutBatch):
+            number_out(self, <OutBatch>batch)
+        else:
+            number_batch(self, batch)
         self.in_flight.append(batch)
         return True
 
     def acked(self, batch):
         """It is stored. May be said twice."""
+        self.land(batch)
+
+    cdef int land(self, object batch) except -1:
         cdef object flying = self.in_flight
         self.failures = 0
         self.held_until = 0.0
         self.stamp.acked(self, batch)
         if self.gate is self.opened_gate and not self.ready and flying and flying[0] is batch:
-            batch.over = True
+            if isinstance(batch, OutBatch):
+                (<OutBatch>batch).over = True
+            else:
+                batch.over = True
             flying.popleft()
         else:
             self.dropped(batch)
+        return 0
 
 
 @cython.final
@@ -113,13 +152,36 @@ cdef class Outlet:
             self.taken = False
 
 
+cdef class WireCore:
+    """See `wireproto.flow.verdicts.Wire`."""
+
+    cdef object aim(self, object key):
+        """As `target`."""
+        return self.target(key)
+
+    cdef bint is_crowded(self, object link) except -1:
+        return self.crowded(link)
+
+    cdef int send(self, object link, list batches) except -1:
+        """As `transmit`."""
+        self.transmit(link, batches)
+        return 0
+
+    def settled(self, list batches not None):
+        """Their outcomes are known: what they hold is free."""
+        cdef OutBatch batch
+        for batch in batches:
+            if batch.owner is not None:
+                batch.owner.settled(batch.free())
+
+
 cdef class SenderCore:
     """See above."""
 
     cdef public object _wire, _make_batch, _clock, _lock
     cdef public dict _queues, _outlets, _due, _unlinked
     cdef public object _lingering, _alive    # OrderedDicts of batches
-    cdef public double _armed, _lifetime     # when the timer rings; the delivery timeout
+    cdef public double _armed, _lifetime, _linger    # when the timer rings; the delivery timeout
     cdef public int64_t _serial
 
     def current(self, key):
@@ -137,13 +199,28 @@ cdef class SenderCore:
             PyObject_SetItem(self._lingering, batch, None)
         return batch
 
+    def opened(self, batch):
+        """A batch has its first record: see that its linger ends, and its time."""
+        cdef double when = <double>batch.created + (self._lifetime if batch.sealed else self._linger)
+        if when < self._armed:
+            self._wake_at(when)
+
+    def hurry(self, batch):
+        """Somebody waits for this batch: it does not linger."""
+        self.set_off(batch)
+        if self._due:
+            self.drain()
+
     def set_off(self, batch):
         """This batch does not wait for more records, but takes them until it may leave, at once if its queue is idle."""
-        cdef QueueCore queue = batch.queue
+        cdef QueueCore queue = queue_of(batch)
         cdef Outlet outlet = None
         cdef double when
         cdef list batches
         cdef bint going = False
+        if queue.beside:
+            self._set_off_all(queue, batch)
+            return
         with self._lock:
             if queue.open is not batch:
                 return
@@ -158,13 +235,16 @@ cdef class SenderCore:
                     if outlet is not None:
                         outlet.release()
         try:
-            when = batch.created + self._lifetime
+            when = ((<OutBatch>batch).created if isinstance(batch, OutBatch) else <double>batch.created) + self._lifetime
             if when < self._armed:
                 self._wake_at(when)
             if going:
                 batches = [batch]
                 try:
-                    self._wire.transmit(outlet.link, batches)
+                    if isinstance(self._wire, WireCore):
+                        (<WireCore>self._wire).send(outlet.link, batches)
+                    else:
+                        self._wire.transmit(outlet.link, batches)
                 except BaseException as why:
                     self._broken_off(outlet.link, batches, why)
         except BaseException:  # a signal handler's, as in `drain`
@@ -178,19 +258,25 @@ cdef class SenderCore:
 
     cdef Outlet idle(self, object key):
         """The link of a key, whose turn is ours now; None: there is none, or it cannot take more at once. Lock held."""
-        cdef object link = self._wire.target(key)
+        cdef WireCore wire = self._wire if isinstance(self._wire, WireCore) else None
+        cdef object link = self._wire.target(key) if wire is None else wire.aim(key)
         cdef PyObject *found = PyDict_GetItemWithError(self._outlets, <uintptr_t><void *>link)
         cdef Outlet outlet
         if found == NULL:
             return None
         outlet = <object>found
-        return outlet if outlet.link is link and not self._wire.crowded(link) and outlet.try_take() else None
+        if outlet.link is not link or (self._wire.crowded(link) if wire is None else wire.is_crowded(link)):
+            return None
+        return outlet if outlet.try_take() else None
 
     def stored(self, batch, base):
         """As `answered` for one batch that is stored."""
-        cdef QueueCore queue = batch.queue
+        self.store(batch, base)
+
+    cdef int store(self, object batch, object base) except -1:
+        cdef QueueCore queue = queue_of(batch)
         with self._lock:
-            queue.acked(batch)
+            queue.land(batch)
             put_out(self._alive, batch)
             if queue.ready or (queue.open is not None and not PyDict_Contains(self._lingering, queue.open)):
                 self._note(queue)
@@ -198,3 +284,4 @@ cdef class SenderCore:
         batch.outcome.set(base)
         if self._due:
             self.drain()
+        return 0

@@ -21,6 +21,7 @@ from collections import deque
 from copy import copy
 from typing import Protocol
 
+from wireproto._codec import AccountCore, BudgetCore
 from wireproto._net import Event, Loop
 from wireproto.errors import BufferFull, Closed, WireprotoError
 from wireproto.net.task import Steps, Tasks
@@ -57,7 +58,7 @@ class _Claim:
         self.taken = False
 
 
-class Budget:
+class Budget(BudgetCore):
     """`limit` bytes, shared first come, first served. Thread-safe.
 
     Attributes:
@@ -65,12 +66,10 @@ class Budget:
     """
 
     def __init__(self, loop: Loop, limit: int) -> None:
-        self.limit = limit
-        self.used = 0
+        # the lock is held for a few lines; a signal handler may send, too
+        super().__init__(limit, threading.RLock(), deque())
         self.tasks = Tasks(loop)
         self._loop = loop
-        self._lock = threading.RLock()  # held for a few lines; a signal handler may send, too
-        self._line: deque[_Claim] = deque()
         self._accounts: set[Account] = set()
         unflushed.watch(self)
 
@@ -80,11 +79,6 @@ class Budget:
         with self._lock:
             self._accounts.add(account)
         return account
-
-    @property
-    def waiting(self) -> bool:
-        """Whether somebody is in line."""
-        return bool(self._line)
 
     def _fits(self, size: int) -> bool:
         return self.used == 0 or self.used + size <= self.limit
@@ -116,7 +110,7 @@ class Budget:
         return [] if self._loop.closed or self._loop.forked else self._there()
 
 
-class Account:
+class Account(AccountCore):
     """What one producer holds. Made by `Budget.account`.
 
     Attributes:
@@ -124,9 +118,8 @@ class Account:
     """
 
     def __init__(self, budget: Budget, holder: Holder) -> None:
-        self.held = 0
+        super().__init__(budget)
         self.holder = weakref.ref(holder)
-        self._budget = budget
         self._topic = holder.topic
         self._refused: WireprotoError | None = None
         self._end = weakref.finalize(holder, self.close)
@@ -192,16 +185,6 @@ class Account:
                 self.give(claim.size)
             budget._serve()
             return claim.taken and keep
-
-    def give(self, size: int) -> None:
-        """Give bytes back; who is first in line gets them."""
-        budget = self._budget
-        with budget._lock:
-            size = min(size, self.held)  # nothing is held any more when the account is closed
-            budget.used -= size
-            self.held -= size
-            if budget._line:
-                budget._serve()
 
     def refuse(self, why: WireprotoError) -> None:
         """Take no more: who waits, and who comes later, gets `why`. What is held stays held."""

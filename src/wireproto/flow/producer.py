@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
-from wireproto._codec import Appender, Changes, Columns, KeyRouter, Receipt
+from wireproto._codec import Appender, Changes, Columns, KeyRouter, ProducerCore, Receipt
 from wireproto.due import due
 from wireproto.errors import Closed, TimedOut, WireprotoError
 from wireproto.net.task import Steps, operation
@@ -34,8 +34,8 @@ _STEP = 1 << 16
 """Most bytes of the send budget that a producer takes ahead."""
 
 
-class BatchProducer(Sends):
-    """See the module.
+class BatchProducer(ProducerCore, Sends):
+    """See the module. A new batch (`_begin`), a record's place (`position_in`), and that bytes are free (`settled`), is the core's.
 
     `send` is the core's (`Appender`): it puts the record into the open batch, and calls `_send_slowly` where there is more to do.
 
@@ -43,8 +43,6 @@ class BatchProducer(Sends):
         runtime, budget: the client's. core: the sender that its batches are sent by.
         linger, delivery_timeout: seconds, as in the protocol's options.
     """
-
-    _appender: Appender | None = None
 
     def __init__(self, runtime: Runtime[Any], budget: Budget, topic: str, core: Sender, *, linger: float, delivery_timeout: float) -> None:
         self.topic = topic
@@ -131,14 +129,6 @@ class BatchProducer(Sends):
             self._account.give(size)
             raise
         return batch, index
-
-    def _begin(self, number: int) -> OutBatch:
-        """The open batch of a partition, which takes records from now on; for the core."""
-        assert self._appender is not None
-        with self._lock:
-            batch = self._open(self._key(number))
-            self._appender.opened(number, batch)
-        return batch
 
     def _key(self, number: int) -> Hashable:
         """The sender's key of a partition."""
@@ -235,10 +225,6 @@ class BatchProducer(Sends):
         if self._appender is not None:
             self._account.give(self._appender.recall())
 
-    def settled(self, size: int) -> None:
-        """A batch that held so many bytes has its outcome."""
-        self._account.give(size)
-
     def failed(self, batch: Any, why: WireprotoError) -> None:
         """A batch failed: the next flush tells of it, unless its records' receipts do before."""
         self._untold.note(batch.serial, why, batch.count)
@@ -250,28 +236,14 @@ class BatchProducer(Sends):
         assert self._appender is not None
         return WayIn(self._appender, self._account, self._sender.hurry, self._known_place)
 
-    def position_in(self, batch: Any, index: int, timeout: float | None) -> Any:
-        """The place of a batch's record, as `Receipt.position`."""
-        until = due(self._delivery_timeout + 1.0 if timeout is None else timeout)  # told as its outcome a little before
-        outcome = batch.outcome
-        if not outcome.done:
-            if not batch.sealed or self._sender.due:
-                self._sender.hurry(batch)
-            try:
-                outcome.wait(until)
-            except WireprotoError as why:
-                if not outcome.done:
-                    raise self._late(batch, why) from None
-        return self._known_place(batch, index)
-
     def _late(self, batch: Any, why: WireprotoError) -> WireprotoError:
         """What is raised for a place that is not known in time, or not any more."""
         if isinstance(why, TimedOut):
             why.text += batch.queue.last_trouble(batch)
         return why
 
-    def _known_place(self, batch: Any, index: int) -> Any:
-        """The place of a record whose outcome is known."""
+    def _find_place(self, batch: Any, index: int) -> Any:
+        """The place of a record whose outcome is known, and is not the usual one."""
         outcome = batch.outcome
         if outcome.error is None and type(outcome.value) is not Parts:
             return self._place(batch, index)

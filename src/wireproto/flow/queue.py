@@ -119,11 +119,11 @@ class PartitionQueue(QueueCore):
         gate, error: see `Gate`. sent: batches numbered so far. mark: what the stamp keeps here.
     """
 
-    __slots__ = ("beside", "trouble", "troubled_at")
+    __slots__ = ("trouble", "troubled_at")
 
     def __init__(self, key: Hashable, stamp: Stamp) -> None:
         super().__init__(key, stamp, deque(), deque(), Gate.OPEN)
-        self.beside: dict[Hashable, Any] = {}
+        self.beside = {}
         self.trouble: Exception | None = None
         self.troubled_at = 0.0
 

@@ -54,7 +54,7 @@ AT_ONCE = 3
 
 
 class Sender(SenderCore):
-    """See the module. `current`, most of `set_off`, and `stored`, what each record sent one by one goes through, are the core's.
+    """See the module. `current`, `opened`, `hurry`, `set_off` and `stored`, what each record sent one by one goes through, are the core's.
 
     Args:
         make_batch: called with (queue, serial, now): an open batch, with `outcome` (an event: `done`, `set`, `fail`, `wait`) and `queue`.
@@ -91,7 +91,7 @@ class Sender(SenderCore):
         self._alive: OrderedDict[Any, None] = OrderedDict()  # batches that are not settled; of those in parts the whole
         self._parted: dict[Any, Parts] = {}
         self._armed = FOREVER
-        self._lifetime = pace.delivery_timeout
+        self._lifetime, self._linger = pace.delivery_timeout, pace.linger
         self._staying = Staying(pace)
 
     # --- records in ---
@@ -147,10 +147,6 @@ class Sender(SenderCore):
             if not batch.count:
                 self._alive.pop(batch, None)
 
-    def opened(self, batch: Any) -> None:
-        """A batch has its first record: see that its linger ends, and its time."""
-        self._wake_at(batch.created + (self.pace.delivery_timeout if batch.sealed else self.pace.linger))
-
     def _stays(self, queue: PartitionQueue) -> None:
         """It cannot leave now: what is open takes records for a while longer only. Lock held."""
         if (until := self._staying.add(queue)) is not None:
@@ -166,18 +162,8 @@ class Sender(SenderCore):
 
     # --- waiting ---
 
-    def hurry(self, batch: Any) -> None:
-        """Somebody waits for this batch: it does not linger."""
-        self.set_off(batch)
-        if self._due:
-            self.drain()
-
-    def set_off(self, batch: Any) -> None:
-        """This batch does not wait for more records, but takes them until it may leave, at once if its queue is idle."""
-        queue = batch.queue
-        if not queue.beside:
-            SenderCore.set_off(self, batch)
-            return
+    def _set_off_all(self, queue: PartitionQueue, batch: Any) -> None:
+        """`set_off`, where other batches of its key are open, too: they leave with it."""
         with self._lock:
             if not batch.sealed:
                 self._seal(queue)

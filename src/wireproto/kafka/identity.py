@@ -24,12 +24,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from .._codec import KafkaNumbers, KafkaSequence
 from ..flow.queue import PartitionQueue
 
 MAX_SEQUENCE = 0x7FFFFFFF
 LAST_EPOCH = 0x7FFE
 """Java's clients, too, leave the one above alone: brokers take it for a producer that was fenced."""
-WINDOW = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,56 +47,16 @@ class Identity:
 NOBODY = Identity(-1, -1)
 
 
-class _Sequence:
-    """What is kept of a partition: under which identity it writes, the next record's number, whether a batch of it was stored."""
-
-    __slots__ = ("identity", "next", "proven", "starting_over")
-
-    def __init__(self, identity: Identity) -> None:
-        self.identity: Identity | None = identity
-        self.next = 0
-        self.proven = False
-        self.starting_over = False
-
-
-class ProducerState:
-    """The identity of an idempotent producer; see the module.
+class ProducerState(KafkaNumbers):
+    """The identity of an idempotent producer; see the module. Whether a batch may leave (`window`), the numbers that it has (`admit`), and
+    that it is stored (`acked`) are the core's.
 
     Attributes:
         identity: the newest; None while there is none, which holds back what has no numbers yet.
     """
 
-    def __init__(self, identity: Identity | None, in_flight: int) -> None:
-        self.identity = identity
-        self._in_flight = in_flight
-
-    def window(self, queue: PartitionQueue) -> int:
-        mark: _Sequence | None = queue.mark
-        if mark is None or not mark.proven:
-            return 1
-        if queue.in_flight and queue.next_number() - queue.in_flight[0].number >= WINDOW:
-            return 0
-        return self._in_flight
-
-    def admit(self, queue: PartitionQueue, batch: Any, now: float) -> bool:
-        if batch.sequence >= 0:
-            return True
-        mark: _Sequence | None = queue.mark
-        if mark is None or mark.identity is None:
-            if self.identity is None:
-                return False
-            mark = queue.mark = _Sequence(self.identity)
-        batch.identity, batch.sequence = mark.identity, mark.next
-        mark.next = (batch.sequence + batch.count) & MAX_SEQUENCE
-        return True
-
-    def acked(self, queue: PartitionQueue, batch: Any) -> None:
-        mark: _Sequence = queue.mark
-        if batch.identity is mark.identity:
-            mark.proven = True
-
     def starts_over(self, queue: PartitionQueue, batch: Any) -> None:
-        mark: _Sequence = queue.mark
+        mark: KafkaSequence = queue.mark
         if queue.oldest() is batch and batch.identity is mark.identity:
             mark.starting_over = True
 
@@ -109,6 +69,6 @@ class ProducerState:
         given_up: Identity = queue.mark.identity
         if self.identity == given_up:
             self.identity = given_up.raised()
-        queue.mark = _Sequence(self.identity) if self.identity is not None else None
+        queue.mark = KafkaSequence(self.identity) if self.identity is not None else None
         for left in queue.ready:
             left.identity, left.sequence = NOBODY, -1

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from .._codec import KafkaFetchForm
+from .._codec import KafkaFetchForm, Sent
 from . import wire
 from .fetch import BY_ID, Chunk
 from .messages import FetchableTopicResponse, FetchPartitionData, FetchRequest, FetchResponse
@@ -61,7 +61,7 @@ class LoneFetch(KafkaFetchForm):
         """The long way has sent such a Fetch."""
         self.asked = asked
         self.ticket: Ticket[Cursor] = asked.tickets[0]
-        self.sent = wire.Sent(FetchResponse, self.version, (asked.node, asked))
+        self.sent = Sent(FetchResponse, self.version, (asked.node, asked))
         self.call: Call | None = None
         self.until = 0.0
 

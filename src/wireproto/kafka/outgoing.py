@@ -8,6 +8,7 @@ What it is: the pure parts of sending. Must not: send.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from .._codec import Columns, KafkaBatchBuilder, OutBatch, decode_kafka, kafka_earliest
@@ -52,10 +53,7 @@ def builder_factory(options: KafkaOptions) -> Callable[[], KafkaBatchBuilder]:
     """Makes the batch builders that these options ask for; a record beyond `limit` has a batch of its own, where it is met and refused."""
     limit = min(options.batch_size, options.max_request_size)
 
-    def make() -> KafkaBatchBuilder:
-        return KafkaBatchBuilder(magic=options.message_format, compression=options.compression, limit=limit)
-
-    return make
+    return partial(KafkaBatchBuilder, magic=options.message_format, compression=options.compression, limit=limit)
 
 
 def requests(batches: list[OutBatch], limit: int) -> Iterator[list[OutBatch]]:

@@ -43,27 +43,27 @@ class Owing:
     """See the module.
 
     Attributes:
-        silent: the connections that were, at the last look, and what they were sent of late.
+        owed: what each was sent. silent: the connections that were, at the last look, and what they were sent of late.
     """
 
     def __init__(self) -> None:
-        self._owed: dict[Connection, _Owed] = {}
+        self.owed: dict[Connection, _Owed] = {}
         self.silent: dict[Connection, set[Key]] = {}
 
     def sent(self, link: Connection, key: Key) -> None:
         """A request for this key goes out by this connection."""
-        owed = self._owed.get(link)
+        owed = self.owed.get(link)
         if owed is None:
-            owed = self._owed[link] = _Owed()
+            owed = self.owed[link] = _Owed()
         owed.keys.add(key)
 
     def look(self, now: float) -> bool:
         """Find out who is silent; whether to look again, since somebody owes an answer."""
         owing = False
         silent: dict[Connection, set[Key]] = {}
-        for link, owed in list(self._owed.items()):
+        for link, owed in list(self.owed.items()):
             if link.closed:
-                del self._owed[link]
+                del self.owed[link]
             elif not link.pending:
                 owed.heard = -1
                 owed.answered()

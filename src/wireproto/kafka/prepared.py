@@ -12,7 +12,7 @@ May assume: flexible versions, `FIRST` and later. Must not: make sense of any ot
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .._codec import KafkaProduceForm
 from . import outgoing, wire
@@ -37,17 +37,10 @@ _PLACES = 24
 """Bytes of an answer that differ from batch to batch: base offset, append time, log start."""
 _NO_RECORDS = b"\1\0\0\0"
 """How a request without records ends."""
-_TAIL = b"\0\0\0"
 
 
 class Prepared(KafkaProduceForm):
-    """
-    Attributes:
-        link, topics: what it holds for: a connection, and what was known of topics. version: of Produce.
-        names: the topic's name by what answers call it.
-    """
-
-    __slots__ = ("link", "names", "topics")
+    __slots__ = ()
 
     def __init__(self, link: Connection, topics: Mapping[str, Topic], key: Key, version: int, acks: int, timeout_ms: int) -> None:
         topic, index = key
@@ -57,13 +50,9 @@ class Prepared(KafkaProduceForm):
         assert whole.endswith(_NO_RECORDS)
         first, other = (b"\0" + _answer(topic, topic_id, index, base).encode(version) for base in (0, -1))
         place = next(place for place, (one, another) in enumerate(zip(first, other, strict=True)) if one != another)
-        super().__init__(ProduceRequest.API_KEY, version, whole[_HEAD : -len(_NO_RECORDS)], first[:place], first[place + _PLACES :])
-        self.link, self.topics = link, topics
-        self.names = {topic_id if version >= outgoing.BY_ID else topic: topic}
-
-    def request(self, token: int, records: Any) -> list[Any]:
-        """The buffers of a request, without the length in front."""
-        return [self.head(token, len(records)), records, _TAIL]
+        names = {topic_id if version >= outgoing.BY_ID else topic: topic}
+        request, before, after = whole[_HEAD : -len(_NO_RECORDS)], first[:place], first[place + _PLACES :]
+        super().__init__(link, topics, names, ProduceRequest.API_KEY, version, request, before, after)
 
 
 def _request(topic: str, topic_id: bytes, index: int, acks: int, timeout_ms: int) -> ProduceRequest:

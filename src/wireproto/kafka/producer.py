@@ -39,6 +39,7 @@ class KafkaProducer(BatchProducer):
         self.options = options
         self._sticky = Sticky(options.batch_size, random.choice)
         self._router = KeyRouter()
+        self._offsets, self._keys = LogOffset, {}
         self._take_by(
             self._router,
             cluster.metadata.changes,

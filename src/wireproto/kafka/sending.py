@@ -25,11 +25,11 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from .._codec import OutBatch
+from .._codec import KafkaSendCore, OutBatch, Sent
 from .._net import Event, Mailbox, Section
 from ..errors import BrokerError, Closed, OptionError, TimedOut, TransportError, WireprotoError
 from ..flow.alarm import Alarm
-from ..flow.queue import FreeStamp, PartitionQueue, Stamp
+from ..flow.queue import FreeStamp, Stamp
 from ..flow.sender import FOREVER, Again, Pace, Refused, Sender, Split, StartOver, Stored, Verdict
 from ..net import retry
 from ..net.task import Steps, Task, after
@@ -122,8 +122,9 @@ def numbering(cluster: KafkaCluster, until: float) -> Steps[Identity]:
     return Identity(reply.producer_id, reply.producer_epoch)
 
 
-class KafkaSender:
-    """See the module.
+class KafkaSender(KafkaSendCore):
+    """See the module. Where a batch goes (`target`, `crowded`), that it is sent (`transmit`), and that it is stored, is the core's where
+    nothing has changed since the one before.
 
     Attributes:
         core: the sender that this is the wire of. idempotent: whether batches are numbered.
@@ -144,10 +145,17 @@ class KafkaSender:
         self._unnumbered: set[Key] = set()  # who waits for a producer id
         self._waits = retry.Waits(_AGAIN)
         self._looked_at = time.monotonic()
-        self._producers: weakref.WeakValueDictionary[str, BatchProducer] = weakref.WeakValueDictionary()
+        self._owners: dict[str, weakref.ref[BatchProducer]] = {}
+        self._nobody, self._event = NOBODY, Event
         self._prepared: dict[Key, Prepared] = {}
         self._owing = Owing()
+        self._owed = self._owing.owed
         self._watching = False
+        self._answered = bool(self._acks)
+        self._reply = ProduceResponse
+        self._patience = options.request_timeout + 1.0
+        self._max_age = options.metadata_max_age
+        self._unsent_limit = _UNSENT_LIMIT
         self._watcher = Alarm(cluster.loop, self._watch)
         self._make_builder = outgoing.builder_factory(options)
         self._box = Mailbox(cluster.loop, self._replied, prompt=self._replied_well)
@@ -160,23 +168,36 @@ class KafkaSender:
 
     def join(self, producer: BatchProducer) -> bool:
         """Serve this producer too, unless its topic has one here."""
-        return self._producers.setdefault(producer.topic, producer) is producer
+        topic, owners = producer.topic, self._owners
+
+        def collected(ref: weakref.ref[BatchProducer]) -> None:
+            if owners.get(topic) is ref:
+                del owners[topic]
+
+        with self._lock:
+            if self.serves(topic):
+                return False
+            owners[topic] = weakref.ref(producer, collected)
+        return True
 
     def serves(self, topic: str) -> bool:
         """Whether a producer of this topic is here."""
-        return topic in self._producers
+        return self._owner(topic) is not None
+
+    def _owner(self, topic: str) -> BatchProducer | None:
+        ref = self._owners.get(topic)
+        return None if ref is None else ref()
 
     def leave(self, producer: BatchProducer) -> None:
         """It was closed."""
-        if self._producers.get(producer.topic) is producer:
-            del self._producers[producer.topic]
+        if self._owner(producer.topic) is producer:
+            del self._owners[producer.topic]
             for key in [key for key in self._prepared if key[0] == producer.topic]:
                 self._prepared.pop(key, None)
 
-    def _make_batch(self, queue: PartitionQueue, serial: int, now: float) -> OutBatch:
-        topic: str = queue.key[0]  # type: ignore[index]
-        owner = self._producers.get(topic)
-        return OutBatch(queue, serial, now, self._make_builder(), Event(self._loop), owner, NOBODY)
+    def _served(self) -> set[str]:
+        """Topics with a producer."""
+        return {topic for topic in tuple(self._owners) if self.serves(topic)}
 
     def unsent(self) -> bool:
         """Whether connections hold what has not left yet."""
@@ -197,7 +218,7 @@ class KafkaSender:
 
     # --- requests: see flow.sender.Wire ---
 
-    def target(self, key: Key) -> Connection | None:
+    def _target(self, key: Key) -> Connection | None:
         node = self._metadata.leader(*key)
         conn = self._links.get(node.id) if node is not None else None
         if conn is None or conn.closed:
@@ -205,46 +226,34 @@ class KafkaSender:
         muted: float = conn.context.muted_until
         return None if muted and muted > time.monotonic() else conn
 
-    def crowded(self, link: Connection) -> bool:
-        agreed: wire.Agreed = link.context
-        if agreed.muted_until and link.pending and time.monotonic() < agreed.muted_until + _WARY:
-            return True  # the answer may say that the node reads no more: what is behind it would wait there, and its time run out
-        return link.unsent > _UNSENT_LIMIT or agreed.leaving
+    def _wary(self, link: Connection) -> bool:
+        """Whether the awaited answer may say that the node reads no more: what is behind it would wait there, and its time run out."""
+        muted: float = link.context.muted_until
+        return bool(link.pending) and time.monotonic() < muted + _WARY
 
     def requests(self, link: Connection, batches: list[OutBatch]) -> Iterable[list[OutBatch]]:
         return outgoing.requests(batches, self._options.max_request_size)
 
-    def transmit(self, link: Connection, batches: list[OutBatch]) -> None:
-        now = time.monotonic()
-        prepared = self._preparing(link, batches[0].key) if self._acks and len(batches) == 1 else None
-        if prepared is not None:
-            token = link.next_token()
-            sent = wire.Sent(ProduceResponse, prepared.version, (batches, prepared.names, prepared, (batches[0].attempts,)))
-            timeout_at = now + self._options.request_timeout + 1.0
-            link.submit(token, prepared.request(token, outgoing.sealed(batches[0])), self._box, timeout_at, sent)
-            self._owing.sent(link, batches[0].key)
-        else:
-            self._transmit(link, batches, now)
-        if not self._watching and self._acks:
+    def _look_after(self, now: float) -> None:
+        """See to it that silent leaders are noticed, and that metadata is not too old."""
+        if not self._watching and self._answered:
             self._watching = True
             self._watcher.set(now + LOOK_EVERY)
-        if now - self._looked_at > self._options.metadata_max_age:
+        if now - self._looked_at > self._max_age:
             self._looked_at = now
-            self._refresh(self._producers.keys())
+            self._refresh(self._served())
 
-    def _preparing(self, link: Connection, key: Key) -> Prepared | None:
-        """What is there for one batch of this partition by this connection; None: its requests are encoded each."""
+    def _prepare(self, link: Connection, key: Key) -> Prepared | None:
+        """Prepare requests with one batch of this partition by this connection; None: each is encoded."""
         topics = self._metadata.topics
-        prepared = self._prepared.get(key)
-        if prepared is None or prepared.topics is not topics or prepared.link is not link:
-            entry = topics.get(key[0])
-            if entry is None:
-                return None
-            version = wire.version_for(link, ProduceRequest, outgoing.version_cap(self._options, entry.id == NO_ID))
-            if version < PREPARED_FROM:
-                return None
-            timeout_ms = int(self._options.request_timeout * 1000)
-            prepared = self._prepared[key] = Prepared(link, topics, key, version, self._acks, timeout_ms)
+        entry = topics.get(key[0])
+        if entry is None:
+            return None
+        version = wire.version_for(link, ProduceRequest, outgoing.version_cap(self._options, entry.id == NO_ID))
+        if version < PREPARED_FROM:
+            return None
+        timeout_ms = int(self._options.request_timeout * 1000)
+        prepared = self._prepared[key] = Prepared(link, topics, key, version, self._acks, timeout_ms)
         return prepared
 
     def _transmit(self, link: Connection, batches: list[OutBatch], now: float) -> None:
@@ -260,7 +269,7 @@ class KafkaSender:
         request = outgoing.request(batches, ids, self._acks, int(self._options.request_timeout * 1000))
         if self._acks:
             names = {topic_id if version >= outgoing.BY_ID else topic: topic for topic, topic_id in ids.items()}
-            timeout_at = now + self._options.request_timeout + 1.0
+            timeout_at = now + self._patience
             matter = batches, names, None, [batch.attempts for batch in batches]
             wire.submit(link, request, mailbox=self._box, timeout_at=timeout_at, version=version, matter=matter)
             for batch in batches:
@@ -273,11 +282,6 @@ class KafkaSender:
     def drop(self, link: Connection) -> None:
         link.close("a signal broke into the sending of a Produce")
 
-    def settled(self, batches: list[OutBatch]) -> None:
-        for batch in batches:
-            if batch.owner is not None:
-                batch.owner.settled(batch.free())
-
     def failed(self, batch: OutBatch, why: WireprotoError) -> None:
         if batch.owner is not None:
             batch.owner.failed(batch, why)
@@ -289,17 +293,10 @@ class KafkaSender:
 
     # --- answers: in the keeper, or at once in a waiting thread when all is well ---
 
-    def _replied_well(self, call: Call) -> bool:
-        """Take in an answer that all batches are stored; False leaves it to `_replied`. A signal may end this anywhere, and `_replied` do
-        it all again."""
-        sent: wire.Sent = call.context
-        batches, names, prepared, _ = sent.matter
-        frame = call.frame
-        if prepared is not None and frame is not None:
-            base = prepared.base(frame)
-            if base >= 0:
-                self.core.stored(batches[0], base)
-                return True
+    def _read_well(self, call: Call) -> bool:
+        """As `_replied_well`, where the answer is not the usual one."""
+        sent: Sent = call.context
+        batches, names, _, _ = sent.matter
         try:
             reply: ProduceResponse = wire.result(call)
         except WireprotoError:
@@ -316,7 +313,7 @@ class KafkaSender:
         return True
 
     def _replied(self, call: Call) -> None:
-        sent: wire.Sent = call.context
+        sent: Sent = call.context
         batches, names, _, sendings = sent.matter
         # one whose sending a signal broke into has gone out again, perhaps: then that is what counts
         ours = [batch for batch, sending in zip(batches, sendings, strict=True) if batch.attempts == sending]
@@ -508,7 +505,7 @@ class KafkaSender:
         self._soon(self._again, keys, pause=self._waits.next())
 
     def _again(self, keys: set[Key]) -> None:
-        self._look({topic for topic, _ in keys} & set(self._producers.keys()))
+        self._look({topic for topic, _ in keys} & self._served())
         self.core.ready(keys)
 
 

@@ -15,6 +15,7 @@ import struct
 import time
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from .._codec import Sent
 from ..errors import ProtocolError, WireprotoError
 from ..net.task import Steps, reply
 from .codes import SECRET_APIS
@@ -65,17 +66,6 @@ class Agreed:
         self.until = float("inf")
         self.leaving = False
         self.muted_until = 0.0
-
-
-class Sent:
-    """Context of a call under way: which reply to expect in which version, and the caller's own matter."""
-
-    __slots__ = ("matter", "reply", "version")
-
-    def __init__(self, reply: type[Reply], version: int, matter: Any) -> None:
-        self.reply = reply
-        self.version = version
-        self.matter = matter
 
 
 def frame(message: Request, version: int, token: int, client_id: bytes) -> list[Any]:

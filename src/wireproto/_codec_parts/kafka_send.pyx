@@ -1,0 +1,186 @@
+# What a Kafka batch sent alone goes through: the plain case of kafka/sending.py and kafka/identity.py, in the core.
+#
+#     Sent             which reply a call under way is to have, and what it is about
+#     KafkaSequence    what is kept of a partition's numbers
+#     KafkaNumbers     base of ProducerState: may a batch leave, and under which numbers
+#     KafkaSendCore    base of KafkaSender: where to, by a prepared request, and the plain answer to it
+#
+# Whatever is not as it was the last time is Python's, which shares the attributes declared here: what they mean stands there.
+# May assume: a prepared form holds for its connection and for what is known of topics; both are compared before each use.
+# Must not: read a clock of its own, wait, or make sense of an unusual answer.
+
+from cpython.dict cimport PyDict_GetItemWithError
+from cpython.ref cimport PyObject
+from libc.stdint cimport int16_t, int64_t
+
+cdef enum:
+    LARGEST_SEQUENCE = 0x7FFFFFFF
+    BROKERS_KNOW = 5             # a producer's last batches, by which they recognise one that comes again
+
+
+@cython.final
+cdef class Sent:
+    """Context of a call under way: which reply to expect in which version, and the caller's own matter."""
+
+    cdef readonly object reply
+    cdef readonly int16_t version
+    cdef readonly object matter
+
+    def __init__(self, reply, int16_t version, matter):
+        self.reply = reply
+        self.version = version
+        self.matter = matter
+
+
+@cython.final
+cdef class KafkaSequence:
+    """What is kept of a partition: under which identity it writes, the next record's number, whether a batch of it was stored."""
+
+    cdef public object identity
+    cdef public int64_t next
+    cdef public bint proven, starting_over
+
+    def __init__(self, identity):
+        self.identity = identity
+
+
+cdef class KafkaNumbers:
+    """See above. The rules stand in kafka/identity.py."""
+
+    cdef public object identity
+    cdef int64_t in_flight       # batches of a partition, at most
+
+    def __init__(self, identity, int64_t in_flight):
+        self.identity = identity
+        self.in_flight = in_flight
+
+    def window(self, QueueCore queue not None):
+        """How many batches of the queue may be in flight now, were the next one sent."""
+        cdef KafkaSequence mark = queue.mark
+        if mark is None or not mark.proven:
+            return 1
+        if queue.in_flight and queue.next_number() - queue.in_flight[0].number >= BROKERS_KNOW:
+            return 0
+        return self.in_flight
+
+    def admit(self, QueueCore queue not None, batch, double now):
+        """Give the batch its numbers, once. False: it cannot have any yet."""
+        cdef KafkaSequence mark
+        if batch.sequence >= 0:
+            return True
+        mark = queue.mark
+        if mark is None or mark.identity is None:
+            if self.identity is None:
+                return False
+            mark = queue.mark = KafkaSequence(self.identity)
+        batch.identity = mark.identity
+        batch.sequence = mark.next
+        mark.next = (mark.next + <int64_t>batch.count) & LARGEST_SEQUENCE
+        return True
+
+    def acked(self, QueueCore queue not None, batch):
+        """The batch is stored."""
+        cdef KafkaSequence mark = queue.mark
+        if batch.identity is mark.identity:
+            mark.proven = True
+
+
+cdef class KafkaSendCore(WireCore):
+    """See above.
+
+    Attributes:
+        core: the sender that this is the wire of. _looked_at: when metadata was asked for by age.
+    """
+
+    cdef public SenderCore core
+    cdef public object _metadata, _owing, _box, _reply, _loop, _make_builder, _nobody, _event
+    cdef public dict _prepared, _owed, _owners
+    cdef public bint _watching, _answered
+    cdef public double _looked_at, _patience, _max_age
+    cdef public int64_t _unsent_limit
+
+    cdef KafkaProduceForm form_of(self, object key):
+        """What is prepared for a partition, if it still holds."""
+        cdef PyObject *found = PyDict_GetItemWithError(self._prepared, key)
+        cdef KafkaProduceForm form
+        if found == NULL:
+            return None
+        form = <object>found
+        return form if form.topics is self._metadata.topics and not form.link.closed else None
+
+    def _make_batch(self, QueueCore queue not None, int64_t serial, double now):
+        """An open batch; its owner is the producer that is there for its topic now."""
+        cdef PyObject *found = PyDict_GetItemWithError(self._owners, queue.key[0])
+        owner = None if found == NULL else (<object>found)()
+        return OutBatch(queue, serial, now, self._make_builder(), self._event(self._loop), owner, self._nobody)
+
+    def target(self, key):
+        """The connection to a partition's leader, if it may be sent by now; None: there is none."""
+        return self.aim(key)
+
+    cdef object aim(self, object key):
+        cdef KafkaProduceForm form = self.form_of(key)
+        if form is not None:
+            agreed = form.link.context
+            if not agreed.leaving and not agreed.muted_until:
+                return form.link
+        return self._target(key)
+
+    def crowded(self, link):
+        """Whether what is sent now would wait there."""
+        return self.is_crowded(link)
+
+    cdef bint is_crowded(self, object link) except -1:
+        agreed = link.context
+        if agreed.muted_until and self._wary(link):
+            return 1
+        return link.unsent > self._unsent_limit or agreed.leaving
+
+    def transmit(self, link, list batches not None):
+        """Send a request with these batches."""
+        self.send(link, batches)
+
+    cdef int send(self, object link, list batches) except -1:
+        cdef KafkaProduceForm form = None
+        cdef OutBatch batch
+        cdef double now = self.core._clock()
+        if self._answered and len(batches) == 1:
+            batch = batches[0]
+            form = self.form_of(batch.key)
+            if form is None or form.link is not link:
+                form = self._prepare(link, batch.key)
+        if form is None:
+            self._transmit(link, batches, now)
+        else:
+            identity = batch.identity
+            records = batch.builder.seal(identity.producer_id, identity.epoch, batch.sequence)
+            token = link.next_token()
+            sent = Sent(self._reply, form.version, (batches, form.names, form, (batch.attempts,)))
+            link.submit(token, form.buffers(token, records), self._box, now + self._patience, sent)
+            self.owes(link, batch.key)
+        if (self._answered and not self._watching) or now - self._looked_at > self._max_age:
+            self._look_after(now)
+        return 0
+
+    cdef int owes(self, object link, object key) except -1:
+        """A request for this key went out by this connection."""
+        cdef PyObject *found = PyDict_GetItemWithError(self._owed, link)
+        if found == NULL:
+            self._owing.sent(link, key)
+        else:
+            (<set>(<object>found).keys).add(key)
+        return 0
+
+    def _replied_well(self, call):
+        """Take in an answer that all batches are stored; False leaves it to `_replied`. A signal may end this anywhere, and `_replied` do
+        it all again."""
+        cdef Sent sent = call.context
+        cdef KafkaProduceForm form = sent.matter[2]
+        cdef int64_t base
+        frame = call.frame
+        if form is not None and frame is not None:
+            base = form.base(frame)
+            if base >= 0:
+                self.core.store(sent.matter[0][0], base)
+                return True
+        return self._read_well(call)
