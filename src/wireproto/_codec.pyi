@@ -8,8 +8,12 @@ from typing import Any, ClassVar, Final, Literal, Self, final, overload
 from typing_extensions import Buffer
 
 from wireproto._codec_sending import AccountCore as AccountCore
+from wireproto._codec_sending import BriefLock as BriefLock
 from wireproto._codec_sending import BudgetCore as BudgetCore
+from wireproto._codec_sending import FreeNumbers as FreeNumbers
+from wireproto._codec_sending import KafkaFetcherCore as KafkaFetcherCore
 from wireproto._codec_sending import KafkaFetchForm as KafkaFetchForm
+from wireproto._codec_sending import KafkaLoneCore as KafkaLoneCore
 from wireproto._codec_sending import KafkaNumbers as KafkaNumbers
 from wireproto._codec_sending import KafkaProduceForm as KafkaProduceForm
 from wireproto._codec_sending import KafkaSendCore as KafkaSendCore
@@ -17,6 +21,9 @@ from wireproto._codec_sending import KafkaSequence as KafkaSequence
 from wireproto._codec_sending import Outlet as Outlet
 from wireproto._codec_sending import ProducerCore as ProducerCore
 from wireproto._codec_sending import QueueCore as QueueCore
+from wireproto._codec_sending import RocketOut as RocketOut
+from wireproto._codec_sending import RocketProducerCore as RocketProducerCore
+from wireproto._codec_sending import RocketSendCore as RocketSendCore
 from wireproto._codec_sending import SenderCore as SenderCore
 from wireproto._codec_sending import Sent as Sent
 from wireproto._codec_sending import WireCore as WireCore

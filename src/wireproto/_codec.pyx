@@ -18,6 +18,7 @@ include "_codec_parts/zookeeper_reply.pyx"  # ZooKeeper's reply header, fields o
 include "_codec_parts/rocketmq_header.pyx"  # RemotingCommand: RocketMQ's frame, the binary header
 include "_codec_parts/rocketmq_json.pyx"  # its JSON header
 include "_codec_parts/rocketmq_pull.pyx"  # pulls and the heads of their replies
+include "_codec_parts/brief_lock.pyx"    # a lock for a few lines of Python
 include "_codec_parts/pool.pyx"          # memory that is used again
 include "_codec_parts/room.pyx"          # Room: memory to unpack into
 include "_codec_parts/lz4.pyx"           # LZ4 blocks and frames, written
@@ -28,6 +29,7 @@ include "_codec_parts/arrow_abi.pyx"     # structs of the Arrow C data interface
 include "_codec_parts/columns.pyx"       # Columns, ColumnsBuilder
 include "_codec_parts/split.pyx"         # rows by partition
 include "_codec_parts/record.pyx"        # Record
+include "_codec_parts/place.pyx"         # positions
 include "_codec_parts/arrow_export.pyx"  # Columns to Arrow
 include "_codec_parts/kafka_section.pyx"  # Kafka batches, without the GIL
 include "_codec_parts/kafka_legacy.pyx"  # Kafka message sets v0, v1
@@ -47,6 +49,7 @@ include "_codec_parts/send_future.pyx"   # SendFuture: a receipt that asyncio ta
 include "_codec_parts/key_hash.pyx"     # hashes of keys
 include "_codec_parts/appender.pyx"      # Appender, KeyRouter: a producer's way in
 include "_codec_parts/producer_core.pyx"  # BudgetCore, AccountCore, ProducerCore: a producer, for what is sent one by one
+include "_codec_parts/kafka_lone.pyx"    # KafkaLoneCore, KafkaFetcherCore: a reader of one partition
 include "_codec_parts/arrow_import.pyx"  # Arrow to Columns
 include "_codec_parts/pulsar_batch.pyx"  # decode_pulsar
 include "_codec_parts/pulsar_walk.pyx"   # a Pulsar entry's messages to rows
@@ -57,3 +60,4 @@ include "_codec_parts/rocketmq_properties.pyx"  # the key and the headers of a R
 include "_codec_parts/rocketmq_message.pyx"  # decode_rocketmq
 include "_codec_parts/rocketmq_send.pyx"  # ids, properties, heads of send commands
 include "_codec_parts/rocketmq_build.pyx"  # RocketBatchBuilder
+include "_codec_parts/rocketmq_short.pyx"  # RocketOut, RocketSendCore, RocketProducerCore: a RocketMQ record sent one by one

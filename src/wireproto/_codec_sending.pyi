@@ -4,8 +4,24 @@ from collections import deque
 from collections.abc import Hashable, Mapping
 from typing import Any, final
 
-from wireproto._codec import Appender, OutBatch, Slice
+from wireproto._codec import Appender, OutBatch, RocketBatchBuilder, RocketIds, RocketSendHeader, Slice
 from wireproto._net import Call, Connection
+from wireproto.position import Position
+from wireproto.records import Batch, Headers
+
+@final
+class BriefLock:
+    """A lock for a few lines, which are not entered twice by one thread: a signal handler that comes into them gets UsageError.
+
+    Must not be held while its holder waits for anything. Not to be kept over a fork.
+
+    Args:
+        again: one thread may enter twice, for the lines may be left anywhere.
+    """
+
+    def __init__(self, again: bool = False) -> None: ...
+    def __enter__(self) -> BriefLock: ...
+    def __exit__(self, kind: object, error: object, trace: object, /) -> None: ...
 
 class QueueCore:
     """The base of flow.queue.PartitionQueue."""
@@ -32,6 +48,14 @@ class QueueCore:
     def acked(self, batch: Any) -> None:
         """It is stored."""
 
+class FreeNumbers:
+    """The base of flow.queue.FreeStamp."""
+
+    def __init__(self, window: int = 1) -> None: ...
+    def window(self, queue: Any) -> int: ...
+    def admit(self, queue: Any, batch: Any, now: float) -> bool: ...
+    def acked(self, queue: Any, batch: Any) -> None: ...
+
 @final
 class Outlet:
     """A link's turn."""
@@ -55,7 +79,7 @@ class SenderCore:
     _wire: Any
     _make_batch: Any
     _clock: Any
-    _lock: Any
+    _lock: BriefLock
     _queues: dict[Any, Any]
     _outlets: dict[int, Outlet]
     _due: dict[Any, Any]
@@ -184,9 +208,9 @@ class BudgetCore:
 
     limit: int
     used: int
-    _lock: Any
+    _lock: BriefLock
     _line: Any
-    def __init__(self, limit: int, lock: Any, line: Any) -> None: ...
+    def __init__(self, limit: int, lock: BriefLock, line: Any) -> None: ...
     @property
     def waiting(self) -> bool:
         """Whether somebody is in line."""
@@ -198,6 +222,9 @@ class AccountCore:
     @property
     def _budget(self) -> Any: ...
     def __init__(self, budget: BudgetCore) -> None: ...
+    _refused: Any
+    def try_take(self, size: int) -> bool:
+        """Take bytes if there is room now and nobody is in line."""
     def give(self, size: int) -> None:
         """Give bytes back; who is first in line gets them."""
 
@@ -207,9 +234,11 @@ class ProducerCore:
     _sender: Any
     _appender: Appender
     _account: Any
-    _lock: Any
-    _offsets: type | None
+    _lock: BriefLock
+    _offsets: type[Position] | None
     _keys: dict[int, Any] | None
+    _fixed: dict[Any, tuple[Any, ...]]
+    _others: tuple[str, ...]
     _closed: bool
     def _begin(self, number: int) -> OutBatch:
         """The open batch of a partition."""
@@ -219,3 +248,124 @@ class ProducerCore:
         """The place of a batch's record."""
     def _known_place(self, batch: Any, index: int) -> Any:
         """The place of a record whose outcome is known."""
+
+class RocketOut(OutBatch):
+    """The base of rocketmq.outgoing.RocketBatch."""
+
+    anywhere: bool
+    stamped: bool
+    body: bytes | None
+    link: Any
+    lone: tuple[bytes, bytes] | None
+    rows: RocketBatchBuilder | None
+    born: int
+    sys_flag: int
+    warning: int
+    def __init__(self, queue: Any, serial: int, created: float, outcome: Any, owner: Any) -> None: ...
+    def takes(self, timestamp: int | None, size: int, limit: int) -> bool: ...
+    def begin(self, timestamp: int | None, now_ms: int) -> None: ...
+    def join(self, body: bytes, properties: bytes, size: int, anywhere: bool) -> int: ...
+    def batch(self) -> RocketBatchBuilder: ...
+    def grown(self, size: int, anywhere: bool) -> int: ...
+    def content(self) -> tuple[int, bytes, bytes]: ...
+    def forget(self) -> None: ...
+
+class RocketSendCore(WireCore):
+    """The base of rocketmq.sending.RocketSender."""
+
+    core: Any
+    routing: Any
+    _box: Any
+    _links: dict[int, Connection]
+    _problems: dict[int, Any]
+    _header: RocketSendHeader | None
+    _lifetime: float
+    _patience: float
+    _unsent_limit: int
+    def target(self, key: int) -> Connection | None:
+        """Where a queue's batches go."""
+    def crowded(self, link: Any) -> bool:
+        """Whether what is sent now would wait there."""
+    def transmit(self, link: Any, batches: list[Any]) -> None:
+        """Send this batch's command."""
+    def _replied_well(self, call: Call) -> bool:
+        """Take in a plain answer that the batch is stored."""
+
+class RocketProducerCore(ProducerCore):
+    """The base of rocketmq.producer.RocketProducer."""
+
+    _needs_keys: bool | None
+    _receipt: Any
+    _check: Any
+    _routing: Any
+    _sending: Any
+    _budget: Any
+    _ids: RocketIds
+    _ids_end: int
+    _largest: int
+    _batch_size: int
+    _lingers: bool
+    def send(
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Headers = None,
+        timestamp: int | None = None,
+        partition: int | None = None,
+        timeout: float = 30.0,
+    ) -> Any:
+        """See `wireproto.roles.Producer.send`."""
+    def _set_off(self, batch: Any, index: int) -> None:
+        """A record is in: send what may go."""
+
+class KafkaLoneCore(KafkaFetchForm):
+    """The base of kafka.lone.LoneFetch."""
+
+    link: Any
+    topics: Any
+    asked: Any
+    ticket: Any
+    cursor: Any
+    call: Call | None
+    sent: Any
+    make_chunk: Any
+    until: float
+    def under_way(self, plan: Any, topics: Any) -> bool:
+        """Whether all that there is to do is to wait for the answer to this Fetch."""
+    def chunk(self, call: Call, committed: bool) -> Any:
+        """What a plain answer brings; None: it is another one."""
+
+class KafkaFetcherCore:
+    """The base of kafka.fetcher.Fetcher."""
+
+    plan: Any
+    asking: Any
+    _cluster: Any
+    _metadata: Any
+    _box: Any
+    _looking: Any
+    _columns: Any
+    _make_batch: Any
+    _offsets: type[Position]
+    _max_wait: float
+    _request_timeout: float
+    _silent: float
+    _lone: Any
+    _calls: dict[Any, Call]
+    _overdue: dict[Any, float]
+    _follow_at: float
+    _failing_since: float
+    _committed: bool
+    _check_crc: bool
+    _skip: bool
+    _facts: bool
+    _nearest: bool
+    def poll(self, deadline: float) -> Batch | None:
+        """The next batch that has records; None when none came until `deadline`, or the plan is done."""
+    def _only_waits(self) -> float:
+        """Until when there is nothing to do but wait for one partition's Fetch; 0.0: there is more."""
+    def _next_alone(self, call: Any) -> Batch | None:
+        """What a plain answer brought; None: the long way has to take it."""
+    def _decode(self, chunk: Any) -> Batch:
+        """The chunk's records from the cursor on."""

@@ -50,12 +50,6 @@ cdef class Output:          # queue of segments, in order of submission
     cdef void clear(self) noexcept
 
 
-cdef class Section:         # a lock that tells who holds it already
-    cdef PyThread_type_lock lock
-    cdef unsigned long owner
-    cdef bint taken
-
-
 cdef class Seat:            # a thread that waits while another one reads
     cdef PyThread_type_lock lock
     cdef bint freed         # its lock was released

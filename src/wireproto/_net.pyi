@@ -120,15 +120,6 @@ class Push:
     @property
     def frame(self) -> bytes: ...
 
-class Section:
-    """A lock for a few lines, which are not entered twice by one thread: a signal handler that comes into them gets UsageError.
-
-    Must not be held while its holder waits for anything. Not to be kept over a fork.
-    """
-
-    def __enter__(self) -> Section: ...
-    def __exit__(self, kind: object, error: object, trace: object, /) -> None: ...
-
 class OneThread:
     """Held for one call of a role: ``with self._only: …``; a signal handler that raises anywhere leaves none behind.
 

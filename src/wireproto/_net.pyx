@@ -8,7 +8,6 @@ execute a Python bytecode between reading bytes and completing their waiters: a 
 """
 
 include "_net_parts/system.pyx"       # clock, poll, recv, sendmsg, raw locks
-include "_net_parts/section.pyx"      # a lock for a few lines of Python
 include "_net_parts/output.pyx"       # bytes on their way out: copied when small, held when big
 include "_net_parts/input.pyx"        # poll, recv and frame scan without the GIL
 include "_net_parts/match.pyx"        # which request or channel a frame belongs to

@@ -26,7 +26,7 @@ def judge(ledger: Ledger, slower: Callable[[float, float], float]) -> Iterator[F
             if inside:
                 text = f"{role.name}: {len(inside)} were sent and acknowledged while its login was refused, {inside[0]} the first"
                 yield Finding("who is refused stays out", text, window.began)
-            if role.login and window.ended - window.began > soon and not _told(ledger, role, window):
+            if role.login and window.ended - window.began > soon + role.asked_late and not _told(ledger, role, window):
                 yield Finding("a refused login is told", f"{role.name} saw no {role.login} while brokers refused its login", window.began)
 
 

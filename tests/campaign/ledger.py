@@ -50,6 +50,7 @@ class Role:
         fixed: of a producer: key or number alone decide which partition a record is for.
         login: of one whose login is refused at times: the error that tells it so at once, in whatever it does; empty where it goes on
             trying. None: nobody asks it.
+        asked_late: seconds that what it asked before may be held by brokers, which let it pass then.
         keys: of a producer whose order is by key, since keys go elsewhere while a broker is out of the route: how many it has.
         steady: is there from beginning to end, so that it must flow again within seconds of healing.
         fleeting: its topic is cut short or made again, so that the log tells at the end only what its last life held: what is judged is
@@ -66,6 +67,7 @@ class Role:
     steady: bool = True
     fleeting: bool = False
     login: str | None = None
+    asked_late: float = 0.0
     keys: int = 0
 
 

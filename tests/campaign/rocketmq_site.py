@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import wireproto
@@ -34,6 +35,8 @@ PATIENCE = 60.0  # delivery_timeout
 EARLY = PATIENCE - 5.0  # a batch's time runs from its first record
 MAIN, JOBS, GROWING, AGAIN, GUARDED = "main", "jobs", "growing", "again", "guarded"
 _SOON = {"pull_suspend": 1.0}
+_LOOKED_AT = 5.0
+"""Seconds between two looks of a broker at the pulls that it holds (PullRequestHoldService), and so what any pull may be held longer."""
 ADMIN, GUEST, SECRET = "RocketMQ", "guest", "a-guest-s-secret"
 REFUSED = "NoPermission"
 NAMES = ("broker-a", "broker-b")
@@ -263,9 +266,11 @@ class RocketSite(Site):
 
 
 def _guest_readers() -> list[tuple[Role, dict[str, Any]]]:
-    """Their pulls come back each second: one that a broker holds was let pass before, and tells of nothing that came meanwhile."""
+    """Their pulls come back soon: one that a broker holds was let pass before, and tells of nothing that came meanwhile."""
     role, facts = _member("guest-1", "guests", GUARDED)
-    return [_reader("guest-reader", GUARDED, options=_SOON), (role, facts | {"options": facts["options"] | _SOON})]
+    reader, asked = _reader("guest-reader", GUARDED, options=_SOON)
+    held = _SOON["pull_suspend"] + _LOOKED_AT
+    return [(replace(reader, asked_late=held), asked), (role, facts | {"options": facts["options"] | _SOON})]
 
 
 def _producer(name: str, topic: str, promise: Promise, facts: dict[str, Any], **options: Any) -> tuple[Role, dict[str, Any]]:

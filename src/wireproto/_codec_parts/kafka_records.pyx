@@ -11,6 +11,9 @@ from libc.string cimport memset
 
 from wireproto.errors import ChecksumMismatch, DecompressionError, Malformed, ProtocolError
 
+cdef enum:
+    UNPACKED_AT_ONCE = 256 << 20         # bytes
+
 cdef object unpack_block = None          # wireproto.compression.unpack, imported at first use
 
 
@@ -45,7 +48,7 @@ cdef class AbortedList:
 
 def decode_kafka(
     records, *, str topic not None, int partition, int64_t fetch_offset, aborted=(), bint isolation_committed=False,
-    bint check_crc=True, stop=None, on_corrupt="raise", int64_t limit=256 << 20, bint facts=False, columns=None,
+    bint check_crc=True, stop=None, on_corrupt="raise", int64_t limit=UNPACKED_AT_ONCE, bint facts=False, columns=None,
 ):
     """Decode one partition's `records` of a Fetch answer (magic 0, 1, 2, mixed; the last batch perhaps cut off).
 
@@ -70,15 +73,25 @@ def decode_kafka(
 
     Values of some hundred bytes and more are not copied: the columns keep `records`' bytes for as long as they live.
     """
+    cdef bint skip = on_corrupt == "skip"
+    if not skip and on_corrupt != "raise":
+        raise ValueError(f"on_corrupt is 'raise' or 'skip', not {on_corrupt!r}")
+    return decode_section(
+        records, topic, partition, fetch_offset, aborted, isolation_committed, check_crc, stop, skip, limit, facts, columns
+    )
+
+
+cdef tuple decode_section(
+    object records, str topic, int partition, int64_t fetch_offset, object aborted, bint isolation_committed, bint check_crc, object stop,
+    bint skip, int64_t limit, bint facts, object columns,
+):
+    """`decode_kafka`, for the core."""
     cdef Section s
     cdef Py_buffer view
     cdef Columns found
     cdef int wanted = wanted_of(columns, POSITION_OFFSET, True)
     cdef AbortedList transactions
     cdef PackedAhead ahead = PackedAhead.__new__(PackedAhead)
-    cdef bint skip = on_corrupt == "skip"
-    if not skip and on_corrupt != "raise":
-        raise ValueError(f"on_corrupt is 'raise' or 'skip', not {on_corrupt!r}")
     transactions = AbortedList(aborted if isolation_committed else ())
     memset(&s, 0, sizeof(s))
     drop_waiting()

@@ -9,6 +9,7 @@
 # May assume: a prepared form holds for its connection and for what is known of topics; both are compared before each use.
 # Must not: read a clock of its own, wait, or make sense of an unusual answer.
 
+cimport cython
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.ref cimport PyObject
 from libc.stdint cimport int16_t, int64_t

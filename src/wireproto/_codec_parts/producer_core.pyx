@@ -5,9 +5,9 @@
 #
 # May assume: attributes as flow/producer.py and flow/budget.py describe them. Must not: know a protocol, or read a clock of its own.
 
-from cpython.object cimport PyObject_GenericSetAttr
 from libc.stdint cimport int64_t
 
+from wireproto.due import due
 from wireproto.errors import WireprotoError
 
 
@@ -15,9 +15,10 @@ cdef class BudgetCore:
     """See above."""
 
     cdef public int64_t used
-    cdef public object limit, _lock, _line
+    cdef public object limit, _line
+    cdef public BriefLock _lock
 
-    def __init__(self, limit, lock, line):
+    def __init__(self, limit, BriefLock lock not None, line):
         self.limit = limit
         self._lock = lock
         self._line = line
@@ -32,10 +33,27 @@ cdef class AccountCore:
     """See above."""
 
     cdef public int64_t held
+    cdef public object _refused          # why it takes no more
     cdef readonly BudgetCore _budget
 
     def __init__(self, BudgetCore budget not None):
         self._budget = budget
+
+    def try_take(self, int64_t size):
+        """Take `size` bytes if there is room now and nobody is in line; False, too, when the account takes no more."""
+        return self.takes(size)
+
+    cdef bint takes(self, int64_t size) except -1:
+        cdef BudgetCore budget = self._budget
+        budget._lock.take()
+        try:
+            if budget._line or self._refused is not None or (budget.used and budget.used + size > budget.limit):
+                return 0
+            budget.used += size
+            self.held += size
+        finally:
+            budget._lock.leave()
+        return 1
 
     def give(self, int64_t size):
         """Give bytes back; who is first in line gets them."""
@@ -43,12 +61,15 @@ cdef class AccountCore:
 
     cdef int free(self, int64_t size) except -1:
         cdef BudgetCore budget = self._budget
-        with budget._lock:
+        budget._lock.take()
+        try:
             size = min(size, self.held)          # nothing is held any more when the account is closed
             budget.used -= size
             self.held -= size
             if budget._line:
                 budget._serve()
+        finally:
+            budget._lock.leave()
         return 0
 
 
@@ -56,27 +77,31 @@ cdef class ProducerCore:
     """See above.
 
     Attributes:
-        _offsets: the class of positions of a topic, partition and number, where a batch's outcome is its first record's number (0 and
-            above); None: places are `_place`'s.
+        _offsets: the class of positions, a frozen dataclass, where a batch's outcome is its first record's `offset` (0 and above); None:
+            places are `_place`'s. _others: names of its other fields. _fixed: their values, by the sender's key (`_about`).
         _keys: by number the sender's key of a partition, which never changes; None: `_key` tells it each time.
     """
 
     cdef public SenderCore _sender
     cdef public Appender _appender
     cdef public AccountCore _account
-    cdef public object _lock
+    cdef public BriefLock _lock
     cdef public type _offsets
-    cdef public dict _keys
+    cdef public dict _keys, _fixed
+    cdef public tuple _others
     cdef public bint _closed
 
     def _begin(self, Py_ssize_t number):
         """The open batch of a partition, which takes records from now on; for the core."""
         cdef OutBatch batch
-        with self._lock:
+        self._lock.take()
+        try:
             if self._closed:
                 self._usable()
-            batch = self._sender.current(self.key_of(number))
+            batch = self._sender.opening(self.key_of(number))
             self._appender.opened(number, batch)
+        finally:
+            self._lock.leave()
         return batch
 
     cdef object key_of(self, object number):
@@ -112,16 +137,19 @@ cdef class ProducerCore:
 
     def _known_place(self, OutBatch batch not None, Py_ssize_t index):
         """The place of a record whose outcome is known."""
-        cdef object value, place
+        cdef object value
         cdef int64_t base
         if self._offsets is not None and batch.outcome.error is None:
             value = batch.outcome.value
             if type(value) is int:
                 base = value
                 if base >= 0:
-                    place = (<type>self._offsets).__new__(self._offsets)  # frozen, so that nothing else sets its fields
-                    PyObject_GenericSetAttr(place, "topic", self.topic)
-                    PyObject_GenericSetAttr(place, "partition", batch.key[1])
-                    PyObject_GenericSetAttr(place, "offset", base + index)
-                    return place
+                    return self.made(batch.key, base + index)
         return self._find_place(batch, index)
+
+    cdef object made(self, object key, int64_t offset):
+        """A position of this key."""
+        cdef tuple fixed = self._fixed.get(key)
+        if fixed is None:
+            fixed = self._fixed[key] = self._about(key)
+        return new_place(self._offsets, self._others, fixed, offset)

@@ -88,6 +88,9 @@ cdef class QueueCore:
     def launch(self, double now):
         """Have the open batch, which is not empty, leave at once if it may and if nothing is before it; whether it is in flight now, as by
         `take`. It is sealed before it is numbered: a record may join without the lock."""
+        return self.leave(now)
+
+    cdef bint leave(self, double now) except -1:
         cdef object batch = self.open
         if batch is None or self.ready or self.in_flight or self.held_until or self.gate is not self.opened_gate:
             return False
@@ -125,6 +128,26 @@ cdef class QueueCore:
         else:
             self.dropped(batch)
         return 0
+
+
+cdef class FreeNumbers:
+    """Base of FreeStamp: batches without numbers, so many of a queue in flight."""
+
+    cdef int64_t in_flight
+
+    def __init__(self, int64_t window=1):
+        self.in_flight = window
+
+    def window(self, queue):
+        """How many batches of the queue may be in flight."""
+        return self.in_flight
+
+    def admit(self, queue, batch, double now):
+        """Any batch may leave."""
+        return True
+
+    def acked(self, queue, batch):
+        """Nothing is kept."""
 
 
 @cython.final
@@ -178,7 +201,8 @@ cdef class WireCore:
 cdef class SenderCore:
     """See above."""
 
-    cdef public object _wire, _make_batch, _clock, _lock
+    cdef public object _wire, _make_batch, _clock
+    cdef public BriefLock _lock
     cdef public dict _queues, _outlets, _due, _unlinked
     cdef public object _lingering, _alive    # OrderedDicts of batches
     cdef public double _armed, _lifetime, _linger    # when the timer rings; the delivery timeout
@@ -186,6 +210,9 @@ cdef class SenderCore:
 
     def current(self, key):
         """The open batch of a key, a new one if need be. Lock held. Raises what the queue failed with."""
+        return self.opening(key)
+
+    cdef object opening(self, object key):
         cdef PyObject *found = PyDict_GetItemWithError(self._queues, key)
         cdef QueueCore queue = self.queue(key) if found == NULL else <object>found
         cdef object batch = queue.open
@@ -221,19 +248,22 @@ cdef class SenderCore:
         if queue.beside:
             self._set_off_all(queue, batch)
             return
-        with self._lock:
+        self._lock.take()
+        try:
             if queue.open is not batch:
                 return
             put_out(self._lingering, batch)
             try:
                 if not self._due and not PyDict_Contains(self._unlinked, queue.key):
                     outlet = self.idle(queue.key)
-                going = outlet is not None and queue.launch(self._clock())
+                going = outlet is not None and queue.leave(self._clock())
             finally:
                 if not going:
                     self._note(queue)
                     if outlet is not None:
                         outlet.release()
+        finally:
+            self._lock.leave()
         try:
             when = ((<OutBatch>batch).created if isinstance(batch, OutBatch) else <double>batch.created) + self._lifetime
             if when < self._armed:
@@ -275,11 +305,14 @@ cdef class SenderCore:
 
     cdef int store(self, object batch, object base) except -1:
         cdef QueueCore queue = queue_of(batch)
-        with self._lock:
+        self._lock.take()
+        try:
             queue.land(batch)
             put_out(self._alive, batch)
             if queue.ready or (queue.open is not None and not PyDict_Contains(self._lingering, queue.open)):
                 self._note(queue)
+        finally:
+            self._lock.leave()
         self._wire.settled([batch])
         batch.outcome.set(base)
         if self._due:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-from wireproto._net import Loop, Section, Timer
+from wireproto._codec import BriefLock
+from wireproto._net import Loop, Timer
 from wireproto.errors import Closed
 
 
@@ -18,7 +19,7 @@ class Alarm:
     def __init__(self, loop: Loop, due: Callable[[], object]) -> None:
         self._loop = loop
         self._due = due
-        self._lock = Section()
+        self._lock = BriefLock()
         self._timer: Timer | None = None
 
     def set(self, when: float) -> None:

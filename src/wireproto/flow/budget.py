@@ -15,13 +15,12 @@ Must not: know what the bytes are, or run anything of a producer's while it hold
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections import deque
 from copy import copy
 from typing import Protocol
 
-from wireproto._codec import AccountCore, BudgetCore
+from wireproto._codec import AccountCore, BriefLock, BudgetCore
 from wireproto._net import Event, Loop
 from wireproto.errors import BufferFull, Closed, WireprotoError
 from wireproto.net.task import Steps, Tasks
@@ -67,7 +66,7 @@ class Budget(BudgetCore):
 
     def __init__(self, loop: Loop, limit: int) -> None:
         # the lock is held for a few lines; a signal handler may send, too
-        super().__init__(limit, threading.RLock(), deque())
+        super().__init__(limit, BriefLock(again=True), deque())
         self.tasks = Tasks(loop)
         self._loop = loop
         self._accounts: set[Account] = set()
@@ -121,19 +120,8 @@ class Account(AccountCore):
         super().__init__(budget)
         self.holder = weakref.ref(holder)
         self._topic = holder.topic
-        self._refused: WireprotoError | None = None
         self._end = weakref.finalize(holder, self.close)
         self._end.atexit = False
-
-    def try_take(self, size: int) -> bool:
-        """Take `size` bytes if there is room now and nobody is in line; False, too, when the account takes no more."""
-        budget = self._budget
-        with budget._lock:
-            if budget._line or self._refused is not None or not budget._fits(size):
-                return False
-            budget.used += size
-            self.held += size
-        return True
 
     def take(self, size: int, deadline: float) -> None:
         """Take `size` bytes, waiting for room until `deadline` (time.monotonic()); the thread reads the client's sockets meanwhile.

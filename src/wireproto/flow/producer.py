@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from copy import copy
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from wireproto._codec import Appender, Changes, Columns, KeyRouter, ProducerCore, Receipt
@@ -25,6 +26,7 @@ from .way_in import WayIn
 if TYPE_CHECKING:
     from wireproto._codec import OutBatch
     from wireproto.net.runtime import Runtime
+    from wireproto.position import Position
     from wireproto.records import Headers
 
     from .budget import Budget
@@ -55,6 +57,7 @@ class BatchProducer(ProducerCore, Sends):
         self._linger = linger
         self._delivery_timeout = delivery_timeout
         self._closed = False
+        self._fixed = {}
         self._untold = Untold()
 
     def _take_by(self, router: KeyRouter, changes: Changes, learn: Callable[[], object], **how: Any) -> Appender:
@@ -251,10 +254,22 @@ class BatchProducer(ProducerCore, Sends):
         if part.outcome.error is not None:
             self._untold.told(batch.serial, index)
             raise copy(part.outcome.error)  # a fresh one for each who asks
-        return self._place(part, at)
+        return self._known_place(part, at)
+
+    def _positions(self, kind: type[Position]) -> None:
+        """Positions are of this class, and have an `offset`: what else is in them `_about` tells."""
+        self._offsets, self._others = kind, tuple(field.name for field in fields(kind) if field.name != "offset")
+
+    def forget_places(self) -> None:
+        """What `_about` told may be another one now."""
+        self._fixed = {}
+
+    def _about(self, key: Any) -> tuple[Any, ...]:
+        """The other fields of a position of this key, in their order."""
+        raise NotImplementedError
 
     def _place(self, batch: Any, index: int) -> Any:
-        """The position of a record that is stored."""
+        """The position of a record that is stored, where it is not made as `_positions` says."""
         raise NotImplementedError
 
     @operation

@@ -25,7 +25,7 @@ from collections.abc import Hashable, Sequence
 from enum import Enum
 from typing import Any, Protocol
 
-from wireproto._codec import QueueCore
+from wireproto._codec import FreeNumbers, QueueCore
 from wireproto.errors import WireprotoError
 
 
@@ -87,20 +87,8 @@ class Stamp(Protocol):
         ...
 
 
-class FreeStamp:
-    """For protocols without numbers: one batch in flight, so that order holds whatever happens."""
-
-    def __init__(self, window: int = 1) -> None:
-        self._window = window
-
-    def window(self, queue: PartitionQueue) -> int:
-        return self._window
-
-    def admit(self, queue: PartitionQueue, batch: Any, now: float) -> bool:
-        return True
-
-    def acked(self, queue: PartitionQueue, batch: Any) -> None:
-        """Nothing is kept."""
+class FreeStamp(FreeNumbers):
+    """For protocols without numbers: one batch in flight, or as many as are given, so that order holds whatever happens."""
 
     def starts_over(self, queue: PartitionQueue, batch: Any) -> None:
         """Nothing is kept."""

@@ -29,8 +29,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from copy import copy
 from typing import Any, TypeVar
 
-from wireproto._codec import Outlet, SenderCore
-from wireproto._net import Section
+from wireproto._codec import BriefLock, Outlet, SenderCore
 from wireproto.errors import BufferFull, TimedOut, WireprotoError
 from wireproto.net import retry
 from wireproto.net.task import Steps
@@ -79,7 +78,7 @@ class Sender(SenderCore):
         self._make_batch = make_batch
         self._arm = arm
         self._clock = clock
-        self._lock = Section()
+        self._lock = BriefLock()
         self._serial = 0
         self._queues: dict[Hashable, PartitionQueue] = {}
         self._outlets: dict[int, Outlet] = {}
@@ -97,9 +96,9 @@ class Sender(SenderCore):
     # --- records in ---
 
     @property
-    def lock(self) -> Section:
+    def lock(self) -> BriefLock:
         """Held while records are put into an open batch by `current`."""
-        lock: Section = self._lock
+        lock: BriefLock = self._lock
         return lock
 
     @property

@@ -21,8 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .._codec import KafkaRoom
-from .._net import Section
+from .._codec import BriefLock, KafkaRoom
 from ..errors import (
     AuthError,
     BrokerError,
@@ -76,7 +75,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
         super().__init__(options)
         self.addresses = tuple(addresses)
         self.metadata = Metadata()
-        self._lock = Section()
+        self._lock = BriefLock()
         self._known = False
         self.budget = Budget(self.loop, options.buffer_memory)
         self.fetch_room = KafkaRoom()

@@ -16,10 +16,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from .._codec import decode_kafka
+from .._codec import Columns, KafkaFetcherCore
 from .._net import Mailbox
 from ..errors import AuthError, BrokerError, ProtocolError, TimedOut, TlsError, TransportError, WireprotoError
-from ..flow.ahead import Ask, Ticket
+from ..flow.ahead import Ask, ReadAhead, Ticket
 from ..net.retry import Policy, Verdict, Waits, verdict
 from ..net.task import Steps, Task, after
 from ..position import LogOffset
@@ -51,16 +51,23 @@ NEWS = "news"
 """Put into the box when a task has ended: the poll looks at it."""
 
 
-class Fetcher:
-    """Batches of the plan's partitions, which are handed out in turn.
+class Fetcher(KafkaFetcherCore):
+    """Batches of the plan's partitions, which are handed out in turn. Decoding is the core's, and `poll` where one partition is followed.
 
     Attributes:
         asking: adds cursors. plan: those may be removed and sought at any time between polls.
     """
 
+    asking: Fetches
+    plan: ReadAhead[Cursor, Chunk]
+
     def __init__(self, cluster: KafkaCluster, options: KafkaOptions, purpose: str) -> None:
-        self._cluster = cluster
+        self._cluster, self._metadata = cluster, cluster.metadata
         self._options = options
+        self._offsets, self._make_batch, self._columns = LogOffset, Batch, options.columns
+        self._committed, self._nearest = options.isolation == "committed", options.reset == "nearest"
+        self._check_crc, self._skip, self._facts = options.check_crc, options.on_corrupt == "skip", options.facts
+        self._max_wait, self._request_timeout, self._silent = options.max_wait, options.request_timeout, _SILENT
         self._purpose = purpose
         self._box = Mailbox(cluster.loop)
         self._calls: dict[int, Call] = {}
@@ -102,26 +109,6 @@ class Fetcher:
     def follow(self, topic: str) -> None:
         """Read the partitions that a topic gets later on, too, from their beginning."""
         self._followed, self._follow_at = topic, time.monotonic() + self._options.metadata_max_age
-
-    def poll(self, deadline: float) -> Batch | None:
-        """The next batch that has records; None when none came until `deadline`, or the plan is done.
-
-        Raises:
-            what the partition's leader answered; what cannot be decoded, with topic, partition and position; TransportError when no
-            leader could be reached for `request_timeout` seconds.
-        """
-        item: Any = None
-        until = self._only_waits()
-        if until:
-            item = self._box.get(min(deadline, until))
-            batch = self._next_alone(item)
-            if batch is not None:
-                item = None
-        else:
-            batch = self._handed_out()
-        if batch is not None and len(batch):  # most often so, and it cost no steps
-            return batch
-        return self._cluster.drive(self.polling(deadline, item), deadline)
 
     def _handed_out(self) -> Batch | None:
         """The next batch with records of what has come."""
@@ -168,41 +155,6 @@ class Fetcher:
                     return batch
             item = None
 
-    def _only_waits(self) -> float:
-        """Until when there is nothing to do but wait for one partition's Fetch, the last one's like; 0.0: there is more."""
-        lone = self._lone
-        if lone is None or not lone.under_way(self.plan, self._cluster.metadata.topics) or self.asking.stale or self._looking is not None:
-            return 0.0
-        until = min(lone.until, self._follow_at)
-        return until if time.monotonic() < until else 0.0
-
-    def _next_alone(self, call: Call) -> Batch | None:
-        """The short way from a plain answer to the next Fetch, and what it brought; None: the long way has to take it."""
-        lone = self._lone
-        if lone is None or call is not lone.call or not lone.under_way(self.plan, self._cluster.metadata.topics):
-            return None
-        if self._cluster.worn(lone.link):
-            return None
-        chunk = lone.chunk(call, committed=self._options.isolation == "committed")
-        if chunk is None:
-            return None
-        self._failing_since = 0.0
-        conn, node = lone.link, lone.asked.node
-        try:
-            del self._calls[node]
-            self.plan.renew(lone.ticket, chunk)
-            token = conn.next_token()
-            late = self._late(node)
-            lone.call = conn.submit(token, (lone.request(token, chunk.next, chunk.epoch),), self._box, late, lone.sent)
-            self._calls[node], lone.until = lone.call, self._overdue[node]
-        except TransportError:
-            self.plan.answered(lone.ticket)  # the long way asks again
-        except BaseException:
-            chunk.cursor.fetched(chunk)
-            self.plan.put_back(chunk)
-            raise
-        return self._decode(chunk)
-
     def _due(self) -> float:
         """When there may be something to do though nothing came: after a pause, and where somebody is in doubt."""
         now = time.monotonic()
@@ -214,43 +166,16 @@ class Fetcher:
         """Make a poll in another thread return now (from the keeper)."""
         self._box.put(WAKE)
 
-    def _decode(self, chunk: Chunk) -> Batch:
-        """The chunk's records from the cursor on. What the core leaves for a later call (behind it something cannot be read, or its
-        bound on unpacking was reached) goes back to be handed out next."""
-        cursor, options = chunk.cursor, self._options
-        start = max(chunk.start, cursor.position)
-        try:
-            columns, following = decode_kafka(
-                chunk.records,
-                topic=cursor.topic,
-                partition=cursor.partition,
-                fetch_offset=start,
-                aborted=chunk.aborted,
-                isolation_committed=options.isolation == "committed",
-                check_crc=options.check_crc,
-                stop=cursor.stop,
-                on_corrupt=options.on_corrupt,
-                facts=options.facts,
-                columns=options.columns,
-            )
-        except ProtocolError as why:
-            self.plan.seek((cursor.topic, cursor.partition), cursor.position)  # the next poll meets it again, unless the caller seeks on
-            why.with_context(topic=cursor.topic, partition=cursor.partition, position=cursor.position)
-            raise
-        position = following if chunk.records is not None else chunk.next
-        end = chunk.next if cursor.stop is None else min(chunk.next, cursor.stop)
-        rest = start < position < end
-        if not rest:
-            position = end
-        batch = Batch(cursor.topic, cursor.partition, columns, LogOffset(cursor.topic, cursor.partition, position))
-        if options.reset == "nearest" and len(columns) and "timestamp" in columns.columns:
+    def _note(self, cursor: Cursor, columns: Columns) -> None:
+        """What is to be known of a batch that is handed out: its last time, where one may have to go back to it, and what was skipped."""
+        if self._nearest and len(columns) and "timestamp" in columns.columns:
             cursor.last_time = columns[-1:].timestamps()[0] or -1
         for problem in columns.skipped:
             self._cluster.told.skipped(cursor.topic, cursor.partition, problem.position, problem)
-        if rest:
-            self.plan.put_back(replace(chunk, start=position))
-        self.plan.moved(chunk, position)
-        return batch
+
+    def _put_rest(self, chunk: Chunk, position: int) -> None:
+        """What was not decoded is handed out next."""
+        self.plan.put_back(replace(chunk, start=position))
 
     # --- sending ---
 

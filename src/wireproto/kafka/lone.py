@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from .._codec import KafkaFetchForm, Sent
+from .._codec import KafkaLoneCore, Sent
 from . import wire
 from .fetch import BY_ID, Chunk
 from .messages import FetchableTopicResponse, FetchPartitionData, FetchRequest, FetchResponse
@@ -24,7 +24,7 @@ from .sessions import NO_SESSION
 
 if TYPE_CHECKING:
     from .._net import Call, Connection
-    from ..flow.ahead import ReadAhead, Ticket
+    from ..flow.ahead import Ticket
     from .fetch import Asked, Cursor
     from .metadata import Topic
 
@@ -35,15 +35,16 @@ _PLACES = 12
 """Bytes of a request that differ from one to the next: fetch offset, last fetched epoch."""
 
 
-class LoneFetch(KafkaFetchForm):
-    """
+class LoneFetch(KafkaLoneCore):
+    """Whether all that there is to do is to wait for it (`under_way`), and what a plain answer brings (`chunk`), is the core's.
+
     Attributes:
         link, topics: what it holds for: a connection, and what was known of topics.
         asked, ticket: what the long way has noted of the Fetch under way. call: that Fetch; None: the long way's.
         until: when to doubt that it will be answered.
     """
 
-    __slots__ = ("asked", "call", "cursor", "link", "sent", "ticket", "topics", "until")
+    __slots__ = ()
 
     def __init__(self, link: Connection, topics: Mapping[str, Topic], request: FetchRequest, asked: Asked, version: int) -> None:
         agreed: wire.Agreed = link.context
@@ -53,7 +54,7 @@ class LoneFetch(KafkaFetchForm):
         answer, another = (_answer(topic.topic, topic.topic_id, topic.partitions[0].partition, n).encode(version) for n in (0, -1))
         before = b"\0" + answer[: _difference(answer, another)]
         super().__init__(FetchRequest.API_KEY, version, whole[_HEAD:place], whole[place + _PLACES :], before)
-        self.link, self.topics = link, topics
+        self.link, self.topics, self.make_chunk = link, topics, Chunk
         self.cursor = asked.tickets[0].cursor
         self.begin(asked)
 
@@ -84,31 +85,6 @@ class LoneFetch(KafkaFetchForm):
             and ticket.count == self.ticket.count
             and version == self.version
         )
-
-    def under_way(self, plan: ReadAhead[Cursor, Chunk], topics: Mapping[str, Topic]) -> bool:
-        """Whether all that there is to do is to wait for the answer to this Fetch."""
-        cursor, ticket = self.cursor, self.ticket
-        return (
-            self.call is not None
-            and plan.handing is None
-            and cursor.out.get(ticket.offset) is ticket
-            and not cursor.chunks
-            and not cursor.paused
-            and len(plan.cursors) == 1
-            and topics is self.topics
-        )
-
-    def chunk(self, call: Call, *, committed: bool) -> Chunk | None:
-        """What a plain answer brings, behind which the same may be asked; None: the long way's."""
-        cursor = self.cursor
-        found = self.read(call.frame) if call.frame is not None else None
-        if found is None:
-            return None
-        end, stable, records, following, epoch = found
-        if following <= cursor.ahead or (cursor.stop is not None and following >= cursor.stop):
-            return None
-        cursor.end = stable if committed and stable >= 0 else end
-        return Chunk(cursor, cursor.generation, cursor.ahead, following, records, len(records), epoch=epoch)
 
 
 def plain(request: FetchRequest, asked: Asked, version: int) -> bool:

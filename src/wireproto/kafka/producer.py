@@ -39,7 +39,8 @@ class KafkaProducer(BatchProducer):
         self.options = options
         self._sticky = Sticky(options.batch_size, random.choice)
         self._router = KeyRouter()
-        self._offsets, self._keys = LogOffset, {}
+        self._keys = {}
+        self._positions(LogOffset)
         self._take_by(
             self._router,
             cluster.metadata.changes,
@@ -148,7 +149,10 @@ class KafkaProducer(BatchProducer):
             raise DuplicateSequenceNumber("the record was written by an earlier sending; its position is not known", topic=self.topic)
         if base < 0:
             raise UsageError("the broker tells no position with acks=0", topic=self.topic, partition=batch.key[1])
-        return LogOffset(self.topic, batch.key[1], base + index)
+        return LogOffset(*self._about(batch.key), base + index)
+
+    def _about(self, key: Key) -> Key:
+        return key
 
     def _leaving(self) -> bool:
         return not ACKS[self.options.acks] and self._sending.unsent()

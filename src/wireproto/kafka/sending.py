@@ -25,8 +25,8 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from .._codec import KafkaSendCore, OutBatch, Sent
-from .._net import Event, Mailbox, Section
+from .._codec import BriefLock, KafkaSendCore, OutBatch, Sent
+from .._net import Event, Mailbox
 from ..errors import BrokerError, Closed, OptionError, TimedOut, TransportError, WireprotoError
 from ..flow.alarm import Alarm
 from ..flow.queue import FreeStamp, Stamp
@@ -81,7 +81,7 @@ class KafkaSenders:
 
     def __init__(self, cluster: KafkaCluster) -> None:
         self.cluster = cluster
-        self._lock = Section()
+        self._lock = BriefLock()
         self._made: dict[tuple[Any, ...], list[KafkaSender]] = {}
 
     def finding(self, topic: str, options: KafkaOptions, deadline: float) -> Steps[KafkaSender]:
@@ -136,7 +136,7 @@ class KafkaSender(KafkaSendCore):
         self._metadata = cluster.metadata
         self._options = options
         self._acks = ACKS[options.acks]
-        self._lock = Section()
+        self._lock = BriefLock()
         self._links: dict[int, Connection] = {}
         self._stale: set[str] = set()
         self._looking = False

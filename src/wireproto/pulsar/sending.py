@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from wireproto._codec import OutBatch, pulsar_receipt
+from wireproto._codec import OutBatch, WireCore, pulsar_receipt
 from wireproto._net import Connection, Event, Mailbox, Push
 from wireproto.errors import Closed, Disconnected, TimedOut, ValueUnsupported, WireprotoError
 from wireproto.flow.alarm import Alarm
@@ -52,7 +52,7 @@ class SequenceIds(FreeStamp):
         return True
 
 
-class PulsarSender:
+class PulsarSender(WireCore):
     """See the module.
 
     Attributes:
@@ -110,10 +110,6 @@ class PulsarSender:
 
     def want(self, keys: set[PartitionProducer]) -> None:
         """Each comes back by itself."""
-
-    def settled(self, batches: list[OutBatch]) -> None:
-        for batch in batches:
-            batch.owner.settled(batch.free())
 
     def failed(self, batch: OutBatch, why: WireprotoError) -> None:
         batch.owner.failed(batch, why)

@@ -18,8 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from wireproto._codec import KafkaRoom
-from wireproto._net import Section
+from wireproto._codec import BriefLock, KafkaRoom
 from wireproto.errors import AuthError, ConnectError, Malformed, TimedOut, TransportError, Unanswered, Unreachable, WireprotoError
 from wireproto.flow.budget import Budget
 from wireproto.net.dial import peer_name
@@ -108,7 +107,7 @@ class RocketCluster(Runtime[RocketOptions]):
         self.names = NameServers(peer_name(address) for address in name_servers)
         self.routes = RouteCache(options.route_age)
         self.serializer = remoting.BINARY if options.header == "binary" else remoting.JSON
-        self._route_lock = Section()
+        self._route_lock = BriefLock()
         self._numbers = 0
         self._watchers: weakref.WeakSet[Any] = weakref.WeakSet()
 

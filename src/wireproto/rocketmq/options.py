@@ -40,7 +40,8 @@ class RocketOptions(CommonOptions):
         max_in_flight: commands of one queue on the wire at once; above 1 brokers may store its records out of order.
 
         pull_ahead: pulls of one queue that may be out or waiting; waiting ones count only beyond `min_bytes`.
-        pull_suspend: seconds that a broker may hold a pull at the end of a queue.
+        pull_suspend: seconds that a broker may hold a pull at the end of a queue, and up to five more, since it looks at them so often. So
+            long who reads there may not hear that the topic was made again, or the group set back. Java's is 15.
         batch_bytes: bytes of stored messages that one Batch is made of, at most (and at least one reply).
         min_bytes: bytes of stored messages that a Batch waits for, while more is known to be stored and `poll` may wait.
         reset: what to do when the records that come next are gone (deleted, or lost by the broker): ``raise``, or go on at the ``earliest``
@@ -92,7 +93,7 @@ class RocketOptions(CommonOptions):
     max_in_flight: int = 1
 
     pull_ahead: int = 8
-    pull_suspend: float = 15.0
+    pull_suspend: float = 6.0
     batch_bytes: int = 1 << 20
     min_bytes: int = 1
     reset: Literal["raise", "earliest", "latest", "nearest"] = "raise"

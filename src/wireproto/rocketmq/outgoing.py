@@ -10,18 +10,12 @@ May assume: the sender's lock round all that puts records in. Must not: choose b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from wireproto._codec import OutBatch, Receipt, RecordBuilder, RocketBatchBuilder
+from wireproto._codec import Receipt, RocketOut
 from wireproto.flow.parts import Parts, found
 
-if TYPE_CHECKING:
-    from wireproto._net import Event
-    from wireproto.flow.producer import BatchProducer
-    from wireproto.flow.queue import PartitionQueue
-
-SINGLE, BATCH = 310, 320
-_NO_BUILDER = RecordBuilder()
+BATCH = 320
 OVERHEAD = 256
 """Bytes of the send budget that a record is counted for beyond its own."""
 
@@ -40,7 +34,7 @@ def lane_ends(key: int) -> tuple[int, int]:
     return ~key >> LANE, ~key & ((1 << LANE) - 1)
 
 
-class RocketBatch(OutBatch):
+class RocketBatch(RocketOut):
     """An OutBatch that fills no builder of its base's, but a command, and:
 
     Attributes:
@@ -49,70 +43,13 @@ class RocketBatch(OutBatch):
         sys_flag: of a compressed body. anywhere: any queue will do. warning: see `RocketReceipt`. link: of its last sending.
     """
 
-    __slots__ = ("anywhere", "body", "born", "link", "lone", "rows", "stamped", "sys_flag", "warning")
-
-    def __init__(self, queue: PartitionQueue, serial: int, created: float, outcome: Event, owner: BatchProducer) -> None:
-        OutBatch.__init__(self, queue, serial, created, _NO_BUILDER, outcome, owner, None)
-        self.lone: tuple[bytes, bytes] | None = None
-        self.rows: RocketBatchBuilder | None = None
-        self.body: bytes | None = None
-        self.sys_flag = self.warning = self.born = 0
-        self.stamped = False
-        self.anywhere = True
-        self.link: Any = None
+    __slots__ = ()
 
     @property
     def home(self) -> int:
         """Its partition, or the one whose keys it waits for."""
         key: int = self.key
         return key if key >= 0 else lane_ends(key)[0]
-
-    def takes(self, timestamp: int | None, size: int, limit: int) -> bool:
-        """Whether a record with that timestamp may join those that are there; a command carries one timestamp."""
-        same = not self.stamped if timestamp is None else self.stamped and self.born == timestamp
-        return same and not self.sys_flag and self.size + size <= limit
-
-    def begin(self, timestamp: int | None, now_ms: int) -> None:
-        """The first record comes."""
-        self.stamped = timestamp is not None
-        self.born = now_ms if timestamp is None else timestamp
-
-    def join(self, body: bytes, properties: bytes, size: int, anywhere: bool) -> int:
-        """Take a record; its index. size: what was taken of the send budget for it."""
-        if self.count:
-            self.batch().add(body, properties)
-            self.anywhere = self.anywhere and anywhere
-        else:
-            self.lone = body, properties
-            self.anywhere = anywhere
-        return self.grow(1, size)
-
-    def batch(self) -> RocketBatchBuilder:
-        """The records as the body of a batch."""
-        if self.rows is None:
-            self.rows = RocketBatchBuilder(0x7FFFFFFF)
-        if self.lone is not None:
-            self.rows.add(*self.lone)
-            self.lone = None
-        return self.rows
-
-    def grown(self, size: int, anywhere: bool) -> int:
-        """Rows were put into `batch`, which hold so much of the send budget: the last one's index."""
-        self.anywhere = self.anywhere and anywhere
-        return self.grow(len(self.batch()) - self.count, size)
-
-    def content(self) -> tuple[int, bytes, bytes]:
-        """Code, properties and body of the command. An empty body travels as a batch of one: 5.x brokers fail on it otherwise."""
-        if self.lone is not None and self.lone[0]:
-            body, properties = self.lone
-            return SINGLE, properties, body
-        if self.body is None:
-            self.body, self.rows = self.batch().finish(), None
-        return BATCH, b"", self.body
-
-    def forget(self) -> None:
-        """It is stored: nobody sends it again."""
-        self.lone = self.rows = self.body = None
 
     def describe(self, index: int) -> str:
         """For a receipt's repr."""
@@ -145,7 +82,7 @@ def halves(batch: RocketBatch) -> Parts | None:
         ends.append(at)
     parts, middle = Parts(batch), batch.count // 2
     for first, last in ((0, middle), (middle, batch.count)):
-        half = RocketBatch(batch.queue, batch.serial, batch.created, parts.outcome(), parts)  # type: ignore[arg-type]
+        half = RocketBatch(batch.queue, batch.serial, batch.created, parts.outcome(), parts)
         half.stamped, half.born, half.anywhere = batch.stamped, batch.born, batch.anywhere
         half.body = body[ends[first] : ends[last]]
         if last - first == 1:

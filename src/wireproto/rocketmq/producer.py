@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from wireproto._codec import Columns, check_rocket_columns, rocket_plain_properties, timestamp_ms
+from wireproto._codec import Columns, RocketProducerCore, check_rocket_columns, rocket_plain_properties, timestamp_ms
 from wireproto.compression import compress
 from wireproto.errors import OptionError, TimedOut, ValueUnsupported, WireprotoError
 from wireproto.flow.producer import BatchProducer
@@ -50,8 +50,8 @@ COMPRESSED = {"zlib": 0x301, "lz4": 0x101, "zstd": 0x201}
 WANTS_KEYS = "the topic is compacted: its brokers keep the newest record of each key, and none without one"
 
 
-class RocketProducer(BatchProducer):
-    """Appends records to one topic. Made by `RocketClient.producer`."""
+class RocketProducer(RocketProducerCore, BatchProducer):
+    """Appends records to one topic. Made by `RocketClient.producer`. `send` is the core's, but for what `_take_slowly` does."""
 
     def __init__(self, cluster: RocketCluster, topic: str, options: RocketOptions, route: Route) -> None:
         limit = min(options.batch_size, options.max_message_size, cluster.budget.limit - OVERHEAD)
@@ -64,6 +64,10 @@ class RocketProducer(BatchProducer):
         super().__init__(
             cluster, cluster.budget, topic, self._sending.core, linger=options.linger, delivery_timeout=options.delivery_timeout
         )
+        self._check, self._lingers, self._batch_size = self._loop.check, options.linger > 0, limit
+        packed = options.compress_above if options.compression != "none" else options.max_message_size + 1
+        self._largest = min(options.max_message_size, packed - 1)
+        self._positions(QueueOffset)
         self._room: Callable[[int, float], None] = self._account.take
         self._receipt: Callable[[RocketBatch, int], RocketReceipt] = RocketReceipt
 
@@ -85,17 +89,10 @@ class RocketProducer(BatchProducer):
 
     # taking records --------------------------------------------------------------------------------------------------------------
 
-    def send(
-        self,
-        value: bytes | None,
-        *,
-        key: bytes | None = None,
-        headers: Headers = None,
-        timestamp: int | None = None,
-        partition: int | None = None,
-        timeout: float = 30.0,
+    def _take_slowly(
+        self, value: Any, key: bytes | None, headers: Headers, timestamp: int | None, partition: int | None, timeout: float
     ) -> RocketReceipt:
-        """Take one record; see `wireproto.roles.Producer.send`.
+        """Take one record that has headers or a timestamp, is compressed, has no room, or may be refused.
 
         Raises:
             ValueUnsupported: null value; empty key; header that is null, empty, repeated, reserved or not text; too large; no key, and the
@@ -103,7 +100,6 @@ class RocketProducer(BatchProducer):
             BufferFull, Closed.
         """
         until = due(timeout)
-        self._loop.check()
         now_ms = int(time.time() * 1000)
         if key is None and self._needs_keys:
             raise ValueUnsupported(WANTS_KEYS, topic=self.topic)
@@ -158,21 +154,6 @@ class RocketProducer(BatchProducer):
         if not batch.count:
             batch.begin(timestamp, now_ms)
         return batch
-
-    def _set_off(self, batch: RocketBatch, index: int) -> None:
-        """A record is in: send what may go."""
-        sender = self._sender
-        if not (index or batch.sealed or self.options.linger):
-            sender.set_off(batch)
-            if batch.attempts:
-                return
-        else:
-            if not index:
-                sender.opened(batch)
-            if sender.due:
-                sender.drain()
-        if self._budget.waiting:
-            sender.hurry_all()
 
     @operation
     def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> Steps[Sequence[RocketReceipt]]:
@@ -279,9 +260,9 @@ class RocketProducer(BatchProducer):
     def _late(self, batch: RocketBatch, why: WireprotoError) -> WireprotoError:
         return self._sending.late(batch) if isinstance(why, TimedOut) else why
 
-    def _place(self, batch: RocketBatch, index: int) -> QueueOffset:
-        home = self._routing.queues[batch.key]
-        return QueueOffset(self.topic, home.partition, batch.outcome.value + index, home.broker, home.queue_id)
+    def _about(self, key: int) -> tuple[Any, ...]:
+        home = self._routing.queues[key]
+        return self.topic, home.partition, home.broker, home.queue_id
 
     def _leave(self) -> None:
         self._sending.close()

@@ -26,8 +26,8 @@ from contextlib import suppress
 from copy import copy
 from typing import TYPE_CHECKING
 
-from wireproto._codec import RocketSendHeader, rocket_send_reply
-from wireproto._net import Event, Mailbox, Section
+from wireproto._codec import BriefLock, RocketSendCore, RocketSendHeader
+from wireproto._net import Event, Mailbox
 from wireproto.errors import Closed, TimedOut, TransportError, WireprotoError
 from wireproto.flow.alarm import Alarm
 from wireproto.flow.queue import FreeStamp, PartitionQueue
@@ -58,14 +58,12 @@ REPENT = 5.0
 """Seconds after which a queue that failed, and that holds nothing now, is tried again by what may go anywhere."""
 LOOK_AGAIN = 0.1
 """Seconds between looks at queues that failed."""
-PLAIN = 1024
-"""Bytes of an answer that is worth a short look; those to large batches name every message."""
 UNSENT = 4 << 20
 """Bytes that a connection may hold unsent when it is given another command: beyond twice that the engine waits."""
 
 
-class RocketSender:
-    """See the module.
+class RocketSender(RocketSendCore):
+    """See the module. Where a batch goes (`target`, `crowded`), its command (`transmit`), and the plain answer to it, is the core's.
 
     Attributes:
         core: the sender that this is the wire of. routing: the topic's queues, and where keys go.
@@ -86,10 +84,11 @@ class RocketSender:
         self._topic = topic
         self._producer = producer
         self._header = RocketSendHeader(self._options.group or "wireproto", self._topic) if cluster.writes_bare_json else None
-        self._lock = Section()
+        self._lock = BriefLock()
         self._alarm = Alarm(cluster.loop, lambda: self.core.tick())
         self._links: dict[int, Connection] = {}
         self._problems: dict[int, WireprotoError] = {}
+        self._lifetime, self._patience, self._unsent_limit = options.delivery_timeout, options.request_timeout, UNSENT
         self._wanted: dict[str, set[int]] = {}
         self._turn = itertools.count(random.getrandbits(16))  # programs that send one record each must not all begin with one queue
         self._able: list[int] = []
@@ -142,6 +141,9 @@ class RocketSender:
     def _learnt(self) -> None:
         """Queues, or their masters, are others."""
         self._able = []
+        producer = self._producer()
+        if producer is not None:
+            producer.forget_places()
         for key, link in list(self._links.items()):
             address = self.routing.queues[key].address
             if address is None or self._cluster.peek(address) is not link:
@@ -149,41 +151,28 @@ class RocketSender:
 
     # --- requests: see flow.sender.Wire ---
 
-    def target(self, key: int) -> Connection | None:
+    def _target(self, key: int) -> Connection | None:
         if key < 0:
             return None  # a lane
-        link = self._links.get(key)
-        if link is None or link.closed:
-            address = self.routing.queues[key].address
-            link = self._cluster.peek(address) if address is not None else None
-            if link is not None:
-                self._links[key] = link
+        address = self.routing.queues[key].address
+        link = self._cluster.peek(address) if address is not None else None
+        if link is not None:
+            self._links[key] = link
         return link
-
-    def crowded(self, link: Connection) -> bool:
-        return link.unsent > UNSENT
 
     def requests(self, link: Connection, batches: list[RocketBatch]) -> Iterable[list[RocketBatch]]:
         return [[batch] for batch in batches]
 
-    def transmit(self, link: Connection, batches: list[RocketBatch]) -> None:
-        (batch,) = batches
-        options = self._options
-        timeout_at = min(batch.created + options.delivery_timeout, time.monotonic() + options.request_timeout)
-        queue_id = self.routing.queues[batch.key].queue_id
+    def _transmit(self, link: Connection, batch: RocketBatch, timeout_at: float) -> None:
+        """Send a command whose head is signed, or binary, or of a time that is unusual."""
         code, properties, body = batch.content()
         batch.link = link
-        if self._header is not None and batch.born >= 0:
-            token = link.next_token()
-            head = self._header.encode(code, token, queue_id, batch.sys_flag, batch.born, properties)
-            link.submit(token, [head, body], self._box, timeout_at, batch)
-            return
         ext = {
-            "a": options.group or "wireproto",
+            "a": self._options.group or "wireproto",
             "b": self._topic,
             "c": "TBW102",
             "d": "4",
-            "e": str(queue_id),
+            "e": str(self.routing.queues[batch.key].queue_id),
             "f": str(batch.sys_flag),
             "g": str(batch.born),
             "h": "0",
@@ -197,11 +186,9 @@ class RocketSender:
     def drop(self, link: Connection) -> None:
         self._cluster.pool.drop(link, "a signal broke into the sending of a message")
 
-    def settled(self, batches: list[RocketBatch]) -> None:
-        for batch in batches:
-            batch.owner.settled(batch.free())
-        if self.routing.coming is not None:
-            self._loop.call_soon(self.routing.settled)
+    def _moved_on(self) -> None:
+        """Something is settled, and keys wait for that to go by another route."""
+        self._loop.call_soon(self.routing.settled)
 
     def failed(self, batch: RocketBatch, why: WireprotoError) -> None:
         batch.owner.failed(batch, why)
@@ -216,21 +203,6 @@ class RocketSender:
         return TimedOut(text, topic=self._topic, partition=batch.home)
 
     # --- answers: in the keeper, or at once in a waiting thread when all is well ---
-
-    def _replied_well(self, call: Call) -> bool:
-        """Take in a plain answer that the batch is stored; False leaves it to `_replied`. A signal may end this anywhere, and `_replied`
-        do it all again."""
-        frame = call.frame
-        if frame is None or len(frame) > PLAIN:
-            return False
-        place = rocket_send_reply(frame)
-        if place < 0:
-            return False
-        if self._problems:
-            self._problems.pop(call.context.key, None)
-        self.core.stored(call.context, place)
-        call.context.forget()
-        return True
 
     def _replied(self, call: Call) -> None:
         if self._replied_well(call):

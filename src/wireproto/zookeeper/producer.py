@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any, Self
 
-from .._net import Section
+from .._codec import BriefLock
 from ..due import due
 from ..errors import BrokerError, BufferFull, Closed, Disconnected, TimedOut, ValueUnsupported, WireprotoError
 from ..flow.unflushed import Sends
@@ -140,7 +140,7 @@ class QueueProducer(Sends):
         self._account = budget.account(self)
         self._repeat = repeat
         self._acl = link.acl if acl is None else acl
-        self._lock = Section()
+        self._lock = BriefLock()
         self._unanswered: deque[QueueReceipt] = deque()
         self._unsent: deque[QueueReceipt] = deque()  # the last of them, which `_conn` had no room for yet; some may be sent all the same
         self._queued = -1  # serial of the last one that was put there

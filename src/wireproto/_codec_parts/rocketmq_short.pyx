@@ -1,0 +1,240 @@
+# What a RocketMQ record sent one by one goes through: the plain case of rocketmq/producer.py, outgoing.py and sending.py, in the core.
+#
+#     RocketOut            base of RocketBatch: one command, of a record (310) or of neighbours of one queue and one timestamp (320)
+#     RocketSendCore       base of RocketSender: where to, the command, and the plain answer to it
+#     RocketProducerCore   base of RocketProducer: `send`
+#
+# Whatever is unusual is Python's, which shares the attributes declared here: what they mean stands there.
+# May assume: the sender's lock round all that puts records in. Must not: choose brokers, retry, wait, or read an unusual answer.
+
+cimport cython
+from cpython.bytes cimport PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_GetItemWithError
+from cpython.ref cimport PyObject
+from libc.stdint cimport int32_t, int64_t
+
+from wireproto.due import seconds
+
+cdef enum:
+    SINGLE_COMMAND = 310
+    BATCH_COMMAND = 320
+    LARGEST_BODY = 0x7FFFFFFF
+    PLAIN_ANSWER = 1024          # bytes of an answer that is worth a short look; those to large batches name every message
+    RECORD_OVERHEAD = 256        # bytes of the send budget that a record is counted for beyond its own
+
+cdef RecordBuilder NO_BUILDER = RecordBuilder()
+
+
+cdef class RocketOut(OutBatch):
+    """See above, and RocketBatch."""
+
+    cdef public bint anywhere, stamped
+    cdef public object body, link
+    cdef public tuple lone
+    cdef public RocketBatchBuilder rows
+    cdef public int64_t born, sys_flag, warning
+
+    def __init__(self, queue, int64_t serial, double created, outcome, owner):
+        OutBatch.__init__(self, queue, serial, created, NO_BUILDER, outcome, owner, None)
+        self.anywhere = True
+
+    def takes(self, timestamp, int64_t size, int64_t limit):
+        """Whether a record with that timestamp may join those that are there; a command carries one timestamp."""
+        cdef bint same = not self.stamped if timestamp is None else self.stamped and self.born == timestamp
+        return same and not self.sys_flag and self.size + size <= limit
+
+    def begin(self, timestamp, int64_t now_ms):
+        """The first record comes."""
+        self.stamped = timestamp is not None
+        self.born = timestamp if self.stamped else now_ms
+
+    def join(self, body, bytes properties not None, int64_t size, bint anywhere):
+        """Take a record; its index. size: what was taken of the send budget for it."""
+        return self.put_in(body, properties, size, anywhere)
+
+    cdef Py_ssize_t put_in(self, object body, bytes properties, int64_t size, bint anywhere) except -1:
+        if self.count:
+            self.batch().add(body, properties)
+            self.anywhere = self.anywhere and anywhere
+        else:
+            self.lone = (body, properties)
+            self.anywhere = anywhere
+        with cython.critical_section(self):
+            self.count += 1
+            self.size += size
+        return self.count - 1
+
+    def batch(self):
+        """The records as the body of a batch."""
+        if self.rows is None:
+            self.rows = RocketBatchBuilder(LARGEST_BODY)
+        if self.lone is not None:
+            self.rows.add(self.lone[0], self.lone[1])
+            self.lone = None
+        return self.rows
+
+    def grown(self, int64_t size, bint anywhere):
+        """Rows were put into `batch`, which hold so much of the send budget: the last one's index."""
+        self.anywhere = self.anywhere and anywhere
+        return self.grow(len(self.batch()) - self.count, size)
+
+    def content(self):
+        """Code, properties and body of the command. An empty body travels as a batch of one: 5.x brokers fail on it otherwise."""
+        if self.lone is not None and self.lone[0]:
+            return SINGLE_COMMAND, self.lone[1], self.lone[0]
+        if self.body is None:
+            self.body = self.batch().finish()
+            self.rows = None
+        return BATCH_COMMAND, b"", self.body
+
+    def forget(self):
+        """It is stored: nobody sends it again."""
+        self.lone = self.rows = self.body = None
+
+
+cdef class RocketSendCore(WireCore):
+    """See above."""
+
+    cdef public SenderCore core
+    cdef public object routing, _box
+    cdef public dict _links, _problems
+    cdef public RocketSendHeader _header
+    cdef public double _lifetime, _patience      # the delivery timeout, the request's
+    cdef public int64_t _unsent_limit
+
+    def target(self, key):
+        """The connection to a queue's master, if there is one; None: it is not known, or not there."""
+        return self.aim(key)
+
+    cdef object aim(self, object key):
+        cdef PyObject *found = PyDict_GetItemWithError(self._links, key)
+        return <object>found if found != NULL and not (<object>found).closed else self._target(key)
+
+    def crowded(self, link):
+        """Whether what is sent now would wait there."""
+        return self.is_crowded(link)
+
+    cdef bint is_crowded(self, object link) except -1:
+        return link.unsent > self._unsent_limit
+
+    def transmit(self, link, list batches not None):
+        """Send this batch's command."""
+        self.send(link, batches)
+
+    cdef int send(self, object link, list batches) except -1:
+        cdef RocketOut batch = batches[0]
+        cdef double late = min(batch.created + self._lifetime, self.core._clock() + self._patience)
+        if self._header is None or batch.born < 0:
+            self._transmit(link, batch, late)
+            return 0
+        queue_id = self.routing.queues[batch.key].queue_id
+        code, properties, body = batch.content()
+        batch.link = link
+        token = link.next_token()
+        head = self._header.encode(code, token, queue_id, <int32_t>batch.sys_flag, batch.born, properties)
+        link.submit(token, [head, body], self._box, late, batch)
+        return 0
+
+    def _replied_well(self, call):
+        """Take in a plain answer that the batch is stored; False leaves it to `_replied`. A signal may end this anywhere, and `_replied` do
+        it all again."""
+        cdef RocketOut batch = call.context
+        cdef int64_t place
+        frame = call.frame
+        if frame is None or len(frame) > PLAIN_ANSWER:
+            return False
+        place = rocket_send_reply(frame)
+        if place < 0:
+            return False
+        if self._problems:
+            self._problems.pop(batch.key, None)
+        self.core.store(batch, place)
+        batch.lone = batch.rows = batch.body = None      # as `forget`
+        return True
+
+    def settled(self, list batches not None):
+        """Their outcomes are known: what they hold is free, and keys may follow a coming route."""
+        WireCore.settled(self, batches)
+        if self.routing.coming is not None:
+            self._moved_on()
+
+
+cdef class RocketProducerCore(ProducerCore):
+    """See above.
+
+    Attributes:
+        _needs_keys: whether the topic is compacted; None: nobody has told yet. _largest: bytes of a value that may be sent plainly: one
+            above is refused, or compressed.
+    """
+
+    cdef public object _needs_keys, _receipt, _check, _routing, _sending, _budget
+    cdef public RocketIds _ids
+    cdef public int64_t _ids_end, _largest, _batch_size
+    cdef public bint _lingers
+
+    def send(self, value, *, key=None, headers=None, timestamp=None, partition=None, timeout=ROOM_TIMEOUT):
+        """See `wireproto.roles.Producer.send`."""
+        cdef int64_t now, size
+        cdef bytes properties
+        if timeout is not ROOM_TIMEOUT:
+            seconds(timeout)
+        self._check()
+        if (PyBytes_CheckExact(value) and PyBytes_GET_SIZE(value) <= self._largest and timestamp is None and not headers
+                and (key is not None or self._needs_keys is False)):
+            now = now_ms()
+            if now < self._ids_end:
+                properties = rocket_plain_properties(key, self._ids, now)
+                if properties is not None:
+                    size = PyBytes_GET_SIZE(value) + PyBytes_GET_SIZE(properties) + RECORD_OVERHEAD
+                    if self._account.takes(size):
+                        return self.take_in(value, key, properties, now, partition, size)
+        return self._take_slowly(value, key, headers, timestamp, partition, timeout)
+
+    cdef object take_in(self, object value, object key, bytes properties, int64_t now, object partition, int64_t size):
+        """A record whose room is taken."""
+        cdef RocketOut batch
+        cdef Py_ssize_t index = 0
+        cdef bint anywhere = False
+        try:
+            self._lock.take()
+            try:
+                if partition is not None:
+                    number = self._checked_place(partition)
+                elif key is not None:
+                    number = self._routing.place(key)
+                else:
+                    number = self._sending.able()
+                    anywhere = True
+                if self._closed:
+                    self._usable()
+                batch = self._sender.opening(number)
+                if batch.count and (batch.stamped or batch.sys_flag or batch.size + size > self._batch_size):
+                    self._sender.seal(number)
+                    batch = self._sender.opening(number)
+                if not batch.count:
+                    batch.stamped = False
+                    batch.born = now
+                index = batch.put_in(value, properties, size, anywhere)
+                if batch.size >= self._batch_size:
+                    self._sender.seal(number)
+            finally:
+                self._lock.leave()
+        except BaseException:
+            self._account.free(size)
+            raise
+        self._set_off(batch, index)
+        return self._receipt(batch, index)
+
+    def _set_off(self, RocketOut batch not None, Py_ssize_t index):
+        """A record is in: send what may go."""
+        if index == 0 and not batch.sealed and not self._lingers:
+            self._sender.set_off(batch)
+            if batch.attempts:
+                return
+        else:
+            if index == 0:
+                self._sender.opened(batch)
+            if self._sender._due:
+                self._sender.drain()
+        if self._budget.waiting:
+            self._sender.hurry_all()
