@@ -57,7 +57,7 @@ def test_each_batch_begins_where_positions_said(
     broker: DevBroker, monkeypatch: pytest.MonkeyPatch, name: str, role: str, where: str
 ) -> None:
     if where.startswith("decode"):
-        monkeypatch.setattr(fetcher, "decode_kafka", striking(fetcher.decode_kafka, 3, behind=where == "decoded"))
+        monkeypatch.setattr(fetcher, "Batch", striking(fetcher.Batch, 3, behind=where == "decoded"))  # what is made of its columns
     elif where == "taken":
         monkeypatch.setattr(ReadAhead, "_turn", striking(ReadAhead._turn, 3, behind=True))
     else:
