@@ -93,7 +93,7 @@ def of_pulsar(bench: Bench, client: Any, url: str, topic: str, rows: list[bytes]
 
 
 def ours_send(place: Place, rows: list[bytes]) -> Stretch:
-    with place.client.producer(place.topic) as out:
+    with place.client.producer(place.topic, linger=0.0) as out:
         return Calls().run(lambda value: out.send(value, key=KEY).position(30.0), rows)
 
 
