@@ -95,6 +95,7 @@ def fresh(seat: Seat, client: Any) -> Iterator[Callable[..., str]]:
             topic = f"/{topic}"
         client.admin().create_topic(topic, partitions=partitions)
         made.append(topic)
+        seat.newest = topic
         return topic
 
     yield make

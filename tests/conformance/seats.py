@@ -6,13 +6,15 @@ A `Seat` gives URLs, takes the broker away and brings it back with its data kept
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import wireproto
 from brokers import Broker
+from patience import until
 from wireproto import protocols
+from wireproto.errors import WireprotoError
 
 from .features import Features, features_of
 
@@ -120,6 +122,7 @@ class Seat:
 
     def __init__(self, place: Place, real: Broker | None = None, dev: Any = None) -> None:
         self.place, self.real, self.dev = place, real, dev
+        self.newest = ""  # topic that was made last
         self.protocol = place.protocol
 
     @property
@@ -160,11 +163,17 @@ class Seat:
             self.real.kill()
 
     def _holder(self) -> int:
-        """Which of `servers` has the first partition of the topic made last."""
+        """Which of `servers` has the first partition of the topic made last. A node that came back a moment ago may not know it yet."""
+        found: list[Any] = []
+
+        def known() -> bool:
+            with suppress(WireprotoError):
+                found[:] = [client.admin().describe_topic(self.newest).partitions[0].details]
+            return bool(found)
+
         with wireproto.connect(self.url) as client:
-            made = [name for name in client.admin().list_topics() if name.startswith("t-")]
-            newest = max(made, key=lambda name: int(name.rpartition("-")[2]))
-            details = client.admin().describe_topic(newest).partitions[0].details
+            until(known)
+        (details,) = found
         if self.protocol == "rocketmq":
             return 1 + "ab".index(str(details["broker"])[-1])  # the name server is 0
         return int(details["leader"]) - 1
