@@ -43,8 +43,6 @@ class QueueCore:
     @property
     def in_flight(self) -> deque[Any]: ...
     def __init__(self, key: Hashable, stamp: Any, ready: deque[Any], in_flight: deque[Any], gate: Any) -> None: ...
-    def launch(self, now: float) -> bool:
-        """Whether the open batch leaves at once."""
     def acked(self, batch: Any) -> None:
         """It is stored."""
 
@@ -262,8 +260,6 @@ class RocketOut(OutBatch):
     sys_flag: int
     warning: int
     def __init__(self, queue: Any, serial: int, created: float, outcome: Any, owner: Any) -> None: ...
-    def takes(self, timestamp: int | None, size: int, limit: int) -> bool: ...
-    def begin(self, timestamp: int | None, now_ms: int) -> None: ...
     def join(self, body: bytes, properties: bytes, size: int, anywhere: bool) -> int: ...
     def batch(self) -> RocketBatchBuilder: ...
     def grown(self, size: int, anywhere: bool) -> int: ...
@@ -316,6 +312,20 @@ class RocketProducerCore(ProducerCore):
         timeout: float = 30.0,
     ) -> Any:
         """See `wireproto.roles.Producer.send`."""
+    def _put_in(
+        self,
+        body: bytes,
+        key: bytes | None,
+        properties: bytes,
+        timestamp: int | None,
+        now: int,
+        sys_flag: int,
+        partition: int | None,
+        size: int,
+    ) -> Any:
+        """Take a record whose room is taken; its receipt."""
+    def _batch(self, number: int, timestamp: int | None, now: int, size: int, limit: int, alone: bool) -> Any:
+        """The open batch of a queue that takes a record, a new one if need be. Under the lock."""
     def _set_off(self, batch: Any, index: int) -> None:
         """A record is in: send what may go."""
 
@@ -331,8 +341,6 @@ class KafkaLoneCore(KafkaFetchForm):
     sent: Any
     make_chunk: Any
     until: float
-    def under_way(self, plan: Any, topics: Any) -> bool:
-        """Whether all that there is to do is to wait for the answer to this Fetch."""
     def chunk(self, call: Call, committed: bool) -> Any:
         """What a plain answer brings; None: it is another one."""
 

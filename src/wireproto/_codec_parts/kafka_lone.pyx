@@ -5,7 +5,7 @@
 #     KafkaFetcherCore    base of Fetcher: `poll`, and a chunk's records as a batch
 #
 # Whatever is not as it was the last time is Python's, which shares the attributes declared here: what they mean stands there.
-# May assume: a form holds for its connection, and for what is known of topics. Must not: read a clock of its own, or decide what to ask for.
+# May assume: a form holds for its connection, and for what is known of topics. Must not: decide what to ask for.
 
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.ref cimport PyObject
@@ -25,11 +25,8 @@ cdef class KafkaLoneCore(KafkaFetchForm):
     cdef public object link, topics, asked, ticket, cursor, call, sent, make_chunk
     cdef public double until
 
-    def under_way(self, plan, topics):
-        """Whether all that there is to do is to wait for the answer to this Fetch."""
-        return self.waits(plan, topics)
-
     cdef bint waits(self, object plan, object topics) except -1:
+        """Whether all that there is to do is to wait for the answer to this Fetch."""
         cdef object cursor = self.cursor
         cdef object ticket = self.ticket
         cdef PyObject *out

@@ -38,15 +38,16 @@ cdef class RocketOut(OutBatch):
         OutBatch.__init__(self, queue, serial, created, NO_BUILDER, outcome, owner, None)
         self.anywhere = True
 
-    def takes(self, timestamp, int64_t size, int64_t limit):
+    cdef bint takes(self, object timestamp, int64_t size, int64_t limit) except -1:
         """Whether a record with that timestamp may join those that are there; a command carries one timestamp."""
         cdef bint same = not self.stamped if timestamp is None else self.stamped and self.born == timestamp
         return same and not self.sys_flag and self.size + size <= limit
 
-    def begin(self, timestamp, int64_t now_ms):
+    cdef int begin(self, object timestamp, int64_t now_ms) except -1:
         """The first record comes."""
         self.stamped = timestamp is not None
-        self.born = timestamp if self.stamped else now_ms
+        self.born = <int64_t>timestamp if self.stamped else now_ms
+        return 0
 
     def join(self, body, bytes properties not None, int64_t size, bint anywhere):
         """Take a record; its index. size: what was taken of the send budget for it."""
@@ -187,14 +188,19 @@ cdef class RocketProducerCore(ProducerCore):
                 if properties is not None:
                     size = PyBytes_GET_SIZE(value) + PyBytes_GET_SIZE(properties) + RECORD_OVERHEAD
                     if self._account.takes(size):
-                        return self.take_in(value, key, properties, now, partition, size)
+                        return self.put_in(value, key, properties, None, now, 0, partition, size)
         return self._take_slowly(value, key, headers, timestamp, partition, timeout)
 
-    cdef object take_in(self, object value, object key, bytes properties, int64_t now, object partition, int64_t size):
-        """A record whose room is taken."""
+    def _put_in(self, body, key, bytes properties not None, timestamp, int64_t now, int64_t sys_flag, partition, int64_t size):
+        """Take a record whose room is taken; its receipt."""
+        return self.put_in(body, key, properties, timestamp, now, sys_flag, partition, size)
+
+    cdef object put_in(
+        self, object body, object key, bytes properties, object timestamp, int64_t now, int64_t sys_flag, object partition, int64_t size
+    ):
         cdef RocketOut batch
         cdef Py_ssize_t index = 0
-        cdef bint anywhere = False
+        cdef bint alone, anywhere = False
         try:
             self._lock.take()
             try:
@@ -205,17 +211,11 @@ cdef class RocketProducerCore(ProducerCore):
                 else:
                     number = self._sending.able()
                     anywhere = True
-                if self._closed:
-                    self._usable()
-                batch = self._sender.opening(number)
-                if batch.count and (batch.stamped or batch.sys_flag or batch.size + size > self._batch_size):
-                    self._sender.seal(number)
-                    batch = self._sender.opening(number)
-                if not batch.count:
-                    batch.stamped = False
-                    batch.born = now
-                index = batch.put_in(value, properties, size, anywhere)
-                if batch.size >= self._batch_size:
+                alone = sys_flag != 0 or (anywhere and self._needs_keys is None)
+                batch = self.batch_for(number, timestamp, now, size, self._batch_size, alone)
+                batch.sys_flag = sys_flag
+                index = batch.put_in(body, properties, size, anywhere)
+                if alone or batch.size >= self._batch_size:
                     self._sender.seal(number)
             finally:
                 self._lock.leave()
@@ -224,6 +224,22 @@ cdef class RocketProducerCore(ProducerCore):
             raise
         self._set_off(batch, index)
         return self._receipt(batch, index)
+
+    def _batch(self, number, timestamp, int64_t now, int64_t size, int64_t limit, bint alone):
+        """The open batch of a queue that takes a record, a new one if need be. Under the lock."""
+        return self.batch_for(number, timestamp, now, size, limit, alone)
+
+    cdef RocketOut batch_for(self, object number, object timestamp, int64_t now, int64_t size, int64_t limit, bint alone):
+        cdef RocketOut batch
+        if self._closed:
+            self._usable()
+        batch = self._sender.opening(number)
+        if batch.count and (alone or not batch.takes(timestamp, size, limit)):
+            self._sender.seal(number)
+            batch = self._sender.opening(number)
+        if not batch.count:
+            batch.begin(timestamp, now)
+        return batch
 
     def _set_off(self, RocketOut batch not None, Py_ssize_t index):
         """A record is in: send what may go."""

@@ -1,6 +1,6 @@
 # What a record sent one by one goes through: the plain case of flow/queue.py and flow/sender.py, in the core.
 #
-#     QueueCore    base of PartitionQueue: a batch leaves (`launch`), and is stored (`acked`)
+#     QueueCore    base of PartitionQueue: a batch leaves, and is stored (`acked`)
 #     Outlet       a link, and whose turn it is to send by it
 #     WireCore     base of a wire whose hooks are the core's
 #     SenderCore   base of Sender: the open batch of a key, a batch that somebody waits for (`set_off`), and that is stored (`stored`)
@@ -85,12 +85,9 @@ cdef class QueueCore:
         self.in_flight = in_flight
         self.gate = self.opened_gate = gate
 
-    def launch(self, double now):
+    cdef bint leave(self, double now) except -1:
         """Have the open batch, which is not empty, leave at once if it may and if nothing is before it; whether it is in flight now, as by
         `take`. It is sealed before it is numbered: a record may join without the lock."""
-        return self.leave(now)
-
-    cdef bint leave(self, double now) except -1:
         cdef object batch = self.open
         if batch is None or self.ready or self.in_flight or self.held_until or self.gate is not self.opened_gate:
             return False

@@ -36,7 +36,7 @@ _PLACES = 12
 
 
 class LoneFetch(KafkaLoneCore):
-    """Whether all that there is to do is to wait for it (`under_way`), and what a plain answer brings (`chunk`), is the core's.
+    """Whether all that there is to do is to wait for it, and what a plain answer brings (`chunk`), is the core's.
 
     Attributes:
         link, topics: what it holds for: a connection, and what was known of topics.

@@ -118,42 +118,13 @@ class RocketProducer(RocketProducerCore, BatchProducer):
         size = len(body) + len(properties) + OVERHEAD
         if not self._account.try_take(size):
             self._room(size, until)
-        try:
-            with self._lock:
-                anywhere = False
-                if partition is not None:
-                    number = self._checked_place(partition)
-                elif key is not None:
-                    number = self._routing.place(key)
-                else:
-                    number, anywhere = self._sending.able(), True
-                alone = sys_flag or (anywhere and self._needs_keys is None)
-                batch = self._batch(number, timestamp, now_ms, size, self.options.batch_size, bool(alone))
-                batch.sys_flag = sys_flag
-                index = batch.join(body, properties, size, anywhere)
-                if alone or batch.size >= self.options.batch_size:
-                    self._sender.seal(number)
-        except BaseException:
-            self._account.give(size)
-            raise
-        self._set_off(batch, index)
-        return self._receipt(batch, index)
+        receipt: RocketReceipt = self._put_in(body, key, properties, timestamp, now_ms, sys_flag, partition, size)
+        return receipt
 
     def _ids_anew(self, now_ms: int) -> RocketIds:
         """Another month has begun."""
         self._ids, self._ids_end = record.ids_of_month(now_ms)
         return self._ids
-
-    def _batch(self, number: int, timestamp: int | None, now_ms: int, size: int, limit: int, alone: bool) -> RocketBatch:
-        """The open batch of a queue that takes a record, a new one if need be. Under the lock."""
-        self._usable()
-        batch: RocketBatch = self._sender.current(number)
-        if batch.count and (alone or not batch.takes(timestamp, size, limit)):
-            self._sender.seal(number)
-            batch = self._sender.current(number)
-        if not batch.count:
-            batch.begin(timestamp, now_ms)
-        return batch
 
     @operation
     def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> Steps[Sequence[RocketReceipt]]:
