@@ -70,8 +70,9 @@ def read(consumer: Any, count: int) -> list[bytes | None]:
 
 def test_what_was_fetched_of_a_partition_that_another_member_took_is_not_handed_out(server: PulsarServer) -> None:
     def flow(link: Link, ask: Any) -> None:
-        feed(link, ask.consumer_id)
-        active(link, ask.consumer_id, False)
+        if server.count("flow") == 1:  # what is dropped is granted anew
+            feed(link, ask.consumer_id)
+            active(link, ask.consumer_id, False)
 
     server.answers["flow"] = flow
     with wireproto.connect(server.url) as client, client.consumer("t", "group") as consumer:

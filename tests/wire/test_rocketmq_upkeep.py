@@ -171,6 +171,7 @@ def test_who_leaves_a_group_says_so_when_its_last_heartbeat_is_answered(
     beat = client.cluster.tasks.spawn(consumer._sharing.member.beating(client.deadline(30.0)), "a heartbeat that is answered late")
     until(lambda: slow.times == 0)
     consumer.close()
+    until(lambda: beat.done)
     assert beat.result()
     (answer,), (goodbye,) = seen.replies("HeartBeat")[met:], seen.requests("UnregisterClient")
     assert answer.at < goodbye.at
