@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from wireproto._codec import OutBatch, RecordBuilder, WireCore
 from wireproto.errors import TimedOut, WireprotoError
 from wireproto.flow.parts import Parts
 from wireproto.flow.queue import FreeStamp, PartitionQueue
@@ -39,30 +40,19 @@ class Outcome:
         return self.value
 
 
-class Batch:
-    """Stands for the core's batch: holds the values."""
+class Batch(OutBatch):
+    """The core's batch, and its records' values beside it."""
 
     def __init__(self, queue: PartitionQueue, serial: int, created: float, values: Iterable[int] = ()) -> None:
-        self.queue = queue
-        self.serial = serial
-        self.created = created
-        self.values = list(values)
-        self.outcome: Any = Outcome()
-        self.owner: Any = None
-        self.identity, self.sequence = NOBODY, -1
-        self.number = self.attempts = self.size = 0
-        self.doubtful = self.over = self.sealed = self.settled = False
+        super().__init__(queue, serial, created, RecordBuilder(), Outcome(), None, NOBODY)
+        self.values: list[int] = []
+        self.settled = False
+        for value in values:
+            self.hold(value)
 
-    @property
-    def key(self) -> Any:
-        return self.queue.key
-
-    @property
-    def count(self) -> int:
-        return len(self.values)
-
-    def seal(self) -> None:
-        self.sealed = True
+    def hold(self, value: int) -> None:
+        self.values.append(value)
+        self.grow(1, 0)
 
     def bytes(self) -> Sealed:
         return self.identity.producer_id, self.identity.epoch, self.sequence, tuple(self.values)
@@ -75,7 +65,8 @@ def halves(batch: Batch) -> Parts:
     for start, stop in ((0, middle), (middle, batch.count)):
         part = Batch(batch.queue, batch.serial, batch.created, batch.values[start:stop])
         part.identity, part.sequence = batch.identity, batch.sequence + start if batch.sequence >= 0 else -1
-        part.sealed, part.outcome, part.owner = True, parts.outcome(), parts
+        part.outcome, part.owner = parts.outcome(), parts
+        part.seal()
         parts.batches.append(part)
     return parts
 
@@ -89,7 +80,7 @@ class Link:
         self.sent: list[list[tuple[Batch, Sealed, int]]] = []
 
 
-class Quiet:
+class Quiet(WireCore):
     """A wire of one link that takes all, and a sender with the given pace; `sent` holds the batches of each request."""
 
     def __init__(self, pace: Pace, stamp: Any = None, told: Any = None) -> None:
@@ -133,7 +124,7 @@ class Quiet:
     def put(self, value: int, key: Any = "a", *, full: bool = False) -> Batch:
         with self.sender.lock:
             batch: Batch = self.sender.current(key)
-            batch.values.append(value)
+            batch.hold(value)
             if full:
                 self.sender.seal(key)
         if batch.count == 1:

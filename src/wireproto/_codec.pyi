@@ -21,6 +21,7 @@ from wireproto._codec_sending import KafkaSequence as KafkaSequence
 from wireproto._codec_sending import Outlet as Outlet
 from wireproto._codec_sending import ProducerCore as ProducerCore
 from wireproto._codec_sending import QueueCore as QueueCore
+from wireproto._codec_sending import QuickWireCore as QuickWireCore
 from wireproto._codec_sending import RocketOut as RocketOut
 from wireproto._codec_sending import RocketProducerCore as RocketProducerCore
 from wireproto._codec_sending import RocketSendCore as RocketSendCore

@@ -71,6 +71,16 @@ class WireCore:
     def settled(self, batches: list[Any]) -> None:
         """What they hold is free."""
 
+class QuickWireCore(WireCore):
+    """A base of a Wire that sends by itself in the core."""
+
+    def target(self, key: Any) -> Connection | None:
+        """Where a queue's batches go."""
+    def crowded(self, link: Any) -> bool:
+        """Whether what is sent now would wait there."""
+    def transmit(self, link: Any, batches: list[Any]) -> None:
+        """Send a request with these batches."""
+
 class SenderCore:
     """The base of flow.sender.Sender."""
 
@@ -169,7 +179,7 @@ class KafkaNumbers:
     def admit(self, queue: QueueCore, batch: Any, now: float) -> bool: ...
     def acked(self, queue: QueueCore, batch: Any) -> None: ...
 
-class KafkaSendCore(WireCore):
+class KafkaSendCore(QuickWireCore):
     """The base of kafka.sending.KafkaSender."""
 
     core: Any
@@ -190,12 +200,6 @@ class KafkaSendCore(WireCore):
     _patience: float
     _max_age: float
     _unsent_limit: int
-    def target(self, key: Any) -> Connection | None:
-        """Where a partition's batches go."""
-    def crowded(self, link: Any) -> bool:
-        """Whether what is sent now would wait there."""
-    def transmit(self, link: Any, batches: list[Any]) -> None:
-        """Send a request with these batches."""
     def _replied_well(self, call: Call) -> bool:
         """Take in an answer that all batches are stored."""
     def _make_batch(self, queue: QueueCore, serial: int, now: float) -> OutBatch:
@@ -266,7 +270,7 @@ class RocketOut(OutBatch):
     def content(self) -> tuple[int, bytes, bytes]: ...
     def forget(self) -> None: ...
 
-class RocketSendCore(WireCore):
+class RocketSendCore(QuickWireCore):
     """The base of rocketmq.sending.RocketSender."""
 
     core: Any
@@ -278,12 +282,6 @@ class RocketSendCore(WireCore):
     _lifetime: float
     _patience: float
     _unsent_limit: int
-    def target(self, key: int) -> Connection | None:
-        """Where a queue's batches go."""
-    def crowded(self, link: Any) -> bool:
-        """Whether what is sent now would wait there."""
-    def transmit(self, link: Any, batches: list[Any]) -> None:
-        """Send this batch's command."""
     def _replied_well(self, call: Call) -> bool:
         """Take in a plain answer that the batch is stored."""
 

@@ -58,7 +58,7 @@ def test_what_many_keys_hold_leaves_turn_by_turn_until_the_link_is_crowded() -> 
     """However much became due at once: `transmit` cannot wait for room. Who had a turn comes after who had none."""
     wire = Quiet(Pace(linger=1.0, delivery_timeout=9.0), FreeStamp(9))
     for number, key in enumerate("abcde" * 2):
-        wire.put(number, key, full=True).size = TURN // 2
+        wire.put(number, key, full=True).grow(0, TURN // 2)
     wire.crowded = lambda link: len(wire.sent) >= 3  # type: ignore[method-assign]
     wire.sender.drain()
     assert [[batch.values[0] for batch in request] for request in wire.sent] == [[0, 1], [2, 3], [4, 5]]
@@ -67,7 +67,7 @@ def test_what_many_keys_hold_leaves_turn_by_turn_until_the_link_is_crowded() -> 
 def test_a_batch_beyond_a_turn_leaves_by_itself() -> None:
     wire = Quiet(Pace(linger=1.0, delivery_timeout=9.0))
     for number, size in enumerate((1, TURN + 1, 1)):
-        wire.put(number, number, full=True).size = size
+        wire.put(number, number, full=True).grow(0, size)
     wire.sender.drain()
     assert [[batch.values[0] for batch in request] for request in wire.sent] == [[0], [1], [2]]
 
@@ -324,7 +324,7 @@ def test_a_new_batch_leaves_at_once_where_its_queue_is_idle_and_takes_more_where
     wire = Quiet(Pace(linger=0.0, delivery_timeout=9.0))
     with wire.sender.lock:
         early = wire.sender.current("a")
-        early.values.append(0)
+        early.hold(0)
     wire.sender.set_off(early)  # by the long way: the link has not been used yet
     assert wire.alarms == [9.0], "its time is seen to"
     wire.sender.stored(early, 0)

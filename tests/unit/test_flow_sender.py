@@ -17,6 +17,7 @@ import pytest
 
 from chance import seed as chance_seed
 from flow_parts import Batch, Link, Sealed, halves
+from wireproto._codec import WireCore
 from wireproto.errors import BrokerError, Closed, Disconnected, TimedOut, WireprotoError
 from wireproto.flow.parts import found
 from wireproto.flow.queue import PartitionQueue
@@ -70,7 +71,7 @@ def place(batch: Batch) -> int:
     return int(str(batch.queue.key))
 
 
-class World:
+class World(WireCore):
     """Three partitions on two nodes, a Sender, and what goes wrong."""
 
     def __init__(self, seed: int) -> None:
@@ -159,7 +160,7 @@ class World:
         with self.sender.lock:
             lane = self.given % self.lanes
             batch = self.sender.current_of(key, lane) if lane else self.sender.current(key)
-            batch.values.append(self.given)
+            batch.hold(self.given)
             self.held += 1
             self.given += 1
             first = batch.count == 1

@@ -465,7 +465,7 @@ def test_what_moves_from_a_key_that_was_waited_for_waits_no_longer() -> None:
 def beside(wire: Quiet, value: int, lane: Any) -> Batch:
     with wire.sender.lock:
         batch: Batch = wire.sender.current_of("a", lane) if lane is not None else wire.sender.current("a")
-        batch.values.append(value)
+        batch.hold(value)
     if batch.count == 1:
         wire.sender.opened(batch)
     return batch

@@ -86,7 +86,7 @@ cdef class KafkaNumbers:
             mark.proven = True
 
 
-cdef class KafkaSendCore(WireCore):
+cdef class KafkaSendCore(QuickWireCore):
     """See above.
 
     Attributes:
@@ -115,11 +115,8 @@ cdef class KafkaSendCore(WireCore):
         owner = None if found == NULL else (<object>found)()
         return OutBatch(queue, serial, now, self._make_builder(), self._event(self._loop), owner, self._nobody)
 
-    def target(self, key):
-        """The connection to a partition's leader, if it may be sent by now; None: there is none."""
-        return self.aim(key)
-
     cdef object aim(self, object key):
+        """The connection to a partition's leader, if it may be sent by now."""
         cdef KafkaProduceForm form = self.form_of(key)
         if form is not None:
             agreed = form.link.context
@@ -127,19 +124,11 @@ cdef class KafkaSendCore(WireCore):
                 return form.link
         return self._target(key)
 
-    def crowded(self, link):
-        """Whether what is sent now would wait there."""
-        return self.is_crowded(link)
-
     cdef bint is_crowded(self, object link) except -1:
         agreed = link.context
         if agreed.muted_until and self._wary(link):
             return 1
         return link.unsent > self._unsent_limit or agreed.leaving
-
-    def transmit(self, link, list batches not None):
-        """Send a request with these batches."""
-        self.send(link, batches)
 
     cdef int send(self, object link, list batches) except -1:
         cdef KafkaProduceForm form = None

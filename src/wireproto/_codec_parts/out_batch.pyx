@@ -10,9 +10,12 @@ from libc.stdint cimport int64_t
 
 
 cdef class OutBatch:
-    """See `wireproto.flow.queue.Batch`, whose attributes it has, and:
+    """See above.
 
     Attributes:
+        queue: what it stands in. serial: order of creation over all queues of a sender. created: when the first record came.
+        number: order of the first sending in its queue, from 1; 0: not sent yet. attempts: sendings so far. count: records.
+        doubtful: an earlier sending got no answer, so that it may be stored. over: its outcome is known, be it still in flight.
         builder: the batch builder. outcome: the event of those who wait. owner: the producer, which its receipts ask.
         key: the queue's. size: bytes of the send budget that its records hold. sealed: it takes no more.
         identity, sequence: numbers of the protocol; sequence is -1 while there are none.

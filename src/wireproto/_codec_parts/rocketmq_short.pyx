@@ -93,7 +93,7 @@ cdef class RocketOut(OutBatch):
         self.lone = self.rows = self.body = None
 
 
-cdef class RocketSendCore(WireCore):
+cdef class RocketSendCore(QuickWireCore):
     """See above."""
 
     cdef public SenderCore core
@@ -103,24 +103,13 @@ cdef class RocketSendCore(WireCore):
     cdef public double _lifetime, _patience      # the delivery timeout, the request's
     cdef public int64_t _unsent_limit
 
-    def target(self, key):
-        """The connection to a queue's master, if there is one; None: it is not known, or not there."""
-        return self.aim(key)
-
     cdef object aim(self, object key):
+        """The connection to a queue's master, if it is known and there."""
         cdef PyObject *found = PyDict_GetItemWithError(self._links, key)
         return <object>found if found != NULL and not (<object>found).closed else self._target(key)
 
-    def crowded(self, link):
-        """Whether what is sent now would wait there."""
-        return self.is_crowded(link)
-
     cdef bint is_crowded(self, object link) except -1:
         return link.unsent > self._unsent_limit
-
-    def transmit(self, link, list batches not None):
-        """Send this batch's command."""
-        self.send(link, batches)
 
     cdef int send(self, object link, list batches) except -1:
         cdef RocketOut batch = batches[0]

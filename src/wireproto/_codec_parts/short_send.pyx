@@ -2,7 +2,7 @@
 #
 #     QueueCore    base of PartitionQueue: a batch leaves, and is stored (`acked`)
 #     Outlet       a link, and whose turn it is to send by it
-#     WireCore     base of a wire whose hooks are the core's
+#     WireCore     base of a wire, and QuickWireCore of one whose hooks are the core's
 #     SenderCore   base of Sender: the open batch of a key, a batch that somebody waits for (`set_off`), and that is stored (`stored`)
 #
 # Everything else is Python's, and shares the attributes declared here: what they mean stands there. A signal handler runs only where a
@@ -26,35 +26,11 @@ cdef inline bint put_out(object ordered, object item) except -1:
     return True
 
 
-cdef inline Py_ssize_t sealed_count(object batch) except -1:
+cdef inline Py_ssize_t sealed_count(OutBatch batch) noexcept:
     """Seal a batch; how many records it has."""
-    if not isinstance(batch, OutBatch):          # in the tests of flow alone
-        batch.seal()
-        return batch.count
     with cython.critical_section(batch):
-        (<OutBatch>batch).sealed = True
-    return (<OutBatch>batch).count
-
-
-cdef inline object queue_of(object batch):
-    return (<OutBatch>batch)._queue if isinstance(batch, OutBatch) else batch.queue
-
-
-cdef inline int number_batch(QueueCore queue, object batch) except -1:
-    """It is sent once more; the first time it gets its number."""
-    if not batch.number:
-        queue.sent += 1
-        batch.number = queue.sent
-    batch.attempts += 1
-    return 0
-
-
-cdef inline int number_out(QueueCore queue, OutBatch batch) noexcept:
-    if not batch.number:
-        queue.sent += 1
-        batch.number = queue.sent
-    batch.attempts += 1
-    return 0
+        batch.sealed = True
+    return batch.count
 
 
 cdef class QueueCore:
@@ -88,7 +64,7 @@ cdef class QueueCore:
     cdef bint leave(self, double now) except -1:
         """Have the open batch, which is not empty, leave at once if it may and if nothing is before it; whether it is in flight now, as by
         `take`. It is sealed before it is numbered: a record may join without the lock."""
-        cdef object batch = self.open
+        cdef OutBatch batch = self.open
         if batch is None or self.ready or self.in_flight or self.held_until or self.gate is not self.opened_gate:
             return False
         if self.stamp.window(self) < 1:
@@ -100,27 +76,29 @@ cdef class QueueCore:
         if not self.stamp.admit(self, batch, now):
             return False
         self.ready.popleft()
-        if isinstance(batch, OutBatch):
-            number_out(self, <OutBatch>batch)
-        else:
-            number_batch(self, batch)
+        self.number(batch)
         self.in_flight.append(batch)
         return True
 
-    def acked(self, batch):
+    cdef int number(self, OutBatch batch) noexcept:
+        """It is sent once more; the first time it gets its number."""
+        if not batch.number:
+            self.sent += 1
+            batch.number = self.sent
+        batch.attempts += 1
+        return 0
+
+    def acked(self, OutBatch batch not None):
         """It is stored. May be said twice."""
         self.land(batch)
 
-    cdef int land(self, object batch) except -1:
+    cdef int land(self, OutBatch batch) except -1:
         cdef object flying = self.in_flight
         self.failures = 0
         self.held_until = 0.0
         self.stamp.acked(self, batch)
         if self.gate is self.opened_gate and not self.ready and flying and flying[0] is batch:
-            if isinstance(batch, OutBatch):
-                (<OutBatch>batch).over = True
-            else:
-                batch.over = True
+            batch.over = True
             flying.popleft()
         else:
             self.dropped(batch)
@@ -173,7 +151,7 @@ cdef class Outlet:
 
 
 cdef class WireCore:
-    """See `wireproto.flow.verdicts.Wire`."""
+    """See `wireproto.flow.verdicts.Wire`, whose methods a subclass has."""
 
     cdef object aim(self, object key):
         """As `target`."""
@@ -195,10 +173,27 @@ cdef class WireCore:
                 batch.owner.settled(batch.free())
 
 
+cdef class QuickWireCore(WireCore):
+    """Base of a wire whose `aim`, `is_crowded` and `send` are the core's: the same by the names that Python calls."""
+
+    def target(self, key):
+        """The connection that a queue's batches may be sent by now; None: there is none."""
+        return self.aim(key)
+
+    def crowded(self, link):
+        """Whether what is sent now would wait there."""
+        return self.is_crowded(link)
+
+    def transmit(self, link, list batches not None):
+        """Send a request with these batches."""
+        self.send(link, batches)
+
+
 cdef class SenderCore:
     """See above."""
 
-    cdef public object _wire, _make_batch, _clock
+    cdef public WireCore _wire
+    cdef public object _make_batch, _clock
     cdef public BriefLock _lock
     cdef public dict _queues, _outlets, _due, _unlinked
     cdef public object _lingering, _alive    # OrderedDicts of batches
@@ -209,10 +204,10 @@ cdef class SenderCore:
         """The open batch of a key, a new one if need be. Lock held. Raises what the queue failed with."""
         return self.opening(key)
 
-    cdef object opening(self, object key):
+    cdef OutBatch opening(self, object key):
         cdef PyObject *found = PyDict_GetItemWithError(self._queues, key)
         cdef QueueCore queue = self.queue(key) if found == NULL else <object>found
-        cdef object batch = queue.open
+        cdef OutBatch batch = queue.open
         if batch is None:
             if queue.error is not None:
                 raise copy(queue.error)
@@ -223,9 +218,9 @@ cdef class SenderCore:
             PyObject_SetItem(self._lingering, batch, None)
         return batch
 
-    def opened(self, batch):
+    def opened(self, OutBatch batch not None):
         """A batch has its first record: see that its linger ends, and its time."""
-        cdef double when = <double>batch.created + (self._lifetime if batch.sealed else self._linger)
+        cdef double when = batch.created + (self._lifetime if batch.sealed else self._linger)
         if when < self._armed:
             self._wake_at(when)
 
@@ -235,9 +230,9 @@ cdef class SenderCore:
         if self._due:
             self.drain()
 
-    def set_off(self, batch):
+    def set_off(self, OutBatch batch not None):
         """This batch does not wait for more records, but takes them until it may leave, at once if its queue is idle."""
-        cdef QueueCore queue = queue_of(batch)
+        cdef QueueCore queue = batch._queue
         cdef Outlet outlet = None
         cdef double when
         cdef list batches
@@ -262,16 +257,13 @@ cdef class SenderCore:
         finally:
             self._lock.leave()
         try:
-            when = ((<OutBatch>batch).created if isinstance(batch, OutBatch) else <double>batch.created) + self._lifetime
+            when = batch.created + self._lifetime
             if when < self._armed:
                 self._wake_at(when)
             if going:
                 batches = [batch]
                 try:
-                    if isinstance(self._wire, WireCore):
-                        (<WireCore>self._wire).send(outlet.link, batches)
-                    else:
-                        self._wire.transmit(outlet.link, batches)
+                    self._wire.send(outlet.link, batches)
                 except BaseException as why:
                     self._broken_off(outlet.link, batches, why)
         except BaseException:  # a signal handler's, as in `drain`
@@ -285,23 +277,22 @@ cdef class SenderCore:
 
     cdef Outlet idle(self, object key):
         """The link of a key, whose turn is ours now; None: there is none, or it cannot take more at once. Lock held."""
-        cdef WireCore wire = self._wire if isinstance(self._wire, WireCore) else None
-        cdef object link = self._wire.target(key) if wire is None else wire.aim(key)
+        cdef object link = self._wire.aim(key)
         cdef PyObject *found = PyDict_GetItemWithError(self._outlets, <uintptr_t><void *>link)
         cdef Outlet outlet
         if found == NULL:
             return None
         outlet = <object>found
-        if outlet.link is not link or (self._wire.crowded(link) if wire is None else wire.is_crowded(link)):
+        if outlet.link is not link or self._wire.is_crowded(link):
             return None
         return outlet if outlet.try_take() else None
 
-    def stored(self, batch, base):
+    def stored(self, OutBatch batch not None, base):
         """As `answered` for one batch that is stored."""
         self.store(batch, base)
 
-    cdef int store(self, object batch, object base) except -1:
-        cdef QueueCore queue = queue_of(batch)
+    cdef int store(self, OutBatch batch, object base) except -1:
+        cdef QueueCore queue = batch._queue
         self._lock.take()
         try:
             queue.land(batch)

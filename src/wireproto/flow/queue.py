@@ -39,30 +39,6 @@ class Gate(Enum):
     """Never again: `PartitionQueue.error` says why."""
 
 
-class Batch(Protocol):
-    """What a queue holds; `flow.sender` and the protocol add to it.
-
-    Attributes:
-        count: records. serial: order of creation over all queues of a sender. created: when the first record came.
-        number: order of the first sending in its queue, from 1; 0: not sent yet. attempts: sendings so far.
-        doubtful: an earlier sending got no answer, so that it may be stored. over: its outcome is known, be it still in flight.
-    """
-
-    queue: Any
-    created: float
-    serial: int
-    number: int
-    attempts: int
-    doubtful: bool
-    over: bool
-
-    @property
-    def count(self) -> int: ...
-    def seal(self) -> None:
-        """No more records."""
-        ...
-
-
 class Stamp(Protocol):
     """What number a batch has, and whether it may leave. One for many queues; what it keeps of each is `PartitionQueue.mark`."""
 

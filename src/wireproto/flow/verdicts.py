@@ -60,7 +60,7 @@ Verdict = Stored | Again | StartOver | Refused | Split
 
 
 class Wire(Protocol):
-    """A protocol's way of sending. Only `transmit` may raise."""
+    """A protocol's way of sending; its class is a WireCore. Only `transmit` may raise."""
 
     def target(self, key: Any) -> Any:
         """The connection that a key's batches go to now; None: not known, or not there. Called under the sender's lock."""
