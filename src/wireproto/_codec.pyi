@@ -27,6 +27,7 @@ from wireproto._codec_sending import RocketProducerCore as RocketProducerCore
 from wireproto._codec_sending import RocketSendCore as RocketSendCore
 from wireproto._codec_sending import SenderCore as SenderCore
 from wireproto._codec_sending import Sent as Sent
+from wireproto._codec_sending import StampCore as StampCore
 from wireproto._codec_sending import WireCore as WireCore
 from wireproto.errors import ProtocolError
 from wireproto.message import Field

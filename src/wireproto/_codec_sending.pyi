@@ -46,7 +46,10 @@ class QueueCore:
     def acked(self, batch: Any) -> None:
         """It is stored."""
 
-class FreeNumbers:
+class StampCore:
+    """A base of flow.queue.Stamp."""
+
+class FreeNumbers(StampCore):
     """The base of flow.queue.FreeStamp."""
 
     def __init__(self, window: int = 1) -> None: ...
@@ -117,6 +120,8 @@ class KafkaProduceForm:
     @property
     def topics(self) -> Mapping[str, Any]: ...
     @property
+    def key(self) -> tuple[str, int]: ...
+    @property
     def names(self) -> dict[Any, str]: ...
     @property
     def version(self) -> int: ...
@@ -124,6 +129,7 @@ class KafkaProduceForm:
         self,
         link: Connection,
         topics: Mapping[str, Any],
+        key: tuple[str, int],
         names: dict[Any, str],
         api: int,
         version: int,
@@ -170,7 +176,7 @@ class KafkaSequence:
     starting_over: bool
     def __init__(self, identity: Any) -> None: ...
 
-class KafkaNumbers:
+class KafkaNumbers(StampCore):
     """The base of kafka.identity.ProducerState."""
 
     identity: Any

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from flow_parts import Batch, Quiet
+from wireproto._codec import StampCore
 from wireproto.errors import Disconnected
-from wireproto.flow.queue import FreeStamp, PartitionQueue
+from wireproto.flow.queue import PartitionQueue
 from wireproto.flow.sender import Pace
 
 PACE = Pace(linger=1.0, delivery_timeout=100.0)
@@ -18,20 +19,27 @@ class Signal(BaseException):
     """What a signal handler raises."""
 
 
-class Broken(FreeStamp):
+class Broken(StampCore):
     """A stamp that a handler breaks into, once, in the method of that name."""
 
     def __init__(self) -> None:
-        super().__init__(1)
         self.where = ""
 
     def window(self, queue: PartitionQueue) -> int:
         self.hit("window")
-        return super().window(queue)
+        return 1
 
     def admit(self, queue: PartitionQueue, batch: Any, now: float) -> bool:
         self.hit("admit")
-        return super().admit(queue, batch, now)
+        return True
+
+    def acked(self, queue: PartitionQueue, batch: Any) -> None:
+        """Nothing is kept."""
+
+    starts_over = acked
+
+    def drained(self, queue: PartitionQueue) -> None:
+        """Nothing is kept."""
 
     def hit(self, where: str) -> None:
         if self.where == where:

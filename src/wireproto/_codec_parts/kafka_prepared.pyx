@@ -30,18 +30,21 @@ cdef class KafkaProduceForm:
     """See above.
 
     Attributes:
-        link, topics: what it holds for: a connection, and what was known of topics. version: of Produce.
+        link, topics, key: what it holds for: a connection, what was known of topics, and a partition. version: of Produce.
         names: the topic's name by what answers call it.
     """
 
-    cdef readonly object link, topics, names
+    cdef readonly object link, topics, key, names
     cdef bytes front, before, after
     cdef readonly int16_t version
     cdef int16_t api
 
-    def __init__(self, link, topics, names, int16_t api, int16_t version, bytes front not None, bytes before not None, bytes after not None):
+    def __init__(
+        self, link, topics, key, names, int16_t api, int16_t version, bytes front not None, bytes before not None, bytes after not None
+    ):
         self.link = link
         self.topics = topics
+        self.key = key
         self.names = names
         self.api = api
         self.version = version

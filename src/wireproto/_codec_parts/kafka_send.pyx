@@ -45,7 +45,7 @@ cdef class KafkaSequence:
         self.identity = identity
 
 
-cdef class KafkaNumbers:
+cdef class KafkaNumbers(StampCore):
     """See above. The rules stand in kafka/identity.py."""
 
     cdef public object identity
@@ -57,6 +57,9 @@ cdef class KafkaNumbers:
 
     def window(self, QueueCore queue not None):
         """How many batches of the queue may be in flight now, were the next one sent."""
+        return self.room(queue)
+
+    cdef int64_t room(self, QueueCore queue) except -1:
         cdef KafkaSequence mark = queue.mark
         if mark is None or not mark.proven:
             return 1
@@ -64,8 +67,11 @@ cdef class KafkaNumbers:
             return 0
         return self.in_flight
 
-    def admit(self, QueueCore queue not None, batch, double now):
+    def admit(self, QueueCore queue not None, OutBatch batch not None, double now):
         """Give the batch its numbers, once. False: it cannot have any yet."""
+        return self.may_leave(queue, batch, now)
+
+    cdef bint may_leave(self, QueueCore queue, OutBatch batch, double now) except -1:
         cdef KafkaSequence mark
         if batch.sequence >= 0:
             return True
@@ -76,14 +82,18 @@ cdef class KafkaNumbers:
             mark = queue.mark = KafkaSequence(self.identity)
         batch.identity = mark.identity
         batch.sequence = mark.next
-        mark.next = (mark.next + <int64_t>batch.count) & LARGEST_SEQUENCE
+        mark.next = (mark.next + batch.count) & LARGEST_SEQUENCE
         return True
 
-    def acked(self, QueueCore queue not None, batch):
+    def acked(self, QueueCore queue not None, OutBatch batch not None):
         """The batch is stored."""
+        self.landed(queue, batch)
+
+    cdef int landed(self, QueueCore queue, OutBatch batch) except -1:
         cdef KafkaSequence mark = queue.mark
         if batch.identity is mark.identity:
             mark.proven = True
+        return 0
 
 
 cdef class KafkaSendCore(QuickWireCore):
@@ -99,15 +109,27 @@ cdef class KafkaSendCore(QuickWireCore):
     cdef public bint _watching, _answered
     cdef public double _looked_at, _patience, _max_age
     cdef public int64_t _unsent_limit
+    cdef KafkaProduceForm latest         # most often the next one wanted
+
+    cdef bint holds(self, KafkaProduceForm form) except -1:
+        return form.topics is self._metadata.topics and not form.link.closed
 
     cdef KafkaProduceForm form_of(self, object key):
         """What is prepared for a partition, if it still holds."""
-        cdef PyObject *found = PyDict_GetItemWithError(self._prepared, key)
         cdef KafkaProduceForm form
-        if found == NULL:
-            return None
-        form = <object>found
-        return form if form.topics is self._metadata.topics and not form.link.closed else None
+        cdef PyObject *found
+        with cython.critical_section(self):
+            form = self.latest
+        if form is None or form.key is not key or not self.holds(form):
+            found = PyDict_GetItemWithError(self._prepared, key)
+            if found == NULL:
+                return None
+            form = <object>found
+            if not self.holds(form):
+                return None
+            with cython.critical_section(self):
+                self.latest = form
+        return form
 
     def _make_batch(self, QueueCore queue not None, int64_t serial, double now):
         """An open batch; its owner is the producer that is there for its topic now."""
@@ -139,6 +161,8 @@ cdef class KafkaSendCore(QuickWireCore):
             form = self.form_of(batch.key)
             if form is None or form.link is not link:
                 form = self._prepare(link, batch.key)
+                with cython.critical_section(self):
+                    self.latest = form
         if form is None:
             self._transmit(link, batches, now)
         else:

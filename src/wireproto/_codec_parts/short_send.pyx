@@ -1,6 +1,7 @@
 # What a record sent one by one goes through: the plain case of flow/queue.py and flow/sender.py, in the core.
 #
 #     QueueCore    base of PartitionQueue: a batch leaves, and is stored (`acked`)
+#     StampCore    base of a stamp, and FreeNumbers of one without numbers
 #     Outlet       a link, and whose turn it is to send by it
 #     WireCore     base of a wire, and QuickWireCore of one whose hooks are the core's
 #     SenderCore   base of Sender: the open batch of a key, a batch that somebody waits for (`set_off`), and that is stored (`stored`)
@@ -41,7 +42,7 @@ cdef class QueueCore:
     """
 
     cdef readonly object key
-    cdef readonly object stamp
+    cdef readonly StampCore stamp
     cdef public object open
     cdef readonly object ready
     cdef readonly object in_flight
@@ -67,13 +68,13 @@ cdef class QueueCore:
         cdef OutBatch batch = self.open
         if batch is None or self.ready or self.in_flight or self.held_until or self.gate is not self.opened_gate:
             return False
-        if self.stamp.window(self) < 1:
+        if self.stamp.room(self) < 1:
             return False
         self.open = None
         if not sealed_count(batch):
             return False
         self.ready.append(batch)         # where it stays if a signal handler raises in `admit`
-        if not self.stamp.admit(self, batch, now):
+        if not self.stamp.may_leave(self, batch, now):
             return False
         self.ready.popleft()
         self.number(batch)
@@ -96,7 +97,7 @@ cdef class QueueCore:
         cdef object flying = self.in_flight
         self.failures = 0
         self.held_until = 0.0
-        self.stamp.acked(self, batch)
+        self.stamp.landed(self, batch)
         if self.gate is self.opened_gate and not self.ready and flying and flying[0] is batch:
             batch.over = True
             flying.popleft()
@@ -105,13 +106,36 @@ cdef class QueueCore:
         return 0
 
 
-cdef class FreeNumbers:
-    """Base of FreeStamp: batches without numbers, so many of a queue in flight."""
+cdef class StampCore:
+    """Base of a stamp: see `wireproto.flow.queue.Stamp`, whose methods a subclass has."""
+
+    cdef int64_t room(self, QueueCore queue) except -1:
+        """As `window`."""
+        return self.window(queue)
+
+    cdef bint may_leave(self, QueueCore queue, OutBatch batch, double now) except -1:
+        """As `admit`."""
+        return self.admit(queue, batch, now)
+
+    cdef int landed(self, QueueCore queue, OutBatch batch) except -1:
+        """As `acked`."""
+        self.acked(queue, batch)
+        return 0
+
+
+cdef class FreeNumbers(StampCore):
+    """Base of FreeStamp: batches without numbers, so many of a queue in flight. A subclass may see to `admit`, not to the others."""
 
     cdef int64_t in_flight
 
     def __init__(self, int64_t window=1):
         self.in_flight = window
+
+    cdef int64_t room(self, QueueCore queue) except -1:
+        return self.in_flight
+
+    cdef int landed(self, QueueCore queue, OutBatch batch) except -1:
+        return 0
 
     def window(self, queue):
         """How many batches of the queue may be in flight."""
@@ -246,7 +270,7 @@ cdef class SenderCore:
                 return
             put_out(self._lingering, batch)
             try:
-                if not self._due and not PyDict_Contains(self._unlinked, queue.key):
+                if not self._due and (not self._unlinked or not PyDict_Contains(self._unlinked, queue.key)):
                     outlet = self.idle(queue.key)
                 going = outlet is not None and queue.leave(self._clock())
             finally:

@@ -52,7 +52,7 @@ class Prepared(KafkaProduceForm):
         place = next(place for place, (one, another) in enumerate(zip(first, other, strict=True)) if one != another)
         names = {topic_id if version >= outgoing.BY_ID else topic: topic}
         request, before, after = whole[_HEAD : -len(_NO_RECORDS)], first[:place], first[place + _PLACES :]
-        super().__init__(link, topics, names, ProduceRequest.API_KEY, version, request, before, after)
+        super().__init__(link, topics, key, names, ProduceRequest.API_KEY, version, request, before, after)
 
 
 def _request(topic: str, topic_id: bytes, index: int, acks: int, timeout_ms: int) -> ProduceRequest:
