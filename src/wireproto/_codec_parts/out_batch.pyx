@@ -41,6 +41,11 @@ cdef class OutBatch:
     cdef bint busy               # rows of columns are being encoded without the GIL
 
     def __init__(self, queue, int64_t serial, double created, RecordBuilder builder not None, outcome, owner, identity):
+        self.set_up(queue, serial, created, builder, outcome, owner, identity)
+
+    cdef int set_up(
+        self, object queue, int64_t serial, double created, RecordBuilder builder, object outcome, object owner, object identity
+    ) except -1:
         self._queue = queue
         self.key = queue.key
         self.serial = serial
@@ -50,6 +55,7 @@ cdef class OutBatch:
         self.owner = owner
         self.identity = identity
         self.sequence = -1
+        return 0
 
     @property
     def queue(self):

@@ -5,7 +5,7 @@
 # May assume: the header lies in one piece. Must not: know a field's meaning.
 
 from cpython.ref cimport PyObject
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy, strlen
 
@@ -179,13 +179,14 @@ cdef int write_decimal(Writer *w, int64_t value) except -1:
     cdef uint8_t[20] digits
     cdef int n = 0
     cdef bint minus = value < 0
+    cdef uint64_t left = <uint64_t>value
     if minus:
-        value = -value
+        left = -left
     while True:
-        digits[n] = <uint8_t> (48 + value % 10)
-        value //= 10
+        digits[n] = <uint8_t> (48 + left % 10)
+        left //= 10
         n += 1
-        if not value:
+        if not left:
             break
     if minus:
         digits[n] = c'-'

@@ -16,6 +16,7 @@ from libc.string cimport memcmp
 cimport cython
 
 from wireproto._codec_parts.endian cimport get_i16, get_i32, get_u16, get_u32, put_u16, put_u32
+from wireproto._codec_parts.json_text cimport plain_end
 
 cdef enum:
     PULL_NEXT = 1                # fields of a reply, a bit each
@@ -195,11 +196,8 @@ cdef bint note_field(PullHead *found, const uint8_t *name, Py_ssize_t name_size,
 
 cdef const uint8_t *ascii_string_end(const uint8_t *p, const uint8_t *end) noexcept nogil:
     """The closing quote of a string whose inside begins at p: printable ASCII without escapes; NULL for any other."""
-    while p < end and 0x20 <= p[0] < 0x80 and p[0] != c'\\':
-        if p[0] == c'"':
-            return p
-        p += 1
-    return NULL
+    p = plain_end(p, end)
+    return p if p < end and p[0] == c'"' else NULL
 
 
 cdef bint plain_json_reply(const uint8_t *p, const uint8_t *end, PullHead *found) noexcept nogil:

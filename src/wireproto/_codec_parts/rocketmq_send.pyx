@@ -51,6 +51,18 @@ def java_hash(bytes text not None):
     return <int32_t>java_hash_of(<const uint8_t *>PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
 
 
+cdef inline object java_place_of(bytes key, tuple keyed):
+    cdef int64_t value = <int32_t>java_hash_of(<const uint8_t *>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
+    if value == -0x80000000:                         # whose Math.abs is itself
+        value = 0
+    return keyed[(value if value >= 0 else -value) % len(keyed)]
+
+
+def java_place(bytes key not None, tuple keyed not None):
+    """Java's ``Math.abs(key.hashCode()) % keyed.length``-th of these."""
+    return java_place_of(key, keyed)
+
+
 def java_hashes(Columns columns not None):
     """`java_hash` of each key, None for null ones."""
     cdef Py_ssize_t row

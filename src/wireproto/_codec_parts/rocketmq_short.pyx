@@ -35,7 +35,7 @@ cdef class RocketOut(OutBatch):
     cdef public int64_t born, sys_flag, warning
 
     def __init__(self, queue, int64_t serial, double created, outcome, owner):
-        OutBatch.__init__(self, queue, serial, created, NO_BUILDER, outcome, owner, None)
+        self.set_up(queue, serial, created, NO_BUILDER, outcome, owner, None)
         self.anywhere = True
 
     cdef bint takes(self, object timestamp, int64_t size, int64_t limit) except -1:
@@ -97,11 +97,15 @@ cdef class RocketSendCore(QuickWireCore):
     """See above."""
 
     cdef public SenderCore core
-    cdef public object routing, _box
+    cdef public object routing, _box, _loop, _event, _producer, _batch_type
     cdef public dict _links, _problems
     cdef public RocketSendHeader _header
     cdef public double _lifetime, _patience      # the delivery timeout, the request's
     cdef public int64_t _unsent_limit
+
+    def _make_batch(self, queue, int64_t serial, double now):
+        """An open batch."""
+        return self._batch_type(queue, serial, now, self._event(self._loop), self._producer())
 
     cdef object aim(self, object key):
         """The connection to a queue's master, if it is known and there."""
@@ -196,7 +200,7 @@ cdef class RocketProducerCore(ProducerCore):
                 if partition is not None:
                     number = self._checked_place(partition)
                 elif key is not None:
-                    number = self._routing.place(key)
+                    number = self.place(key)
                 else:
                     number = self._sending.able()
                     anywhere = True
@@ -213,6 +217,11 @@ cdef class RocketProducerCore(ProducerCore):
             raise
         self._set_off(batch, index)
         return self._receipt(batch, index)
+
+    cdef object place(self, object key):
+        """As `Routing.place`."""
+        cdef object routing = self._routing
+        return java_place_of(key, routing.route.keyed) if routing.coming is None else routing.place(key)
 
     def _batch(self, number, timestamp, int64_t now, int64_t size, int64_t limit, bint alone):
         """The open batch of a queue that takes a record, a new one if need be. Under the lock."""

@@ -191,8 +191,9 @@ cdef bint json_numbers(const uint8_t *p, const uint8_t *end, int64_t *opaque, in
         if p[0] == c'"':
             p += 1
             name = p
+            p = plain_end(p, end)
             while p < end and p[0] != c'"':
-                p += 2 if p[0] == c'\\' else 1
+                p = plain_end(p + (2 if p[0] == c'\\' else 1), end)
             if p >= end:
                 return False
             size = p - name

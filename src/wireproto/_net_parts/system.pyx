@@ -22,6 +22,7 @@ from libc.string cimport memchr, memcmp, memcpy, memmove, memset
 
 from wireproto._codec_parts.endian cimport get_i32, get_i64, get_u32, put_u32
 from wireproto._codec_parts.framer cimport FRAME_BAD, FRAME_PARTIAL, FRAME_WHOLE, frame_state
+from wireproto._codec_parts.json_text cimport plain_end
 from wireproto._codec_parts.varint cimport read_uvarint64
 
 cdef extern from "Python.h" nogil:

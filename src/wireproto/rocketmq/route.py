@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from wireproto._codec import java_hash, java_hashes, split_columns
+from wireproto._codec import java_hashes, java_place, split_columns
 from wireproto.errors import OptionError, UsageError
 from wireproto.position import QueueOffset
 
@@ -158,8 +158,7 @@ class Route:
 
         Over all of them, also those without a master now: a key must not move to another queue because a broker is down for a while.
         """
-        keyed, hashed = self.keyed, java_hash(key)
-        return keyed[(0 if hashed == -(1 << 31) else abs(hashed)) % len(keyed)]
+        return java_place(key, self.keyed)
 
     def by_hash(self, hashed: int) -> int:
         """The same from the key's hash."""

@@ -30,7 +30,7 @@ from wireproto._codec import BriefLock, RocketSendCore, RocketSendHeader
 from wireproto._net import Event, Mailbox
 from wireproto.errors import Closed, TimedOut, TransportError, WireprotoError
 from wireproto.flow.alarm import Alarm
-from wireproto.flow.queue import FreeStamp, PartitionQueue
+from wireproto.flow.queue import FreeStamp
 from wireproto.flow.sender import Again, Pace, Refused, Sender, Split, Stored, Verdict
 from wireproto.net import retry
 from wireproto.net.task import Steps
@@ -82,7 +82,7 @@ class RocketSender(RocketSendCore):
         self._loop = cluster.loop
         self._options = options
         self._topic = topic
-        self._producer = producer
+        self._producer, self._batch_type, self._event = producer, RocketBatch, Event
         self._header = RocketSendHeader(self._options.group or "wireproto", self._topic) if cluster.writes_bare_json else None
         self._lock = BriefLock()
         self._alarm = Alarm(cluster.loop, lambda: self.core.tick())
@@ -103,11 +103,6 @@ class RocketSender(RocketSendCore):
         """The producer is closed."""
         self.routing.closed = True
         self._alarm.stop()
-
-    def _make_batch(self, queue: PartitionQueue, serial: int, now: float) -> RocketBatch:
-        producer = self._producer()
-        assert producer is not None
-        return RocketBatch(queue, serial, now, Event(self._loop), producer)
 
     # --- which queue: under the sender's lock ---
 
