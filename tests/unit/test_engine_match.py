@@ -57,6 +57,19 @@ def test_rocketmq_json_in_whatever_order_and_with_other_names_as_long() -> None:
         assert _match("rocketmq", rocketmq(dict(order) | {"flag": 2})) == ("push", _net.REQUESTS)
 
 
+def test_rocketmq_json_texts_of_each_length_with_anything_at_each_place() -> None:
+    """Texts are looked at in words."""
+    for size in range(20):
+        for place in range(size):
+            for odd in '"\\\x00\x1f !\x7f\x80é世😀{}[],:':
+                text = "t" * place + odd + "t" * (size - place - 1)
+                for escaped in (True, False):
+                    data = json.dumps({text: text, "flag": 1, "remark": text, "opaque": 7}, ensure_ascii=escaped).encode()
+                    assert _match("rocketmq", struct.pack(">I", len(data)) + data) == ("reply", 7), data
+                    cut = struct.pack(">I", len(data) - 1) + data[:-1]
+                    assert _match("rocketmq", cut) == ("unreadable", None), cut
+
+
 def test_rocketmq_binary() -> None:
     header = struct.pack(">hBhiii", 0, 0, 1, 88, 1, 0) + struct.pack(">i", 0)
     assert _match("rocketmq", struct.pack(">I", len(header) | 1 << 24) + header) == ("reply", 88)
