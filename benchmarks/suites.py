@@ -12,10 +12,11 @@ from .harness import Bench
 
 SUITES = (
     *("startup", "codec.records", "codec.formats", "wire", "engine", "memory"),
-    *("clients.zookeeper", "clients.kafka", "clients.pulsar", "clients.rocketmq", "clients.aio", "clients.latency", "spark"),
+    *("clients.zookeeper", "clients.kafka", "clients.pulsar", "clients.rocketmq", "clients.aio", "clients.latency", "clients.many"),
+    "spark",
 )
 FULL_TASKS = (", 4.9.7",)  # how rows end that a quick run leaves out: RocketMQ's older line
-FULL_ONLY = frozenset(("startup", "memory", "spark"))  # what has no instructions to count
+FULL_ONLY = frozenset(("startup", "memory", "clients.many", "spark"))  # what has no instructions to count
 
 
 def label(name: str) -> str:
