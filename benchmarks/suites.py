@@ -25,13 +25,13 @@ def label(name: str) -> str:
 
 
 def chosen(names: list[str], *, quick: bool) -> list[str]:
-    """Suites by name or by family; without a name all, or all that a quick run has. Raises SystemExit for a name that is none."""
+    """Suites by name or by family; without a name all. A quick run has none of FULL_ONLY but by its name. Raises SystemExit for a name that
+    is none."""
     for name in names:
         if not any(suite == name or suite.startswith(f"{name}.") for suite in SUITES):
             raise SystemExit(f"no suite {name!r}; there are {', '.join(SUITES)}")
-    if not names:
-        return [suite for suite in SUITES if not quick or suite not in FULL_ONLY]
-    return [suite for suite in SUITES if any(suite == name or suite.startswith(f"{name}.") for name in names)]
+    ours = [suite for suite in SUITES if not quick or suite not in FULL_ONLY or suite in names]
+    return [suite for suite in ours if not names or any(suite == name or suite.startswith(f"{name}.") for name in names)]
 
 
 def run(bench: Bench, name: str) -> None:

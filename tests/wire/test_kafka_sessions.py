@@ -10,8 +10,9 @@ import pytest
 
 import wireproto
 from patience import until
-from wireproto import LATEST, LogOffset
+from wireproto import EARLIEST, LATEST, LogOffset
 from wireproto.devbroker import DevBroker
+from wireproto.kafka import fetcher
 from wireproto.kafka.sessions import FROM
 
 _numbers = itertools.count()
@@ -162,3 +163,23 @@ def test_older_brokers_are_read_with_and_without(broker: DevBroker, client: Any,
         for number in range(40):
             producer.send(b"%d" % number, partition=number % 20)
         assert sorted(numbers(reader, 40)) == [*range(40)]
+
+
+def test_what_has_come_is_handed_out_without_a_look_at_every_partition_each_time(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetcher, "_FULL", 600.0)
+    name, partitions = made(client, 300), 300
+    with client.producer(name) as producer, client.reader(name, start=EARLIEST) as reader:
+        asking = reader._fetcher.asking
+        find, looks = asking.leader, itertools.count()
+
+        def counted(cursor: Any) -> Any:
+            next(looks)
+            return find(cursor)
+
+        asking.leader = counted
+        for turn in range(3):
+            for number in range(partitions):
+                producer.send(b"%d" % (turn * partitions + number), partition=number)
+            producer.flush()
+            assert sorted(numbers(reader, partitions)) == [*range(turn * partitions, (turn + 1) * partitions)]
+    assert next(looks) < 30 * partitions

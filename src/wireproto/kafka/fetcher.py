@@ -42,6 +42,8 @@ _LOOK_EVERY = 1.0
 """Seconds between two looks at who leads what is asked of a node that keeps silent, or cannot be reached yet."""
 _SILENT = 2.0
 """Seconds beyond `max_wait` after which a node that owes an answer counts as silent."""
+_FULL = 0.01
+"""Seconds for which nobody is looked for who could be asked while there are records to hand out: every node had a question of ours."""
 _DOWN = 0.2
 """Seconds for which a node that could not be reached is left alone; one that holds us to a quota names its own."""
 _AGAIN = Policy(first=0.1, factor=2.0, ceiling=1.0, jitter=0.2)
@@ -84,6 +86,8 @@ class Fetcher(KafkaFetcherCore):
         self._followed = ""
         self._follow_at = float("inf")
         self._topics = cluster.metadata.topics  # replaced when anything of them is news
+        self._idle = False  # the last look met a node that could be asked
+        self._full: tuple[set[int], float] = set(), 0.0  # the nodes that had a question when none was idle, and how long that is believed
         self.asking = Fetches(
             FetchSettings(
                 committed=options.isolation == "committed",
@@ -188,6 +192,7 @@ class Fetcher(KafkaFetcherCore):
             self._doubt_silent(now)
         if self._cluster.metadata.topics is not self._topics:
             self._topics = self._cluster.metadata.topics
+            self._full = set(), 0.0
             self.plan.relink(asking)
             self._grow()
         if now >= self._follow_at:
@@ -199,7 +204,12 @@ class Fetcher(KafkaFetcherCore):
             doubted = asking.doubted(now) if self._settling is None else None
             if doubted is not None:
                 self._settle(doubted)
+        if not patient and not asking.stale and now < self._full[1] and self._full[0] == self._calls.keys():
+            return
+        self._idle = False
         asks = asking.due(now, self._busy(now))
+        if not self._idle:
+            self._full = set(self._calls), now + _FULL
         unsent = asks[:]
         try:
             for ask in asks:
@@ -225,7 +235,10 @@ class Fetcher(KafkaFetcherCore):
         def busy(node: int) -> bool:
             if node in self._calls or self._down.get(node, 0.0) > now:
                 return True
-            return bool(self._dialling) and node in nodes and nodes[node].address in self._dialling
+            if self._dialling and node in nodes and nodes[node].address in self._dialling:
+                return True
+            self._idle = True
+            return False
 
         return busy
 
