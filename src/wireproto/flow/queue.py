@@ -40,7 +40,8 @@ class Gate(Enum):
 
 
 class Stamp(Protocol):
-    """What number a batch has, and whether it may leave. One for many queues; what it keeps of each is `PartitionQueue.mark`."""
+    """What number a batch has, and whether it may leave. One for many queues; its class is a StampCore, what it keeps of each queue is
+    `PartitionQueue.mark`."""
 
     def window(self, queue: PartitionQueue) -> int:
         """How many batches of the queue may be in flight now, were the next one sent."""
