@@ -64,7 +64,7 @@ def tasks(bench: Bench, url: str) -> None:
 
     row("a reader is opened", place.partitions, "partition", lambda: ours_read(place), lambda: theirs_read(place))
     row("a group is opened", place.partitions, "partition", lambda: ours_share(place), lambda: theirs_share(place))
-    row("a reader is idle", 1, "second", lambda: ours_read(place, idle=True), lambda: theirs_read(place, idle=True))
+    row("a reader is idle", 1, "second", lambda: ours_idle(place), lambda: theirs_idle(place))
     row("a producer is opened", place.partitions, "partition", lambda: ours_write(place), lambda: theirs_write(place))
 
 
@@ -80,16 +80,17 @@ def idled(poll: Callable[[float], Any]) -> Stretch:
     return stretch
 
 
-def ours_read(place: Many, *, idle: bool = False) -> Stretch:
+def ours_read(place: Many) -> Stretch:
     with Stretch() as stretch:
         client = wireproto.connect(place.url)
-        reader = client.reader(place.topic, start=EARLIEST if not idle else LATEST)
-        if not idle:
-            drained(reader, place.partitions)
-    try:
-        return idled(reader.poll) if idle else stretch
-    finally:
-        client.close()
+        drained(client.reader(place.topic, start=EARLIEST), place.partitions)
+    client.close()
+    return stretch
+
+
+def ours_idle(place: Many) -> Stretch:
+    with wireproto.connect(place.url) as client, client.reader(place.topic, start=LATEST) as reader:
+        return idled(reader.poll)
 
 
 def ours_share(place: Many) -> Stretch:
@@ -119,19 +120,33 @@ def ours_write(place: Many) -> Stretch:
     return stretch
 
 
-def theirs_read(place: Many, *, idle: bool = False) -> Stretch:
-    from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, TopicPartition
+def theirs_read(place: Many) -> Stretch:
+    from confluent_kafka import OFFSET_BEGINNING
 
-    start = OFFSET_END if idle else OFFSET_BEGINNING
     with Stretch() as stretch:
-        consumer = theirs(place, f"{place.topic}-alone")
-        consumer.assign([TopicPartition(place.topic, number, start) for number in range(place.partitions)])
-        if not idle:
-            theirs_drained(consumer, place.partitions)
+        consumer = theirs_from(place, OFFSET_BEGINNING)
+        theirs_drained(consumer, place.partitions)
+    consumer.close()
+    return stretch
+
+
+def theirs_idle(place: Many) -> Stretch:
+    from confluent_kafka import OFFSET_END
+
+    consumer = theirs_from(place, OFFSET_END)
     try:
-        return idled(consumer.poll) if idle else stretch
+        return idled(consumer.poll)
     finally:
         consumer.close()
+
+
+def theirs_from(place: Many, start: int) -> Any:
+    """One that reads every partition from there."""
+    from confluent_kafka import TopicPartition
+
+    consumer = theirs(place, f"{place.topic}-alone")
+    consumer.assign([TopicPartition(place.topic, number, start) for number in range(place.partitions)])
+    return consumer
 
 
 def theirs_share(place: Many) -> Stretch:
