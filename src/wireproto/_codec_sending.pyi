@@ -180,6 +180,8 @@ class KafkaNumbers(StampCore):
     """The base of kafka.identity.ProducerState."""
 
     identity: Any
+    at_once: bool
+    strict: bool
     def __init__(self, identity: Any, in_flight: int) -> None: ...
     def window(self, queue: QueueCore) -> int: ...
     def admit(self, queue: QueueCore, batch: Any, now: float) -> bool: ...
@@ -197,6 +199,8 @@ class KafkaSendCore(QuickWireCore):
     _make_builder: Any
     _nobody: Any
     _event: Any
+    _transactional: bool
+    started: bool
     _prepared: dict[Any, Any]
     _owed: dict[Any, Any]
     _owners: dict[str, Any]

@@ -20,6 +20,10 @@ What it is: every exception this package raises on purpose. The tree, top down::
         UnsupportedVersion        the message exists, this version of it does not
       BrokerError               the broker answered with an error code; each adapter derives its codes from it
         AuthError                 credentials missing or refused
+      TransactionError          a transaction did not come to the end that was asked for
+        Aborted                   all of it was rolled back; the next one works
+        Fenced                    somebody else goes on under its name; final
+        OutcomeUnknown            it was committed or rolled back, and no broker can tell any more
       UsageError                the caller asked for something that cannot be
         RoleUnsupported           the protocol has no such role
         ValueUnsupported          the broker cannot carry this key, header or value; raised before sending
@@ -237,6 +241,26 @@ def _meaning(kind: type[BrokerError]) -> str:
 
 class AuthError(BrokerError):
     """Credentials are missing, were refused, or do not permit this."""
+
+
+class TransactionError(WireprotoError):
+    """A transaction did not come to the end that was asked for; `__cause__` is why."""
+
+
+class Aborted(TransactionError):
+    """All that was done in the transaction is rolled back, or will be: begin another one, and go back to where this one began."""
+
+
+class Fenced(TransactionError):
+    """Another program goes on under this transactional name: nothing more can be done under it here."""
+
+    fenced = True
+
+
+class OutcomeUnknown(TransactionError):
+    """The transaction was committed, or rolled back, and nobody can tell which."""
+
+    doubtful = True
 
 
 class UsageError(WireprotoError):

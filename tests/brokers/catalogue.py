@@ -30,6 +30,8 @@ TIGHT = {
     "messageExpiryCheckIntervalInMinutes": "1",
 }
 """Of Pulsar, "tight": a new ledger each two entries, and small policies: what is kept, how long it may be unread, and how much of it."""
+SWEEPING = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
+"""Of Kafka: transactions that took too long are looked for each half second; out of the box each ten."""
 CATALOGUE: dict[str, Callable[[], Broker]] = {
     "kafka-3.9.2": lambda: Kafka("3.9.2"),
     "kafka-3.9.2-zookeeper": lambda: Kafka("3.9.2", zookeeper=True),
@@ -37,6 +39,9 @@ CATALOGUE: dict[str, Callable[[], Broker]] = {
     "kafka-3.9.2-secure": lambda: Kafka("3.9.2", tls=True, sasl=True, acl=True),
     "kafka-4.3.1-secure": lambda: Kafka("4.3.1", tls=True, sasl=True, acl=True),
     "kafka-4.3.1-cluster": lambda: Kafka("4.3.1", nodes=3),
+    "kafka-3.9.2-transactions": lambda: Kafka("3.9.2", settings=SWEEPING),
+    "kafka-4.3.1-transactions": lambda: Kafka("4.3.1", settings=SWEEPING),
+    "kafka-4.3.1-level-1": lambda: Kafka("4.3.1", settings=SWEEPING, features={"transaction.version": 1}),
     "pulsar-4.2.4": lambda: Pulsar("4.2.4"),
     "pulsar-4.2.4-entry-metadata": lambda: Pulsar("4.2.4", entry_metadata=True),
     "pulsar-4.2.4-transactions": lambda: Pulsar("4.2.4", transactions=True, entry_metadata=True),

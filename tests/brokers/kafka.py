@@ -46,7 +46,7 @@ class Kafka(Broker):
     tls: an SSL listener; `client_auth` none, requested or required.
     sasl: a SASL_PLAINTEXT listener, and SASL_SSL with `tls`: PLAIN, SCRAM-SHA-256/512, OAUTHBEARER (unsecured tokens). Users: USERS.
     acl: an authorizer; admin and the plain listener are super users.
-    settings: further lines of server.properties.
+    settings: further lines of server.properties. features: levels to format the storage with (``{"transaction.version": 1}``).
     fast: C1 only: boots sooner, serves slower; not for benchmarks.
     """
 
@@ -63,6 +63,7 @@ class Kafka(Broker):
         sasl: bool = False,
         acl: bool = False,
         settings: dict[str, str] | None = None,
+        features: dict[str, int] | None = None,
         heap: str = "512m",
         fast: bool = True,
         folder: Path | None = None,
@@ -71,6 +72,7 @@ class Kafka(Broker):
             raise ValueError("only Kafka 3.x has a ZooKeeper mode")
         super().__init__(folder)
         self.version, self.nodes, self._heap, self._fast = version, nodes, heap, fast
+        self._features = features or {}
         words = ["zookeeper" if zookeeper else "kraft", *(word for word, on in (("tls", tls), ("sasl", sasl), ("acl", acl)) if on)]
         self.flavour = " ".join([*words, *([f"{nodes} nodes"] if nodes > 1 else [])])
         names = ["PLAINTEXT", *(["SSL"] if tls else []), *(["SASL_PLAINTEXT"] if sasl else []), *(["SASL_SSL"] if tls and sasl else [])]
@@ -143,6 +145,8 @@ class Kafka(Broker):
         arguments = ["format", "-t", cluster, "-c", str(properties)]
         for user in users:
             arguments += ["--add-scram", user]
+        for feature, level in self._features.items():
+            arguments += ["--feature", f"{feature}={level}"]
         command = java(path, "kafka.tools.StorageTool", *arguments, flags=flags)
         run = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=BOOT_TIMEOUT, cwd=properties.parent)
         if run.returncode:

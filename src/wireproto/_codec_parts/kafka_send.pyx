@@ -49,6 +49,8 @@ cdef class KafkaNumbers(StampCore):
     """See above. The rules stand in kafka/identity.py."""
 
     cdef public object identity
+    cdef public bint at_once     # a new identity is that of all partitions from now on; else each keeps its own until it starts over
+    cdef public bint strict      # brokers refuse a first number under an identity that is not 0
     cdef int64_t in_flight       # batches of a partition, at most
 
     def __init__(self, identity, int64_t in_flight):
@@ -61,7 +63,7 @@ cdef class KafkaNumbers(StampCore):
 
     cdef int64_t room(self, QueueCore queue) except -1:
         cdef KafkaSequence mark = queue.mark
-        if mark is None or not mark.proven:
+        if not self.strict and (mark is None or not mark.proven):
             return 1
         if queue.in_flight and queue.next_number() - queue.in_flight[0].number >= BROKERS_KNOW:
             return 0
@@ -76,7 +78,7 @@ cdef class KafkaNumbers(StampCore):
         if batch.sequence >= 0:
             return True
         mark = queue.mark
-        if mark is None or mark.identity is None:
+        if mark is None or mark.identity is None or (self.at_once and mark.identity is not self.identity):
             if self.identity is None:
                 return False
             mark = queue.mark = KafkaSequence(self.identity)
@@ -101,12 +103,14 @@ cdef class KafkaSendCore(QuickWireCore):
 
     Attributes:
         core: the sender that this is the wire of. _looked_at: when metadata was asked for by age.
+        _transactional: batches say that they are part of a transaction. started: something was sent since somebody else said no.
     """
 
     cdef public SenderCore core
     cdef public object _metadata, _owing, _box, _reply, _loop, _make_builder, _nobody, _event
     cdef public dict _prepared, _owed, _owners
     cdef public bint _watching, _answered
+    cdef public bint _transactional, started
     cdef public double _looked_at, _patience, _max_age
     cdef public int64_t _unsent_limit
     cdef KafkaProduceForm latest         # most often the next one wanted
@@ -156,6 +160,7 @@ cdef class KafkaSendCore(QuickWireCore):
         cdef KafkaProduceForm form = None
         cdef OutBatch batch
         cdef double now = self.core._clock()
+        self.started = True
         if self._answered and len(batches) == 1:
             batch = batches[0]
             form = self.form_of(batch.key)
@@ -167,7 +172,10 @@ cdef class KafkaSendCore(QuickWireCore):
             self._transmit(link, batches, now)
         else:
             identity = batch.identity
-            records = batch.builder.seal(identity.producer_id, identity.epoch, batch.sequence)
+            if self._transactional:
+                records = batch.builder.seal(identity.producer_id, identity.epoch, batch.sequence, transactional=True)
+            else:
+                records = batch.builder.seal(identity.producer_id, identity.epoch, batch.sequence)
             token = link.next_token()
             sent = Sent(self._reply, form.version, (batches, form.names, form, (batch.attempts,)))
             link.submit(token, form.buffers(token, records), self._box, now + self._patience, sent)

@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from ..url import Address
     from .admin import KafkaAdmin
     from .consumer import KafkaConsumer
-    from .option_types import ConsumerOptions, ProducerOptions, ReaderOptions
+    from .option_types import ConsumerOptions, ProducerOptions, ReaderOptions, TransactionsOptions
     from .producer import KafkaProducer
     from .reader import KafkaReader
     from .sending import KafkaSenders
+    from .transactions import KafkaTransactions
     from .versions import Request
     from .wire import Agreed
 
@@ -74,6 +75,21 @@ class KafkaClient(ClientBase[KafkaCluster]):
         from .producer import KafkaProducer
 
         return self.keep((yield from KafkaProducer.opening(self._senders, self.named(topic), self._options.for_role("producer", options))))
+
+    @operation
+    def transactions(self, name: str, **options: Unpack[TransactionsOptions]) -> Steps[KafkaTransactions]:
+        """Transactions under this name, which nobody else has from now on: who had it is fenced, and what he left open rolled back.
+
+        Args:
+            name: the transactional id: the same after a restart of this program, another one for each program that runs beside it.
+            options: as of a producer, and `transaction_timeout`.
+        Raises:
+            AuthError, InvalidTransactionTimeout: the cluster does not allow the name, or that time. TimedOut.
+        """
+        from .transactions import KafkaTransactions
+
+        given = self._options.for_role("transactions", options)
+        return self.keep((yield from KafkaTransactions.opening(self.cluster, name, given)), held=True)
 
     @operation
     def reader(

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from ..due import due
-from ..errors import BrokerError, Closed, OptionError, Revoked, TransportError
+from ..errors import BrokerError, Closed, OptionError, Revoked, TransportError, UsageError
 from ..flow.resolve import named
 from ..flow.role import Role
 from ..net.retry import Policy, Waits
@@ -303,6 +303,55 @@ class KafkaConsumer(Role):
             self._coordinator.refused_commit(codes[gone[0]])
         self._saved.update({key: offset for key, offset in ours.items() if key not in gone})
         return gone
+
+    # What a transaction commits for us: see kafka.transactions.
+
+    def standing(self, given: Mapping[TopicPartition, Position] | None = None) -> offsets.Standing:
+        """Our place in the group, and what a commit of these positions would store, for who commits it within a transaction.
+
+        Raises:
+            UsageError: the consumer commits by itself. Revoked: as `commit`.
+        """
+        if self._options.auto_commit:
+            raise UsageError("a consumer whose positions a transaction commits must not commit by itself: auto_commit=False")
+        with self._only:
+            asked, cursors, member = places(given, "commit_positions"), self._fetcher.plan.cursors, self._coordinator.membership
+            if asked is None:
+                wanted = self._unsaved()
+                gone = self._dropped
+            else:
+                wanted = {key: positions.offset_in(key, position, "commit_positions") for key, position in asked.items()}
+                gone = wanted.keys() - cursors.keys()
+            if gone or (wanted and (member.lost or member.generation < 0)):
+                lost = tuple(sorted(gone or wanted))
+                shown = ", ".join(f"{topic}[{partition}]" for topic, partition in lost)
+                raise Revoked(f"not ours any more, and not committed: {shown}", partitions=lost)
+            return offsets.Standing(
+                self._coordinator.group,
+                member.member,
+                member.generation,
+                self._options.group_instance_id,
+                wanted,
+                {key: cursors[key].position_epoch for key, offset in wanted.items() if offset == cursors[key].position},
+            )
+
+    def stored(self, standing: offsets.Standing) -> None:
+        """A transaction has committed this. Any thread."""
+        if standing.generation == self._settled:
+            self._saved.update(standing.offsets)
+
+    @operation
+    def rewind(self, *, timeout: float = 30.0) -> Steps[None]:
+        """Go back to where the group resumes, in all that is assigned: what was handed out since comes again. For who has rolled back."""
+        with self._only:
+            deadline = due(timeout)
+            mine = frozenset(self._fetcher.plan.cursors)
+            resume, begin, epochs = yield from self._resume(mine, deadline)
+            for key in mine & self._fetcher.plan.cursors.keys():
+                self._fetcher.plan.seek(key, resume.get(key, begin.get(key, 0)))
+                self._fetcher.plan.cursors[key].position_epoch = epochs.get(key, -1)
+                self._handed.pop(key, None)
+            self._dropped.clear()
 
     # An automatic commit is a task: what fails is read again by whoever goes on.
 

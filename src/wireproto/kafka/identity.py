@@ -16,6 +16,9 @@ twice else. Other partitions stay in their epoch until the same befalls them: br
     - A batch whose time is over in flight has its numbers all the same: if it is not in the log, the next one does not follow.
     - Without idempotence only one batch of a partition is in flight at a time, so that order holds whatever happens.
 
+In a transaction (`ProducerState.of_transactions`) the coordinator alone gives identities: a batch that does not follow ends the
+transaction, and the next one begins under another epoch, in which all partitions number from 0 again.
+
 May assume: one caller at a time (the sender's lock). Must not: ask the broker.
 """
 
@@ -53,7 +56,16 @@ class ProducerState(KafkaNumbers):
 
     Attributes:
         identity: the newest; None while there is none, which holds back what has no numbers yet.
+        at_once: a new identity is that of all partitions at once. strict: brokers take no first number but 0 (from Kafka 4.0 on, in a
+            transaction), so that more than one batch may be in flight from the start.
     """
+
+    @classmethod
+    def of_transactions(cls, identity: Identity, in_flight: int) -> ProducerState:
+        """For a sender all of whose batches are in transactions."""
+        made = cls(identity, in_flight)
+        made.at_once = True
+        return made
 
     def starts_over(self, queue: PartitionQueue, batch: Any) -> None:
         mark: KafkaSequence = queue.mark

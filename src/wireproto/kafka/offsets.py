@@ -8,6 +8,7 @@ Must not: keep anything.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BrokerError, WireprotoError
@@ -23,17 +24,39 @@ from .messages import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
 )
 from .metadata import NO_ID
 
 if TYPE_CHECKING:
     from ..net.task import Steps
     from .cluster import KafkaCluster, Route
+    from .identity import Identity
 
 _COMMIT_BY_ID = 10
+_WITHIN_BY_ID, _WITH_MEMBER = 6, 3
 _FETCH_BY_ID = 10
 _FETCH_GROUPS = 8
 Codes = dict[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A group's member, and what it has to commit: what another one commits for it, who is refused as it would be (KIP-447).
+
+    Attributes:
+        offsets: where the group is to go on. epochs: leader epochs of the last batches before these, where they are known.
+    """
+
+    group: str
+    member: str
+    generation: int
+    static_name: str | None
+    offsets: Mapping[TopicPartition, int]
+    epochs: Mapping[TopicPartition, int]
 
 
 def _grouped(keys: Iterable[TopicPartition]) -> dict[str, list[int]]:
@@ -122,6 +145,65 @@ def committing(
     watch = cluster.watching(group)
     yield from cluster.asking(make, until, to, kind=OffsetCommitRequest, check=check, refresh=again, cap=cap, meanwhile=watch)
     return codes
+
+
+def committing_within(
+    cluster: KafkaCluster, transaction: str, who: Identity, standing: Standing, until: float, *, cap: int | None
+) -> Steps[None]:
+    """Store offsets as part of a transaction (TxnOffsetCommit, at the group's coordinator); raises what any partition is refused with."""
+    group, offsets = standing.group, standing.offsets
+    ids: dict[str, bytes] = {}  # of each attempt, as in `committing`
+
+    def most() -> int | None:
+        ids.update(_ids(cluster, {topic for topic, _ in offsets}))
+        named = None if all(found != NO_ID for found in ids.values()) else _WITHIN_BY_ID - 1
+        return cap if named is None or (cap is not None and cap < named) else named
+
+    def part(key: TopicPartition) -> TxnOffsetCommitRequestPartition:
+        return TxnOffsetCommitRequestPartition(
+            partition_index=key[1],
+            committed_offset=offsets[key],
+            committed_leader_epoch=standing.epochs.get(key, -1),
+            committed_metadata="",
+        )
+
+    def make(version: int) -> TxnOffsetCommitRequest:
+        topics = tuple(
+            TxnOffsetCommitRequestTopic(name=topic, topic_id=ids[topic], partitions=tuple(part((topic, number)) for number in numbers))
+            for topic, numbers in _grouped(offsets).items()
+        )
+        member = version >= _WITH_MEMBER
+        return TxnOffsetCommitRequest(
+            transactional_id=transaction,
+            group_id=group,
+            producer_id=who.producer_id,
+            producer_epoch=who.epoch,
+            generation_id_or_member_epoch=standing.generation if member else -1,
+            member_id=standing.member if member else "",
+            group_instance_id=standing.static_name if member else None,
+            topics=topics,
+        )
+
+    def check(reply: TxnOffsetCommitResponse) -> BrokerError | None:
+        names = {found: name for name, found in ids.items()}
+        for topic in reply.topics:
+            name = topic.name or names.get(topic.topic_id, "")
+            for answer in topic.partitions:
+                if answer.error_code:
+                    text = f"committing for group {group!r} in a transaction"
+                    return error(answer.error_code, text, topic=name, partition=answer.partition_index)
+        return None
+
+    yield from cluster.asking(
+        make,
+        until,
+        cluster.to_coordinator(group),
+        kind=TxnOffsetCommitRequest,
+        check=check,
+        refresh=lambda why: cluster.lost_coordinator(group),
+        cap=most,
+        meanwhile=cluster.watching(group),
+    )
 
 
 def commit(cluster: KafkaCluster, group: str, offsets: Mapping[TopicPartition, int], deadline: float, **how: Any) -> Codes:

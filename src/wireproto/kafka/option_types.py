@@ -49,6 +49,7 @@ class ClientOptions(TypedDict, total=False):
     max_request_size: int
     partitioner: Callable[[bytes | None, int], int] | None
     message_format: int
+    transaction_timeout: float
     isolation: Literal['committed', 'uncommitted']
     max_wait: float
     min_bytes: int
@@ -139,3 +140,23 @@ class ConsumerOptions(TypedDict, total=False):
     session_timeout: float
     timeout: float
     topic_patience: float
+
+
+class TransactionsOptions(TypedDict, total=False):
+    """What `client.transactions` takes."""
+
+    acks: Literal['all', '1', '0'] | Literal[-1, 0, 1]
+    auto_create: bool
+    batch_size: int
+    compression: Literal['none', 'gzip', 'snappy', 'lz4', 'zstd']
+    delivery_timeout: float
+    idempotence: bool | None
+    linger: float
+    max_in_flight: int
+    max_request_size: int
+    message_format: int
+    metadata_max_age: float
+    partitioner: Callable[[bytes | None, int], int] | None
+    request_timeout: float
+    timeout: float
+    transaction_timeout: float

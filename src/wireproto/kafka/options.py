@@ -51,6 +51,7 @@ class KafkaOptions(CommonOptions):
         delivery_timeout: how long a record may take before its receipt fails.
         max_request_size: largest record, and how much goes into one request.
         partitioner: called with key and number of partitions, in place of murmur2 and sticky.
+        transaction_timeout: how long a transaction may take before its coordinator rolls it back; the cluster has a limit (15 minutes).
         message_format: 2; or 1 or 0 for message sets of old brokers (Produce v2, v0-1), without headers or idempotence.
 
         isolation: committed leaves out records of open and aborted transactions.
@@ -79,6 +80,7 @@ class KafkaOptions(CommonOptions):
         "producer": _SENDING,
         "reader": (*_READING, "partitions"),
         "consumer": (*_READING, *_MEMBER),
+        "transactions": (*_SENDING, "transaction_timeout"),
     }
 
     sasl: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] | None = None
@@ -98,6 +100,7 @@ class KafkaOptions(CommonOptions):
     max_request_size: int = 1 << 20
     partitioner: Partitioner | None = None
     message_format: int = 2
+    transaction_timeout: float = 60.0
 
     isolation: Literal["committed", "uncommitted"] = "committed"
     max_wait: float = 0.5
@@ -139,6 +142,8 @@ class KafkaOptions(CommonOptions):
         for name in ("batch_size", "max_request_size", "max_bytes", "partition_bytes", "min_bytes"):
             if getattr(self, name) < 1:
                 raise OptionError(f"{name} must be above 0")
+        if self.transaction_timeout < 0.001:
+            raise OptionError("transaction_timeout must be above 0 seconds")
         for name in ("linger", "auto_commit_interval"):
             if getattr(self, name) < 0:
                 raise OptionError(f"{name} cannot be negative")

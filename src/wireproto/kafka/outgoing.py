@@ -77,10 +77,10 @@ def version_cap(options: KafkaOptions, nameless: bool) -> int | None:
     return BY_ID - 1 if nameless else None
 
 
-def sealed(batch: OutBatch) -> Any:
+def sealed(batch: OutBatch, transactional: bool = False) -> Any:
     """The bytes of a batch under its numbers."""
     who = batch.identity
-    return batch.builder.seal(who.producer_id, who.epoch, batch.sequence)
+    return batch.builder.seal(who.producer_id, who.epoch, batch.sequence, transactional=transactional)
 
 
 def halves(batch: OutBatch, make_builder: Callable[[], KafkaBatchBuilder]) -> Parts | None:
@@ -105,14 +105,17 @@ def halves(batch: OutBatch, make_builder: Callable[[], KafkaBatchBuilder]) -> Pa
     return parts
 
 
-def request(batches: list[OutBatch], ids: Mapping[str, bytes], acks: int, timeout_ms: int) -> ProduceRequest:
-    """One request with at most one batch of each partition; `ids` has those of all topics."""
+def request(
+    batches: list[OutBatch], ids: Mapping[str, bytes], acks: int, timeout_ms: int, transaction: str | None = None
+) -> ProduceRequest:
+    """One request with at most one batch of each partition; `ids` has those of all topics. `transaction`: the transactional id."""
     parts: dict[str, list[PartitionProduceData]] = {}
     for batch in batches:
         topic, partition = batch.key
-        parts.setdefault(topic, []).append(PartitionProduceData(index=partition, records=sealed(batch)))
+        records = sealed(batch, transaction is not None)
+        parts.setdefault(topic, []).append(PartitionProduceData(index=partition, records=records))
     return ProduceRequest(
-        transactional_id=None,
+        transactional_id=transaction,
         acks=acks,
         timeout_ms=timeout_ms,
         topic_data=tuple(TopicProduceData(name=topic, topic_id=ids[topic], partition_data=tuple(data)) for topic, data in parts.items()),

@@ -42,11 +42,21 @@ _NO_RECORDS = b"\1\0\0\0"
 class Prepared(KafkaProduceForm):
     __slots__ = ()
 
-    def __init__(self, link: Connection, topics: Mapping[str, Topic], key: Key, version: int, acks: int, timeout_ms: int) -> None:
+    def __init__(
+        self,
+        link: Connection,
+        topics: Mapping[str, Topic],
+        key: Key,
+        version: int,
+        acks: int,
+        timeout_ms: int,
+        transaction: str | None = None,
+    ) -> None:
         topic, index = key
         topic_id = topics[topic].id
         agreed: wire.Agreed = link.context
-        whole = b"".join(map(bytes, wire.frame(_request(topic, topic_id, index, acks, timeout_ms), version, 0, agreed.client_id)))
+        empty = _request(topic, topic_id, index, acks, timeout_ms, transaction)
+        whole = b"".join(map(bytes, wire.frame(empty, version, 0, agreed.client_id)))
         assert whole.endswith(_NO_RECORDS)
         first, other = (b"\0" + _answer(topic, topic_id, index, base).encode(version) for base in (0, -1))
         place = next(place for place, (one, another) in enumerate(zip(first, other, strict=True)) if one != another)
@@ -55,9 +65,9 @@ class Prepared(KafkaProduceForm):
         super().__init__(link, topics, key, names, ProduceRequest.API_KEY, version, request, before, after)
 
 
-def _request(topic: str, topic_id: bytes, index: int, acks: int, timeout_ms: int) -> ProduceRequest:
+def _request(topic: str, topic_id: bytes, index: int, acks: int, timeout_ms: int, transaction: str | None) -> ProduceRequest:
     data = TopicProduceData(name=topic, topic_id=topic_id, partition_data=(PartitionProduceData(index=index, records=b""),))
-    return ProduceRequest(transactional_id=None, acks=acks, timeout_ms=timeout_ms, topic_data=(data,))
+    return ProduceRequest(transactional_id=transaction, acks=acks, timeout_ms=timeout_ms, topic_data=(data,))
 
 
 def _answer(topic: str, topic_id: bytes, index: int, base: int) -> ProduceResponse:

@@ -128,7 +128,10 @@ class KafkaSender(KafkaSendCore):
 
     Attributes:
         core: the sender that this is the wire of. idempotent: whether batches are numbered.
+        transaction: the transactional id that requests carry; None: they are in none.
     """
+
+    transaction: str | None = None
 
     def __init__(self, cluster: KafkaCluster, options: KafkaOptions, state: ProducerState | None) -> None:
         self._cluster = cluster
@@ -182,15 +185,16 @@ class KafkaSender(KafkaSendCore):
 
     def serves(self, topic: str) -> bool:
         """Whether a producer of this topic is here."""
-        return self._owner(topic) is not None
+        return self.owner(topic) is not None
 
-    def _owner(self, topic: str) -> BatchProducer | None:
+    def owner(self, topic: str) -> BatchProducer | None:
+        """The producer of this topic here, if there is one."""
         ref = self._owners.get(topic)
         return None if ref is None else ref()
 
     def leave(self, producer: BatchProducer) -> None:
         """It was closed."""
-        if self._owner(producer.topic) is producer:
+        if self.owner(producer.topic) is producer:
             del self._owners[producer.topic]
             for key in [key for key in self._prepared if key[0] == producer.topic]:
                 self._prepared.pop(key, None)
@@ -249,12 +253,16 @@ class KafkaSender(KafkaSendCore):
         entry = topics.get(key[0])
         if entry is None:
             return None
-        version = wire.version_for(link, ProduceRequest, outgoing.version_cap(self._options, entry.id == NO_ID))
+        version = wire.version_for(link, ProduceRequest, self._version_cap(entry.id == NO_ID))
         if version < PREPARED_FROM:
             return None
         timeout_ms = int(self._options.request_timeout * 1000)
-        prepared = self._prepared[key] = Prepared(link, topics, key, version, self._acks, timeout_ms)
+        prepared = self._prepared[key] = Prepared(link, topics, key, version, self._acks, timeout_ms, self.transaction)
         return prepared
+
+    def _version_cap(self, nameless: bool) -> int | None:
+        """The newest version of Produce to speak; `nameless`: a topic has no id."""
+        return outgoing.version_cap(self._options, nameless)
 
     def _transmit(self, link: Connection, batches: list[OutBatch], now: float) -> None:
         """Encode a request, and send it."""
@@ -265,8 +273,8 @@ class KafkaSender(KafkaSendCore):
             if topic not in ids:
                 entry = topics.get(topic)
                 ids[topic] = entry.id if entry is not None else NO_ID
-        version = wire.version_for(link, ProduceRequest, outgoing.version_cap(self._options, NO_ID in ids.values()))
-        request = outgoing.request(batches, ids, self._acks, int(self._options.request_timeout * 1000))
+        version = wire.version_for(link, ProduceRequest, self._version_cap(NO_ID in ids.values()))
+        request = outgoing.request(batches, ids, self._acks, int(self._options.request_timeout * 1000), self.transaction)
         if self._acks:
             names = {topic_id if version >= outgoing.BY_ID else topic: topic for topic, topic_id in ids.items()}
             timeout_at = now + self._patience

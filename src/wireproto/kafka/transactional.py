@@ -1,0 +1,208 @@
+"""Sending in transactions: the sender of one transactional id, and the producers that send by it.
+
+What it is: a `KafkaSender` that serves one `Transactions`, with what differs there:
+
+    a new batch       belongs to the transaction that is open; without one there is none
+    numbers           come with each epoch that the coordinator gives, from 0 again
+    Produce           carries the transactional id; v12 and later make a partition part of the transaction by themselves (KIP-890), for
+                      v11 and earlier AddPartitionsToTxn does so before
+    a refusal         has the whole transaction rolled back; nothing starts over by itself
+
+May assume: transactions say when one is open (`open_turn`). Must not: begin or end one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from .._codec import OutBatch
+from .._net import Event
+from ..due import due
+from ..errors import TimedOut, WireprotoError
+from ..flow.sender import Again, Refused, Verdict
+from ..net.task import Steps, Task, after, fresh
+from .codes import InvalidProducerEpoch, OutOfOrderSequenceNumber, error
+from .identity import NOBODY, ProducerState
+from .prepared import Prepared
+from .producer import KafkaProducer
+from .sending import KafkaSender
+
+if TYPE_CHECKING:
+    from .._codec import QueueCore
+    from .._net import Connection
+    from ..flow.transactions import Transaction
+    from .cluster import KafkaCluster
+    from .options import KafkaOptions
+    from .outgoing import Key
+
+JOINS_FROM = 12
+"""From this version on Produce makes its partitions part of the transaction."""
+
+
+class Work(Protocol):
+    """What the sender asks of the transactions that it serves.
+
+    Attributes:
+        name: the transactional id. now: the transaction that is open, or was last.
+    """
+
+    name: str
+    now: Transaction[Any] | None
+
+    def open_turn(self) -> Transaction[Any]:
+        """The one that is open, for a new batch; raises what keeps records out. Under the sender's lock."""
+        ...
+
+    def adding(self, keys: Iterable[Key], until: float) -> Steps[None]:
+        """Make partitions part of it."""
+        ...
+
+
+class TransactionBatch(OutBatch):
+    """A batch of a transaction: its records are there when that is committed."""
+
+    __slots__ = ("turn",)
+
+    turn: Transaction[Any]
+
+    @property
+    def done(self) -> bool:
+        return bool(self.turn.over.done or (self.outcome.done and self.outcome.error is not None))
+
+
+class TransactionSender(KafkaSender):
+    """See the module.
+
+    Attributes:
+        joins: whether Produce makes partitions part of the transaction; else `joined` has those that are.
+        started: whether the coordinator may know of anything in the transaction; the core says so when it sends.
+    """
+
+    def __init__(self, cluster: KafkaCluster, options: KafkaOptions, work: Work, state: ProducerState) -> None:
+        super().__init__(cluster, options, state)
+        self._work = work
+        self._numbers = state
+        self.transaction = work.name
+        self._transactional = True
+        self.joins = False
+        self.joined: set[Key] = set()
+        self._joining: set[Key] = set()
+
+    # --- a transaction's batches ---
+
+    def _make_batch(self, queue: QueueCore, serial: int, now: float) -> TransactionBatch:
+        turn = self._work.open_turn()
+        key: Any = queue.key
+        owner = self.owner(key[0])
+        batch = TransactionBatch(queue, serial, now, self._make_builder(), Event(self._loop), owner, NOBODY)
+        batch.turn = turn
+        return batch
+
+    def speak(self, joins: bool) -> None:
+        """Which protocol the next transaction is in."""
+        if joins != self.joins:
+            self._prepared.clear()
+        self.joins = self._numbers.strict = joins
+        self.joined.clear()
+        self.started = False
+
+    def _version_cap(self, nameless: bool) -> int | None:
+        return super()._version_cap(nameless) if self.joins else JOINS_FROM - 1
+
+    def _prepare(self, link: Connection, key: Key) -> Prepared | None:
+        return super()._prepare(link, key) if self.joins else None
+
+    # --- what it comes to ---
+
+    def failed(self, batch: OutBatch, why: WireprotoError) -> None:
+        turn = self._work.now
+        if turn is not None:
+            turn.fails(why)
+        super().failed(batch, why)
+
+    def _verdict(self, batch: OutBatch, answer: Any, nodes: list[Any], version: int) -> Verdict:
+        if answer is not None and answer.error_code:
+            problem = error(answer.error_code, answer.error_message or "", message="ProduceResponse", version=version, topic=batch.key[0])
+            if isinstance(problem, OutOfOrderSequenceNumber) and batch.queue.oldest() is not batch:
+                return Again(problem)  # what it follows is under way still
+            if problem.starts_over:
+                if isinstance(problem, InvalidProducerEpoch):
+                    problem.text += "; the transaction took longer than transaction_timeout, or another program goes on under its name"
+                return Refused(problem.with_context(partition=batch.key[1]))
+        return super()._verdict(batch, answer, nodes, version)
+
+    # --- partitions that have to be made part of it first ---
+
+    def _target(self, key: Key) -> Connection | None:
+        return super()._target(key) if self.joins or key in self.joined else None
+
+    def _found(self, keys: set[Key]) -> None:
+        if self.joins or keys <= self.joined:
+            super()._found(keys)
+            return
+        first = not self._joining
+        self._joining |= keys
+        if first:
+            self._join()
+
+    def _join(self) -> None:
+        asked = frozenset(self._joining - self.joined)
+        self.started = True
+        task = self._cluster.tasks.spawn(self._work.adding(asked, time.monotonic() + self._options.delivery_timeout), "adding partitions")
+        after(task, self._have_joined, task, asked)
+
+    def _have_joined(self, task: Task[None], asked: frozenset[Key]) -> None:
+        self._joining -= asked
+        try:
+            task.result()
+        except WireprotoError as why:
+            turn = self._work.now
+            if turn is not None:
+                turn.fails(why)
+            self.core.abandon(lambda batch: batch.key in asked, why)
+        else:
+            self.joined |= asked
+            super()._found(set(asked))
+        if self._joining:
+            self._join()
+
+
+class TransactionProducer(KafkaProducer):
+    """The producer of one topic in transactions. Receipts settle with the transaction; `flush` waits until all is stored in it."""
+
+    @classmethod
+    def opening_at(
+        cls, sending: TransactionSender, cluster: KafkaCluster, topic: str, options: KafkaOptions, timeout: float
+    ) -> Steps[KafkaProducer]:
+        """The topic's producer at this sender: the one that another thread has made meanwhile, or a new one."""
+        yield from cluster.looking_up(topic, cluster.deadline(timeout), create=options.auto_create)
+        made = cls(cluster, topic, options, sending)
+        while not sending.join(made):
+            other = sending.owner(topic)
+            if isinstance(other, cls):
+                return other
+        made._look_at_topics()
+        return made
+
+    def failed(self, batch: Any, why: WireprotoError) -> None:
+        """The transaction's end tells of it."""
+
+    def position_in(self, batch: Any, index: int, timeout: float | None) -> Any:
+        """The place of a record of a committed transaction."""
+        turn: Transaction[Any] | None = getattr(batch, "turn", None)
+        if turn is None:  # a part of one that was too large
+            return super().position_in(batch, index, timeout)
+        outcome = batch.outcome
+        if not batch.done:
+            self._sender.hurry(batch)
+            try:
+                turn.over.wait(time.monotonic() + self._delivery_timeout + 1.0 if timeout is None else due(timeout))
+            except TimedOut as why:
+                if not turn.over.done:
+                    why.text = f"the transaction is {turn.state.value}: its records have their positions when it is committed"
+                    raise
+        if outcome.error is None and turn.over.error is not None:
+            raise fresh(turn.over.error)
+        return self._known_place(batch, index)

@@ -1,0 +1,302 @@
+"""Transactions of Kafka: one transactional id, its producer id and epoch, and what its coordinator is told.
+
+What it is: the hooks of `flow.transactions`. Which protocol is spoken is the cluster's finalized feature `transaction.version`, looked at
+before each transaction, so that one ends as it began (KIP-890):
+
+    asked of                        level 2 (4.0 and later)           level 1 and 0
+    partitions join                 with Produce                      AddPartitionsToTxn v0-3, before the first Produce
+    a group's positions             TxnOffsetCommit v5+               AddOffsetsToTxn, then TxnOffsetCommit v0-4
+    the end                         EndTxn v5+, which answers with    EndTxn v0-4; behind an abort InitProducerId raises the epoch, so that
+                                    the next epoch                    nothing that comes late is taken for news
+
+    EndTxn is answered with         meaning
+    0                               so it is, be it by an earlier try of ours
+    CONCURRENT_TRANSACTIONS         its markers are being written: again
+    INVALID_TXN_STATE, at a commit  it took longer than `transaction_timeout`, and was rolled back
+    INVALID_PRODUCER_EPOCH,         the same, or somebody else has the name: InitProducerId with our id and epoch tells which (KIP-588)
+    PRODUCER_FENCED
+
+May assume: a cluster. Must not: put a record anywhere; that is `transactional`'s.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Self
+
+from ..errors import Aborted, BrokerError, OptionError, TimedOut, UnsupportedVersion, UsageError, WireprotoError
+from ..flow.topics import TopicsProducer
+from ..flow.transactions import Transaction, Transactions
+from ..net.retry import Policy, Verdict, Waits, verdict
+from ..net.task import Steps
+from . import wire
+from .codes import (
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
+    InvalidTxnState,
+    ProducerFenced,
+    error,
+)
+from .identity import Identity, ProducerState
+from .messages import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    DescribeTransactionsRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    ProduceRequest,
+)
+from .offsets import Standing, committing_within
+from .outgoing import Key
+from .producer import KafkaProducer
+from .routing import TRANSACTION
+from .transactional import JOINS_FROM, TransactionProducer, TransactionSender
+
+if TYPE_CHECKING:
+    from .cluster import KafkaCluster
+    from .consumer import KafkaConsumer
+    from .options import KafkaOptions
+
+_FOREVER = float("inf")
+_LANDING = Policy(first=0.001, factor=2.0, ceiling=0.02, jitter=0.0)
+"""Between two looks whether what is on its way has landed."""
+_ADD_CAP = 3
+"""Later versions of AddPartitionsToTxn are for brokers."""
+_END_CAP, _OFFSETS_CAP = 4, 4
+"""The newest versions of EndTxn and TxnOffsetCommit that speak of a transaction of level 1."""
+_SWEPT = "CompleteAbort"
+_FENCING = (InvalidProducerEpoch, ProducerFenced)
+_OVER = (*_FENCING, InvalidTxnState, InvalidProducerIdMapping)
+
+
+class KafkaTransactions(Transactions[KafkaProducer]):
+    """What `KafkaClient.transactions` returns.
+
+    Attributes:
+        sending: the sender of all that is sent here.
+    """
+
+    def __init__(self, cluster: KafkaCluster, name: str, options: KafkaOptions, identity: Identity) -> None:
+        self.cluster = cluster
+        self._options = options
+        self._numbers = ProducerState.of_transactions(identity, options.max_in_flight)
+        self.name = name
+        self.sending = TransactionSender(cluster, options, self, self._numbers)
+        self._positions: list[tuple[KafkaConsumer, Standing]] = []
+        super().__init__(cluster, name, options.timeout, self.sending.core.lock)
+        drive, opening, sending = cluster.drive, TransactionProducer.opening_at, self.sending
+        self.topics = TopicsProducer(lambda topic, timeout: drive(opening(sending, cluster, topic, options, timeout), _FOREVER))
+
+    @classmethod
+    def opening(cls, cluster: KafkaCluster, name: str, options: KafkaOptions) -> Steps[Self]:
+        """Have the name for ourselves: whoever had it is fenced, and what he left open is rolled back."""
+        if not name or not isinstance(name, str):
+            raise OptionError("transactions need a name: a text that stays the same over restarts of this program")
+        if options.acks != "all" or options.idempotence is False or options.message_format != 2:
+            raise OptionError("transactions need acks=all, idempotence and message_format=2")
+        identity = yield from _naming(cluster, name, options, None, cluster.deadline(options.timeout))
+        return cls(cluster, name, options, identity)
+
+    # --- before ---
+
+    def beginning(self, deadline: float) -> Steps[None]:
+        """Which protocol the next transaction is in; a first one of level 2 begins under an epoch of its own."""
+        conn = yield from self.cluster.retrying(lambda: self._route(deadline), deadline)
+        agreed: wire.Agreed = conn.context
+        newest = agreed.versions.newest(ProduceRequest)
+        joins = agreed.versions.features.get("transaction.version", 0) >= 2 and newest is not None and newest >= JOINS_FROM
+        if self.now is not None and joins != self.sending.joins:
+            yield from self._renewing(deadline)
+        self.sending.speak(joins)
+        self._positions.clear()
+
+    def _route(self, until: float) -> Steps[Any]:
+        return self.cluster.to_coordinator(self.name, TRANSACTION)(until)
+
+    def _renewing(self, until: float) -> Steps[None]:
+        """The next epoch. Raises Fenced when the name is somebody else's."""
+        try:
+            found = yield from _naming(self.cluster, self.name, self._options, self._numbers.identity, until)
+        except (*_FENCING, InvalidProducerIdMapping) as why:
+            raise self.fenced(why) from why
+        self._numbers.identity = found
+
+    # --- within ---
+
+    def adding(self, keys: Iterable[Key], until: float) -> Steps[None]:
+        """AddPartitionsToTxn."""
+        topics: dict[str, list[int]] = {}
+        for topic, partition in sorted(keys):
+            topics.setdefault(topic, []).append(partition)
+        who = self._numbers.identity
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.name,
+            v3_and_below_producer_id=who.producer_id,
+            v3_and_below_producer_epoch=who.epoch,
+            v3_and_below_topics=tuple(AddPartitionsToTxnTopic(name=topic, partitions=tuple(some)) for topic, some in topics.items()),
+        )
+
+        def check(reply: Any) -> BrokerError | None:
+            worst: BrokerError | None = None
+            for topic in reply.results_by_topic_v3_and_below:
+                for part in topic.results_by_partition:
+                    if part.partition_error_code:
+                        found = error(part.partition_error_code, "adding it to the transaction", topic=topic.name)
+                        found.with_context(partition=part.partition_index)
+                        if worst is None or verdict(found) is Verdict.NEVER:
+                            worst = found
+            return worst
+
+        yield from self._asking(request, until, check=check, cap=lambda: _ADD_CAP)
+
+    def storing_positions(self, turn: Transaction[KafkaProducer], consumer: KafkaConsumer, positions: Any, deadline: float) -> Steps[None]:
+        standing = consumer.standing(positions)
+        if not standing.offsets:
+            return
+        sending = self.sending
+        sending.started = True
+        try:
+            if not sending.joins:
+                who = self._numbers.identity
+                adding = AddOffsetsToTxnRequest(
+                    transactional_id=self.name, producer_id=who.producer_id, producer_epoch=who.epoch, group_id=standing.group
+                )
+                yield from self._asking(adding, deadline)
+            cap = None if sending.joins else _OFFSETS_CAP
+            yield from committing_within(self.cluster, self.name, self._numbers.identity, standing, deadline, cap=cap)
+        except UsageError:
+            raise
+        except WireprotoError as why:
+            turn.fails(why)
+            if isinstance(why, TimedOut):
+                raise
+            raise turn.lost("the positions were refused, and the transaction has to be rolled back") from why
+        self._positions.append((consumer, standing))
+
+    # --- the end ---
+
+    def flushing(self, turn: Transaction[KafkaProducer], deadline: float) -> Steps[None]:
+        yield from self.sending.core.flushing(deadline, _any)
+
+    def dropping(self, turn: Transaction[KafkaProducer], why: WireprotoError, deadline: float) -> Steps[None]:
+        core = self.sending.core
+        keys = {batch.key for batch in core.unsettled(_any)}
+        core.abandon(_any, why)
+        waits = Waits(_LANDING)
+        while core.flying(keys):
+            if time.monotonic() >= deadline:
+                raise TimedOut("leaders have not answered in time what was on its way to them")
+            yield min(time.monotonic() + waits.next(), deadline)
+
+    def ending(self, turn: Transaction[KafkaProducer], commit: bool) -> Steps[None]:
+        sending = self.sending
+        if not sending.started:
+            return
+        who = self._numbers.identity
+        request = EndTxnRequest(transactional_id=self.name, producer_id=who.producer_id, producer_epoch=who.epoch, committed=commit)
+        cap = None if sending.joins else _END_CAP
+        try:
+            reply = yield from self._asking(request, _FOREVER, cap=lambda: cap)
+        except _OVER as why:
+            yield from self._ended_otherwise(turn, why, commit)
+            return
+        if sending.joins and reply.producer_id >= 0:
+            self._numbers.identity = Identity(reply.producer_id, reply.producer_epoch)
+        elif not commit:
+            yield from self._renewing(_FOREVER)
+        if commit:
+            for consumer, standing in self._positions:
+                consumer.stored(standing)
+
+    def _ended_otherwise(self, turn: Transaction[KafkaProducer], why: BrokerError, commit: bool) -> Steps[None]:
+        """The coordinator had ended it before, or knows us no more. Raises what that means, unless it is what was asked for."""
+        try:
+            if self.sending.joins or not (yield from self._swept()):
+                yield from self._renewing(_FOREVER)
+        except WireprotoError as fence:
+            fence.doubtful = commit
+            raise
+        if commit:
+            text = "the coordinator had rolled the transaction back: it took longer than transaction_timeout"
+            raise Aborted(f"{text} ({self._options.transaction_timeout:g} s)") from why
+
+    def _swept(self) -> Steps[bool]:
+        """Whether our transaction was rolled back for having taken too long, and the next epoch is ours: at level 1 the coordinator
+        refuses who asks with the epoch before that, as if he were fenced.
+
+        It raises the epoch by one then. So does the first step of somebody who takes the name from an open transaction, whose next step
+        raises it again: whichever of the two InitProducerId comes first, the other is refused. Without an open transaction there is no
+        telling: Fenced.
+        """
+        before = self._numbers.identity
+        if not self.sending.joined and not self._positions:
+            return False
+        try:
+            reply = yield from self._asking(DescribeTransactionsRequest(transactional_ids=(self.name,)), _FOREVER, check=_described)
+        except (BrokerError, UnsupportedVersion):  # before Kafka 3.0, or not allowed
+            return False
+        state = reply.transaction_states[0]
+        if (state.transaction_state, state.producer_id, state.producer_epoch) != (_SWEPT, before.producer_id, before.epoch + 1):
+            return False
+        self._numbers.identity = Identity(before.producer_id, before.epoch + 1)
+        yield from self._renewing(_FOREVER)
+        return True
+
+    def _asking(
+        self,
+        request: Any,
+        until: float,
+        *,
+        check: Callable[[Any], BrokerError | None] | None = None,
+        cap: Callable[[], int | None] | None = None,
+    ) -> Steps[Any]:
+        """Ask the transaction's coordinator."""
+        cluster, name = self.cluster, self.name
+
+        def plain(reply: Any) -> BrokerError | None:
+            return error(reply.error_code, f"transactional id {name!r}") if reply.error_code else None
+
+        return cluster.asking(
+            request,
+            until,
+            self._route,
+            check=check or plain,
+            cap=cap,
+            refresh=lambda why: cluster.lost_coordinator(name, TRANSACTION),
+            meanwhile=cluster.watching(name, TRANSACTION),
+        )
+
+
+def _described(reply: Any) -> BrokerError | None:
+    code = reply.transaction_states[0].error_code
+    return error(code, "describing a transaction") if code else None
+
+
+def _any(batch: object) -> bool:
+    return True
+
+
+def _naming(cluster: KafkaCluster, name: str, options: KafkaOptions, before: Identity | None, until: float) -> Steps[Identity]:
+    """InitProducerId: who we are; `before`: who we were, so that nobody else is fenced (KIP-360)."""
+
+    def make(version: int) -> InitProducerIdRequest:
+        named: dict[str, Any] = {"transactional_id": name, "transaction_timeout_ms": int(options.transaction_timeout * 1000)}
+        if before is not None and version >= 3:
+            named |= {"producer_id": before.producer_id, "producer_epoch": before.epoch}
+        return InitProducerIdRequest(**named)
+
+    def check(reply: Any) -> BrokerError | None:
+        return error(reply.error_code, f"transactional id {name!r}") if reply.error_code else None
+
+    reply = yield from cluster.asking(
+        make,
+        until,
+        cluster.to_coordinator(name, TRANSACTION),
+        kind=InitProducerIdRequest,
+        check=check,
+        refresh=lambda why: cluster.lost_coordinator(name, TRANSACTION),
+        meanwhile=cluster.watching(name, TRANSACTION),
+    )
+    return Identity(reply.producer_id, reply.producer_epoch)
