@@ -29,6 +29,7 @@ from wireproto._codec_sending import SenderCore as SenderCore
 from wireproto._codec_sending import Sent as Sent
 from wireproto._codec_sending import StampCore as StampCore
 from wireproto._codec_sending import WireCore as WireCore
+from wireproto._codec_sending import unbroken as unbroken
 from wireproto.errors import ProtocolError
 from wireproto.message import Field
 from wireproto.position import Position
@@ -351,6 +352,7 @@ class OutBatch:
     serial: int
     number: int
     attempts: int
+    handed: int
     created: float
     doubtful: bool
     over: bool

@@ -1,8 +1,8 @@
 """Types of what the codec core has for flow.queue and flow.sender; it stands in `_codec`, as everything compiled."""
 
 from collections import deque
-from collections.abc import Hashable, Mapping
-from typing import Any, final
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, TypeVar, final
 
 from wireproto._codec import Appender, OutBatch, RocketBatchBuilder, RocketIds, RocketSendHeader, Slice
 from wireproto._net import Call, Connection
@@ -45,6 +45,10 @@ class QueueCore:
     def __init__(self, key: Hashable, stamp: Any, ready: deque[Any], in_flight: deque[Any], gate: Any) -> None: ...
     def acked(self, batch: Any) -> None:
         """It is stored."""
+    def set_out(self) -> Any:
+        """The first of the ready ones is in flight."""
+    def seal_open(self) -> bool:
+        """No more records into the open batch, which is ready then; whether there are any in it."""
 
 class StampCore:
     """A base of flow.queue.Stamp."""
@@ -84,6 +88,11 @@ class QuickWireCore(WireCore):
     def transmit(self, link: Any, batches: list[Any]) -> None:
         """Send a request with these batches."""
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+def unbroken(method: F) -> F:
+    """After what a signal handler breaks off in it the keeper mends."""
+
 class SenderCore:
     """The base of flow.sender.Sender."""
 
@@ -101,6 +110,9 @@ class SenderCore:
     _lifetime: float
     _linger: float
     _serial: int
+    _arm: Any
+    @property
+    def broken(self) -> list[tuple[list[Any], list[tuple[Any, int]]]]: ...
     def current(self, key: Hashable) -> Any:
         """The open batch of a key."""
     def opened(self, batch: Any) -> None:
@@ -111,6 +123,10 @@ class SenderCore:
         """It does not wait for more records."""
     def stored(self, batch: Any, base: Any) -> None:
         """It is stored."""
+    def hand(self, link: Any, batches: list[Any]) -> None:
+        """Have the wire send a request."""
+    def _wake_at(self, when: float) -> None:
+        """`tick` is to be called then, or sooner."""
 
 class KafkaProduceForm:
     """A Produce of one batch, encoded but for token and records."""

@@ -308,14 +308,16 @@ def test_a_signal_that_breaks_into_a_sending_costs_the_connection_and_nothing_el
     wire.transmit = broken  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         wire.sender.hurry(batch)
+    assert wire.alarms[-1] == 0.0, "the keeper mends"
+    wire.sender.tick()
     assert link is not None
     assert link.closed
     assert (batch.doubtful, len(batch.queue.ready), len(batch.queue.in_flight)) == (True, 1, 0)
-    wire.transmit, wire.link, wire.now = transmit, Link(0), wire.alarms[-1]  # type: ignore[method-assign]
-    wire.sender.tick()
-    wire.now = wire.alarms[-1]
+    wire.transmit, wire.link = transmit, Link(0)  # type: ignore[method-assign]
+    wire.now = 2.0  # behind the pause
     wire.sender.tick()
     assert wire.sent[-1] == [batch]
+    assert (batch.attempts, len(wire.sent)) == (2, 1 + reached)
     wire.sender.answered([(batch, Stored(3))])
     assert batch.outcome.value == 3
 

@@ -111,8 +111,9 @@ def test_a_signal_between_two_requests_puts_back_those_that_were_not_sent(monkey
         patch.setattr(wire, "transmit", broken)
         with pytest.raises(KeyboardInterrupt):
             wire.sender.drain()
-    assert [(len(batch.queue.in_flight), len(batch.queue.ready)) for batch in made] == [(1, 0), (0, 1), (0, 1)]
     assert wire.alarms[-1] == 0.0, "the timer goes on with it"
+    wire.sender.tick()
+    assert [(len(batch.queue.in_flight), len(batch.queue.ready)) for batch in made] == [(1, 0), (0, 1), (0, 1)]
     wire.sender.answered([(made[0], Again(Disconnected("gone"), doubtful=True))])  # the connection is lost with it
     wire.now = 5.0
     wire.sender.tick()
@@ -309,11 +310,12 @@ def test_a_timer_that_a_signal_breaks_into_is_set_again(monkeypatch: pytest.Monk
         patch.setattr(wire, "transmit", broken)
         with pytest.raises(KeyboardInterrupt):
             wire.sender.tick()
-    assert wire.alarms[-1] <= 1.2
+    assert 0.0 in wire.alarms
     wire.link = Link(0)
     for _ in range(2):
-        wire.now = max(wire.alarms[-1], wire.now)
         wire.sender.tick()
+        wire.now = max(wire.alarms[-1], wire.now)
+    wire.sender.tick()
     assert wire.sent == [[batch]]
 
 

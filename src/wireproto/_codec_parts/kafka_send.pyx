@@ -181,7 +181,11 @@ cdef class KafkaSendCore(QuickWireCore):
             link.submit(token, form.buffers(token, records), self._box, now + self._patience, sent)
             self.owes(link, batch.key)
         if (self._answered and not self._watching) or now - self._looked_at > self._max_age:
-            self._look_after(now)
+            try:
+                self._look_after(now)
+            except BaseException:                # a signal handler's: the next one looks after it
+                self._watching = False
+                raise
         return 0
 
     cdef int owes(self, object link, object key) except -1:

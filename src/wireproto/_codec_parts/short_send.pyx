@@ -5,6 +5,7 @@
 #     Outlet       a link, and whose turn it is to send by it
 #     WireCore     base of a wire, and QuickWireCore of one whose hooks are the core's
 #     SenderCore   base of Sender: the open batch of a key, a batch that somebody waits for (`set_off`), and that is stored (`stored`)
+#     unbroken     a method of a Sender, or of what sends by one, after which the keeper mends what a signal handler left half done
 #
 # Everything else is Python's, and shares the attributes declared here: what they mean stands there. A signal handler runs only where a
 # callable is called from here, so that nothing is half done between two lines that call none.
@@ -13,10 +14,32 @@
 cimport cython
 from cpython.dict cimport PyDict_Contains, PyDict_GetItemWithError
 from cpython.object cimport PyObject_DelItem, PyObject_SetItem
+from cpython.pythread cimport PyThread_get_thread_ident
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uintptr_t
 
 from copy import copy
+from functools import wraps
+
+from wireproto.errors import WireprotoError
+
+
+cdef double FOREVER = float("inf")
+cdef int TRIES = 1000                    # to set an alarm, each ended by a signal handler
+
+
+def unbroken(method):
+    """A method of a Sender, or of what has one in `_sender`, that a signal handler may break into; see `SenderCore.break_off`."""
+    @wraps(method)
+    def done(self, *args, **kwargs):
+        try:
+            return method(self, *args, **kwargs)
+        except WireprotoError:
+            raise
+        except BaseException:
+            (<SenderCore>(self if isinstance(self, SenderCore) else self._sender)).break_off()
+            raise
+    return done
 
 
 cdef inline bint put_out(object ordered, object item) except -1:
@@ -76,18 +99,28 @@ cdef class QueueCore:
         self.ready.append(batch)         # where it stays if a signal handler raises in `admit`
         if not self.stamp.may_leave(self, batch, now):
             return False
-        self.ready.popleft()
-        self.number(batch)
-        self.in_flight.append(batch)
+        self.set_out()
         return True
 
-    cdef int number(self, OutBatch batch) noexcept:
-        """It is sent once more; the first time it gets its number."""
+    def set_out(self):
+        """The first of the ready ones is in flight: sent once more; the first time it gets its number."""
+        cdef OutBatch batch = self.ready.popleft()
         if not batch.number:
             self.sent += 1
             batch.number = self.sent
         batch.attempts += 1
-        return 0
+        batch.taker = PyThread_get_thread_ident()
+        self.in_flight.append(batch)
+        return batch
+
+    def seal_open(self):
+        """No more records into the open batch, which is ready then; whether there are any in it."""
+        cdef OutBatch batch = self.open
+        self.open = None
+        if batch is None or not sealed_count(batch):
+            return False
+        self.ready.append(batch)
+        return True
 
     def acked(self, OutBatch batch not None):
         """It is stored. May be said twice."""
@@ -156,6 +189,7 @@ cdef class Outlet:
     cdef readonly object link
     cdef public bint again
     cdef bint taken
+    cdef unsigned long taker     # the thread that has it
 
     def __init__(self, link):
         self.link = link
@@ -166,6 +200,8 @@ cdef class Outlet:
         with cython.critical_section(self):
             free = not self.taken
             self.taken = True
+            if free:
+                self.taker = PyThread_get_thread_ident()
         return free
 
     def release(self):
@@ -223,6 +259,13 @@ cdef class SenderCore:
     cdef public object _lingering, _alive    # OrderedDicts of batches
     cdef public double _armed, _lifetime, _linger    # when the timer rings; the delivery timeout
     cdef public int64_t _serial
+    cdef public object _arm
+    cdef readonly list broken    # by signal handlers: links that may hold half a request; batches perhaps sent, and which sending
+    cdef list doubted            # such links
+
+    def __cinit__(self, *_, **__):
+        self.broken = []
+        self.doubted = []
 
     def current(self, key):
         """The open batch of a key, a new one if need be. Lock held. Raises what the queue failed with."""
@@ -246,7 +289,7 @@ cdef class SenderCore:
         """A batch has its first record: see that its linger ends, and its time."""
         cdef double when = batch.created + (self._lifetime if batch.sealed else self._linger)
         if when < self._armed:
-            self._wake_at(when)
+            self.wake(when)
 
     def hurry(self, batch):
         """Somebody waits for this batch: it does not linger."""
@@ -256,6 +299,15 @@ cdef class SenderCore:
 
     def set_off(self, OutBatch batch not None):
         """This batch does not wait for more records, but takes them until it may leave, at once if its queue is idle."""
+        try:
+            self.send_off(batch)
+        except WireprotoError:
+            raise
+        except BaseException:
+            self.break_off()
+            raise
+
+    cdef int send_off(self, OutBatch batch) except -1:
         cdef QueueCore queue = batch._queue
         cdef Outlet outlet = None
         cdef double when
@@ -263,11 +315,11 @@ cdef class SenderCore:
         cdef bint going = False
         if queue.beside:
             self._set_off_all(queue, batch)
-            return
+            return 0
         self._lock.take()
         try:
             if queue.open is not batch:
-                return
+                return 0
             put_out(self._lingering, batch)
             try:
                 if not self._due and (not self._unlinked or not PyDict_Contains(self._unlinked, queue.key)):
@@ -283,21 +335,80 @@ cdef class SenderCore:
         try:
             when = batch.created + self._lifetime
             if when < self._armed:
-                self._wake_at(when)
+                self.wake(when)
             if going:
                 batches = [batch]
                 try:
-                    self._wire.send(outlet.link, batches)
-                except BaseException as why:
-                    self._broken_off(outlet.link, batches, why)
-        except BaseException:  # a signal handler's, as in `drain`
-            self._wake_at(self._clock())
-            raise
+                    self.hand(outlet.link, batches)
+                except WireprotoError as why:
+                    self._unsent(batches, why)
         finally:
             if going:
                 outlet.release()
         if self._due:
             self.drain()
+        return 0
+
+    def hand(self, link, list batches not None):
+        """Have the wire send a request. What a signal handler breaks off in here is in doubt; see `break_off`."""
+        cdef OutBatch batch
+        try:
+            self._wire.send(link, batches)
+        except WireprotoError:
+            raise
+        except BaseException:
+            self.doubted.append(link)
+            raise
+        for batch in batches:
+            batch.handed = batch.attempts
+
+    def _wake_at(self, double when):
+        """`tick` is to be called then, or sooner."""
+        self.wake(when)
+
+    cdef int wake(self, double when) except -1:
+        if when < self._armed:
+            self._armed = when
+            try:
+                self._arm(when)
+            except BaseException:        # nothing rings then
+                self._armed = FOREVER
+                raise
+        return 0
+
+    # A signal handler may raise wherever Python code runs, and leave there what it broke into. It runs in the main thread alone: so the
+    # keeper mends (`flow.mending`). Nothing in here runs Python code but the alarm, which is set until that succeeds.
+
+    cdef int break_off(self) except -1:
+        """What this thread had begun is left half done: note it, and have the keeper mend it."""
+        cdef unsigned long me = PyThread_get_thread_ident()
+        cdef Outlet outlet
+        cdef QueueCore queue
+        cdef OutBatch batch
+        cdef list links = self.doubted, batches = []
+        cdef int tries
+        self.doubted = []
+        for outlet in list(self._outlets.values()):
+            if outlet.taken and outlet.taker == me:
+                outlet.release()
+        self._lock.take()
+        try:
+            for queue in self._queues.values():
+                for batch in queue.in_flight:
+                    if batch.taker == me and batch.handed != batch.attempts and not batch.over:
+                        batches.append((batch, batch.attempts))
+        finally:
+            self._lock.leave()
+        self.broken.append((links, batches))
+        for tries in range(TRIES):
+            try:
+                self._arm(0.0)
+                break
+            except WireprotoError:       # the client is closed
+                break
+            except BaseException:        # one more: the first is raised
+                continue
+        return 0
 
     cdef Outlet idle(self, object key):
         """The link of a key, whose turn is ours now; None: there is none, or it cannot take more at once. Lock held."""

@@ -25,11 +25,12 @@ class Alarm:
     def set(self, when: float) -> None:
         """Call `due` at `when` (time.monotonic()), or sooner."""
         with self._lock:
-            if self._timer is not None:
-                if self._timer.when <= when:
-                    return
-                self._timer.cancel()
-            self._timer = self._loop.call_at(when, self._ring)
+            before = self._timer
+            if before is not None and before.when <= when:
+                return
+            self._timer = self._loop.call_at(when, self._ring)  # first: where a signal handler breaks in, one rings too often
+            if before is not None:
+                before.cancel()
 
     def stop(self) -> None:
         """Nothing is due any more, until it is set again."""

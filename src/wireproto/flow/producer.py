@@ -13,7 +13,7 @@ from copy import copy
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from wireproto._codec import Appender, Changes, Columns, KeyRouter, ProducerCore, Receipt
+from wireproto._codec import Appender, Changes, Columns, KeyRouter, ProducerCore, Receipt, unbroken
 from wireproto.due import due
 from wireproto.errors import Closed, TimedOut, WireprotoError
 from wireproto.net.task import Steps, operation
@@ -94,6 +94,7 @@ class BatchProducer(ProducerCore, Sends):
         if self._closed:
             raise Closed("the producer is closed", topic=self.topic)
 
+    @unbroken
     def _put(self, number: int, value: Any, key: Any, headers: bytes | None, time_ms: int, size: int, timeout: float) -> Receipt:
         """A record into the open batch of its partition, once there is room for it."""
         appender = self._appender

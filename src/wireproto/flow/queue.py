@@ -115,14 +115,7 @@ class PartitionQueue(QueueCore):
             filled = [batch for batch in self._shut() if batch.count]
             self.ready.extend(filled)
             return bool(filled)
-        batch, self.open = self.open, None
-        if batch is None:
-            return False
-        batch.seal()
-        if not batch.count:
-            return False
-        self.ready.append(batch)
-        return True
+        return self.seal_open()
 
     def _shut(self) -> list[Any]:
         opened = self.taking()
@@ -157,13 +150,7 @@ class PartitionQueue(QueueCore):
         batch = self.ready[0]
         if not self.stamp.admit(self, batch, now):
             return None
-        self.ready.popleft()
-        if not batch.number:
-            self.sent += 1
-            batch.number = self.sent
-        batch.attempts += 1
-        self.in_flight.append(batch)
-        return batch
+        return self.set_out()
 
     def dropped(self, batch: Any) -> None:
         """It failed for good, or was given up. What follows keeps its numbers: if they do not fit any more the broker says so, and
@@ -183,7 +170,7 @@ class PartitionQueue(QueueCore):
         if pause:
             self.stumble(now, pause)
         if not batch.over:
-            self._put_back(batch)
+            self.put_back(batch)
         self._land(batch)
 
     def split(self, batch: Any, parts: Sequence[Any]) -> bool:
@@ -201,7 +188,7 @@ class PartitionQueue(QueueCore):
         self.sent += len(parts) - 1
         for number, part in enumerate(parts, batch.number):
             part.number = number
-            self._put_back(part)
+            self.put_back(part)
         batch.over = True
         self._land(batch)
         return True
@@ -215,7 +202,7 @@ class PartitionQueue(QueueCore):
         """A ready batch goes by another queue, in the order of creation there, and is numbered anew."""
         self.ready.remove(batch)
         batch.queue, batch.number = other, 0
-        other._put_back(batch)
+        other.put_back(batch)
 
     def start_over(self, batch: Any, now: float, pause: float) -> None:
         """As `again`, for a batch that the broker finds out of order."""
@@ -252,7 +239,7 @@ class PartitionQueue(QueueCore):
             self.beside = {lane: other for lane, other in self.beside.items() if other is not batch}
             batch.seal()
 
-    def _put_back(self, batch: Any) -> None:
+    def put_back(self, batch: Any) -> None:
         """Among the ready ones, in the order of creation."""
         place = 0
         for other in self.ready:
@@ -268,7 +255,11 @@ class PartitionQueue(QueueCore):
             flying.popleft()
         elif batch in flying:
             flying.remove(batch)
-        if not flying and self.gate is Gate.DRAINING:
+        self.settle_gate()
+
+    def settle_gate(self) -> None:
+        """Go on, if it drained and nothing is in flight any more."""
+        if not self.in_flight and self.gate is Gate.DRAINING:
             self.gate = Gate.OPEN
             self.stamp.drained(self)
 

@@ -29,12 +29,13 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from copy import copy
 from typing import Any, TypeVar
 
-from wireproto._codec import BriefLock, Outlet, SenderCore
+from wireproto._codec import BriefLock, Outlet, SenderCore, unbroken
 from wireproto.errors import BufferFull, TimedOut, WireprotoError
 from wireproto.net import retry
 from wireproto.net.task import Steps
 from wireproto.net.told import Told
 
+from .mending import Mending
 from .parts import Parts
 from .queue import Gate, PartitionQueue, Stamp
 from .staying import Pace, Staying
@@ -52,7 +53,7 @@ AT_ONCE = 3
 """So many times in a row a queue that starts over does without a pause."""
 
 
-class Sender(SenderCore):
+class Sender(Mending, SenderCore):
     """See the module. `current`, `opened`, `hurry`, `set_off` and `stored`, what each record sent one by one goes through, are the core's.
 
     Args:
@@ -113,6 +114,7 @@ class Sender(SenderCore):
             queue = self._queues[key] = PartitionQueue(key, self._stamp)
         return queue
 
+    @unbroken
     def current_of(self, key: Hashable, lane: Hashable) -> Any:
         """As `current`: of several open batches of the key the one for this lane; they are sealed together."""
         queue = self._queues.get(key) or self.queue(key)
@@ -125,12 +127,14 @@ class Sender(SenderCore):
             self._alive[batch] = self._lingering[batch] = None
         return batch
 
+    @unbroken
     def seal(self, key: Hashable) -> None:
         """No more records into the open batch of a key. Lock held; `drain` sends it."""
         queue = self._queues.get(key)
         if queue is not None:
             self._seal(queue)
 
+    @unbroken
     def discard(self, key: Hashable) -> None:
         """Drop the open batch of a key, records and all: they were never taken. Lock held."""
         batch = self._queues[key].open
@@ -161,6 +165,7 @@ class Sender(SenderCore):
 
     # --- waiting ---
 
+    @unbroken
     def _set_off_all(self, queue: PartitionQueue, batch: Any) -> None:
         """`set_off`, where other batches of its key are open, too: they leave with it."""
         with self._lock:
@@ -169,6 +174,7 @@ class Sender(SenderCore):
         if self._due:
             self.drain()
 
+    @unbroken
     def release(self, batches: Iterable[Any]) -> None:
         """These do not wait for more records, but take them until they may leave."""
         with self._lock:
@@ -177,6 +183,7 @@ class Sender(SenderCore):
                     self._note(batch.queue)
         self.drain()
 
+    @unbroken
     def hurry_all(self) -> None:
         """Room is short, or somebody flushes: no open batch waits for more records."""
         with self._lock:
@@ -192,6 +199,7 @@ class Sender(SenderCore):
                 text = f"not all records were acknowledged within {max(deadline - began, 0.0):g} s{batch.queue.last_trouble(batch)}"
                 raise TimedOut(text, topic=topic)
 
+    @unbroken
     def hurried(self, mine: Callable[[Any], bool]) -> list[Any]:
         """Send these batches now."""
         with self._lock:
@@ -210,12 +218,14 @@ class Sender(SenderCore):
         with self._lock:
             return {key for key in keys if key in self._queues and self._queues[key].in_flight}
 
+    @unbroken
     def abandon(self, mine: Callable[[Any], bool], why: WireprotoError) -> None:
         """All batches for which `mine` holds fail. What is in flight may be stored all the same, and its queue goes on after its answer."""
         with self._lock:
             gone = [part for batch in list(self._alive) if mine(batch) for part in self._take_out(batch)]
         self._fail((batch, why) for batch in gone)
 
+    @unbroken
     def fail(self, keys: Iterable[Hashable], why: WireprotoError) -> None:
         """These queues end: what they hold fails, and so does what is sent there later."""
         gone: list[Any] = []
@@ -246,20 +256,17 @@ class Sender(SenderCore):
 
     # --- sending ---
 
+    @unbroken
     def drain(self) -> None:
         """Send what may leave now."""
-        try:
-            while self._due:
-                progress = False
-                for outlet in self._links():
-                    progress = self._drain_link(outlet) or progress
-                if not progress:
-                    break
-            if self._wanted:
-                self._ask_for_links()
-        except BaseException:  # a signal handler's: the timer goes on with it
-            self._wake_at(self._clock())
-            raise
+        while self._due:
+            progress = False
+            for outlet in self._links():
+                progress = self._drain_link(outlet) or progress
+            if not progress:
+                break
+        if self._wanted:
+            self._ask_for_links()
 
     def _links(self) -> list[Outlet]:
         """The links that due queues go to; those without one wait apart."""
@@ -362,51 +369,30 @@ class Sender(SenderCore):
     def _send_some(self, link: Any) -> bool:
         """Send a batch of each queue that has one; whether there were any."""
         batches: list[Any] = []
-        left: list[list[Any]] = [batches]
-        try:
-            self._take(link, batches)
-            if len(batches) > 1:
-                left = list(self._wire.requests(link, batches))
-            elif not batches:
-                return False
-            while left:
-                try:
-                    self._wire.transmit(link, left[0])
-                except WireprotoError as why:
-                    self._unsent(left[0], why)
-                del left[0]
-        except BaseException:
-            self._interrupted(link, left)
-            raise
+        self._take(link, batches)
+        if not batches:
+            return False
+        for part in self._wire.requests(link, batches) if len(batches) > 1 else [batches]:
+            try:
+                self.hand(link, part)
+            except WireprotoError as why:
+                self._unsent(part, why)
         return True
-
-    def _broken_off(self, link: Any, batches: list[Any], why: BaseException) -> None:
-        """`Wire.transmit` raised."""
-        try:
-            if not isinstance(why, WireprotoError):
-                raise why
-            self._unsent(batches, why)
-        except BaseException:
-            self._interrupted(link, [batches])
-            raise
 
     def _unsent(self, batches: list[Any], why: WireprotoError) -> None:
         final = retry.verdict(why, passing=(BufferFull,)) is retry.Verdict.NEVER
         verdict: Verdict = Refused(why) if final else Again(why)
         self.settle([(batch, verdict) for batch in batches])
 
-    def _interrupted(self, link: Any, parts: list[list[Any]]) -> None:
-        """A signal handler raised: what was taken goes back, and no answer may come to what perhaps was sent."""
-        self._wire.drop(link)
-        self.settle([(batch, Again(None, doubtful=True)) for part in parts for batch in part])
-
     # --- answers ---
 
+    @unbroken
     def answered(self, outcomes: Sequence[tuple[Any, Verdict]]) -> None:
         """What a request's answer, or the want of one, means for its batches; then what may leave now. A second time it changes nothing."""
         self.settle(outcomes)
         self.drain()
 
+    @unbroken
     def settle(self, outcomes: Sequence[tuple[Any, Verdict]]) -> None:
         """As `answered`, without sending anything: for `Wire.transmit`, where nothing is answered."""
         now = self._clock()
@@ -519,6 +505,7 @@ class Sender(SenderCore):
 
     # --- links and time ---
 
+    @unbroken
     def ready(self, keys: Iterable[Hashable] | None = None) -> None:
         """Links or numbers may be there now for these keys (None: for all that lack one)."""
         with self._lock:
@@ -536,6 +523,8 @@ class Sender(SenderCore):
     def tick(self) -> None:
         """The timer."""
         self._armed = FOREVER
+        if self.broken:
+            self._mend()
         now = self._clock()
         with self._lock:
             oldest = next(iter(self._alive), None)
@@ -590,11 +579,6 @@ class Sender(SenderCore):
             for queue in self._paused.values():
                 soonest = min(soonest, queue.held_until)
             return min(soonest, self._staying.ends())
-
-    def _wake_at(self, when: float) -> None:
-        if when < self._armed:
-            self._armed = when
-            self._arm(when)
 
 
 def _created(batch: Any) -> float:
