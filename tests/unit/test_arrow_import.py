@@ -150,6 +150,32 @@ def test_starts_and_views_that_lie_are_refused(array: pa.Array) -> None:
         Columns.from_arrow(array)
 
 
+@pytest.mark.parametrize("name", ["name", "key"])
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_header_s_fields_go_by_their_names(name: str, turned: bool) -> None:
+    """Whichever comes first in the struct: by place, names and values changed places in silence."""
+    fields = [(name, pa.string()), ("value", pa.binary())]
+    kind = pa.list_(pa.struct(fields[::-1] if turned else fields))
+    table = pa.table({"value": pa.array([b"v"], pa.binary()), "headers": pa.array([[{name: "trace", "value": b"1"}]], kind)})
+    assert Columns.from_arrow(table).headers() == [(("trace", b"1"),)]
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("name", "b"), ("value", "value")])
+def test_a_header_s_fields_of_other_names_are_refused(names: tuple[str, str]) -> None:
+    pairs = pa.StructArray.from_arrays([pa.array(["n"]), pa.array([b"v"], pa.binary())], names=list(names))
+    headers = pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), pairs)
+    with pytest.raises(ValueUnsupported, match=f"struct<{names[0]}, {names[1]}>"):
+        Columns.from_arrow(pa.table({"value": pa.array([b"v"], pa.binary()), "headers": headers}))
+
+
+@pytest.mark.parametrize("name", ["value", "key", "partition"])
+def test_two_columns_of_one_name_are_refused(name: str) -> None:
+    column = pa.array([1], pa.int32()) if name == "partition" else pa.array([b"v"], pa.binary())
+    columns, names = [pa.array([b"v"], pa.binary()), column, column], ["value", name, name]
+    with pytest.raises(ValueUnsupported, match=f"two columns '{name}'"):
+        Columns.from_arrow(pa.Table.from_arrays(columns[name == "value" :], names=names[name == "value" :]))
+
+
 def test_header_names_must_be_utf8() -> None:
     names = raw(pa.string(), 1, ints(0, 1), b"\xff")
     pairs = pa.StructArray.from_arrays([names, pa.array([b"v"], pa.binary())], ["name", "value"])

@@ -355,16 +355,39 @@ cdef void as_timestamp(Field *field, ArrowSchema *schema, ArrowArray *array) exc
 
 cdef void as_headers(Incoming *in_, ArrowSchema *schema, ArrowArray *array) except *:
     cdef ArrowSchema *pair
+    cdef Py_ssize_t name = 0, value = 1
     in_.headers_large = strcmp(schema.format, "+L") == 0
     if not in_.headers_large and strcmp(schema.format, "+l") != 0 and strcmp(schema.format, "+m") != 0:
         raise ValueUnsupported(f"column 'headers' is {(<bytes>schema.format).decode()!r}; a list of struct<name, value> or a map is needed")
     pair = schema.children[0] if schema.n_children == 1 and array.n_children == 1 else NULL
     if pair == NULL or strcmp(pair.format, "+s") != 0 or pair.n_children != 2 or array.children[0].n_children != 2:
         raise ValueUnsupported("column 'headers': its items are not struct<name, value>")
+    if strcmp(schema.format, "+m") != 0:                 # a map's are in their order, whatever they are called
+        name = field_named(pair, b"name", b"key")
+        value = field_named(pair, b"value", b"value")
+        if name < 0 or value < 0 or name == value:
+            raise ValueUnsupported(f"column 'headers': its items are struct<{', '.join(field_names(pair))}>, not struct<name, value>")
     in_.headers = array
     in_.pair = array.children[0]
-    as_bytes(&in_.name, pair.children[0], in_.pair.children[0], "headers.name")
-    as_bytes(&in_.header_value, pair.children[1], in_.pair.children[1], "headers.value")
+    as_bytes(&in_.name, pair.children[name], in_.pair.children[name], "headers.name")
+    as_bytes(&in_.header_value, pair.children[value], in_.pair.children[value], "headers.value")
+
+
+cdef Py_ssize_t field_named(ArrowSchema *schema, const char *wanted, const char *other) noexcept:
+    """The first field of one of these names; -1: there is none."""
+    cdef Py_ssize_t n
+    cdef const char *name
+    for n in range(schema.n_children):
+        name = schema.children[n].name
+        if name != NULL and (strcmp(name, wanted) == 0 or strcmp(name, other) == 0):
+            return n
+    return -1
+
+
+cdef list field_names(ArrowSchema *schema):
+    """For an error."""
+    cdef Py_ssize_t n
+    return [(<bytes>schema.children[n].name).decode("utf-8", "replace") if schema.children[n].name != NULL else "" for n in range(schema.n_children)]
 
 
 cdef void take_topics(ArrowSchema *schema, ArrowArray *array, int64_t start, int64_t count, list topics) except *:
@@ -412,6 +435,8 @@ cdef void take_batch(ArrowSchema *schema, ArrowArray *array, Table *t, bint only
             if array.children[n].length < array.offset + array.length:
                 raise Malformed("a column is shorter than its batch")
             take_field(&in_, schema.children[n], array.children[n])
+            if schema.children[n].name != NULL and field_named(schema, schema.children[n].name, schema.children[n].name) != n:
+                raise ValueUnsupported(f"there are two columns {(<bytes>schema.children[n].name).decode()!r}")
             if topics is not None and schema.children[n].name != NULL and strcmp(schema.children[n].name, "topic") == 0:
                 take_topics(schema.children[n], array.children[n], array.offset, array.length, topics)
         if not in_.valued:
