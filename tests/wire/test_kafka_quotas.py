@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import wireproto
+from kafka_nodes import SecondNode
 from patience import LATE
 from wireproto import LATEST
 from wireproto.devbroker import DevBroker
@@ -64,6 +65,19 @@ def test_a_producer_sends_nothing_by_a_connection_that_is_not_read(broker: DevBr
         sent = seen.requests("Produce")
         assert sent[2].at - told >= MUTED - 0.1
         assert len({request.connection for request in sent}) == 1
+
+
+def test_small_records_without_a_key_leave_a_leader_whose_quota_is_used_up(
+    broker: DevBroker, topic: str, throttle: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the partition that they stick to has room for thousands of them."""
+    _, _, port = broker.address("kafka").rpartition(":")
+    with wireproto.connect(broker.url("kafka")) as client, client.producer(topic) as producer:
+        where = producer.send(b"here").position(LATE).partition
+        SecondNode(monkeypatch)(client.cluster.metadata, topic, where, "localhost", int(port))  # another connection
+        throttle(PRODUCE)
+        assert producer.send(b"too much").position(LATE).partition == where, "they stick to it"
+        assert [producer.send(b"later").position(LATE).partition for _ in range(5)] == [1 - where] * 5
 
 
 def test_another_connection_is_no_way_round_a_quota(broker: DevBroker, topic: str, throttle: Any) -> None:

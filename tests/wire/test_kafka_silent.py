@@ -127,3 +127,26 @@ def test_records_without_a_key_pass_by_a_leader_that_keeps_silent(broker: DevBro
         monkeypatch.undo()  # the one that there is leads again
         assert stuck.position(ENOUGH).partition == 1
         assert {receipt.position(ENOUGH).partition for receipt in [producer.send(b"after") for _ in range(4)]} == {0, 1}
+
+
+@pytest.mark.parametrize("how", ["keeps silent", "cannot be reached"])
+def test_small_records_without_a_key_leave_a_leader_that_stands_still(
+    broker: DevBroker, topic: str, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Though the partition that they stick to has room for thousands of them."""
+    with (
+        closing(Relay(broker.address("kafka"), silent=True)) as stopped,
+        wireproto.connect(broker.url("kafka")) as client,
+        client.producer(topic, linger=0.0) as producer,
+    ):
+        where = producer.send(b"here").position(LATE).partition
+        assert producer.send(b"here").position(LATE).partition == where, "they stick to it"
+        if how == "cannot be reached":
+            stopped.close()
+        SecondNode(monkeypatch)(client.cluster.metadata, topic, where, "127.0.0.1", stopped.port)
+        stuck = producer.send(b"stuck", partition=where)
+        sending = producer._sending
+        until(lambda: sending._owing.silent if how == "keeps silent" else sending._unreached, limit=ENOUGH)
+        assert {producer.send(b"%d" % number).position(LATE).partition for number in range(20)} == {1 - where}
+        monkeypatch.undo()  # the one that there is leads again
+        assert stuck.position(ENOUGH).partition == where

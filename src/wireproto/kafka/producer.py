@@ -79,10 +79,10 @@ class KafkaProducer(BatchProducer):
         return self.topic, number
 
     def _look_at_topics(self) -> None:
-        """The cluster has learnt something: tell the router."""
+        """Something is known now of the topic or of its leaders: tell the router."""
         topics = self._cluster.metadata.topics
         entry = topics.get(self.topic)
-        stay = entry is not None and self._router.stuck in (entry.available or entry.partitions)
+        stay = entry is not None and self._router.stuck in self._sending.answering(entry)
         self._router.know(len(entry.partitions) if entry is not None else 0, stay)
 
     def _portions(self, table: Columns, partition: int | None) -> list[tuple[int, Columns, KafkaRows | None]]:
@@ -123,6 +123,7 @@ class KafkaProducer(BatchProducer):
             return number
         if key is not None:
             return partition_for_key(key, count)
+        self._look_at_topics()  # not all records come by the Appender, which does so where there is news
         with self._lock:
             number = self._router.stay(size)
             if number < 0:

@@ -59,6 +59,8 @@ _WARY = 5.0
 _STRAGGLING = 0.01
 """Seconds for a thread that was about to send by a connection when that was left."""
 _TOO_LARGE = (MessageTooLarge, RecordListTooLarge)  # than the topic allows, or than one of its segments
+_UNREACHED = 3.0
+"""Seconds for which a node that could not be dialled counts as one that cannot be. It is dialled more often while records wait for it."""
 _AGAIN = retry.Policy(first=0.1, factor=2.0, ceiling=1.0, jitter=0.2)
 _PROFILE = (
     "acks",
@@ -145,6 +147,7 @@ class KafkaSender(KafkaSendCore):
         self._looking = False
         self._blind: set[Key] = set()  # whose leader is looked up
         self._dialling: dict[int, set[Key]] = {}  # by node: who waits for its connection
+        self._unreached: dict[int, float] = {}  # nodes whose last dialling went wrong: until when that counts
         self._unnumbered: set[Key] = set()  # who waits for a producer id
         self._waits = retry.Waits(_AGAIN)
         self._looked_at = time.monotonic()
@@ -212,6 +215,9 @@ class KafkaSender(KafkaSendCore):
         again or hold us to a quota. What they were given would gather here, until there is room for nothing else (KIP-794)."""
         led = topic.available or tuple(topic.partitions)
         away = {number for number, link in tuple(self._links.items()) if self._stands_still(number, link)}
+        if self._unreached:
+            now = time.monotonic()
+            away |= {number for number, until in tuple(self._unreached.items()) if until > now}
         return [number for number in led if topic.partitions[number].node not in away] or led if away else led
 
     def _stands_still(self, number: int, link: Connection) -> bool:
@@ -309,7 +315,7 @@ class KafkaSender(KafkaSendCore):
             reply: ProduceResponse = wire.result(call)
         except WireprotoError:
             return False
-        self._cluster.throttled(reply, call.conn)
+        self._throttled(reply, call.conn)
         answers = _answers(reply, names, sent.version)
         outcomes: list[tuple[OutBatch, Verdict]] = []
         for batch in batches:
@@ -332,10 +338,19 @@ class KafkaSender(KafkaSendCore):
                 call.conn.close("a Produce was not answered in time")
             self.core.answered([(batch, Again(why, doubtful=True)) for batch in ours])
             return
-        self._cluster.throttled(reply, call.conn)
+        self._throttled(reply, call.conn)
         answers = _answers(reply, names, sent.version)
         nodes = [Node(end.node_id, end.host, end.port, end.rack) for end in reply.node_endpoints]
         self.core.answered([(batch, self._verdict(batch, answers.get(batch.key), nodes, sent.version)) for batch in ours])
+
+    def _throttled(self, reply: ProduceResponse, link: Connection) -> None:
+        self._cluster.throttled(reply, link)
+        if reply.throttle_time_ms:
+            self._stalled()
+
+    def _stalled(self) -> None:
+        """A leader has begun to stand still: producers look again whether their records without a key may go on to it (`answering`)."""
+        self._metadata.changes.note()
 
     def _verdict(self, batch: OutBatch, answer: Any, nodes: list[Node], version: int) -> Verdict:
         if answer is None:
@@ -371,7 +386,10 @@ class KafkaSender(KafkaSendCore):
         connection is closed before anything goes there, as if it had been lost: what it holds is in doubt, and goes out again in order."""
         self._watching = False  # first: who sends meanwhile sees to the next look, or is seen here
         now = time.monotonic()
+        before = self._owing.silent
         owing = self._owing.look(now)
+        if self._owing.silent.keys() - before.keys():
+            self._stalled()
         for link, keys in self._owing.silent.items():
             flying: set[Key] = self.core.flying(keys)
             moved = next((key for key in flying if self._led_elsewhere(key, link)), None)
@@ -462,6 +480,8 @@ class KafkaSender(KafkaSendCore):
                 self._found({key})
             return
         self._dialling[node.id] = {key}
+        if conn is not None:
+            self._stalled()
         task = self._cluster.pool.dial(node.address, "produce")
         after(task, self._dialled, task, node.id, conn)
 
@@ -470,8 +490,11 @@ class KafkaSender(KafkaSendCore):
         try:
             link = self._links[node] = task.result()
         except Exception as why:  # credentials are the user's code
+            self._unreached[node] = time.monotonic() + _UNREACHED
+            self._stalled()
             self._trouble(why, keys)
         else:
+            self._unreached.pop(node, None)
             agreed: wire.Agreed = link.context
             if agreed.until < FOREVER:
                 self._soon(self._leave_link, link, pause=agreed.until - time.monotonic())
