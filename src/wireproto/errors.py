@@ -42,6 +42,7 @@ Whether a request is tried again is judged in one place, ``net.retry.verdict``, 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -97,6 +98,9 @@ class WireprotoError(Exception):
     topic: str | None
     partition: int | None
     position: Any
+    taken: Mapping[int, int] | None = None
+    """Of an error that ended a `send_batch`: so many rows of each partition, the first ones of it, were taken before and are sent all the
+    same; under -1 those that named none, wherever they went. None: it ended nothing, or nothing was taken."""
 
     def with_context(self, **context: Any) -> WireprotoError:
         """Fill in context that is still unknown and return self (for ``raise error.with_context(peer=…)``)."""
@@ -296,7 +300,7 @@ class ConcurrentUse(UsageError):
 
 
 class BufferFull(UsageError):
-    """The send buffer stayed full for the whole timeout; the record was not taken."""
+    """The send buffer stayed full for the whole timeout; the record was not taken, nor what was left of a `send_batch` (`taken`)."""
 
     retriable = True
 

@@ -72,6 +72,9 @@ class Producer(Closing, Protocol):
                 any of ``key``, ``headers``, ``timestamp``, ``partition``), or a Columns.
         Returns:
             one receipt per batch that goes out, in order; each holds the position of its last record.
+        Raises:
+            ValueUnsupported: a row cannot be sent; none was taken. BufferFull: no room within `timeout` for the rest: its `taken` says of
+                which partition how many rows were taken, the first ones, which are sent all the same.
         """
         ...
 

@@ -6,6 +6,7 @@ import itertools
 import random
 from typing import Any
 
+import pyarrow
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,13 +14,14 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.partitioner.default import murmur2 as their_murmur2
 
-from wireproto._codec import KafkaBatchBuilder, kafka_section_end
-from wireproto.errors import BrokerError, DataLoss, FrameTooLarge, Malformed, ProtocolError, UnsupportedVersion
-from wireproto.kafka import assignor, codes
+from wireproto._codec import Columns, KafkaBatchBuilder, kafka_section_end
+from wireproto.errors import BrokerError, DataLoss, FrameTooLarge, Malformed, ProtocolError, UnsupportedVersion, ValueUnsupported
+from wireproto.kafka import assignor, codes, outgoing
 from wireproto.kafka import messages as m
 from wireproto.kafka.fetch import Fetches, FetchSettings
 from wireproto.kafka.group import STABLE, SYNCING, UNJOINED, GroupSettings, Membership
 from wireproto.kafka.metadata import Metadata, Node
+from wireproto.kafka.options import KafkaOptions
 from wireproto.kafka.partitioner import Sticky, partition_for_key
 from wireproto.kafka.versions import Versions, read_versions
 from wireproto.net.retry import Policy
@@ -519,3 +521,23 @@ def test_paused_partitions_keep_their_chunks_in_order() -> None:
 
 def test_versions_know_nothing_by_default() -> None:
     assert Versions({}).newest(m.MetadataRequest) is None
+
+
+@pytest.mark.parametrize("limit", [100, 2000, 3000])
+@pytest.mark.parametrize(
+    "columns",
+    [Columns.from_rows, lambda rows: Columns.from_arrow(pyarrow.record_batch({"value": pyarrow.array(rows, pyarrow.binary_view())}))],
+)
+def test_a_row_is_refused_where_a_batch_of_it_is_larger_than_a_request(columns: Any, limit: int) -> None:
+    """Wherever it stands, and to the byte."""
+    options = KafkaOptions(max_request_size=limit, batch_size=50)
+    for size in range(limit - 80, limit - 60):
+        alone = KafkaBatchBuilder()
+        alone.append(bytes(size))
+        for before, behind in ((0, 0), (3, 0), (0, 4), (1000, 7)):
+            table = columns([b"x"] * before + [bytes(size)] + [b"y"] * behind)
+            if alone.size > limit:
+                with pytest.raises(ValueUnsupported, match=f"{alone.size} bytes is larger"):
+                    outgoing.check_columns(options, table, "t")
+            else:
+                outgoing.check_columns(options, table, "t")

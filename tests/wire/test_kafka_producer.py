@@ -225,6 +225,35 @@ def test_a_full_buffer_refuses_in_time_and_is_free_afterwards(broker: DevBroker,
         assert client.cluster.budget.used == 0, "what was given up takes no room"
 
 
+@pytest.mark.parametrize("linger", [0.0, 0.01])
+def test_a_send_batch_that_ends_in_the_middle_says_what_it_has_taken(broker: DevBroker, faults: Faults, topic: str, linger: float) -> None:
+    """So that who sends the others has each row once."""
+    rows = [b"%03d" % number + bytes(997) for number in range(300)]
+    table = Columns.from_rows(rows, partitions=[0] * 40 + [1] * 260)
+    with (
+        wireproto.connect(broker.url("kafka"), buffer_memory=100_000) as client,
+        client.producer(topic, batch_size=8000, linger=linger) as producer,
+    ):
+        faults.stall("Produce", times=-1)
+        with pytest.raises(BufferFull, match=r"not taken; of the 300 rows") as full:
+            producer.send_batch(table, timeout=0.3)
+        taken = full.value.taken
+        assert taken is not None
+        assert taken[0] == 40
+        assert 0 < taken[1] < 100
+        assert f"{taken[1]} of partition 1" in str(full.value)
+        with pytest.raises(BufferFull) as none:
+            producer.send_batch(table, timeout=0.0)
+        assert none.value.taken is None
+        faults.clear()
+        broker.kick("kafka")
+        producer.send_batch(Columns.from_rows(rows[40 + taken[1] :]), partition=1, timeout=10.0)
+        producer.flush(10.0)
+        found = everything(client, topic)
+    assert [value for (number, _), (_, value) in sorted(found.items()) if number == 0] == rows[:40]
+    assert [value for (number, _), (_, value) in sorted(found.items()) if number == 1] == rows[40:]
+
+
 def test_what_cannot_be_sent_is_refused_and_takes_no_room(client: Any, topic: str) -> None:
     with client.producer(topic, max_request_size=5000, linger=0.01) as producer:
         producer.send(b"opens the batch", partition=0)

@@ -150,7 +150,7 @@ class Account(AccountCore):
 
     def _full(self, size: int) -> BufferFull:
         budget = self._budget
-        text = f"no room for {size} bytes: {budget.used} of {budget.limit} wait for the broker; the record was not taken"
+        text = f"no room for {size} bytes: {budget.used} of {budget.limit} wait for the broker; what it is for was not taken"
         return BufferFull(text, topic=self._topic)
 
     def _line_up(self, claim: _Claim) -> None:

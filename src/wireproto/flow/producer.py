@@ -151,17 +151,23 @@ class BatchProducer(ProducerCore, Sends):
     @operation
     def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> Steps[Sequence[Receipt]]:
         """Take many records; see `wireproto.roles.Producer.send_batch`. All is checked before any is taken; rows of one partition keep
-        their order."""
+        their order. What ends it in the middle, as a BufferFull, says how many were taken (`taken`)."""
         self._loop.check()
         self._usable()
         assert self._appender is not None
         deadline = due(timeout)
         table = columns if isinstance(columns, Columns) else Columns.from_arrow(columns)
         last: dict[int, tuple[OutBatch, int]] = {}
-        for number, rows, picked in self._portions(table, partition):
-            yield from self._put_rows(number, rows, picked, deadline, last)
-        if not self._linger:
-            self._sender.release([batch for batch, _ in last.values()])
+        taken: dict[int, int] = {}
+        try:
+            for number, rows, picked in self._portions(table, partition):
+                yield from self._put_rows(number, rows, picked, deadline, last, taken)
+        except WireprotoError as why:
+            _tell_taken(why, taken, len(table))
+            raise
+        finally:
+            if not self._linger:
+                self._sender.release([batch for batch, _ in last.values()])
         return [self._appender.receipt(batch, index) for _, (batch, index) in sorted(last.items())]
 
     def _portions(self, table: Columns, partition: int | None) -> Iterable[tuple[int, Columns, Any]]:
@@ -187,8 +193,17 @@ class BatchProducer(ProducerCore, Sends):
     def _fit(self, where: Any, batch: OutBatch, size: int, index: int) -> None:
         """Refuse rows that a batch took and a broker would not; raises ValueUnsupported. Under the lock."""
 
-    def _put_rows(self, number: int, rows: Columns, picked: Any, deadline: float, last: dict[int, tuple[OutBatch, int]]) -> Steps[None]:
-        """Rows into batches of one partition. Room for a whole batch is taken before, and what it does not need given back."""
+    def _put_rows(
+        self,
+        number: int,
+        rows: Columns,
+        picked: Any,
+        deadline: float,
+        last: dict[int, tuple[OutBatch, int]],
+        taken_of: dict[int, int],
+    ) -> Steps[None]:
+        """Rows into batches of one partition, counted in `taken_of`. Room for a whole batch is taken before, and what it does not need
+        given back."""
         assert self._appender is not None
         row_time, lane = self._row_time(), self._lane_of(rows)
         start, stop = 0, len(rows if picked is None else picked)
@@ -206,6 +221,7 @@ class BatchProducer(ProducerCore, Sends):
                         self._fit(where, batch, size, index)
                         used = size
                         last[batch.serial] = batch, index
+                        taken_of[number] = taken_of.get(number, 0) + taken
                     full = start + taken < end or batch.full
                     if full:
                         self._sender.seal(where)
@@ -339,3 +355,11 @@ class BatchProducer(ProducerCore, Sends):
 
     def _leave(self) -> None:
         """Let go of what the protocol keeps for it, without waiting."""
+
+
+def _tell_taken(why: WireprotoError, taken: dict[int, int], rows: int) -> None:
+    """An error ends a `send_batch`: who sends all of it again is to know that he sends some of it twice."""
+    if taken:
+        why.taken = taken
+        shares = ", ".join(f"{count} of partition {number}" if number >= 0 else f"{count} of none" for number, count in taken.items())
+        why.text += f"; of the {rows} rows {sum(taken.values())} were taken before, the first {shares}, and are sent"

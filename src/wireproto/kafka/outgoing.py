@@ -22,6 +22,9 @@ BATCH_OVERHEAD = 61
 BY_ID = 13
 """From this version on Produce names topics by their ids."""
 
+_NEAR = 1024
+"""Bytes that a record without very many headers takes more than it has, at most: one that is less below the limit is measured."""
+
 Key = tuple[str, int]
 """Topic and partition: the key of a queue."""
 
@@ -39,7 +42,9 @@ def check_record(options: KafkaOptions, size: int, headers: object, timestamp: i
 
 
 def check_columns(options: KafkaOptions, table: Columns, topic: str) -> None:
-    """Refuse what message sets cannot carry; raises ValueUnsupported."""
+    """Refuse rows that are too large, and what message sets cannot carry; raises ValueUnsupported."""
+    for row in _large(table, max(options.max_request_size - _NEAR, 0)):
+        check_size(options, _size_alone(options, table, row), topic)
     if options.message_format == 2:
         earliest = kafka_earliest(table)
         if earliest is not None and earliest < 0:
@@ -47,6 +52,34 @@ def check_columns(options: KafkaOptions, table: Columns, topic: str) -> None:
         return
     for pairs, stamp in zip(table.headers(), table.timestamps(), strict=True):
         check_record(options, 0, pairs, stamp, topic)
+
+
+def check_size(options: KafkaOptions, size: int, topic: str) -> None:
+    """Refuse a record whose batch is of this size; raises ValueUnsupported."""
+    if size > options.max_request_size:
+        text = f"a record of {size} bytes is larger than max_request_size ({options.max_request_size})"
+        raise ValueUnsupported(text, topic=topic)
+
+
+def _large(table: Columns, bound: int) -> Iterator[int]:
+    """The rows of more than so many bytes. A part without one costs a look: most often the whole table."""
+    parts = [(0, len(table))]
+    while parts:
+        start, stop = parts.pop()
+        if table[start:stop].nbytes <= bound:
+            continue
+        if stop - start == 1:
+            yield start
+        else:
+            middle = (start + stop) // 2
+            parts += (middle, stop), (start, middle)
+
+
+def _size_alone(options: KafkaOptions, table: Columns, row: int) -> int:
+    """Bytes of a batch of this row."""
+    builder = KafkaBatchBuilder(magic=options.message_format)
+    builder.append_columns(table, row, row + 1, 0)
+    return builder.size
 
 
 def builder_factory(options: KafkaOptions) -> Callable[[], KafkaBatchBuilder]:

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any, Self
 
 from .._codec import Columns, KafkaRows, KeyRouter, OutBatch, Receipt, kafka_shares
-from ..errors import OptionError, UsageError, ValueUnsupported
+from ..errors import OptionError, UsageError
 from ..flow.producer import BatchProducer
 from ..net.task import Steps
 from ..position import LogOffset
@@ -109,10 +109,9 @@ class KafkaProducer(BatchProducer):
         return time.time_ns() // 1_000_000
 
     def _fit(self, where: Key, batch: OutBatch, size: int, index: int) -> None:
-        if index == 0 and size > self.options.max_request_size:  # it has a batch of its own
+        if index == 0 and size > self.options.max_request_size:  # it has a batch of its own: a record of headers, mostly
             self._sender.discard(where)
-            text = f"a record of {size} bytes is larger than max_request_size ({self.options.max_request_size})"
-            raise ValueUnsupported(text, topic=self.topic)
+            outgoing.check_size(self.options, size, self.topic)
 
     def _choose(self, key: bytes | None, size: int) -> int:
         entry = self._known_topic()
