@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import pulsar
+import wireproto
 from brokers import Pulsar, plugin
+from patience import until
 from spark.logs import Driven, counts, ends, foreign, forget_last, kept, lags, planned, run, values, watched
 from spark.peers import QUIET
 from wireproto.errors import DataLoss
@@ -417,6 +419,32 @@ def test_half_a_micro_batch_run_again_is_completed(spark: SparkSession, broker: 
     found = [int(value) for value in take(theirs, target)]
     assert sorted(found) == list(range(200))
     assert some <= 150
+
+
+def test_deduplication_switched_off_between_two_queries_of_a_session_is_noticed(
+    spark: SparkSession, broker: Pulsar, theirs: Any, topic: Make, tmp_path: Path
+) -> None:
+    """The worker that checks has found it on before; the micro-batch that runs again would be stored twice."""
+    namespace = "/admin/v2/namespaces/public/switched"
+    broker.call("PUT", namespace)
+    broker.call("POST", f"{namespace}/deduplication", True)
+    source, target = topic(1), topic(2, "switched")
+    put(theirs, source, range(25))
+    options = {"service.url": broker.service, "admin.url": broker.admin, "topic": target}
+
+    def again() -> None:
+        run(stream(spark, broker, source, **EARLIEST).select("key", "value"), tmp_path, FORM, **options)
+
+    again()
+    forget_last(tmp_path)
+    again()
+    broker.call("POST", f"{namespace}/deduplication", False)
+    with wireproto.connect(broker.service, admin=broker.admin) as client:
+        until(lambda: client.admin().deduplication(f"{target}-partition-0") != "Enabled", "the broker has switched it off")
+    forget_last(tmp_path)
+    with pytest.raises(Exception, match=r"not de-duplicated.*atLeastOnce=true"):
+        again()
+    assert sorted(int(value) for value in take(theirs, target)) == list(range(25))
 
 
 def test_a_broker_that_repeats_is_refused_unless_asked_for(

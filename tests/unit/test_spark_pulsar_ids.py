@@ -7,16 +7,18 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import BinaryType, StructField, StructType
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 import wireproto
 from wireproto import LATEST
 from wireproto.devbroker import DevBroker
+from wireproto.errors import OptionError
 from wireproto.spark.options import Options
 from wireproto.spark.pulsar_sink import PulsarSink, write_options
 from wireproto.spark.write import Task
 
 SCHEMA = StructType([StructField("value", BinaryType())])
+NAMED = StructType([StructField("value", BinaryType()), StructField("topic", StringType())])
 QUERY = "5e0c2a3e-query"
 EDGE = 1 << 23
 """The first micro-batch whose number does not fit above a row's into an id of 63 bits."""
@@ -37,15 +39,16 @@ def client(broker: DevBroker) -> Iterator[Any]:
         yield made
 
 
+def sink_to(broker: DevBroker, **more: str) -> PulsarSink:
+    """What the driver makes for one run of a micro-batch."""
+    options = {"service.url": f"pulsar://{broker.address('pulsar')}", "admin.url": f"http://{broker.address('pulsar', 'admin')}"}
+    schema = SCHEMA if "topic" in more else NAMED
+    return PulsarSink(write_options(Options({**options, **more})), schema)
+
+
 def write(broker: DevBroker, client: Any, batch: int, values: list[bytes]) -> None:
     """One task of a micro-batch, as Spark runs it."""
-    options = {
-        "service.url": f"pulsar://{broker.address('pulsar')}",
-        "admin.url": f"http://{broker.address('pulsar', 'admin')}",
-        "topic": "t",
-        "batchRows": "2",
-    }
-    session = PulsarSink(write_options(Options(options)), SCHEMA).begin(client, Task(0, 0, QUERY, batch))
+    session = sink_to(broker, topic="t", batchRows="2").begin(client, Task(0, 0, QUERY, batch))
     assert session is not None
     session.send(pa.RecordBatch.from_pydict({"value": pa.array(values, pa.binary())}))
     session.finish()
@@ -90,3 +93,36 @@ def test_ids_stay_within_what_brokers_compare(broker: DevBroker, client: Any) ->
     assert all(sent.message.highest_sequence_id < 1 << 63 for sent in seen.requests("send"))
     names = [made.message.producer_name for made in seen.requests("producer")]
     assert len(set(names)) == 5
+
+
+def another_session(broker: DevBroker) -> Any:
+    """A client of a process that has used the cluster before."""
+    return wireproto.connect(broker.url("pulsar"), admin=f"http://{broker.address('pulsar', 'admin')}")
+
+
+def test_each_micro_batch_asks_anew_whether_its_topic_is_deduplicated(broker: DevBroker) -> None:
+    """It may be switched off between two queries of a session, and the topic made again: a replayed one would be stored twice."""
+    with another_session(broker) as known:
+        sink_to(broker, topic="t").check(known, stream=True)
+        broker.call("pulsar", "deduplicate", "public/default", False)
+        with pytest.raises(OptionError, match=r"t is not de-duplicated .*Disabled.*atLeastOnce=true"):
+            sink_to(broker, topic="t").check(known, stream=True)
+        sink_to(broker, topic="t", atLeastOnce="true").check(known, stream=True)
+
+
+def test_tasks_ask_of_topics_that_rows_name_anew_in_each_micro_batch(broker: DevBroker) -> None:
+    rows = pa.RecordBatch.from_pydict({"value": pa.array([b"v"], pa.binary()), "topic": ["t"]})
+
+    def run(sink: PulsarSink, client: Any, task: int) -> None:
+        session = sink.begin(client, Task(task, 0, QUERY, 0))
+        assert session is not None
+        session.send(rows)
+        session.finish()
+
+    with another_session(broker) as known:
+        first = sink_to(broker)
+        run(first, known, 0)
+        broker.call("pulsar", "deduplicate", "public/default", False)
+        run(first, known, 1)  # the same micro-batch: it was asked for here
+        with pytest.raises(OptionError, match=r"t is not de-duplicated"):
+            run(sink_to(broker), known, 0)

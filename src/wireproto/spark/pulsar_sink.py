@@ -96,10 +96,11 @@ class PulsarSink(TopicSink):
 
     def __init__(self, settings: PulsarWriteSettings, schema: StructType) -> None:
         super().__init__(settings, schema)
-        self.job = uuid.uuid4().hex
+        self.job = uuid.uuid4().hex  # of a batch write, or of one run of a micro-batch: Spark has a writer made for each
 
     def check(self, client: Client, *, stream: bool) -> None:
-        """Whether the topic is there, and its broker de-duplicates where that is needed; topics of rows show in the tasks."""
+        """Whether the topic is there, and its broker de-duplicates where that is needed, asked anew for each micro-batch; topics of rows
+        show in the tasks."""
         if self.settings.topic is not None:
             must_exist(client, self.settings.topic)
             if stream and not self.settings.at_least_once:
@@ -128,13 +129,23 @@ class PulsarSession(TopicSession):
 
     def _made(self, topic: str, timeout: float) -> PulsarProducer:
         must_exist(self.client, topic)
-        if self.exact:
-            must_deduplicate(cast(PulsarClient, self.client), topic)
+        if self.exact and self.sink.settings.topic is None:
+            self._checked(topic)
         rows = self.sink.settings.rows
         options: dict[str, Any] = {"batch_records": rows, "batch_size": LARGEST, "linger": 3600.0}
         if not self.sink.settings.at_least_once:
             options |= {"producer_name": self.name, "first_sequence": self.first}
         return self._alone(topic, options)
+
+    def _checked(self, topic: str) -> None:
+        """A topic of rows de-duplicates: asked once a worker and micro-batch, however many tasks of it run here. Nothing is kept longer:
+        de-duplication may be switched off, the topic made again or grown between two micro-batches, or two runs of one."""
+        kept = worker.beside(self.client)
+        if kept.get("job") != self.sink.job:
+            kept |= {"job": self.sink.job, "deduplicated": set()}
+        if topic not in kept["deduplicated"]:
+            must_deduplicate(cast(PulsarClient, self.client), topic)
+            kept["deduplicated"].add(topic)
 
     def _alone(self, topic: str, options: dict[str, Any]) -> PulsarProducer:
         """The producer of this task, once its predecessor of that name is gone: of a worker that is lost or frozen the broker knows only
@@ -200,10 +211,8 @@ def must_exist(client: Client, topic: str) -> None:
 
 
 def must_deduplicate(client: PulsarClient, topic: str) -> None:
-    """Raise OptionError where a partition's broker would store a repeated micro-batch again; asked once a worker and topic."""
+    """Raise OptionError where a partition's broker would store a repeated micro-batch again."""
     admin = client.admin()
-    if worker.known(("deduplicates", admin.url, topic)):
-        return
     if admin.url is None:
         raise OptionError(
             f"whether {topic!r} is de-duplicated is told by the admin interface alone: give its URL as option admin.url "
@@ -216,4 +225,3 @@ def must_deduplicate(client: PulsarClient, topic: str) -> None:
                 f"{name} is not de-duplicated (its status is {status}), so a micro-batch that Spark runs again would be "
                 f"stored twice: {REMEDY}"
             )
-    worker.learn(("deduplicates", admin.url, topic))

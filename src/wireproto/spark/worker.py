@@ -30,7 +30,6 @@ _clients: dict[tuple[int, str, tuple[tuple[str, Any], ...]], Client] = {}
 """The one that was used last stands last."""
 _beside: dict[Client, dict[str, Any]] = {}
 _frozen: set[int] = set()
-_learnt: set[tuple[int, object]] = set()
 
 
 def client(url: str, options: Mapping[str, Any]) -> Client:
@@ -61,16 +60,6 @@ def settle() -> None:
         gc.freeze()
         sys.stderr = QuietEnd(sys.stderr)
         atexit.register(close_all)
-
-
-def known(fact: object) -> bool:
-    """Whether this process has learnt this of a cluster."""
-    return (os.getpid(), fact) in _learnt
-
-
-def learn(fact: object) -> None:
-    """Remember a fact that is costly to ask for and stays."""
-    _learnt.add((os.getpid(), fact))
 
 
 def spark_input() -> Any:
