@@ -7,6 +7,7 @@ import gc
 import itertools
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -21,9 +22,9 @@ from wireproto import MessageId
 from wireproto.errors import Closed, OptionError, TimedOut
 from wireproto.pulsar import PulsarApi_pb2 as api
 from wireproto.pulsar import consumer as pulsar_consumer
-from wireproto.pulsar import feed, sending
+from wireproto.pulsar import feed, producer, sending
 from wireproto.pulsar.acks import Log
-from wireproto.pulsar.codes import AuthorizationError
+from wireproto.pulsar.codes import AuthorizationError, ProducerBusy
 from wireproto.pulsar.feed import Feed
 
 NEVER = 3600.0
@@ -291,6 +292,56 @@ def test_what_is_sent_by_a_producer_that_nobody_holds_goes_out_at_the_client_s_c
         gc.collect()
         client.close()
         assert server.count("send") == 1
+
+
+def forgotten(producer: weakref.ref[Any]) -> bool:
+    gc.collect()
+    return producer() is None
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_producer_that_was_closed_is_not_kept_by_the_connection_it_used(times: int) -> None:
+    """However often it was opened there: the connection lives as long as its client."""
+    with serving() as server, wireproto.connect(server.url) as client, client.producer("other") as other:
+        out = client.producer("t")
+        number = server.commands("producer")[-1].producer_id
+        for opened in range(2, times + 1):
+            server.links[-1].send(api.CommandCloseProducer(producer_id=number, request_id=2**64 - 1))
+            server.wait("producer", opened + 1)
+        out.send(b"x").position(timeout=20.0)
+        out.close()
+        closed = weakref.ref(out)
+        del out
+        until(lambda: forgotten(closed), "a closed producer is kept")
+        other.send(b"y").position(timeout=20.0)
+
+
+def test_a_producer_that_is_refused_is_not_kept_by_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[weakref.ref[Any]] = []
+    real = producer.PulsarProducer.__init__
+
+    def seen(self: Any, *args: Any) -> None:
+        made.append(weakref.ref(self))
+        real(self, *args)
+
+    monkeypatch.setattr(producer.PulsarProducer, "__init__", seen)
+    with (
+        serving(producer=lambda link, ask: api.CommandError(request_id=ask.request_id, error="ProducerBusy", message="busy")) as server,
+        wireproto.connect(server.url) as client,
+    ):
+        with pytest.raises(ProducerBusy):
+            client.producer("t", producer_name="p")
+        until(lambda: forgotten(made[0]), "a refused producer is kept")
+
+
+def test_each_producer_of_a_connection_hears_of_its_end() -> None:
+    with serving() as server, wireproto.connect(server.url) as client, client.producer("t") as one, client.producer("u") as two:
+        client.producer("v").close()
+        opened = server.count("producer")
+        server.links[-1].close()
+        server.wait("producer", opened + 2)
+        for out in (one, two):
+            out.send(b"x").position(timeout=20.0)
 
 
 def test_a_topic_that_migrates_to_no_address_is_written_where_it_is() -> None:

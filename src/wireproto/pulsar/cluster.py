@@ -22,6 +22,7 @@ from wireproto.net.task import Steps
 from wireproto.url import Address
 
 from .connection import DEFAULT_MAX_MESSAGE_SIZE, FRAME_PADDING, Broker, BrokerInfo, Credentials, handshake
+from .links import Links
 from .lookup import Lookup
 from .options import PulsarOptions
 from .pulse import Pulse
@@ -79,6 +80,7 @@ class PulsarCluster(Runtime[PulsarOptions]):
 
     Attributes:
         budget: bytes that all producers may hold. lookup: which broker serves a topic.
+        links: who hears of the end of a connection that several producers use.
     """
 
     protocol: ClassVar[str] = "pulsar"
@@ -91,6 +93,7 @@ class PulsarCluster(Runtime[PulsarOptions]):
         self.lookup = Lookup(
             self.tasks, self.connecting, addresses, tls=options.tls, listener=options.listener, connect_timeout=options.connect_timeout
         )
+        self.links = Links()
         self._proxied: dict[str, Pool] = {}
         self._proxied_lock = Lock()
         self._producer_ids = itertools.count(1)

@@ -177,7 +177,12 @@ class PartitionProducer:
             # the broker may still make it: take it back, or the next attempt finds the name in use
             self._close_at_broker(conn)
             raise
-        conn.on_lost(lambda why: self._lost(conn, why))
+        finally:
+            if self._latest is not conn:
+                conn.route(producer_channel(self.id), None)
+        with self._lock:
+            if self.link is conn:  # else it was closed meanwhile, or is to be opened again
+                self._cluster.links.join(conn, self)
         self._core.ready([self])
 
     def _opened(self, conn: Connection, reply: api.CommandProducerSuccess) -> None:
@@ -208,11 +213,13 @@ class PartitionProducer:
             max_records=options.batch_records,
             limit=options.batch_size,
         )
-        self.link = self._latest = conn
+        before, self.link, self._latest = self._latest, conn, conn
+        if before is not None and before is not conn:
+            self._let_go(before)
         self._opened_at = time.monotonic()
         self._fruitful = False
 
-    def _lost(self, conn: Connection, why: Exception) -> None:
+    def lost(self, conn: Connection, why: Exception) -> None:
         """The connection is gone, or the broker closed the producer: all in flight goes back, and it is opened again.
 
         At once, unless it was opened a moment ago and nothing came of that.
@@ -335,7 +342,7 @@ class PartitionProducer:
         with self._lock:
             if self._opening is conn:
                 self._opening = None  # a topic that is unloaded meanwhile: the broker may yet say that it is open
-        self._lost(conn, Disconnected("the broker closed the producer", peer=conn.peer))
+        self.lost(conn, Disconnected("the broker closed the producer", peer=conn.peer))
 
     def migrated(self, conn: Connection, told: api.CommandTopicMigrated) -> None:
         """TOPIC_MIGRATED: it is looked up elsewhere from now on."""
@@ -373,9 +380,15 @@ class PartitionProducer:
         conn = self._ended()
         if conn is not None:
             self._close_at_broker(conn)
-        if self._latest is not None:
-            self._latest.route(producer_channel(self.id), None)
+        with self._lock:
+            if self._latest is not None:
+                self._let_go(self._latest)
         self._sender.leave(self)
+
+    def _let_go(self, conn: Connection) -> None:
+        """A connection that others use on is to keep nothing of it. Lock held."""
+        conn.route(producer_channel(self.id), None)
+        self._cluster.links.leave(conn, self)
 
 
 def intact(buffers: list[Any]) -> bool:
