@@ -8,6 +8,7 @@ import pytest
 
 from flow_parts import Outcome
 from wireproto._codec import KafkaBatchBuilder, OutBatch, decode_kafka
+from wireproto.errors import ValueUnsupported
 from wireproto.flow.queue import FreeStamp, PartitionQueue
 from wireproto.kafka import outgoing
 from wireproto.kafka.identity import MAX_SEQUENCE, NOBODY, Identity
@@ -67,3 +68,28 @@ def test_what_may_be_stored_and_what_is_one_record_is_not_split() -> None:
 def test_halves_that_do_not_fit_are_none() -> None:
     """A builder that takes less than the whole's: nothing is lost by it, the batch is refused."""
     assert outgoing.halves(batch(rows=ROWS[:4] * 20), lambda: KafkaBatchBuilder(limit=100)) is None
+
+
+@pytest.mark.parametrize("refused", [[0], [4], [1, 2], [0, 4], [0, 2, 4], [0, 1, 2, 3]])
+def test_without_the_refused_records_the_others_are_one_batch(refused: list[int]) -> None:
+    who = Identity(4, 1)
+    whole = batch(who=who, sequence=10)
+    parts = outgoing.others(whole, refused, KafkaBatchBuilder)
+    assert parts is not None
+    [rest] = parts.batches
+    kept = [number for number in range(len(ROWS)) if number not in refused]
+    assert stored(rest) == [ROWS[number] for number in kept]
+    assert (rest.identity, rest.sequence, rest.serial, rest.owner) == (who, 10, 7, parts)
+    for number in refused:
+        parts.refuse(number, ValueUnsupported(f"{number}"))
+    for number in refused:
+        part, at = parts.find(number)
+        assert (str(part.outcome.error), at) == (f"{number}", 0)
+    assert [parts.find(number) for number in kept] == [(rest, at) for at in range(len(kept))]
+
+
+def test_all_refused_and_what_may_be_stored_has_no_others() -> None:
+    assert outgoing.others(batch(), [0, 1, 2, 3, 4], KafkaBatchBuilder) is None
+    doubtful = batch()
+    doubtful.doubtful = True
+    assert outgoing.others(doubtful, [2], KafkaBatchBuilder) is None

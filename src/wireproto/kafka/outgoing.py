@@ -7,7 +7,7 @@ What it is: the pure parts of sending. Must not: send.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -124,17 +124,34 @@ def halves(batch: OutBatch, make_builder: Callable[[], KafkaBatchBuilder]) -> Pa
     """
     if batch.count < 2 or batch.doubtful:
         return None
+    middle = batch.count // 2
+    return _parts(batch, make_builder, [[(0, middle)], [(middle, batch.count)]])
+
+
+def others(batch: OutBatch, refused: Sequence[int], make_builder: Callable[[], KafkaBatchBuilder]) -> Parts | None:
+    """What goes on in the place of a batch in which the broker refused these records, which are in order: all others, as one batch. Its
+    numbers begin with the whole's, so that it follows what is there; what was sent behind the whole does not follow it, and starts over.
+    None: as of `halves`."""
+    if batch.doubtful or len(refused) == batch.count:
+        return None
+    starts, stops = [0, *(index + 1 for index in refused)], [*refused, batch.count]
+    return _parts(batch, make_builder, [[run for run in zip(starts, stops, strict=True) if run[0] < run[1]]])
+
+
+def _parts(batch: OutBatch, make_builder: Callable[[], KafkaBatchBuilder], shares: list[list[tuple[int, int]]]) -> Parts | None:
+    """A batch of each share, which lists runs of rows; None: a builder takes less than the whole's did."""
     topic, partition = batch.key
     rows, _ = decode_kafka(sealed(batch), topic=topic, partition=partition, fetch_offset=0)
     parts = Parts(batch)
-    middle = batch.count // 2
-    for start, stop in ((0, middle), (middle, batch.count)):
-        half = OutBatch(batch.queue, batch.serial, batch.created, make_builder(), parts.outcome(), parts, batch.identity)
-        if half.add_rows(rows, None, start, stop, 0)[0] < stop - start:
-            return None
-        half.seal()
-        half.sequence = (batch.sequence + start) & MAX_SEQUENCE if batch.sequence >= 0 else -1
-        parts.batches.append(half)
+    for runs in shares:
+        part = OutBatch(batch.queue, batch.serial, batch.created, make_builder(), parts.outcome(), parts, batch.identity)
+        for start, stop in runs:
+            if part.add_rows(rows, None, start, stop, 0)[0] < stop - start:
+                return None
+        part.seal()
+        before = sum(other.count for other in parts.batches)
+        part.sequence = (batch.sequence + before) & MAX_SEQUENCE if batch.sequence >= 0 else -1
+        parts.batches.append(part)
     return parts
 
 

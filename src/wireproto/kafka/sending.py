@@ -10,6 +10,7 @@ another producer to the brokers, so `KafkaSenders` gives it another one. Connect
     OUT_OF_ORDER_SEQUENCE_NUMBER and kin                StartOver, with idempotence
     DUPLICATE_SEQUENCE_NUMBER                           Stored, at a position that nobody knows
     MESSAGE_TOO_LARGE and kin, of several records       Split in halves, as Java's client does; Refused where its sending is in doubt
+    any other code that names some of the records       Split in those, which fail, and the others; Refused where its sending is in doubt
     any other code                                      Refused
 
 Whoever fills a batch sends it; the keeper sends when a linger is over or an answer made room, and reads the answers that nobody waits for;
@@ -23,6 +24,7 @@ import time
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from .._codec import BriefLock, KafkaSendCore, OutBatch, Sent
@@ -45,6 +47,7 @@ from .prepared import Prepared
 
 if TYPE_CHECKING:
     from .._net import Call, Connection
+    from ..flow.parts import Parts
     from ..flow.producer import BatchProducer
     from .cluster import KafkaCluster
     from .metadata import Topic
@@ -61,6 +64,8 @@ _STRAGGLING = 0.01
 _TOO_LARGE = (MessageTooLarge, RecordListTooLarge)  # than the topic allows, or than one of its segments
 _UNREACHED = 3.0
 """Seconds for which a node that could not be dialled counts as one that cannot be. It is dialled more often while records wait for it."""
+_NAMED = 3
+"""So many refused records are named in an error of many."""
 _AGAIN = retry.Policy(first=0.1, factor=2.0, ceiling=1.0, jitter=0.2)
 _PROFILE = (
     "acks",
@@ -376,8 +381,30 @@ class KafkaSender(KafkaSendCore):
             if parts is not None:
                 return Split(problem, parts)
         if answer.record_errors:
-            problem.text += "".join(f"; record {bad.batch_index}: {bad.batch_index_error_message}" for bad in answer.record_errors)
+            parts = self._others(batch, {bad.batch_index: bad.batch_index_error_message for bad in answer.record_errors}, problem)
+            if parts is not None:
+                return Split(problem, parts)
         return Refused(problem)
+
+    def _others(self, batch: OutBatch, reasons: dict[int, str | None], problem: BrokerError) -> Parts | None:
+        """What goes on without the records that the broker refuses (KIP-467), which fail. None: nothing does."""
+        where = sorted(reasons)
+        self._name(problem, [f"record {index}: {reasons[index] or ''}" for index in where])
+        if self.transaction is not None or batch.outcome.done or not 0 <= where[0] <= where[-1] < batch.count:
+            return None  # of a transaction all is stored or nothing
+        parts = outgoing.others(batch, where, self._make_builder)
+        if parts is not None:
+            for index in where:
+                why = copy(problem)
+                why.text = reasons[index] or problem.text
+                parts.refuse(index, why)
+            self._cluster.told.warning(("refused", type(problem)), "%d records were not stored: %s", len(where), problem)
+        return parts
+
+    @staticmethod
+    def _name(problem: BrokerError, reasons: list[str]) -> None:
+        more = len(reasons) - _NAMED
+        problem.text = "; ".join([problem.text, *reasons[:_NAMED], *([f"and {more} more"] if more > 0 else [])])
 
     # --- who keeps silent: in the keeper ---
 
