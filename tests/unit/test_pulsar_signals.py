@@ -13,6 +13,7 @@ import pytest
 import wireproto
 from patience import until
 from pulsar_server import Link, PulsarServer, acknowledged, stored, subscribed
+from wireproto.errors import Revoked
 from wireproto.pulsar import PulsarApi_pb2 as api
 from wireproto.pulsar import consumer, queue, reader
 
@@ -24,9 +25,17 @@ VALUES = [value for entry in ENTRIES for value in entry]
 class Granting(PulsarServer):
     """Sends the entries when a consumer grants for the first time. `granted`: messages, by consumer."""
 
-    def __init__(self) -> None:
+    def __init__(self, entries: list[list[bytes]] = ENTRIES) -> None:
         self.granted: dict[int, int] = {}
-        super().__init__(connect=self._connect, subscribe=subscribed, flow=self._flow, getLastMessageId=self._last, ack=acknowledged)
+        self.entries_sent = entries
+        super().__init__(
+            connect=self._connect,
+            subscribe=subscribed,
+            flow=self._flow,
+            getLastMessageId=self._last,
+            ack=acknowledged,
+            redeliverUnacknowledgedMessages=self._again,
+        )
 
     def _connect(self, link: Link, ask: Any) -> Any:
         link.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # many roles are opened one after the other
@@ -35,8 +44,12 @@ class Granting(PulsarServer):
     def _flow(self, link: Link, ask: Any) -> None:
         first = ask.consumer_id not in self.granted
         self.granted[ask.consumer_id] = self.granted.get(ask.consumer_id, 0) + ask.messagePermits
-        for number, entry in enumerate(ENTRIES if first else ()):
+        for number, entry in enumerate(self.entries_sent if first else ()):
             link.message(ask.consumer_id, number, stored(entry, number))
+
+    def _again(self, link: Link, ask: Any) -> None:
+        number = ask.message_ids[0].entryId
+        link.message(ask.consumer_id, number, stored(ENTRIES[number], number), redelivery_count=1)
 
     def _last(self, link: Link, ask: Any) -> Any:
         return api.CommandGetLastMessageIdResponse(
@@ -131,3 +144,61 @@ def test_a_signal_anywhere_in_a_call_loses_and_repeats_nothing(role: str) -> Non
                     )
             going = signal.came
     assert number > 30
+
+
+# -- ends of a delivery ---------------------------------------------------------------------------------------------------
+
+
+def ended(call: Callable[[], object]) -> bool:
+    """As who was interrupted does it: once more. Whether it was done by then."""
+    try:
+        call()
+    except Revoked:
+        return True
+    return False
+
+
+def in_hand(made: Any, count: int) -> list[Any]:
+    found = []
+    while len(found) < count:
+        delivery = made.receive(5.0)
+        assert delivery is not None, [one.value for one in found]
+        found.append(delivery)
+    return found
+
+
+@pytest.mark.parametrize("after", [None, 0.0])
+@pytest.mark.parametrize("then", ["release", "ack"])
+def test_a_message_whose_release_a_signal_breaks_into_comes_again_or_stays_in_hand(after: float | None, then: str) -> None:
+    """With those behind it in its batch."""
+    number, going = 0, True
+    with Granting(ENTRIES[:1]) as server, wireproto.connect(server.url) as client:
+        while going:
+            number += 1
+            signal = Signal(number)
+            with client.queue("t", "group") as made:
+                (first,) = in_hand(made, 1)
+                signal.within(lambda first=first: first.release(5.0, after=after) or [])
+                done = not ended(first.ack) if then == "ack" else ended(lambda first=first: first.release(5.0, after=after))
+                left = ENTRIES[0][1:] if then == "ack" and done else ENTRIES[0]
+                assert sorted(delivery.value for delivery in in_hand(made, len(left))) == left, f"after signal {number}"
+            going = signal.came
+    assert number > 5
+
+
+def test_an_entry_is_acknowledged_whole_though_a_signal_breaks_into_an_ack_of_it() -> None:
+    number, going = 0, True
+    with Granting(ENTRIES[:1]) as server, wireproto.connect(server.url) as client:
+        while going:
+            number += 1
+            signal = Signal(number)
+            with client.queue("t", "group") as made:
+                first, second, third = in_hand(made, 3)
+                signal.within(lambda first=first: first.ack(5.0) or [])
+                for delivery in (first, second, third):
+                    ended(lambda delivery=delivery: delivery.ack(5.0))
+                assert list(server.commands("ack")[-1].message_id[0].ack_set) == [], f"after signal {number}"
+                with pytest.raises(Revoked):
+                    first.release(5.0)
+            going = signal.came
+    assert number > 5

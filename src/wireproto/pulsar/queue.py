@@ -231,9 +231,10 @@ class PulsarQueue(Role):
         with self._only:
             part, key, index = self._held(delivery)
             entry = self._hand(part.partition).entries[key]
-            entry.held.discard(index)
-            entry.delayed.add(index)
+            # in hand to the last: where a signal breaks in, it may be released again
             self._give_back_in(seconds, part, key, index)
+            entry.delayed.add(index)
+            entry.held.discard(index)
 
     def _ack(self, part: PartitionConsumer, key: Key, index: int, deadline: float) -> Steps[None]:
         hand = self._hand(part.partition)
@@ -242,11 +243,19 @@ class PulsarQueue(Role):
         hand.acknowledged(key, index, self._feed.ahead(part))
 
     def _release(self, part: PartitionConsumer, key: Key, index: int, deadline: float) -> Steps[None]:
-        for waiting in [item for item in self._next if item[2] == (part, key)]:
-            self._next.remove(waiting)
-        self._hand(part.partition).released(key, index)
+        """In hand until its broker is there to be told: till then it may be released again."""
         yield from self._feed.attached(part, deadline)
+        try:
+            self._give_up(part, key, index)
+        except BaseException:  # a signal handler's: what is half given back would be neither in hand nor come again
+            self._give_up(part, key, index)
+            raise
+
+    def _give_up(self, part: PartitionConsumer, key: Key, index: int) -> None:
+        """Have the broker hand the entry out again, which may be asked twice."""
         part.tell(_redeliver(part, key))
+        self._next = deque(item for item in self._next if item[2] != (part, key))
+        self._hand(part.partition).released(key, index)
 
     def _give_back_in(self, seconds: float, part: PartitionConsumer, key: Key, index: int) -> None:
         self._cluster.loop.call_at(time.monotonic() + seconds, self._give_back, part, key, index)

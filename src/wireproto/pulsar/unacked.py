@@ -102,23 +102,26 @@ class Unacked:
         return True
 
     def acknowledged(self, key: Key, index: int, ahead: int) -> None:
-        """One message is done.
+        """One message is done. In hand to the last, so that what a signal breaks into may be done again.
 
         Args:
             ahead: frames that may have been sent before the broker heard of it.
         """
         entry = self.entries[key]
-        entry.held.discard(index)
-        entry.wanted.discard(index)
         entry.done.add(index)
-        if not entry.wanted:
-            del self.entries[key]
-            self._unmet.pop(key, None)
-            self._done[key] = self.looked_at + ahead
+        entry.wanted.discard(index)
+        if entry.wanted:
+            entry.held.discard(index)
+            return
+        self._unmet.pop(key, None)
+        self._done[key] = self.looked_at + ahead
+        del self.entries[key]
 
     def released(self, key: Key, index: int) -> None:
-        """One message is given back, and what of its entry was not handed out comes again with it."""
-        entry = self.entries[key]
+        """One message is given back, and what of its entry was not handed out comes again with it. May be said again."""
+        entry = self.entries.get(key)
+        if entry is None:
+            return
         entry.held.discard(index)
         for other in entry.waiting:
             self._not_met(key, other, 1)
