@@ -500,6 +500,7 @@ def test_a_mistake_is_named_on_the_driver(spark: SparkSession, broker: Pulsar, t
         (["key"], {}, "attribute 'value' not found"),
         (["id as value"], {}, "value is bigint.*cast"),
         (["value", "1 as key"], {}, "key is int"),
+        (["value", "1 as more", "2 as more"], {}, "more more than once.*rename"),
         (["value"], {"topic": "persistent://public/default/nowhere"}, "no topic .*nowhere.*create it"),
         (["value"], {"pulsar.linger": "1"}, "pulsar.linger"),
         (["value"], {"batchRows": "0"}, "batchRows"),

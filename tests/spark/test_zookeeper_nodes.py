@@ -280,6 +280,7 @@ def test_a_stream_is_refused(spark: SparkSession, broker: ZooKeeper, tmp_path: P
         (["path"], {}, "'data' not found"),
         (["1 as path", "data"], {}, "path is int"),
         (["path", "data", "1 as more"], {}, "column 'more'"),
+        (["path", "data", "'v' as data"], {}, "data more than once.*rename"),
         (["'a' as path", "data"], {}, "begins with /"),
         (["'/no/such/parent' as path", "data"], {}, "createParents"),
         (["path", "data"], {"operation": "replace"}, "create, set, upsert"),

@@ -94,6 +94,7 @@ class Sink(ABC):
 
     def __init__(self, url: str, client: Mapping[str, Any], schema: StructType) -> None:
         self.url, self.options = url, dict(client)
+        refuse_repeated(schema)
         self.arrow = arrow_schema(schema)
 
     def open(self) -> Client:
@@ -219,6 +220,30 @@ def rows_to_arrow(rows: Iterable[Any], schema: pa.Schema) -> Iterator[pa.RecordB
             held = []
     if held:
         yield pa.RecordBatch.from_pylist(held, schema=schema)
+
+
+def refuse_repeated(schema: StructType) -> None:
+    """Raise OptionError for columns of one name, or fields of one struct, also where they are not written: Spark hands no such rows to
+    Python, and says so in the tasks, in words that name no remedy."""
+    found = sorted(set(repeated(schema)))
+    if found:
+        raise OptionError(
+            f"the table has {', '.join(found)} more than once, which Spark cannot hand to a Python sink: "
+            "select the columns to write, or rename them, before writing"
+        )
+
+
+def repeated(kind: Any, path: str = "") -> Iterator[str]:
+    """Names that a type has more than once in one struct, with what they lie in."""
+    columns = getattr(kind, "fields", ())
+    names = [column.name for column in columns]
+    for column in columns:
+        if names.count(column.name) > 1:
+            yield path + column.name
+        yield from repeated(column.dataType, f"{path}{column.name}.")
+    for part in ("elementType", "keyType", "valueType"):
+        if hasattr(kind, part):
+            yield from repeated(getattr(kind, part), path)
 
 
 def wanted(schema: StructType, name: str, kinds: Mapping[str, tuple[str, ...]]) -> str | None:
