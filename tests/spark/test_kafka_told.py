@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import BinaryType, StructField, StructType
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType, TimestampType
 
 import wireproto
 from spark.logs import Driven, planned, run
 from wireproto.devbroker import DevBroker
 from wireproto.errors import DataLoss, OptionError, TransportError, ValueUnsupported
 from wireproto.kafka.codes import UnknownTopicOrPartition
+from wireproto.position import LogOffset
 from wireproto.spark.kafka import KafkaWire
 from wireproto.spark.kafka_options import client_config
 from wireproto.spark.kafka_sink import KafkaSink
@@ -210,11 +211,49 @@ def test_offsets_that_name_no_partition_are_refused(broker: DevBroker, fresh: Ca
     """They were read as if nothing was given: a batch had all of the topic, and a stream began at its end."""
     topic = filled(broker, fresh("told-none"), 3)
     given = {option: nothing.format(topic=topic)}
-    with pytest.raises(OptionError, match=rf"{option[:8]}\w+ must name every partition that is read.*there are {topic}-0"):
+    words = "" if option.endswith("ByTimestamp") else r" \(-1 is latest, -2 earliest\)"  # which no time may be
+    with pytest.raises(
+        OptionError, match=rf"{option} must name every partition that is read, and no other{words}: it.*there are {topic}-0"
+    ):
         planned(KafkaWire({"kafka.bootstrap.servers": broker.address("kafka"), "subscribe": topic, **given}))
     if option.startswith("starting"):
-        with pytest.raises(OptionError, match="startingOffsets must name every partition"):
+        with pytest.raises(OptionError, match=f"{option} must name every partition"):
             Driven(KafkaWire({"kafka.bootstrap.servers": broker.address("kafka"), "subscribe": topic, **given}))
+
+
+@pytest.mark.parametrize("option", ["startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets"])
+def test_a_time_that_no_record_reaches_names_the_option_that_gave_it(broker: DevBroker, fresh: Callable[[str], str], option: str) -> None:
+    topic = filled(broker, fresh("told-late"), 3)
+    late = {
+        "startingTimestamp": str(1 << 50),
+        "startingOffsetsByTimestamp": f'{{"{topic}": {{"0": {1 << 50}}}}}',
+        "startingOffsets": f"@{1 << 50}",
+    }
+    made = KafkaWire({"kafka.bootstrap.servers": broker.address("kafka"), "subscribe": topic, option: late[option]})
+    for begin in (planned, Driven):
+        with pytest.raises(OptionError, match=rf"^{option}: No offset matched: no record of {topic}-0 .*TimestampStrategy=latest"):
+            begin(made)
+
+
+@pytest.mark.parametrize("columns", ["offset bigint, timestamp timestamp", "timestamp timestamp"])
+def test_a_time_beyond_spark_s_is_told_with_its_record(broker: DevBroker, fresh: Callable[[str], str], columns: str) -> None:
+    """Spark counts microseconds in what the records count milliseconds in."""
+    kinds = {"bigint": LongType(), "timestamp": TimestampType()}
+    schema = StructType([StructField(name, kinds[kind]) for name, kind in map(str.split, columns.split(", "))])
+    topic = filled(broker, fresh("told-far"), 0)
+    with wireproto.connect(broker.url("kafka")) as client, client.producer(topic) as out:
+        for ms in (0, 9_223_372_036_854_775, 9_223_372_036_854_776):
+            out.send(b"v", timestamp=ms, partition=0)
+    reader = KafkaWire({"kafka.bootstrap.servers": broker.address("kafka"), "subscribe": topic}).reader(schema)
+    (part,) = reader.partitions()
+    with pytest.raises(ValueUnsupported, match=r"9223372036854776 ms.*without the column timestamp") as told:
+        list(reader.read(part))
+    assert (told.value.topic, told.value.partition, told.value.position) == (
+        topic,
+        0,
+        LogOffset(topic, 0, 2) if "offset" in columns else None,
+    )
+    assert f"before {LogOffset(topic, 0, 3)}" in str(told.value)
 
 
 @pytest.mark.parametrize("end", [{}, {"endingTimestamp": "1000"}, {"endingOffsets": "latest"}])

@@ -58,10 +58,10 @@ class LogReader(DataSourceReader):
         log, settings = self.log, self.log.settings
         with log.open() as client:
             log.check(client)
-            starts = wanted(log, client, EARLIEST if settings.start is None else settings.start, "startingOffsets")
-            stops = wanted(log, client, LATEST if settings.stop is None else settings.stop, "endingOffsets")
-            start = located(log, client, starts, "startingOffsets", starting=True)
-            stop = located(log, client, stops, "endingOffsets", starting=False)
+            starts = wanted(log, client, EARLIEST if settings.start is None else settings.start, settings.option("starting"))
+            stops = wanted(log, client, LATEST if settings.stop is None else settings.stop, settings.option("ending"))
+            start = located(log, client, starts, starting=True)
+            stop = located(log, client, stops, starting=False)
             stop = self.reachable(client, start, stop)
             start, stop = self.pushed.trim(log, client, start, stop)
             keys = sorted(start.keys() & stop.keys())
@@ -81,9 +81,10 @@ class LogReader(DataSourceReader):
         given = isinstance(self.log.settings.stop, dict | AtTime)
         inverted = [key for key, end in stop.items() if key in start and end < start[key]]
         latest = self.log.written(client, stop if given else inverted) if given or inverted else {}
+        option = self.log.settings.option("ending")
         for key, end in stop.items() if given else ():
             if latest[key] < end:
-                self.log.lost(f"endingOffsets asks for {key[0]}-{key[1]} up to {end}, and the log ends at {latest[key]}")
+                self.log.lost(f"{option} asks for {key[0]}-{key[1]} up to {end}, and the log ends at {latest[key]}")
                 stop = {**stop, key: latest[key]}
         for key, end in stop.items():
             if key in start and end < start[key] and (given or latest[key] < start[key]):

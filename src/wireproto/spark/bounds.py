@@ -28,13 +28,14 @@ if TYPE_CHECKING:
 Places = Mapping[TopicPartition, "Place"]
 
 
-def resolve(log: Log, client: Client, bound: Bound, option: str, *, starting: bool) -> Positions:
-    """A bound as a position of each partition there is now.
+def resolve(log: Log, client: Client, bound: Bound, *, starting: bool) -> Positions:
+    """A bound as a position of each partition there is now; errors name the option that it is from.
 
     Raises:
         OptionError: the bound names other partitions than are there, or a time that no record reaches (for a start).
     """
-    return located(log, client, wanted(log, client, bound, option), option, starting=starting)
+    option = log.settings.option("starting" if starting else "ending")
+    return located(log, client, wanted(log, client, bound, option), starting=starting)
 
 
 def wanted(log: Log, client: Client, bound: Bound, option: str) -> dict[TopicPartition, Place]:
@@ -43,14 +44,14 @@ def wanted(log: Log, client: Client, bound: Bound, option: str) -> dict[TopicPar
     keys = log.partitions(client)
     found: dict[TopicPartition, Place] = dict.fromkeys(keys, bound) if given is None else given  # type: ignore[arg-type]
     if found.keys() != set(keys):
+        words = "" if option.endswith("ByTimestamp") else " (-1 is latest, -2 earliest)"
         raise OptionError(
-            f"{option} must name every partition that is read, and no other (-1 is latest, -2 earliest): it names "
-            f"{named(found)}; there are {named(keys)}"
+            f"{option} must name every partition that is read, and no other{words}: it names {named(found)}; there are {named(keys)}"
         )
     return found
 
 
-def located(log: Log, client: Client, places: Places, option: str, *, starting: bool) -> Positions:
+def located(log: Log, client: Client, places: Places, *, starting: bool) -> Positions:
     """Places as positions; partitions that are gone are left out. Raises OptionError for a starting time that no record reaches."""
     found: Positions = {key: place for key, place in places.items() if isinstance(place, Position)}
     times = {key: place.ms for key, place in places.items() if isinstance(place, AtTime)}
@@ -59,7 +60,7 @@ def located(log: Log, client: Client, places: Places, option: str, *, starting: 
             found[key] = place
         elif starting and log.settings.late == "error":
             raise OptionError(
-                f"{option}: No offset matched: no record of {key[0]}-{key[1]} is at or after {times[key]}; with "
+                f"{log.settings.option('starting')}: No offset matched: no record of {key[0]}-{key[1]} is at or after {times[key]}; with "
                 "startingOffsetsByTimestampStrategy=latest reading starts at the end there"
             )
         else:
@@ -87,13 +88,13 @@ def bound_now(log: Log, client: Client, span: Span) -> Span | None:
     """The span as its bounds are now; None when nothing is in it (any more)."""
     start, stop = span.start, span.stop
     if span.late_start is not None:
-        first = located(log, client, {span.key: span.late_start}, "startingOffsets", starting=True).get(span.key)
+        first = located(log, client, {span.key: span.late_start}, starting=True).get(span.key)
         if first is None:
             _gone(log, span)
             return None
         start = first if span.first or start < first else start
     if span.late_stop is not None:
-        last = located(log, client, {span.key: span.late_stop}, "endingOffsets", starting=False).get(span.key)
+        last = located(log, client, {span.key: span.late_stop}, starting=False).get(span.key)
         if last is None:
             _gone(log, span)
             return None

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import OptionError
+from ..errors import OptionError, ValueUnsupported
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from ..position import Position
     from ..records import Batch
 
 ROWS, BYTES = 20_000, 2 << 20  # a batch of about 2 MB crosses to the JVM fastest
@@ -85,13 +86,41 @@ class Maker:
             return pa.record_batch([pa.nulls(columns.num_rows)], names=["nothing"]).select([])
         arrays = [self.form.columns[name][1](batch, columns) for name in self.names]
         return pa.RecordBatch.from_arrays(
-            [array if array.type == kind.type else array.cast(kind.type) for array, kind in zip(arrays, self.arrow, strict=True)],
+            [array if array.type == kind.type else fitted(array, kind.type, batch) for array, kind in zip(arrays, self.arrow, strict=True)],
             schema=self.arrow,
         )
 
     def stream(self, batches: Iterable[Batch]) -> Iterator[pa.RecordBatch]:
         """Batches of the schema, neither small nor huge."""
         return gather(self.batch(batch) for batch in batches)
+
+
+def fitted(array: pa.Array, kind: pa.DataType, batch: Batch) -> pa.Array:
+    """A column in Spark's type. Raises ValueUnsupported for a time that has none: milliseconds reach a thousand times as far as Spark's
+    microseconds."""
+    try:
+        return array.cast(kind)
+    except pa.ArrowInvalid:
+        if not (pa.types.is_timestamp(array.type) and pa.types.is_timestamp(kind)):
+            raise
+        cut = array.cast(kind, safe=False).cast(array.type, safe=False)
+        row = pc.index(pc.not_equal(cut, array), True).as_py()
+        raise ValueUnsupported(
+            f"its timestamp, {array[row].cast(pa.int64())} ms, lies beyond Spark's: read without the column timestamp, the others named by "
+            f".schema (it is among those before {next(iter(batch.next_positions.values()))})",
+            topic=batch.topic,
+            partition=batch.partition,
+            position=place(batch, row),
+        ) from None
+
+
+def place(batch: Batch, row: int) -> Position | None:
+    """Where a row lies, if the columns that tell it were decoded."""
+    (record,) = batch.columns[row : row + 1].records(batch.topic, batch.partition)
+    try:
+        return record.position
+    except ValueUnsupported:
+        return None
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

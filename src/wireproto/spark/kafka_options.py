@@ -155,7 +155,7 @@ def read_options(options: Options) -> ReadSettings:
     more["pause"] = (options.whole("fetchOffset.retryIntervalMs", 1000, least=0) or 0) / 1000
     client = {"isolation": "uncommitted", "timeout": _API_TIMEOUT, **client_config(options.prefixed(OWN))}
     found = read_settings(options, url=servers, client=client, topics=topics, group=group or None, **more)
-    for side, places in (("startingOffsets", found.start), ("endingOffsets", found.stop)):
+    for side, places in ((found.option("starting"), found.start), (found.option("ending"), found.stop)):
         for key, place in places.items() if isinstance(places, dict) else ():
             if not isinstance(place, LogOffset | Earliest | Latest | AtTime) or (isinstance(place, LogOffset) and place.offset < 0):
                 raise OptionError(f"option {side} has {place} for {key[0]}-{key[1]}; it takes an offset, -1 (latest) or -2 (earliest)")

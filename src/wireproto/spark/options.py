@@ -178,6 +178,11 @@ class ReadSettings:
     push_down: bool = False
     given: frozenset[str] = field(default_factory=frozenset)
 
+    def option(self, side: str) -> str:
+        """The name of the option that the bound of this side ("starting", "ending") is from, as errors tell it; see `bound`."""
+        names = (f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets")
+        return next((name for name in names if name in self.given), names[-1])
+
 
 def read_settings(options: Options, *, url: str, client: Mapping[str, Any], topics: tuple[str, ...] = (), **more: Any) -> ReadSettings:
     """Take the options that all logs share; `more` are further attributes of ReadSettings."""
@@ -297,7 +302,8 @@ def check_batch(settings: ReadSettings) -> None:
         raise OptionError("startingOffsets cannot be latest in a batch query: nothing would be read; use earliest, offsets or a time")
     if settings.stop == EARLIEST:
         raise OptionError("endingOffsets cannot be earliest in a batch query: nothing would be read; use latest, offsets or a time")
-    for side, places, wrong in (("startingOffsets", settings.start, LATEST), ("endingOffsets", settings.stop, EARLIEST)):
+    starting, ending = settings.option("starting"), settings.option("ending")
+    for side, places, wrong in ((starting, settings.start, LATEST), (ending, settings.stop, EARLIEST)):
         if isinstance(places, dict):
             for (topic, number), place in places.items():
                 if place == wrong:
@@ -308,7 +314,7 @@ def check_batch(settings: ReadSettings) -> None:
     if isinstance(settings.start, dict) and isinstance(settings.stop, dict):
         if settings.start.keys() != settings.stop.keys():
             only = sorted(f"{topic}-{number}" for topic, number in settings.start.keys() ^ settings.stop.keys())
-            raise OptionError(f"startingOffsets and endingOffsets must name the same partitions; only one names {', '.join(only)}")
+            raise OptionError(f"{starting} and {ending} must name the same partitions; only one names {', '.join(only)}")
         for key, first in settings.start.items():
             last = settings.stop[key]
             if isinstance(first, AtTime) and isinstance(last, AtTime):

@@ -87,8 +87,9 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a new query begins."""
         start = LATEST if self.log.settings.start is None else self.log.settings.start
         client = self.client()
-        found: Positions = retried(self.log, lambda: resolve(self.log, client, start, "startingOffsets", starting=True))
-        each = self.log.numbered(client, start, "startingOffsets") if isinstance(start, dict) else dict.fromkeys(found, start)
+        found: Positions = retried(self.log, lambda: resolve(self.log, client, start, starting=True))
+        option = self.log.settings.option("starting")
+        each = self.log.numbered(client, start, option) if isinstance(start, dict) else dict.fromkeys(found, start)
         self._drifting = {key for key, place in each.items() if self.drifts(place)}
         self._pin = True
         self._initial = self._last = found
