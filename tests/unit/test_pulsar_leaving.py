@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 
 import wireproto
 import wireproto.aio
-from patience import until
+from patience import quickest, until
 from pulsar_server import Link, PulsarServer, acknowledged, receipt, stored, subscribed, success
 from wireproto import MessageId
 from wireproto.errors import Closed, OptionError, TimedOut
@@ -282,6 +283,27 @@ def test_a_close_waits_once_for_all_partitions_whose_brokers_do_not_answer() -> 
         out.close(0.2)
         assert time.monotonic() - begun < partitions * 0.5 / 2
         server.wait("close_producer", partitions)
+
+
+@pytest.mark.parametrize("timeout", [0.0, 0.2])
+@pytest.mark.parametrize("waiting", [False, True])
+def test_a_close_of_a_producer_keeps_its_time_though_no_broker_answers(timeout: float, waiting: bool) -> None:
+    """It took half a second more; that it is closed is said all the same."""
+
+    def closed() -> None:
+        out = client.producer("t")
+        if waiting:
+            out.send(b"x")
+        took.append(time.monotonic())
+        with suppress(TimedOut):
+            out.close(timeout)
+        took[-1] = time.monotonic() - took[-1]
+
+    took: list[float] = []
+    with serving(2, close_producer=lambda link, ask: None, send=lambda link, ask: None) as server, wireproto.connect(server.url) as client:
+        quickest(closed, 3)
+        assert min(took) < timeout + 0.3
+        server.wait("close_producer", 2 * 3)
 
 
 @pytest.mark.parametrize("topic", ["t", None])

@@ -34,9 +34,6 @@ _ROUND = 64
 _TELLING = 0.5
 """Seconds beyond its time in which a task still tells what kept it."""
 
-_PARTING = 0.5
-"""Seconds that brokers have at least to answer that they let go of a producer, be its time over or not."""
-
 
 class PulsarProducer(BatchProducer):
     """Appends records to one topic; made by `client.producer`. A record's timestamp becomes its event time."""
@@ -233,13 +230,12 @@ class PulsarProducer(BatchProducer):
             self._growth.cancel(Closed("the producer was closed", topic=self.topic))
 
     def _parting(self, deadline: float) -> Steps[None]:
-        """Whatever the brokers answer: all are asked at a time, and waited for once."""
-        until = max(deadline, time.monotonic() + _PARTING)
+        """Whatever the brokers answer: all are asked at a time, and waited for once, while there is time; they are told before."""
         calls = [call for partition in [*self._partitions, *self._fresh] if (call := partition.part()) is not None]
         try:
             for call in calls:
                 if not call.done:
-                    yield call, until
+                    yield call, deadline
         finally:
             for call in calls:
                 call.cancel()
