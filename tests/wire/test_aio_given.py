@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -69,16 +70,14 @@ def test_a_wait_for_what_comes_has_the_time_that_it_was_given(
 ) -> None:
     given: list[Any] = []
 
-    async def opened(self: Any) -> str:
-        return "role"
-
     async def run(self: Any, made: Any) -> None:
         given.append(made)
 
-    monkeypatch.setattr(roles.AsyncRole, "_opened", opened)
+    made = kind.__new__(kind)
+    made._role, made._closed, made._host = "role", False, SimpleNamespace(check=lambda: None)
     monkeypatch.setattr(roles.AsyncRole, "_being", lambda self, role, called: lambda seconds: (role, called, seconds))
     monkeypatch.setattr(roles.AsyncRole, "_run", run)
-    assert asyncio.run(getattr(kind.__new__(kind), name)(7.0)) is None
+    assert asyncio.run(getattr(made, name)(7.0)) is None
     assert given == [("role", steps, 7.0)]
 
 

@@ -4,6 +4,7 @@ thread is started."""
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
@@ -12,8 +13,9 @@ import pytest
 
 import wireproto
 import wireproto.aio
+from wireproto._codec import Columns
 from wireproto.devbroker import DevBroker
-from wireproto.errors import Closed, RoleUnsupported, ValueUnsupported
+from wireproto.errors import Closed, RoleUnsupported, TimedOut, ValueUnsupported
 from wireproto.zookeeper.codes import EventType, NodeExists, NoNode
 from wireproto.zookeeper.multi import Create, Set
 
@@ -169,3 +171,44 @@ def test_what_is_closed_says_so_and_what_is_not_there(broker: DevBroker) -> None
             client.queue("jobs", "g")
 
     asyncio.run(main())
+
+
+FIRST: dict[str, Body] = {
+    "tree": lambda client: client.tree().get("/", timeout=0.1),
+    "tree, at once": lambda client: client.tree().get("/", timeout=0),
+    "scope": lambda client: client.tree().any_session().ensure("/x", timeout=0.1),
+    "admin": lambda client: client.admin().list_topics(timeout=0.1),
+    "request": lambda client: client.request(None, operation="whoAmI", timeout=0.1),
+    "seek": lambda client: client.reader("/q").seek(wireproto.EARLIEST, timeout=0.1),
+    "batch": lambda client: client.producer("/q").send_batch(Columns.from_rows([b"1"]), timeout=0.1),
+}
+
+
+@pytest.mark.parametrize("call", FIRST.values(), ids=FIRST)
+def test_the_first_call_keeps_its_time_where_servers_are_silent(call: Body) -> None:
+    async def main(url: str) -> None:
+        client = wireproto.aio.connect(url)
+        with pytest.raises(TimedOut) as told:
+            async with asyncio.timeout(10.0):
+                await call(client)
+        assert not told.value.doubtful
+        await client.close(0.1)
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        asyncio.run(main(f"zookeeper://127.0.0.1:{silent.getsockname()[1]}"))
+
+
+def test_the_first_wait_for_what_may_not_come_keeps_its_time_and_flush_says_what_is_not_sent() -> None:
+    async def main(url: str) -> None:
+        client = wireproto.aio.connect(url)
+        async with asyncio.timeout(10.0):
+            assert await client.queue("/q").receive(0.1) is None
+            assert await client.reader("/q").poll(0.1) is None
+            out = client.producer("/q")
+            out.send(b"1")
+            with pytest.raises(TimedOut, match="1 records are not sent yet"):
+                await out.flush(0.1)
+        await client.close(0.1)
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        asyncio.run(main(f"zookeeper://127.0.0.1:{silent.getsockname()[1]}"))

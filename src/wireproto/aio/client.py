@@ -15,8 +15,8 @@ from functools import partial
 from typing import Any, Self
 from weakref import WeakSet
 
-from wireproto.due import due
-from wireproto.errors import AsyncUnsupported, Closed, WireprotoError
+from wireproto.due import NEVER, due
+from wireproto.errors import AsyncUnsupported, Closed, TimedOut, WireprotoError
 from wireproto.net.runtime import ClientBase
 from wireproto.net.task import Steps, steps_of
 from wireproto.position import EARLIEST, Where
@@ -60,11 +60,12 @@ class Client:
             self._made.told_by(self._host.io.call_soon)
         return self._host
 
-    def _begun(self, make: Callable[[], Steps[Any]]) -> Steps[Any]:
-        """What these steps make, of a client that is connected where it needs to be: the first who comes sees to it."""
+    def _begun(self, make: Callable[[], Steps[Any]], deadline: float = NEVER) -> Steps[Any]:
+        """What these steps make, of a client that is connected where it needs to be: the first who comes sees to it. Raises TimedOut."""
         if not self._ready:
             beginning = self._made.cluster.tasks.shared(("begin",), self._made.beginning, "the first connection")
-            yield beginning
+            if not (yield beginning, deadline):
+                raise TimedOut("the client is not connected yet")
             beginning.result()
             self._ready = True
         return (yield from make())
@@ -133,7 +134,9 @@ class Client:
 
     async def request(self, message: Any, *, timeout: float = 30.0, **how: Any) -> Any:
         """Any message, and its typed reply; see the protocol's client."""
-        return await self._here().drive(self._begun(self._steps("request", message, timeout=timeout, **how)))
+        deadline = due(timeout)
+        make = lambda: self._steps("request", message, timeout=max(0.0, deadline - time.monotonic()), **how)()  # noqa: E731
+        return await self._here().drive(self._begun(make, deadline))
 
     async def __aenter__(self) -> Self:
         try:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from wireproto.due import due
-from wireproto.errors import BufferFull, Closed, WireprotoError
+from wireproto.errors import BufferFull, Closed, TimedOut, WireprotoError
 from wireproto.net.task import NEVER, Steps
 
 from .host import Host
@@ -151,24 +151,28 @@ class PlainProducer(AsyncRole[Any]):
             await self._room.wait()
 
     async def _let_in(self, deadline: float) -> None:
-        """Until what was sent so far has left the queue."""
+        """Until what was sent so far has left the queue. Raises TimedOut."""
         task = self._tasks.get("sending")
         if task is not None and not task.done():
             await asyncio.wait([task], timeout=max(0.0, deadline - time.monotonic()))
+            if not task.done():
+                raise TimedOut(f"{len(self._queue)} records are not sent yet", topic=self.topic)
 
     async def flush(self, timeout: float = 30.0) -> None:
         """Wait until all that was taken is answered; raises the first failure since the last flush, TimedOut."""
         deadline = due(timeout)
         await self._let_in(deadline)
         if self._role is not None:
-            await self._do("flush", max(0.0, deadline - time.monotonic()))
+            await self._do("flush", timeout=max(0.0, deadline - time.monotonic()))
             await asyncio.sleep(0)
 
     async def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> Sequence[asyncio.Future[Any]]:
         """As the synchronous `send_batch`, behind what was sent before."""
-        await self._let_in(due(timeout))
+        deadline = due(timeout)
+        await self._let_in(deadline)
         futures = []
-        for receipt in await self._do("send_batch", columns, partition=partition, timeout=timeout):
+        given = max(0.0, deadline - time.monotonic())
+        for receipt in await self._do("send_batch", columns, partition=partition, timeout=given):
             future = self._host.io.create_future()
             future.add_done_callback(_retrieved)
             self._await(future, receipt)
@@ -183,7 +187,8 @@ class PlainProducer(AsyncRole[Any]):
         if self._closed:
             return
         deadline = due(timeout)
-        await self._let_in(deadline)
+        with suppress(TimedOut):  # what is left is told by its futures
+            await self._let_in(deadline)
         if (task := self._tasks.get("sending")) is not None:
             task.cancel()
         try:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from wireproto._codec import OutBatch, SendFuture, settle_futures
 from wireproto.due import due
-from wireproto.errors import BufferFull, Closed, WireprotoError
+from wireproto.errors import BufferFull, Closed, TimedOut, WireprotoError
 from wireproto.net.task import Steps, after
 
 from .host import Host
@@ -238,18 +238,24 @@ class Producer(AsyncRole[Any]):
     async def flush(self, timeout: float = 30.0) -> None:
         """Send what was taken, and wait for its outcome; raises the first failure since the last flush, TimedOut."""
         deadline = due(timeout)
-        if self._pumping is not None:
-            await asyncio.wait([self._pumping], timeout=max(0.0, deadline - time.monotonic()))
+        await self._left(deadline)
         if self._way is not None:
-            await self._do("flush", max(0.0, deadline - time.monotonic()))
+            await self._do("flush", timeout=max(0.0, deadline - time.monotonic()))
 
     async def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> Sequence[SendFuture]:
         """As the synchronous `send_batch`; waits for room, behind what was sent before. The futures are of each partition's last row."""
         deadline = due(timeout)
-        if self._pumping is not None:
-            await asyncio.wait([self._pumping], timeout=max(0.0, deadline - time.monotonic()))
-        receipts: Sequence[SendFuture] = await self._do("send_batch", columns, partition=partition, timeout=timeout)
+        await self._left(deadline)
+        given = max(0.0, deadline - time.monotonic())
+        receipts: Sequence[SendFuture] = await self._do("send_batch", columns, partition=partition, timeout=given)
         return receipts
+
+    async def _left(self, deadline: float) -> None:
+        """Until what was sent so far has left the queue. Raises TimedOut."""
+        if (pumping := self._pumping) is not None:
+            await asyncio.wait([pumping], timeout=max(0.0, deadline - time.monotonic()))
+            if not pumping.done():
+                raise TimedOut(f"{len(self._queue)} records are not sent yet", topic=self.topic)
 
     async def _end(self, role: Any, timeout: float) -> None:
         await self._host.drive(self._steps(role, "close")(timeout))

@@ -62,8 +62,7 @@ class Queue(AsyncRole[Any]):
 
     async def receive(self, timeout: float = 1.0) -> Delivery | None:
         """The next message, or None when none came within `timeout` seconds; one coroutine at a time (ConcurrentUse)."""
-        role: Any = await self._opened()
-        made = await self._run(self._being(role, "receiving")(timeout))
+        made = await self._come("receiving", timeout)
         return None if made is None else Delivery(self, made)
 
     async def __aiter__(self) -> AsyncIterator[Delivery]:

@@ -12,8 +12,8 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterable, Mapping
 from typing import Any, Generic, Self, TypeVar
 
-from wireproto.due import due
-from wireproto.errors import AsyncUnsupported, Closed
+from wireproto.due import NEVER, due
+from wireproto.errors import AsyncUnsupported, Closed, TimedOut
 from wireproto.net.task import Steps, steps_of
 from wireproto.position import LATEST, Position, TopicPartition, Where
 from wireproto.records import Batch, GroupInfo, TopicInfo
@@ -21,6 +21,8 @@ from wireproto.records import Batch, GroupInfo, TopicInfo
 from .host import Host, Waiter
 
 R = TypeVar("R")
+_DEFAULT = 30.0
+"""Seconds of a call that is given none, as the synchronous ones have it."""
 _BREATH = 0.005
 """Seconds of handing out batches that are there, after which other coroutines have their turn."""
 
@@ -45,8 +47,12 @@ class AsyncRole(Generic[R]):
         self._closed = False
         self._inside: set[Waiter] = set()
 
-    async def _opened(self) -> R:
-        """The role, made by the first who comes; the others wait for that."""
+    async def _opened(self, deadline: float = NEVER) -> R:
+        """The role, made by the first who comes; the others wait for that. It goes on being made when a deadline is over.
+
+        Raises:
+            TimedOut, and why it cannot be made.
+        """
         if self._closed:
             raise Closed(f"the {self._what} was closed")
         self._host.check()
@@ -55,12 +61,17 @@ class AsyncRole(Generic[R]):
         opening = self._opening
         if opening is None:
             opening = self._opening = self._host.io.create_task(self._open())
-            opening.add_done_callback(_retrieved)
-        try:
-            return await asyncio.shield(opening)
-        finally:
-            if opening.done() and self._opening is opening and self._role is None:
-                self._opening = None  # it failed: the next use tries again
+            opening.add_done_callback(self._tried)
+        if deadline != NEVER:
+            await asyncio.wait([opening], timeout=max(0.0, deadline - time.monotonic()))
+            if not opening.done():
+                raise TimedOut(f"the {self._what} is not open yet")
+        return await asyncio.shield(opening)
+
+    def _tried(self, opening: asyncio.Task[R]) -> None:
+        """Where it failed, who waited is told, nobody else is to be, and the next use tries again."""
+        if (opening.cancelled() or opening.exception() is not None) and self._opening is opening:
+            self._opening = None
 
     async def _open(self) -> R:
         role = await self._host.drive(self._make())
@@ -73,7 +84,13 @@ class AsyncRole(Generic[R]):
 
     async def _do(self, name: str, *args: Any, **options: Any) -> Any:
         """Run the role's operation of this name."""
-        role = await self._opened()
+        role = self._role
+        if role is None or self._closed:
+            deadline = due(options.get("timeout", _DEFAULT))
+            role = await self._opened(deadline)
+            options["timeout"] = max(0.0, deadline - time.monotonic())
+        else:
+            self._host.check()
         return await self._run(self._steps(role, name)(*args, **options))
 
     async def _run(self, steps: Steps[Any]) -> Any:
@@ -90,6 +107,22 @@ class AsyncRole(Generic[R]):
         if steps is None:
             raise AsyncUnsupported(f"{getattr(method, '__qualname__', method)} cannot be awaited yet; use the synchronous client for it")
         return steps
+
+    async def _come(self, name: str, timeout: float) -> Any:
+        """What such steps bring in time, or None: also where the role is not made by then."""
+        role = self._role
+        if role is None or self._closed:
+            deadline = due(timeout)
+            try:
+                role = await self._opened(deadline)
+            except TimedOut:
+                if self._opening is None:  # that was the reason why it cannot be made
+                    raise
+                return None
+            timeout = max(0.0, deadline - time.monotonic())
+        else:
+            self._host.check()
+        return await self._run(self._being(role, name)(timeout))
 
     def _being(self, role: Any, name: str) -> Callable[[float], Steps[Any]]:
         """Steps that the role has under a name of their own, beside a call that is too frequent to be an operation."""
@@ -140,19 +173,12 @@ class AsyncRole(Generic[R]):
             await self._host.drive(closing(timeout))
 
 
-def _retrieved(task: asyncio.Task[Any]) -> None:
-    """Who waited was told; nobody else is to be."""
-    if not task.cancelled():
-        task.exception()
-
-
 class Reading(AsyncRole[R]):
     """What hands out batches."""
 
     async def poll(self, timeout: float = 1.0) -> Batch | None:
         """As the synchronous role's `poll`; one coroutine at a time (ConcurrentUse)."""
-        role: Any = await self._opened()
-        batch: Batch | None = await self._run(self._being(role, "polling")(timeout))
+        batch: Batch | None = await self._come("polling", timeout)
         return batch
 
     async def __aiter__(self) -> AsyncIterator[Batch]:
