@@ -386,7 +386,7 @@ cdef class SenderCore:
         cdef QueueCore queue
         cdef OutBatch batch
         cdef list links = self.doubted, batches = []
-        cdef int tries
+        cdef int _tries
         self.doubted = []
         for outlet in list(self._outlets.values()):
             if outlet.taken and outlet.taker == me:
@@ -400,7 +400,7 @@ cdef class SenderCore:
         finally:
             self._lock.leave()
         self.broken.append((links, batches))
-        for tries in range(TRIES):
+        for _tries in range(TRIES):
             try:
                 self._arm(0.0)
                 break
