@@ -14,12 +14,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from ..due import due
-from ..errors import BrokerError, Closed, OptionError, Revoked, TransportError, UsageError
+from ..errors import BrokerError, Closed, OptionError, Revoked, TransportError, UsageError, WireprotoError
 from ..flow.resolve import named
-from ..flow.role import Role
 from ..net.retry import Policy, Waits
 from ..net.task import Steps, Task, operation
 from ..position import EARLIEST, Earliest, Latest, LogOffset, Position, TopicPartition, Where, places
@@ -27,6 +27,7 @@ from ..records import Batch
 from . import offsets, positions
 from .codes import IllegalGeneration, RebalanceInProgress, UnknownMemberId, UnstableOffsetCommit
 from .coordinator import Coordinator
+from .dropped import DroppedRole
 from .fetcher import Fetcher
 from .group import STABLE
 
@@ -36,12 +37,14 @@ if TYPE_CHECKING:
 
 _NOT_OURS = (IllegalGeneration.code, UnknownMemberId.code, RebalanceInProgress.code)
 _NEVER = float("inf")
+_LEAVING = 10.0
+"""Seconds for the goodbye of a member that the program has let go of."""
 _MISSING = Policy(first=0.1, factor=2.0, ceiling=1.0, jitter=0.2)
 """Waits until a topic that is not there is looked for again: Java's retry.backoff.ms and retry.backoff.max.ms."""
 Resumed = tuple[dict[TopicPartition, int], dict[TopicPartition, int], dict[TopicPartition, int]]
 
 
-class KafkaConsumer(Role):
+class KafkaConsumer(DroppedRole):
     """See `wireproto.roles.Consumer`. Made by `KafkaClient.consumer`."""
 
     waits = True
@@ -70,8 +73,10 @@ class KafkaConsumer(Role):
         self._start = start
         self._topics = topics
         self._committed_only = options.isolation == "committed"
-        self._fetcher = Fetcher(cluster, options, f"bulk {id(self):x}")
+        self._purpose = cluster.bulk()
+        self._fetcher = Fetcher(cluster, options, self._purpose)
         self._coordinator = Coordinator(cluster, group, topics, options, self._fetcher.wake)
+        self._when_dropped(cluster.loop, partial(_give_back, cluster, self._fetcher, self._purpose, self._coordinator))
         self._settled = -1
         self._resuming: tuple[int, Task[Resumed]] | None = None  # the generation, and where its partitions go on
         self._saving: tuple[dict[TopicPartition, int], Task[offsets.Codes]] | None = None
@@ -489,6 +494,18 @@ class KafkaConsumer(Role):
             if under_way is not None:
                 under_way[1].cancel(Closed("the consumer was closed"))
         self._fetcher.close()
-        self._cluster.drop_purpose(f"bulk {id(self):x}")
+        self._cluster.give_back(self._purpose, keep=False)
         with suppress(TransportError):  # the coordinator will notice by itself, at the session time-out
             yield from self._coordinator.closing(deadline)
+
+
+def _give_back(cluster: KafkaCluster, fetcher: Fetcher, purpose: str, coordinator: Coordinator) -> None:
+    """What a member has that nobody closed, and nobody has any more: it leaves its group. In the keeper."""
+    fetcher.close()
+    cluster.give_back(purpose, keep=False)
+    cluster.tasks.spawn(_leave(coordinator), f"leaving group {coordinator.group!r}")
+
+
+def _leave(coordinator: Coordinator) -> Steps[None]:
+    with suppress(WireprotoError):  # as above
+        yield from coordinator.closing(time.monotonic() + _LEAVING)

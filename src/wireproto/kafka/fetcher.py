@@ -415,6 +415,12 @@ class Fetcher(KafkaFetcherCore):
         self.plan.close()
         self._box.close()
 
+    def rest(self) -> None:
+        """There is nothing left to read: give up connections, and the nodes' places. They are made anew if there is again."""
+        for node in [*self.asking.sessions]:
+            self._leave(node)
+        self._cluster.drop_purpose(self._purpose)
+
     def _leave(self, node: int) -> None:
         """End the node's session; its answer is nobody's business."""
         farewell, known = self.asking.farewell(node), self._cluster.metadata.nodes.get(node)

@@ -3,23 +3,25 @@
 What it is: starts and stops made offsets once, at open; then batches from the fetcher. The stop LATEST is the high watermark, or the last
 stable offset when only committed records are read; a partition ends when its position passes the stop, whether or not a record stood there.
 A reader of a whole topic without a stop reads partitions that are added, too. Ranges are cheap: where start and stop are positions of a
-topic that the client knows, opening asks for nothing, and the connections of such a reader that was closed are the next one's.
+topic that the client knows, opening asks for nothing, and the connections of such a reader that was closed are the next one's. Any other
+that says that it is done has none any more, unless it seeks.
 May assume: one thread at a time. Must not: commit anything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from ..due import due
 from ..errors import OptionError
 from ..flow.resolve import named
-from ..flow.role import Role
 from ..net.task import Steps, operation
 from ..position import LogOffset, Position, TopicPartition, Where
 from ..records import Batch
 from . import positions
+from .dropped import DroppedRole
 from .fetcher import Fetcher
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from .options import KafkaOptions
 
 
-class KafkaReader(Role):
+class KafkaReader(DroppedRole):
     """See `wireproto.roles.Reader`. Made by `KafkaClient.reader`.
 
     A Position or a mapping as start or stop restricts the reader to the partitions named; `partitions=` does so too.
@@ -53,9 +55,11 @@ class KafkaReader(Role):
         self._committed = options.isolation == "committed"
         self._purpose = cluster.bulk()
         self._ranged = ranged
+        self._resting = False  # it came to its end, and has no connections until it seeks
         self._fetcher = Fetcher(cluster, options, self._purpose)
         for key in starts:
             self._fetcher.asking.add(*key, starts[key], stops.get(key))
+        self._when_dropped(cluster.loop, partial(_give_back, cluster, self._fetcher, self._purpose, ranged))
 
     @classmethod
     def opening(cls, cluster: KafkaCluster, topic: str, start: Where, stop: Where | None, options: KafkaOptions) -> Steps[Self]:
@@ -104,6 +108,7 @@ class KafkaReader(Role):
             requests = positions.PLACES.requests(where, plan.cursors, "seek")
             deadline = due(timeout)
             found = yield from positions.finding(self._cluster, requests, deadline, committed=self._committed)
+            self._resting = False
             for key, offset in found.items():
                 plan.seek(key, offset)
 
@@ -119,7 +124,11 @@ class KafkaReader(Role):
 
     @property
     def done(self) -> bool:
-        return self._fetcher.plan.done
+        done = self._fetcher.plan.done
+        if done and not (self._resting or self._ranged):
+            self._resting = True
+            self._fetcher.rest()
+        return done
 
     @property
     def topic_id(self) -> str | None:
@@ -132,8 +141,13 @@ class KafkaReader(Role):
         self._fetcher.wake()
 
     def _let_go(self, deadline: float) -> None:
-        self._fetcher.close()
-        self._cluster.give_back(self._purpose, keep=self._ranged)
+        _give_back(self._cluster, self._fetcher, self._purpose, self._ranged)
+
+
+def _give_back(cluster: KafkaCluster, fetcher: Fetcher, purpose: str, ranged: bool) -> None:
+    """What a reader has for itself. In the keeper, too."""
+    fetcher.close()
+    cluster.give_back(purpose, keep=ranged)
 
 
 def _exact(start: Where, stop: Where | None) -> list[int] | None:

@@ -1,0 +1,31 @@
+"""A role that the program lets go of without closing it: what it holds is given back all the same.
+
+What it is: the base of the roles with connections of their own. The garbage collector may come in any thread, at any place, under any lock:
+all that happens there is that the keeper is told, which does the rest.
+Must not: let what is to be done know the role, or wait for anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from .._net import Loop
+from ..errors import WireprotoError
+from ..flow.role import Role
+
+
+class DroppedRole(Role):
+    """See the module."""
+
+    _left: tuple[Loop, Callable[[], object]] | None = None
+
+    def _when_dropped(self, loop: Loop, give_back: Callable[[], object]) -> None:
+        """Call this in the keeper if the role is collected unclosed."""
+        self._left = loop, give_back
+
+    def __del__(self) -> None:
+        if self._left is not None and not self._ended:
+            loop, give_back = self._left
+            with suppress(WireprotoError, RuntimeError):  # the client is closed, or the program ends
+                loop.call_soon(give_back)
