@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -481,3 +482,42 @@ def test_a_watch_whose_answer_was_just_read_is_told_of_the_end(broker: DevBroker
     event = watch.wait(0.0)
     assert event is not None
     assert event.state is KeeperState.CLOSED
+
+
+def test_a_message_at_which_servers_hang_up_fails_alone_and_its_neighbours_are_stored(client: Any, faults: Faults, seen: Any) -> None:
+    """As they do at one that is larger than their jute.maxbuffer. The answers of those before it go under once, too."""
+
+    def large(facts: Any) -> bool:
+        return next(len(one.frame) > 100_000 for one in reversed(seen.requests("create")) if one.header.xid == facts["xid"])
+
+    values = [b"before-%d" % index for index in range(20)] + [bytes(300_000)] + [b"behind-%d" % index for index in range(20)]
+    with client.producer("jobs") as out:
+        faults.lose_reply("create", when=lambda facts: not large(facts))
+        at_big = faults.disconnect("create", times=-1, when=large)
+        receipts = [out.send(value) for value in values]
+        with pytest.raises(ConnectionLoss, match=r"of 300\d\d\d bytes: is it more than the servers' jute.maxbuffer"):
+            receipts[20].position(timeout=20.0)
+        for index, receipt in enumerate(receipts):
+            if index != 20:
+                receipt.position(timeout=20.0)
+        out.send(b"last").position(timeout=10.0)
+    assert at_big.times == -1
+    bigs = [one for one in seen.requests("create") if len(one.frame) > 100_000]
+    assert 3 <= len(bigs) <= 5
+    stored = Counter(everything(client, "jobs"))
+    assert set(stored) == {*values, b"last"} - {values[20]}
+    assert max(stored.values()) <= 2
+
+
+def test_what_was_left_unanswered_twice_is_sent_one_by_one(client: Any, faults: Faults) -> None:
+    """However small: what ends the connections may be any of them. Nothing fails."""
+    values = [b"%d" % index for index in range(30)]
+    with client.producer("jobs") as out:
+        lost = faults.lose_reply("create", times=2 * len(values) + 2)  # of two connections, and of one message on two more
+        receipts = [out.send(value) for value in values]
+        for receipt in receipts:
+            receipt.position(timeout=20.0)
+    stored = Counter(everything(client, "jobs"))
+    assert set(stored) == set(values)
+    assert lost.times == 0
+    assert sum(stored.values()) == 3 * len(values) + 2

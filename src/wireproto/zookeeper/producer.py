@@ -9,6 +9,10 @@ acknowledged message is lost; one that was in flight at that moment may be in th
 `ConnectionLoss` instead. A server that says "not now" (throttled, session moved) has done nothing with a message, which fails so: sent
 again it would come behind those that were sent after it.
 
+A server closes the connection at a request that is larger than its jute.maxbuffer, and says nothing. So of what a lost connection left
+unanswered, a message that is larger than any that was answered yet goes alone, when all before it are answered; and each one does that was
+left unanswered a second time. One that is larger than any answered, and was alone on `ALONE` connections in a row that ended so, fails.
+
 A signal handler may raise between any two bytecodes of `send` or `flush`. So what is done for a message can be done again without harm, and
 the deque of what is unanswered alone tells what there is: a receipt joins it first, and leaves it when all else is done.
 """
@@ -27,7 +31,7 @@ from ..due import due
 from ..errors import BrokerError, BufferFull, Closed, Disconnected, TimedOut, ValueUnsupported, WireprotoError
 from ..flow.unflushed import Sends
 from ..flow.untold import Untold
-from ..net.task import NEVER, Steps, operation, steps
+from ..net.task import NEVER, Steps, after, operation, steps
 from ..position import LogOffset
 from ..records import Headers
 from . import operations as op
@@ -46,6 +50,10 @@ if TYPE_CHECKING:
 
 ROOM = 0.01
 """Seconds between looks whether a connection that had no room for more bytes has some again."""
+ALONE = 3
+"""Connections that one message may cost."""
+SMALL = 1024
+"""Bytes of a request that every server takes."""
 HURRIED = 0.001
 """Seconds between looks for answers while somebody waits for room in the send budget."""
 
@@ -147,6 +155,11 @@ class QueueProducer(Sends):
         self._again = False  # a timer will look for room, and for answers
         self._loop = tree.loop
         self._conn: Connection | None = None
+        self._last: QueueReceipt | None = None  # that was put on it
+        self._awaited: Sent | None = None  # whose answer lets the next one go
+        self._proved = SMALL  # bytes of the largest request that was answered
+        self._doubted = self._twice = -1  # serials up to which there is what was left unanswered, and what was for a second time
+        self._lone = (-1, 0)  # serial of the one that was alone on the last connection, which ended; on so many in a row
         self._untold = Untold()
         self._closed = False
 
@@ -330,6 +343,9 @@ class QueueProducer(Sends):
                 self._give_up(self._link.failure)
             return
         if conn is not self._conn:
+            if self._repeat and self._conn is not None:
+                self._collect()
+                self._doubt(self._conn)
             self._unsent.clear()
             self._queued = -1
             self._conn = conn
@@ -338,6 +354,8 @@ class QueueProducer(Sends):
         try:
             while self._unsent:
                 receipt = self._unsent[0]
+                if self._waits(receipt, conn):
+                    break
                 if self._to_send(receipt, conn):
                     before = receipt._sent
                     self._post(receipt, conn)
@@ -351,6 +369,40 @@ class QueueProducer(Sends):
         if again:
             cause = again[0].error
             self._link.told.info(("sent again", self.topic), "%s: %d records are sent again: %s", self.topic, len(again), cause)
+
+    def _doubt(self, lost: Connection) -> None:
+        """Note what this connection left unanswered; it may be what ended it. Under the lock."""
+        left = [receipt for receipt in self._unanswered if receipt._on is lost and not receipt.done]
+        if not left:
+            return
+        if left[0].serial <= self._doubted:
+            self._twice = left[-1].serial
+        self._doubted = max(self._doubted, left[-1].serial)
+        first = left[0]
+        if len(left) > 1 or first.size <= self._proved:
+            self._lone = (-1, 0)
+            return
+        self._lone = first.serial, (self._lone[1] if self._lone[0] == first.serial else 0) + 1
+        if self._lone[1] >= ALONE:
+            size = first.size + 8
+            why = f"{ALONE} connections in a row ended at this request of {size} bytes: is it more than the servers' jute.maxbuffer?"
+            self._not_stored(first, ConnectionLoss(f"{self._prefix}: {why}", peer=lost.peer))
+
+    def _waits(self, receipt: QueueReceipt, conn: Connection) -> bool:
+        """Whether it is not to be on the wire with the last one. Under the lock."""
+        last = self._last
+        if last is None or last is receipt or last._on is not conn or last._sent is None:
+            return False
+        if last._sent.done or not (self._suspect(receipt) or self._suspect(last)):
+            return False
+        if self._awaited is not last._sent:
+            self._awaited = last._sent
+            after(last._sent, self._pump)
+        return True
+
+    def _suspect(self, receipt: QueueReceipt) -> bool:
+        """Whether it may be what ended a connection."""
+        return receipt.serial <= self._twice or (receipt.serial <= self._doubted and receipt.size > self._proved)
 
     def _line_up(self) -> None:
         """What was taken since the last time is to be sent, too."""
@@ -378,6 +430,7 @@ class QueueProducer(Sends):
         receipt._on = conn
         try:
             any(sending)
+            self._last = receipt
         except WireprotoError:  # nothing was sent
             receipt._on = None
             raise
@@ -449,15 +502,19 @@ class QueueProducer(Sends):
                 raise ConnectionLoss(f"{self._prefix}: a signal handler raised while it was sent")
             if sent.frame is None:
                 raise ConnectionLoss(f"{self._prefix}: {sent.error}", peer=sent.conn.peer)
+            self._proved = max(self._proved, receipt.size)
             made = self._link.read(receipt._request, sent.frame, sent.conn)
             entry = parse(made.rpartition("/")[2])
             assert entry is not None
             receipt.where = position(self.topic, entry.sequence)
         except BrokerError as why:
-            self._failed(receipt, why.with_context(topic=self.topic))
-            self._link.told.warning(("not stored", self.topic, type(why)), "%d records were not stored: %s", 1, why)
+            self._not_stored(receipt, why)
         except WireprotoError as why:
             self._failed(receipt, why.with_context(topic=self.topic))
+
+    def _not_stored(self, receipt: QueueReceipt, why: WireprotoError) -> None:
+        self._failed(receipt, why.with_context(topic=self.topic))
+        self._link.told.warning(("not stored", self.topic, type(why)), "%d records were not stored: %s", 1, why)
 
     def _failed(self, receipt: QueueReceipt, why: WireprotoError) -> None:
         if receipt.serial not in self._untold:
