@@ -155,6 +155,27 @@ def test_a_cancelled_call_leaves_nothing_behind_and_the_next_is_answered(broker:
     run(broker, body)
 
 
+@pytest.mark.parametrize(
+    ("call", "name"), [("get", "getData"), ("exists", "exists"), ("children", "getChildren2"), ("add_watch", "addWatch")]
+)
+def test_a_cancelled_call_leaves_no_callback_behind(broker: DevBroker, call: str, name: str) -> None:
+    async def body(client: wireproto.aio.Client) -> None:
+        tree, told = client.tree(), []
+        await tree.create("/w", b"")
+        broker.faults("zookeeper").delay(name, 0.2)
+        given = {"callback": told.append} if call == "add_watch" else {"watch": told.append}
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(getattr(tree, call)("/w", **given), 0.05)
+        await tree.sync("/")  # behind the reply that nobody waits for
+        await tree.create("/w/c")
+        await tree.set("/w", b"1")
+        await tree.sync("/")
+        await asyncio.sleep(0)
+        assert told == []
+
+    run(broker, body)
+
+
 def test_what_is_closed_says_so_and_what_is_not_there(broker: DevBroker) -> None:
     async def main() -> None:
         client = wireproto.aio.connect(broker.url("zookeeper"))

@@ -125,6 +125,10 @@ class Asking:
                 return value
             except (ProtocolError, TimedOut, Disconnected, BrokerError) as why:
                 self._judge(request, call.conn, why, deadline, failures)
+            except BaseException:  # closed, or thrown into: nobody waits any more
+                if watching is not None:
+                    self.events.withdraw(watching)
+                raise
             finally:
                 if watching is None:
                     call.cancel()

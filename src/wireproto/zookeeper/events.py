@@ -95,7 +95,7 @@ class Events:
         self._root = root
         self._lock = lock
         self._answered = answered
-        self._setting: dict[str, dict[int, Watching]] = {}
+        self._setting: dict[str, dict[int, Watching | None]] = {}  # None: it was withdrawn
         self._removing: dict[str, Event] = {}
         self._listeners: dict[Listening, None] = {}
         self._now = SessionEvent(State.NEW, 0, 0)
@@ -120,6 +120,16 @@ class Events:
         """That request has its outcome, or was never sent."""
         with self._lock:
             self._done(watching)
+
+    def withdraw(self, watching: Watching) -> None:
+        """Who wanted this watch has ceased to, before it heard of it: the callback is not called, though the servers may keep theirs."""
+        kind, path, callback = watching
+        with self._lock:
+            under_way = self._setting.get(path, {})
+            if id(watching) in under_way:
+                under_way[id(watching)] = None
+            else:
+                self.table.remove(path, callback, (DATA, EXIST) if kind == IF_EXISTS else (kind,))
 
     def _done(self, watching: Watching) -> None:
         under_way = self._setting.get(watching[1], {})
@@ -280,8 +290,9 @@ class Events:
     def _note(self, watching: Watching, frame: bytes | None) -> None:
         kind, path, callback = watching
         with self._lock:
+            withdrawn = self._setting.get(path, {}).get(id(watching), watching) is None
             self._done(watching)
-            if frame is None:
+            if frame is None or withdrawn:
                 return
             header, _ = ReplyHeader.decode_from(frame)
             if kind == IF_EXISTS and header.err in (0, NoNode.code):
