@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import warnings
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ import wireproto
 import wireproto.aio
 from wireproto.aio import queue, roles
 from wireproto.devbroker import DevBroker
-from wireproto.errors import Closed, ValueUnsupported
+from wireproto.errors import Closed, UnflushedWarning, ValueUnsupported
 from wireproto.kafka.codes import UnknownTopicOrPartition
 
 BUDGET = 64 << 10
@@ -143,3 +144,22 @@ def test_a_record_that_cannot_be_sent_fails_alone_when_its_producer_is_made(brok
             assert places[1].offset == places[0].offset + 1
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("protocol", ["kafka", "rocketmq", "zookeeper"])
+def test_records_that_wait_to_be_sent_when_the_event_loop_ends_are_told_with_their_number(protocol: str, nobody: str) -> None:
+    kept: list[Any] = []
+
+    async def main(close: bool) -> None:
+        client = wireproto.aio.connect(f"{protocol}://{nobody}")
+        out = client.producer("t")
+        kept.extend([client, *(out.send(b"v") for _ in range(3))])
+        await asyncio.sleep(0)
+        if close:
+            await client.close(0.0)
+
+    with pytest.warns(UnflushedWarning, match="3 records for 't' had no answer when the event loop ended"):
+        asyncio.run(main(False))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UnflushedWarning)
+        asyncio.run(main(True))

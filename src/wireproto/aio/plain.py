@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from wireproto.due import due
 from wireproto.errors import BufferFull, Closed, TimedOut, WireprotoError
+from wireproto.flow.unflushed import tell
 from wireproto.net.task import NEVER, Steps
 
 from .host import Host
@@ -114,6 +115,8 @@ class PlainProducer(AsyncRole[Any]):
                 if self._held <= self._limit // 2:
                     self._room.set()
         except BaseException as why:
+            if isinstance(why, asyncio.CancelledError) and not self._closed:  # by the end of the event loop
+                tell(sum(not entry[0].done() for entry in self._queue), self.topic, "the event loop ended")
             gone = Closed("the producer was closed", topic=self.topic) if isinstance(why, asyncio.CancelledError) else why
             while self._queue:
                 _fail(self._queue.popleft()[0], gone)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 from wireproto._codec import OutBatch, SendFuture, settle_futures
 from wireproto.due import due
 from wireproto.errors import BufferFull, Closed, TimedOut, WireprotoError
+from wireproto.flow.unflushed import tell
 from wireproto.net.task import Steps, after
 
 from .host import Host
@@ -132,6 +133,8 @@ class Producer(AsyncRole[Any]):
                     self._room.set_result(None)
                     self._room = None
         except BaseException as why:
+            if isinstance(why, asyncio.CancelledError) and not self._refusing:  # by the end of the event loop
+                tell(sum(not future.done() for future, _, _ in self._queue), self.topic, "the event loop ended")
             self._fail_all(Closed("the producer was closed", topic=self.topic) if isinstance(why, asyncio.CancelledError) else why)
             if not isinstance(why, Exception):
                 raise

@@ -43,7 +43,7 @@ class Sends(Closing):
         with suppress(AttributeError, TypeError, WireprotoError):  # it was not made in full, or ended with its client or the program
             left = self.unsettled()
             if left:
-                _tell(left, self.topic, "their producer was let go of")
+                tell(left, self.topic, "their producer was let go of")
 
 
 def watch(client: Client) -> None:
@@ -61,14 +61,17 @@ def _at_exit() -> None:
             with suppress(WireprotoError):
                 left = holder.unsettled()
                 if left:
-                    _tell(left, holder.topic, "the program ended")
+                    tell(left, holder.topic, "the program ended")
 
 
 def _nothing(self: Sends) -> None:
     pass
 
 
-def _tell(count: int, topic: str, when: str) -> None:
+def tell(count: int, topic: str, when: str) -> None:
+    """That so many records were taken, and nobody knows what became of them."""
+    if not count:
+        return
     what = f"{count} records" if count > 1 else "1 record"
     text = f"{what} for {topic!r} had no answer when {when}, and may be lost: flush or close producers"
     logging.getLogger("wireproto").warning(text)
