@@ -521,3 +521,14 @@ def test_what_was_left_unanswered_twice_is_sent_one_by_one(client: Any, faults: 
     assert set(stored) == set(values)
     assert lost.times == 0
     assert sum(stored.values()) == 3 * len(values) + 2
+
+
+def test_a_close_that_reaches_no_server_says_that_the_session_is_not_ended(
+    broker: DevBroker, client: Any, tree: Any, faults: Faults, caplog: pytest.LogCaptureFixture
+) -> None:
+    faults.refuse(times=-1)
+    broker.kick("zookeeper")
+    until(lambda: tree.state is not State.CONNECTED)
+    with caplog.at_level("INFO", logger="wireproto.zookeeper"):
+        client.close(timeout=5.0)
+    assert "the session is not ended at the server: none was reached" in caplog.text

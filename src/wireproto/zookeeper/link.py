@@ -313,6 +313,8 @@ class Link(Asking):
         now = time.monotonic()
         if conn is None and away:
             conn = yield from self._anywhere(min(deadline, now + self.session.timeout / 3))
+            if conn is None:
+                self.told.info("end", "the session is not ended at the server: %s", "none was reached")
         if conn is not None:
             xid = conn.next_token()
             try:
