@@ -15,7 +15,7 @@ import wireproto
 import wireproto.aio
 from wireproto._codec import Columns
 from wireproto.devbroker import DevBroker
-from wireproto.errors import Closed, RoleUnsupported, TimedOut, ValueUnsupported
+from wireproto.errors import Closed, RoleUnsupported, TimedOut, UsageError, ValueUnsupported
 from wireproto.zookeeper.codes import EventType, NodeExists, NoNode
 from wireproto.zookeeper.multi import Create, Set
 
@@ -192,6 +192,27 @@ def test_what_is_closed_says_so_and_what_is_not_there(broker: DevBroker) -> None
             client.queue("jobs", "g")
 
     asyncio.run(main())
+
+
+def test_a_callback_that_nobody_would_await_is_refused(broker: DevBroker) -> None:
+    async def callback(event: Any) -> None:
+        pass
+
+    async def body(client: wireproto.aio.Client) -> None:
+        with pytest.raises(UsageError, match="plain function"):
+            await client.tree().exists("/", watch=callback)
+
+    run(broker, body)
+
+
+def test_a_client_in_a_second_event_loop_says_where_it_belongs(broker: DevBroker) -> None:
+    async def use(client: wireproto.aio.Client) -> None:
+        await client.tree().exists("/")
+
+    client = wireproto.aio.connect(broker.url("zookeeper"))
+    asyncio.run(use(client))
+    with pytest.raises(UsageError, match="belongs to the event loop"):
+        asyncio.run(use(client))
 
 
 FIRST: dict[str, Body] = {

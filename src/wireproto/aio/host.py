@@ -12,6 +12,7 @@ import time
 from typing import TypeVar
 
 from wireproto._net import Loop, Runnable, Waitable
+from wireproto.errors import UsageError
 from wireproto.net.task import Steps, Wait
 
 T = TypeVar("T")
@@ -40,6 +41,11 @@ class Host:
     def check(self) -> None:
         """Raises Closed, Forked."""
         self._loop.check()
+
+    def here(self) -> None:
+        """Raises UsageError in another event loop."""
+        if asyncio.get_running_loop() is not self.io:
+            raise UsageError("a client belongs to the event loop in which it was first used; make another one for this loop")
 
     def _schedule(self) -> None:
         self.io.call_soon(self._run, False)
@@ -75,6 +81,7 @@ class Host:
         Raises:
             Closed, Forked, and whatever the steps raise: they keep their time.
         """
+        self.here()
         waiter: Waiter | None = None
         thrown = False
         try:

@@ -56,6 +56,7 @@ class AsyncRole(Generic[R]):
         if self._closed:
             raise Closed(f"the {self._what} was closed")
         self._host.check()
+        self._host.here()
         if self._role is not None:
             return self._role
         opening = self._opening

@@ -12,6 +12,7 @@ the session in which the call was made ended before the call was done: nothing s
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -571,6 +572,8 @@ def _check_callback(callback: Callback) -> None:
     """Before anything is sent: the book of watches could not keep it."""
     if not callable(callback):
         raise UsageError(f"a watch is something to call, not {type(callback).__name__}")
+    if inspect.iscoroutinefunction(callback):
+        raise UsageError("a watch's callback is a plain function: nobody awaits what an async one returns")
     try:
         hash(callback)
     except TypeError:
