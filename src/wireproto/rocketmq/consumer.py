@@ -69,10 +69,19 @@ class RocketConsumer(Role):
 
         Raises: as `RocketReader.poll`.
         """
-        with self._only:
-            deadline = due(timeout)
-            self._begin_poll()
-            return self._hand(self._sharing.fetch(deadline))
+        before = self._sharing.fetcher.handing
+        try:
+            with self._only:
+                deadline = due(timeout)
+                self._begin_poll()
+                return self._hand(self._sharing.fetch(deadline))
+        except WireprotoError:
+            raise
+        except BaseException:  # a signal handler's: what was not returned comes with the next poll, and no commit covers it
+            if self._sharing.fetcher.take_back(before):
+                self._work_failed()
+                self._in_work = None
+            raise
 
     def polling(self, timeout: float = 1.0) -> Steps[Batch | None]:
         """`poll`, as steps."""
@@ -103,14 +112,18 @@ class RocketConsumer(Role):
 
     def _forget(self) -> None:
         """What was handed out of queues that were given up since, or set to another place, counts no more."""
-        for key in self._sharing.take_gone() & self._given:
-            self._given.discard(key)
+        sharing = self._sharing
+        for key in sharing.gone & self._given:
             self._revoked.add(key)
-            if self._handed.pop(key, None) is not None:
+            if key in self._handed:
                 self._lost.add(key)
-        for key in self._sharing.take_set_back():
+                del self._handed[key]
+            self._given.discard(key)
+        sharing.gone.clear()
+        for key in sharing.set_back:
             self._elsewhere.add(key)
             self._handed.pop(key, None)
+        sharing.set_back.clear()
 
     # committing --------------------------------------------------------------------------------------------------------------------
 

@@ -89,7 +89,7 @@ class Fetcher:
         self._looking: dict[str, Task[Route]] = {}
         self._showing: dict[str, Task[None]] = {}
         self._back = False  # `poll` is to return
-        self._handing: tuple[Cursor, int] | None = None  # what is on its way out of `poll`, and where it begins
+        self.handing: tuple[Cursor, int] | None = None  # what is on its way to the role's caller, and where it begins
 
     # which queues ------------------------------------------------------------------------------------------------------------------
 
@@ -138,33 +138,25 @@ class Fetcher:
 
     def poll(self, deadline: float, polling: Callable[[float], Steps[Fetched | None]] | None = None) -> Fetched | None:
         """The next batch, or None: nothing by `deadline`, every stop reached, or woken. polling: another one."""
-        self._handing = None
-        try:
-            found = self._now()  # most often it is there: that costs no steps
-            return found if found is not None else self._cluster.drive((polling or self.polling)(deadline), NEVER)
-        except WireprotoError:
-            raise
-        except BaseException:
-            self._begin_anew()
-            raise
+        self.handing = None
+        found = self._now()  # most often it is there: that costs no steps
+        return found if found is not None else self._cluster.drive((polling or self.polling)(deadline), NEVER)
 
     def drive(self, steps: Steps[T]) -> T:
         """Run steps with `polling` among them, in the caller's thread."""
-        self._handing = None
-        try:
-            return self._cluster.drive(steps, NEVER)
-        except WireprotoError:
-            raise
-        except BaseException:
-            self._begin_anew()
-            raise
+        self.handing = None
+        return self._cluster.drive(steps, NEVER)
 
-    def _begin_anew(self) -> None:
-        """A signal broke in: nobody knows how much was taken in, and nothing was handed out."""
-        if self._handing is not None:
-            cursor, start = self._handing
+    def take_back(self, before: tuple[Cursor, int] | None) -> bool:
+        """A signal broke into the role's call: nobody knows how much was taken in, and its caller got nothing. The role calls it, for the
+        last step on the way out is the role's. before: `handing` when that call began; whether a poll had begun since."""
+        if self.handing is before and before is not None:
+            return False
+        if self.handing is not None:
+            cursor, start = self.handing
             cursor.position = start
         self.pulls.restart()
+        return True
 
     def polling(self, deadline: float) -> Steps[Fetched | None]:
         """`poll`, as steps."""
@@ -328,12 +320,13 @@ class Fetcher:
         """The batch of these; None when no record is in them. The next pulls are sent before it is decoded."""
         start, stop, last = cursor.position, cursor.stop, chunks[-1]
         end = last.next if stop is None else min(last.next, stop)  # what is stored as one inner batch (5.x) comes whole
-        self._handing = cursor, start
+        self.handing = cursor, start
         self.plan.moved(last, end)
         try:
             self._send()
             bodies = [chunk.records for chunk in chunks if chunk.size]
             if not bodies:
+                self.handing = None
                 return None
             columns = self._decode(cursor, bodies, start)
         except WireprotoError:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from wireproto._net import Event
-from wireproto.errors import Revoked, UsageError
+from wireproto.errors import Revoked, UsageError, WireprotoError
 from wireproto.flow.role import Role
 from wireproto.net.task import NEVER, operation
 from wireproto.position import EARLIEST, TopicPartition
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .cluster import Reply, RocketCluster
     from .fetch import Fetched
     from .options import RocketOptions
+    from .pulls import Cursor
     from .route import Queue
 
 
@@ -50,24 +51,27 @@ class Prefix:
     fetched: int
     saved: int
     done: set[int] = field(default_factory=set)  # behind one that is open
-    _open: deque[int] = field(default_factory=deque)
+    open: deque[int] = field(default_factory=deque)
 
     def fetch(self, offsets: Sequence[int], end: int) -> None:
         """A batch that reaches to `end` and holds these offsets, in order; the others were passed over by the broker."""
-        self._open.extend(offsets)
-        self.fetched = end
-        self._advance()
+        self.open, self.fetched = self.opened(offsets), end
+        self.advance()
+
+    def opened(self, offsets: Sequence[int]) -> deque[int]:
+        """`open` with these, which come next."""
+        return deque((*self.open, *offsets))
 
     def finish(self, offset: int) -> None:
         """Mark it done."""
         if offset >= self.done_to:
             self.done.add(offset)
-        self._advance()
+        self.advance()
 
-    def _advance(self) -> None:
-        while self._open and self._open[0] in self.done:
-            self.done.remove(self._open.popleft())
-        self.done_to = self._open[0] if self._open else self.fetched
+    def advance(self) -> None:
+        while self.open and self.open[0] in self.done:
+            self.done.remove(self.open.popleft())
+        self.done_to = self.open[0] if self.open else self.fetched
 
 
 @dataclass(slots=True, eq=False)
@@ -95,6 +99,7 @@ class RocketQueueConsumer(Role):
         self._ready: deque[tuple[Delivery, Held]] = deque()
         self._prefixes: dict[TopicPartition, Prefix] = {}
         self._held: dict[int, tuple[Delivery, Held]] = {}
+        self._going: tuple[Delivery, Held] | None = None  # on its way out of `receive`
         self._leaving = Event(cluster.loop)
         self._sharing = Sharing(cluster, (topic,), group, EARLIEST, options, facts=True)
 
@@ -107,10 +112,18 @@ class RocketQueueConsumer(Role):
 
     def receive(self, timeout: float = 1.0) -> Delivery | None:
         """The next message, or None when none came within `timeout`, or `max_unacked` are in hand."""
-        with self._only:
-            deadline = due(timeout)
-            delivery = self._at_hand()
-            return delivery if delivery is not None else self._sharing.fetcher.drive(self._receiving(deadline))
+        before, given = self._sharing.fetcher.handing, self._going
+        try:
+            with self._only:
+                self._going = None
+                deadline = due(timeout)
+                delivery = self._at_hand()
+                return delivery if delivery is not None else self._sharing.fetcher.drive(self._receiving(deadline))
+        except WireprotoError:
+            raise
+        except BaseException:  # a signal handler's: what was not returned comes with the next call
+            self._take_back(before, given)
+            raise
 
     def receiving(self, timeout: float = 1.0) -> Steps[Delivery | None]:
         """`receive`, as steps."""
@@ -124,9 +137,20 @@ class RocketQueueConsumer(Role):
         if not self._ready or len(self._held) >= self.options.max_unacked:
             return None
         self._sharing.member.polled()
-        delivery, held = self._ready.popleft()
-        self._held[id(delivery)] = delivery, held
+        self._going = delivery, _ = self._ready[0]
+        self._held[id(delivery)] = self._going
+        self._ready.popleft()
         return delivery
+
+    def _take_back(self, before: tuple[Cursor, int] | None, given: tuple[Delivery, Held] | None) -> None:
+        """The message that was on its way out is the next one again, and what was fetched and is not ready yet is fetched again."""
+        going = self._going
+        if going is not None and going is not given:
+            self._held.pop(id(going[0]), None)
+            if going not in self._ready:
+                self._ready.appendleft(going)
+            self._going = None
+        self._sharing.fetcher.take_back(before)
 
     def _receiving(self, deadline: float) -> Steps[Delivery | None]:
         while (delivery := self._at_hand()) is None:
@@ -153,7 +177,7 @@ class RocketQueueConsumer(Role):
             prefix = self._prefixes[key] = Prefix(found.start, found.start, found.start)
         records = list(batch)
         offsets = [record.position.offset for record in records]  # type: ignore[attr-defined]
-        prefix.fetch(offsets, end)
+        items = deque(self._ready)
         for at, record in enumerate(records):
             held = Held(
                 key=key,
@@ -164,14 +188,21 @@ class RocketQueueConsumer(Role):
                 unique_id=facts["unique_id"][at],
                 real_topic=facts["real_topic"][at] or batch.topic,
             )
-            self._ready.append((Delivery(record, facts["reconsume_times"][at], self._end), held))
+            items.append((Delivery(record, facts["reconsume_times"][at], self._end), held))
+        opened = prefix.opened(offsets)
+        # A signal handler runs between calls alone: all of this is done, or nothing of it.
+        prefix.open, prefix.fetched, self._ready, self._sharing.fetcher.handing = opened, end, items, None
+        prefix.advance()
 
     def _forget(self) -> None:
         """Drop what belongs to queues that are no longer ours, were not for a while, or were set to another offset."""
-        over = self._sharing.take_set_back() | self._sharing.take_gone()
-        for key in [key for key in self._prefixes if key not in self._sharing.queues or key in over]:
-            del self._prefixes[key]
+        sharing = self._sharing
+        over = sharing.set_back | sharing.gone
+        for key in [key for key in self._prefixes if key not in sharing.queues or key in over]:
             self._ready = deque(item for item in self._ready if item[1].key != key)
+            del self._prefixes[key]
+        sharing.set_back.clear()
+        sharing.gone.clear()
 
     @operation
     def _end(self, delivery: Delivery, acked: bool, timeout: float) -> Steps[None]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Self
 
-from wireproto.errors import OptionError
+from wireproto.errors import OptionError, WireprotoError
 from wireproto.flow.role import Role
 from wireproto.net.task import operation
 from wireproto.position import Earliest, Position, TopicPartition, Where
@@ -63,9 +63,16 @@ class RocketReader(Role):
             BrokerError, TransportError: refused for good, or nothing has worked for `recovery_timeout`.
             ProtocolError: what came cannot be read; names the position.
         """
-        with self._only:
-            found = self._fetcher.poll(due(timeout))
-            return found.batch if found is not None else None
+        before = self._fetcher.handing
+        try:
+            with self._only:
+                found = self._fetcher.poll(due(timeout))
+                return found.batch if found is not None else None
+        except WireprotoError:
+            raise
+        except BaseException:  # a signal handler's: what was not returned comes with the next poll
+            self._fetcher.take_back(before)
+            raise
 
     def polling(self, timeout: float = 1.0) -> Steps[Batch | None]:
         """`poll`, as steps."""

@@ -59,6 +59,10 @@ class Sharing:
         topics: asked for; the group's retry topic is added.
         start: where queues without a committed offset begin.
         giving_up: called by `look` with a queue that falls to another member now; the steps of its last commit, which do not fail, or None.
+
+    Attributes:
+        set_back: queues that were set back or forth: what was handed out of them counts no more. The owner clears it afterwards.
+        gone: queues that were given up, those that are ours again included: others may have read them meanwhile. Cleared like `set_back`.
     """
 
     def __init__(
@@ -487,16 +491,6 @@ class Sharing:
             yield from self.places[self.retry_topic].all_shown(ours.values(), until)
         looks = {key: self.places[key[0]].of(queue, at, until) for key, queue in ours.items()}
         return (yield from self.cluster.gathering(looks, "the place"))
-
-    def take_set_back(self) -> set[TopicPartition]:
-        """Queues that were set back or forth since the last call: what was handed out of them counts no more."""
-        found, self.set_back = self.set_back, set()
-        return found
-
-    def take_gone(self) -> set[TopicPartition]:
-        """Queues that were given up since the last call, those that are ours again included: others may have read them meanwhile."""
-        found, self.gone = self.gone, set()
-        return found
 
     def fetch(self, deadline: float) -> Fetched | None:
         """The next batch of our queues; None when none came in time."""
