@@ -95,6 +95,7 @@ class RocketProducer(RocketProducerCore, BatchProducer):
         """Take one record that has headers or a timestamp, is compressed, has no room, or may be refused.
 
         Raises:
+            NotBytes: a key, value or header's value is not bytes-like.
             ValueUnsupported: null value; empty key; header that is null, empty, repeated, reserved or not text; too large; no key, and the
                 topic is compacted.
             BufferFull, Closed.
@@ -103,6 +104,7 @@ class RocketProducer(RocketProducerCore, BatchProducer):
         now_ms = int(time.time() * 1000)
         if key is None and self._needs_keys:
             raise ValueUnsupported(WANTS_KEYS, topic=self.topic)
+        key = key if key is None else record.octets(key)
         body = value if type(value) is bytes and len(value) <= self.options.max_message_size else self._checked(value)
         ids = self._ids if now_ms < self._ids_end else self._ids_anew(now_ms)
         properties = None if headers else rocket_plain_properties(key, ids, now_ms)
@@ -201,7 +203,7 @@ class RocketProducer(RocketProducerCore, BatchProducer):
     def _checked(self, value: bytes | None) -> bytes:
         if value is None:
             raise ValueUnsupported("RocketMQ cannot carry a null value", topic=self.topic)
-        body = bytes(value)
+        body = record.octets(value)
         limit = self.options.max_message_size
         if len(body) > limit:
             raise ValueUnsupported(f"a value of {len(body)} bytes is larger than the broker takes ({limit})", topic=self.topic)
@@ -209,6 +211,8 @@ class RocketProducer(RocketProducerCore, BatchProducer):
 
     def _checked_place(self, partition: int) -> int:
         """Under the lock."""
+        if not isinstance(partition, int) or isinstance(partition, bool):
+            raise OptionError(f"a partition is an int, not {type(partition).__name__}", topic=self.topic)
         if not 0 <= partition < len(self._routing.queues):
             raise OptionError(f"{self.topic} has no partition {partition}: it has {len(self._routing.queues)}", topic=self.topic)
         return partition

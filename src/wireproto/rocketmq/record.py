@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from wireproto._codec import ROCKETMQ_RESERVED, RocketIds
-from wireproto.errors import ValueUnsupported
+from wireproto.errors import NotBytes, ValueUnsupported
 from wireproto.records import Headers
 
 KEYS = "KEYS"
@@ -101,13 +101,21 @@ def header_value(name: str, value: bytes | None) -> str:
     return text
 
 
+def octets(data: object) -> bytes:
+    """What is bytes-like, as bytes. `bytes` itself takes more: of a number it makes so many zeros."""
+    if type(data) is bytes:
+        return data
+    try:
+        return memoryview(data).tobytes()  # type: ignore[arg-type]
+    except TypeError:
+        raise NotBytes(f"keys, values and header values are bytes, not {type(data).__name__}") from None
+
+
 def _text(data: bytes, what: str) -> str:
     try:
-        text = bytes(data).decode("utf-8")
+        text = octets(data).decode("utf-8")
     except UnicodeDecodeError:
         raise ValueUnsupported(f"RocketMQ carries text only: the {what} is not UTF-8") from None
-    except TypeError:
-        raise ValueUnsupported(f"the {what} is not bytes but {type(data).__name__}") from None
     if "\x01" in text or "\x02" in text:
         raise ValueUnsupported(f"the {what} has \\x01 or \\x02, which RocketMQ uses as separators")
     return text
