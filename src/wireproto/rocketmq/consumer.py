@@ -113,17 +113,18 @@ class RocketConsumer(Role):
     def _forget(self) -> None:
         """What was handed out of queues that were given up since, or set to another place, counts no more."""
         sharing = self._sharing
-        for key in sharing.gone & self._given:
+        gone, set_back = frozenset(sharing.gone), frozenset(sharing.set_back)
+        for key in gone & self._given:
             self._revoked.add(key)
             if key in self._handed:
                 self._lost.add(key)
                 del self._handed[key]
             self._given.discard(key)
-        sharing.gone.clear()
-        for key in sharing.set_back:
+        sharing.gone -= gone  # last: where a signal breaks in, it is done again
+        for key in set_back:
             self._elsewhere.add(key)
             self._handed.pop(key, None)
-        sharing.set_back.clear()
+        sharing.set_back -= set_back
 
     # committing --------------------------------------------------------------------------------------------------------------------
 

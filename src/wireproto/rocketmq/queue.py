@@ -197,12 +197,13 @@ class RocketQueueConsumer(Role):
     def _forget(self) -> None:
         """Drop what belongs to queues that are no longer ours, were not for a while, or were set to another offset."""
         sharing = self._sharing
-        over = sharing.set_back | sharing.gone
+        set_back, gone = frozenset(sharing.set_back), frozenset(sharing.gone)
+        over = set_back | gone
         for key in [key for key in self._prefixes if key not in sharing.queues or key in over]:
             self._ready = deque(item for item in self._ready if item[1].key != key)
             del self._prefixes[key]
-        sharing.set_back.clear()
-        sharing.gone.clear()
+        sharing.set_back -= set_back
+        sharing.gone -= gone
 
     @operation
     def _end(self, delivery: Delivery, acked: bool, timeout: float) -> Steps[None]:
