@@ -86,7 +86,15 @@ def rows(out: Any) -> None:
     out.flush(SOON)
 
 
-@pytest.mark.parametrize(("work", "linger"), [(waited, 0.0), (several, 0.0), (flushed, 0.02), (rows, 0.02)])
+def filled(out: Any) -> None:
+    """More than one batch takes, each way."""
+    for _ in range(3):
+        out.send(b"x" * 40_000, partition=0)
+    out.send_batch(pa.table({"value": pa.array([b"y" * 40_000] * 3, pa.binary())}), partition=0)
+    out.flush(SOON)
+
+
+@pytest.mark.parametrize(("work", "linger"), [(waited, 0.0), (several, 0.0), (flushed, 0.02), (rows, 0.02), (filled, 0.02)])
 @pytest.mark.parametrize("fresh", [False, True], ids=["used", "new"])
 def test_a_signal_anywhere_in_sending_holds_up_nothing_that_comes_later(
     client: Any, work: Callable[[Any], None], fresh: bool, linger: float

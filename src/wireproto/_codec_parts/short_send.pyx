@@ -391,14 +391,18 @@ cdef class SenderCore:
         for outlet in list(self._outlets.values()):
             if outlet.taken and outlet.taker == me:
                 outlet.release()
-        self._lock.take()
         try:
-            for queue in self._queues.values():
-                for batch in queue.in_flight:
-                    if batch.taker == me and batch.handed != batch.attempts and not batch.over:
-                        batches.append((batch, batch.attempts))
-        finally:
-            self._lock.leave()
+            self._lock.take()
+        except WireprotoError:           # this thread holds it: nothing is sent under it
+            pass
+        else:
+            try:
+                for queue in self._queues.values():
+                    for batch in queue.in_flight:
+                        if batch.taker == me and batch.handed != batch.attempts and not batch.over:
+                            batches.append((batch, batch.attempts))
+            finally:
+                self._lock.leave()
         self.broken.append((links, batches))
         for _tries in range(TRIES):
             try:
