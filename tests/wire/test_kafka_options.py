@@ -24,7 +24,7 @@ from wireproto._codec import Columns, kafka_batches
 from wireproto.devbroker import DevBroker, Faults
 from wireproto.devbroker.recording import Recording, Seen
 from wireproto.errors import ChecksumMismatch, OptionError, TimedOut, UnsupportedVersion, ValueUnsupported
-from wireproto.kafka.codes import UnknownMemberId, UnknownTopicOrPartition
+from wireproto.kafka.codes import TransactionalIdAuthorizationFailed, UnknownMemberId, UnknownTopicOrPartition
 from wireproto.kafka.options import KafkaOptions
 from wireproto.net.options import CommonOptions
 
@@ -241,6 +241,14 @@ def delivery_timeout(scene: Scene) -> None:
             receipt.position(SOON)
         assert 1.5 <= time.monotonic() - began < 10.0
         producer.flush(SOON)
+
+
+def transaction_timeout(scene: Scene) -> None:
+    """What the coordinator is told; this broker has none, and says so."""
+    with pytest.raises(TransactionalIdAuthorizationFailed):
+        scene.connect().transactions("work", transaction_timeout=7.5)
+    (asked,) = scene.seen.requests("InitProducerId")
+    assert (asked.message.transactional_id, asked.message.transaction_timeout_ms) == ("work", 7500)
 
 
 def max_request_size(scene: Scene) -> None:

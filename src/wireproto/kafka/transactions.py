@@ -32,6 +32,7 @@ from ..net.retry import Policy, Verdict, Waits, verdict
 from ..net.task import Steps
 from . import wire
 from .codes import (
+    ConcurrentTransactions,
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
     InvalidTxnState,
@@ -66,7 +67,7 @@ _ADD_CAP = 3
 """Later versions of AddPartitionsToTxn are for brokers."""
 _END_CAP, _OFFSETS_CAP = 4, 4
 """The newest versions of EndTxn and TxnOffsetCommit that speak of a transaction of level 1."""
-_SWEPT = "CompleteAbort"
+_SWEPT, _ENDING = "CompleteAbort", "Prepare"
 _FENCING = (InvalidProducerEpoch, ProducerFenced)
 _OVER = (*_FENCING, InvalidTxnState, InvalidProducerIdMapping)
 
@@ -270,8 +271,11 @@ class KafkaTransactions(Transactions[KafkaProducer]):
 
 
 def _described(reply: Any) -> BrokerError | None:
-    code = reply.transaction_states[0].error_code
-    return error(code, "describing a transaction") if code else None
+    """What is wrong with a description; one whose markers are being written is asked for again."""
+    state = reply.transaction_states[0]
+    if state.error_code:
+        return error(state.error_code, "describing a transaction")
+    return ConcurrentTransactions("its markers are being written") if state.transaction_state.startswith(_ENDING) else None
 
 
 def _any(batch: object) -> bool:
