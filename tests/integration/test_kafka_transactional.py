@@ -136,6 +136,22 @@ def fail(work: Any, topic: str, receipts: list[Any]) -> None:
         raise ZeroDivisionError
 
 
+def test_one_that_is_rolled_back_at_once_leaves_nothing_to_the_next_one(broker: Broker, client: Any, name: str, topic: str) -> None:
+    """The coordinator is busy ending the one before: partitions wait to be part of a transaction that is over by then."""
+    expected = []
+    with client.transactions(name, linger=0.0, delivery_timeout=10.0) as work:
+        for number in range(10):
+            with work.begin() as turn:
+                turn.send(b"before-%d" % number, topic=topic, partition=0)
+            turn = work.begin()
+            turn.send(b"lost", topic=topic, partition=0)
+            turn.abort()
+            with work.begin() as turn:
+                turn.send(b"behind-%d" % number, topic=topic, partition=0)
+            expected += [b"before-%d" % number, b"behind-%d" % number]
+    settled(broker, topic, expected)
+
+
 def test_nothing_is_sent_outside_of_a_transaction(broker: Broker, client: Any, name: str, topic: str) -> None:
     work = client.transactions(name)
     with work.begin() as turn:

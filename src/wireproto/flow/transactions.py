@@ -350,6 +350,11 @@ class Transactions(Closing, Generic[P]):
         turn.check()
         return turn
 
+    def under_way(self) -> bool:
+        """Whether there is a transaction that may still be committed, as far as is known."""
+        turn = self.now
+        return turn is not None and turn.state in (State.OPEN, State.COMMITTING) and turn.problem is None
+
     def close(self, timeout: float = 30.0) -> None:
         """Roll back what is open, and take no more."""
         if self._closed:

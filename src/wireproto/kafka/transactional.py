@@ -55,8 +55,12 @@ class Work(Protocol):
         """The one that is open, for a new batch; raises what keeps records out. Under the sender's lock."""
         ...
 
+    def under_way(self) -> bool:
+        """Whether there is one that may still be committed."""
+        ...
+
     def adding(self, keys: Iterable[Key], until: float) -> Steps[None]:
-        """Make partitions part of it."""
+        """Make partitions part of it. Raises Aborted when it is to be rolled back meanwhile."""
         ...
 
 
@@ -76,7 +80,8 @@ class TransactionSender(KafkaSender):
     """See the module.
 
     Attributes:
-        joins: whether Produce makes partitions part of the transaction; else `joined` has those that are.
+        joins: whether Produce makes partitions part of the transaction; else `joined` has those that are. joining: the task that adds more,
+            which is over before the coordinator is told of the end.
         started: whether the coordinator may know of anything in the transaction; the core says so when it sends.
     """
 
@@ -89,6 +94,7 @@ class TransactionSender(KafkaSender):
         self.joins = False
         self.joined: set[Key] = set()
         self._joining: set[Key] = set()
+        self.joining: Task[None] | None = None
 
     # --- a transaction's batches ---
 
@@ -141,19 +147,27 @@ class TransactionSender(KafkaSender):
     def _found(self, keys: set[Key]) -> None:
         if self.joins or keys <= self.joined:
             super()._found(keys)
-            return
-        first = not self._joining
-        self._joining |= keys
-        if first:
-            self._join()
+        elif not self._work.under_way():
+            turn = self._work.now
+            if turn is not None:
+                why = turn.lost("the transaction has to be rolled back")
+                self.core.abandon(lambda batch: batch.key in keys, why)
+            self.core.ready(keys)  # nothing wants them now; what comes later asks again
+        else:
+            self._joining |= keys
+            if self.joining is None:
+                self._join()
 
     def _join(self) -> None:
         asked = frozenset(self._joining - self.joined)
         self.started = True
-        task = self._cluster.tasks.spawn(self._work.adding(asked, time.monotonic() + self._options.delivery_timeout), "adding partitions")
-        after(task, self._have_joined, task, asked)
+        self.joining = self._cluster.tasks.spawn(
+            self._work.adding(asked, time.monotonic() + self._options.delivery_timeout), "adding partitions to a transaction"
+        )
+        after(self.joining, self._have_joined, self.joining, asked)
 
     def _have_joined(self, task: Task[None], asked: frozenset[Key]) -> None:
+        self.joining = None
         self._joining -= asked
         try:
             task.result()
@@ -162,11 +176,13 @@ class TransactionSender(KafkaSender):
             if turn is not None:
                 turn.fails(why)
             self.core.abandon(lambda batch: batch.key in asked, why)
+            self.core.ready(set(asked))  # so that what comes later asks again
         else:
             self.joined |= asked
             super()._found(set(asked))
-        if self._joining:
-            self._join()
+        left, self._joining = self._joining, set()
+        if left:
+            self._found(left)
 
 
 class TransactionProducer(KafkaProducer):

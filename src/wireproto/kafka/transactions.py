@@ -140,6 +140,8 @@ class KafkaTransactions(Transactions[KafkaProducer]):
         )
 
         def check(reply: Any) -> BrokerError | None:
+            if self.now is not None and not self.under_way():
+                raise self.now.lost("the transaction is rolled back")
             worst: BrokerError | None = None
             for topic in reply.results_by_topic_v3_and_below:
                 for part in topic.results_by_partition:
@@ -185,6 +187,9 @@ class KafkaTransactions(Transactions[KafkaProducer]):
         core = self.sending.core
         keys = {batch.key for batch in core.unsettled(_any)}
         core.abandon(_any, why)
+        joining = self.sending.joining
+        if joining is not None and not (yield joining, deadline):
+            raise TimedOut("the coordinator has not answered in time which partitions are in the transaction")
         waits = Waits(_LANDING)
         while core.flying(keys):
             if time.monotonic() >= deadline:
