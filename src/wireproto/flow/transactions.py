@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from wireproto.records import Headers
 
 P = TypeVar("P", bound=Any)
-_NEVER = float("inf")
 
 
 class State(Enum):
@@ -334,11 +333,10 @@ class Transactions(Closing, Generic[P]):
                 yield from before._drop(deadline)
             yield from before._end(deadline, commit=before.state is State.COMMITTING)
 
-    def fenced(self, why: WireprotoError, *, doubtful: bool = False) -> Fenced:
+    def fenced(self, why: WireprotoError) -> Fenced:
         """What is raised from now on: somebody else goes on under this name."""
         made = Fenced(f"another program goes on under the transactional name {self.name!r}: {why}")
         made.__cause__ = why
-        made.doubtful = doubtful
         self.fence = made
         return made
 
@@ -371,9 +369,7 @@ class Transactions(Closing, Generic[P]):
 
     def _close_turn(self, turn: Transaction[P], deadline: float) -> None:
         left = max(0.0, deadline - time.monotonic())
-        if turn._ender is None:
-            turn.abort(timeout=left)
-        elif turn.state is State.COMMITTING:
+        if turn._ender is not None and turn.state is State.COMMITTING:
             turn.commit(timeout=left)
         else:
             turn.abort(timeout=left)
