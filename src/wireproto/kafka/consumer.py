@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Self
 
 from ..due import due
 from ..errors import BrokerError, Closed, OptionError, Revoked, TransportError, UsageError, WireprotoError
+from ..flow.dropped import DroppedRole
 from ..flow.resolve import named
 from ..net.retry import Policy, Waits
 from ..net.task import Steps, Task, operation
@@ -27,7 +28,6 @@ from ..records import Batch
 from . import offsets, positions
 from .codes import IllegalGeneration, RebalanceInProgress, UnknownMemberId, UnstableOffsetCommit
 from .coordinator import Coordinator
-from .dropped import DroppedRole
 from .fetcher import Fetcher
 from .group import STABLE
 

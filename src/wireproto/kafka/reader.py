@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Self
 
 from ..due import due
 from ..errors import OptionError
+from ..flow.dropped import DroppedRole
 from ..flow.resolve import named
 from ..net.task import Steps, operation
 from ..position import LogOffset, Position, TopicPartition, Where
 from ..records import Batch
 from . import positions
-from .dropped import DroppedRole
 from .fetcher import Fetcher
 
 if TYPE_CHECKING:

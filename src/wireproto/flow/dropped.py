@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-from .._net import Loop
-from ..errors import WireprotoError
-from ..flow.role import Role
+from wireproto._net import Loop
+from wireproto.errors import WireprotoError
+
+from .role import Role
 
 
 class DroppedRole(Role):
